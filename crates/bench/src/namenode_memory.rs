@@ -1,7 +1,8 @@
-//! What a file and a block take of a NameNode's memory: ours and Apache's are given the same files, whose replicas three nodes without
-//! disks report, as Hadoop's NNThroughputBenchmark has them. What counts of a JVM is what lives after a full collection, which is less than it
-//! needs to run; of ours, what is resident, the allocator's room between things and all, but for pages that are empty: those go back to
-//! the system at once here, which else happens when the allocator comes by, and none comes along because it is part of a huge one.
+//! Resident memory of a NameNode for each file, and how long it takes to start with them. Ours and Apache's are given the same files:
+//! empty ones, ones of one block, and ones of ten. Three nodes without disks report the replicas, as in Hadoop's NNThroughputBenchmark.
+//!
+//! Ours counts by the kernel's VmRSS, as an operator sees it: with the allocator's free room, and with every option at its default.
+//! Apache's counts by what lives after a full collection, which is less than a JVM needs to run.
 
 mod fill;
 mod nodes;
@@ -9,7 +10,7 @@ mod nodes;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
@@ -22,7 +23,7 @@ use fill::{Filler, Shape};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Files of one block each, behind half as many that are not counted; a tenth as many have ten blocks each
+    /// Empty files, and files of one block; a tenth as many have ten blocks. Before them come some that are not counted
     #[arg(long, default_value_t = 300_000, value_parser = at_least_one::<usize>)]
     files: usize,
     /// How often all is measured, on new NameNodes
@@ -36,10 +37,16 @@ pub struct Arguments {
 
 /// A file of many blocks, to tell what each of them takes.
 const MANY: usize = 10;
-/// Of our NameNode's journal: its rest that is not in the tables is in memory.
-const JOURNAL_BYTES: u64 = 1 << 20;
+/// Before files are counted there are as many as a NameNode remembers answers: those take what they take, however many files follow.
+const WARM_MIN: usize = 210_000;
+const EMPTY: &str = "an empty file";
 const FILE: &str = "a file with one block, three replicas";
+const LARGE: &str = "a file with ten blocks, three replicas";
 const BLOCK: &str = "each further block";
+const START: &str = "a start with all files";
+/// Until a NameNode answers after its start.
+const START_WITHIN: Duration = Duration::from_secs(600);
+const STOP_WITHIN: Duration = Duration::from_secs(120);
 const MEMORY: &str = "memory";
 const RESIDENT: &str = "resident";
 
@@ -85,42 +92,55 @@ fn live_objects(process: u32) -> Result<f64> {
 }
 
 fn one(arguments: &Arguments, (name, make): (&str, Make), disk: &Path, figures: &mut Figures) -> Result<()> {
-    // Answers kept for repeated calls are no part of a file, nor are changes that are not in the tables yet: they take what they take
-    // however many files there are.
     let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
-    let spec = spec.set("dfs.namenode.enable.retrycache", false).set("hearth.namenode.journal.bytes", JOURNAL_BYTES);
-    // A huge page is resident as a whole, whatever of it was ever used: which places get one differs from run to run by more than
-    // what is measured.
-    let spec = spec.environment("MIMALLOC_PURGE_DELAY", "0").environment("MIMALLOC_ALLOW_THP", "0");
-    let cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
+    let mut cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.namenode_rpc_port()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let filler = runtime.block_on(Filler::join(address))?;
     let fill = |shape: Shape| runtime.block_on(filler.fill(&format!("{name}: {shape}"), shape));
-
-    let held = || Held::of(&cluster, || runtime.block_on(filler.ask()));
+    let held = |cluster: &Cluster| Held::of(cluster, || runtime.block_on(filler.ask()));
 
     // Buffers, caches and what the allocator keeps for the next call are as large as they get.
-    fill(Shape { directory: "warm", files: arguments.files.div_ceil(2), blocks: 1 })?;
-    let before = held()?;
-    let small = Shape { directory: "small", files: arguments.files, blocks: 1 };
-    fill(small)?;
-    let with_small = held()?;
-    let large = Shape { directory: "large", files: arguments.files.div_ceil(MANY), blocks: MANY };
-    fill(large)?;
-    let with_large = held()?;
-
-    let file = with_small.since(before, small.files);
-    let many = with_large.since(with_small, large.files);
+    let warm = Shape { directory: "warm", files: arguments.files.div_ceil(2).max(WARM_MIN), blocks: 1 };
+    fill(warm)?;
+    let mut before = held(&cluster)?;
+    let shapes = arguments.shapes();
+    let mut each = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        fill(shape)?;
+        let after = held(&cluster)?;
+        each.push(after.since(before, shape.files));
+        before = after;
+    }
     let mut add = |work: &str, held: Held| {
         figures.add(work, name, "", MEMORY, "bytes", held.memory);
         figures.add(work, name, "", RESIDENT, "bytes", held.resident);
     };
-    let further = (MANY - 1) as f64;
-    let block = |many: f64, file: f64| (many - file) / further;
+    let [empty, file, many] = each[..] else { unreachable!("there are three shapes") };
+    add(EMPTY, empty);
     add(FILE, file);
+    add(LARGE, many);
+    let block = |many: f64, file: f64| (many - file) / (MANY - 1) as f64;
     add(BLOCK, Held { memory: block(many.memory, file.memory), resident: block(many.resident, file.resident) });
+
+    cluster.namenode.stop(STOP_WITHIN)?;
+    let began = Instant::now();
+    cluster.start_namenode()?;
+    runtime.block_on(filler.wait_for_answer(START_WITHIN))?;
+    figures.add(START, name, "", "wall", "s", began.elapsed().as_secs_f64());
+    figures.add(START, name, "", "resident in all", "bytes", held(&cluster)?.resident);
     Ok(())
+}
+
+impl Arguments {
+    /// What is counted, in the order in which it is made.
+    fn shapes(&self) -> [Shape; 3] {
+        [
+            Shape { directory: "empty", files: self.files, blocks: 0 },
+            Shape { directory: "small", files: self.files, blocks: 1 },
+            Shape { directory: "large", files: self.files.div_ceil(MANY), blocks: MANY },
+        ]
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -137,9 +157,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     figures.print();
     Figures(ratios.clone()).print();
     let workload = format!(
-        "namenode-memory: {} files of one block, {} of {MANY}, three replicas each; Apache's: what lives after a full collection",
+        "namenode-memory: {} files of one block, {} of {MANY}, {} empty, names of 20 bytes, three replicas each; \
+         Apache's: what lives after a full collection",
         arguments.files,
-        arguments.files.div_ceil(MANY)
+        arguments.files.div_ceil(MANY),
+        arguments.files
     );
     if arguments.recording.is_wanted() {
         arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;

@@ -7,6 +7,7 @@ mod commands;
 mod configuration;
 mod local_cluster;
 mod logging;
+mod memory;
 mod parent;
 
 // Many small allocations on every connection: mimalloc keeps idle memory and CPU below the system allocator's.
@@ -15,5 +16,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     parent::follow();
+    hearth_namenode::memory::release_with(memory::release);
     commands::run()
 }

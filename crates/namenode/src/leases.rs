@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use roaring::RoaringTreemap;
+
 use crate::namespace::InodeId;
 
 /// How long a lease lasts without renewal.
@@ -26,7 +28,30 @@ struct Lease {
     holder: Arc<str>,
     /// Monotonic.
     renewed: Duration,
-    files: BTreeSet<InodeId>,
+    files: Files,
+}
+
+/// Ids of files: of those made one after the other, which may be millions, each takes a bit or two bytes.
+#[derive(Debug, Default)]
+struct Files {
+    ids: RoaringTreemap,
+    /// The set itself would count them each time.
+    count: usize,
+}
+
+impl Files {
+    fn insert(&mut self, file: InodeId) {
+        self.count += usize::from(self.ids.insert(file.0));
+    }
+
+    fn remove(&mut self, file: InodeId) {
+        self.count -= usize::from(self.ids.remove(file.0));
+    }
+
+    /// In the order of the ids.
+    fn iter(&self) -> impl Iterator<Item = InodeId> {
+        self.ids.iter().map(InodeId)
+    }
 }
 
 /// Who may write what. In memory only: rebuilt from the open files, with fresh times, at every start.
@@ -49,7 +74,9 @@ impl Leases {
             return self.renew(holder, now);
         }
         let holder: Arc<str> = holder.into();
-        let lease = Lease { holder: holder.clone(), renewed: now, files: BTreeSet::from([file]) };
+        let mut files = Files::default();
+        files.insert(file);
+        let lease = Lease { holder: holder.clone(), renewed: now, files };
         self.by_holder.insert(holder.clone(), lease);
         self.by_age.insert((now, holder));
     }
@@ -57,8 +84,8 @@ impl Leases {
     /// Takes a file out; a lease without files is gone. An unknown holder or file is no error.
     pub fn remove(&mut self, holder: &str, file: InodeId) {
         let Some(lease) = self.by_holder.get_mut(holder) else { return };
-        lease.files.remove(&file);
-        if lease.files.is_empty() {
+        lease.files.remove(file);
+        if lease.files.count == 0 {
             self.by_age.remove(&(lease.renewed, lease.holder.clone()));
             self.by_holder.remove(holder);
         }
@@ -88,7 +115,7 @@ impl Leases {
 
     /// Files that `holder` has open; 0 for an unknown one.
     pub fn count(&self, holder: &str) -> usize {
-        self.by_holder.get(holder).map_or(0, |lease| lease.files.len())
+        self.by_holder.get(holder).map_or(0, |lease| lease.files.count)
     }
 
     /// Whether another client may take over what `holder` has open. An unknown holder holds nothing.
@@ -101,14 +128,14 @@ impl Leases {
         self.by_age
             .iter()
             .take_while(|(renewed, _)| now.saturating_sub(*renewed) > self.limits.hard)
-            .flat_map(|(_, holder)| self.by_holder[holder].files.iter().map(|file| (holder.to_string(), *file)))
+            .flat_map(|(_, holder)| self.by_holder[holder].files.iter().map(|file| (holder.to_string(), file)))
             .take(limit)
             .collect()
     }
 
     /// Files open for writing.
     pub fn file_count(&self) -> usize {
-        self.by_holder.values().map(|lease| lease.files.len()).sum()
+        self.by_holder.values().map(|lease| lease.files.count).sum()
     }
 
     /// Clients with open files.
@@ -116,15 +143,17 @@ impl Leases {
         self.by_holder.len()
     }
 
-    /// Every open file in the order of ids, after `after`.
-    pub fn open_files_after(&self, after: InodeId) -> Vec<(InodeId, String)> {
-        let mut files: Vec<(InodeId, String)> = self
-            .by_holder
-            .iter()
-            .flat_map(|(holder, lease)| lease.files.iter().map(|file| (*file, holder.to_string())))
-            .filter(|(file, _)| *file > after)
-            .collect();
+    /// Up to `limit` open files with ids above `after`, in the order of ids.
+    pub fn open_files_after(&self, after: InodeId, limit: usize) -> Vec<(InodeId, Arc<str>)> {
+        let Some(from) = after.0.checked_add(1) else { return Vec::new() };
+        let mut files: Vec<(InodeId, Arc<str>)> = Vec::new();
+        for lease in self.by_holder.values() {
+            let mut ids = lease.files.ids.iter();
+            ids.advance_to(from);
+            files.extend(ids.take(limit).map(|id| (InodeId(id), lease.holder.clone())));
+        }
         files.sort();
+        files.truncate(limit);
         files
     }
 
@@ -159,6 +188,22 @@ mod tests {
         assert_eq!(leases.expired(SECOND * 1202, 10), []);
         assert_eq!(leases.expired(SECOND * 1203, 10), [("b".to_owned(), InodeId(3))]);
         assert_eq!(leases.expired(SECOND * 2000, 2), [("b".to_owned(), InodeId(3)), ("a".to_owned(), InodeId(1))]);
+    }
+
+    #[test]
+    fn open_files_are_listed_in_the_order_of_their_ids_from_any_one_on() {
+        let mut leases = Leases::new(LeaseLimits::default());
+        for id in (1..300_000).rev() {
+            leases.add(["a", "b", "c"][id as usize % 3], InodeId(id), SECOND);
+        }
+        let listed: Vec<u64> = leases.open_files_after(InodeId(7), 5).iter().map(|(id, _)| id.0).collect();
+        assert_eq!(listed, [8, 9, 10, 11, 12]);
+        assert_eq!(
+            leases.open_files_after(InodeId(299_997), 5),
+            [(InodeId(299_998), "b".into()), (InodeId(299_999), "c".into())]
+        );
+        assert!(leases.open_files_after(InodeId(u64::MAX), 5).is_empty());
+        assert_eq!((leases.file_count(), leases.count("a")), (299_999, 99_999));
     }
 
     #[test]

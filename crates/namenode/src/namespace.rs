@@ -20,6 +20,7 @@ mod path;
 mod permission;
 mod plain;
 mod quota;
+mod rebuild;
 mod recent;
 mod record;
 mod remove;
@@ -35,13 +36,14 @@ mod steps;
 mod summary;
 #[cfg(test)]
 pub(crate) mod tests;
+mod writers;
 mod xattrs;
 
 use std::borrow::Cow;
 
 use hearth_types::{BlockId, FsPermission, GenerationStamp};
 
-pub use attributes::EffectivePolicy;
+pub use attributes::{EffectivePolicy, Policies};
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
 pub use file::{BlockRecord, BlockState, Blocks, FilePart, Truncation, Writer};
@@ -54,7 +56,8 @@ pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_w
 pub use permission::{Caller, Need, join};
 pub use plain::Attributes;
 pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
-pub use record::{Rebuild, RecordError};
+pub use rebuild::{Rebuild, Section};
+pub use record::RecordError;
 pub use remove::Removed;
 pub use rename::Renamed;
 pub use snapshot_diff::{Changed, Difference, Differences, RelativePath, compare_paths};
@@ -70,6 +73,7 @@ use arena::Arena;
 use extra::Extra;
 use history::Timeline;
 use recent::{Key, Recent};
+use writers::Writers;
 
 /// What an operation is about to do with a path: decides how odd paths are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +148,9 @@ impl Default for Limits {
     }
 }
 
+/// Pages of inodes that a thread looks at in one go: some 150,000 inodes.
+const PART_PAGES: usize = 32;
+
 pub struct Namespace {
     inodes: Arena,
     /// Also those that only snapshots have.
@@ -166,6 +173,7 @@ pub struct Namespace {
     timeline: Timeline,
     /// Where names were found lately.
     recent: Recent,
+    writers: Writers,
 }
 
 impl Namespace {
@@ -195,6 +203,7 @@ impl Namespace {
             touched: Vec::new(),
             timeline: Timeline::default(),
             recent: Recent::default(),
+            writers: Writers::default(),
         }
     }
 
@@ -255,9 +264,30 @@ impl Namespace {
         self.blocks
     }
 
+    /// Opens a file for writing.
+    pub fn open_file(&mut self, slot: Slot, writer: Writer) {
+        let writer = self.writers.share(writer);
+        self.file_mut(slot).open(writer);
+    }
+
     /// Every inode in no order, without those that only snapshots have.
     pub fn iter(&self) -> impl Iterator<Item = &Inode> {
         self.by_id.values().map(|slot| self.inode(*slot)).filter(|inode| !inode.is_gone())
+    }
+
+    /// Every inode, also those that only snapshots have, in parts for several threads.
+    pub fn parts(&self) -> Vec<impl Iterator<Item = (Slot, &Inode)> + Send> {
+        let has_frozen = self.timeline.has_versions();
+        let is_main = move |slot: Slot, inode: &Inode| !has_frozen || self.by_id.get(inode.id().0) == Some(&slot);
+        let count = self.inodes.page_count();
+        let ranges = (0..count).step_by(PART_PAGES).map(|first| first..count.min(first + PART_PAGES));
+        let part = |pages| self.inodes.of_pages(pages).filter(move |(slot, inode)| is_main(*slot, inode));
+        ranges.map(part).collect()
+    }
+
+    /// The policies of many files, one after the other.
+    pub fn policies(&self) -> Policies<'_> {
+        Policies { namespace: self, last: None }
     }
 
     pub fn counters(&self) -> Counters {

@@ -49,6 +49,19 @@ impl<V> Page<V> {
     fn place_to_be(&self, number: u64) -> usize {
         (self.present & (bit(number) - 1)).count_ones() as usize
     }
+
+    /// Takes in what another page of the same numbers has; no number is in both.
+    fn merge(&mut self, other: Self) {
+        let (mine, mut theirs) = (std::mem::take(&mut self.values), other.values.into_iter());
+        let is_mine = self.present;
+        self.present |= other.present;
+        self.values.reserve_exact(mine.len() + theirs.len());
+        let mut mine = mine.into_iter();
+        for number in bits(self.present) {
+            let from = if is_mine & bit(number) != 0 { mine.next() } else { theirs.next() };
+            self.values.extend(from);
+        }
+    }
 }
 
 fn bit(number: u64) -> u64 {
@@ -127,6 +140,29 @@ impl<V> Sparse<V> {
         Some(value)
     }
 
+    /// Takes in all that another map holds, and is told the first number that both have: then only a part was taken in.
+    pub fn absorb(&mut self, other: Self) -> Result<(), u64> {
+        self.pages.reserve(other.pages.len());
+        for (number, page) in other.pages {
+            match self.pages.entry(number) {
+                Entry::Vacant(entry) => {
+                    self.count += page.values.len();
+                    entry.insert(page);
+                }
+                Entry::Occupied(mut entry) => {
+                    let known = entry.get_mut();
+                    let both = known.present & page.present;
+                    if both != 0 {
+                        return Err(number * PAGE + u64::from(both.trailing_zeros()));
+                    }
+                    self.count += page.values.len();
+                    known.merge(page);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// In no order. Numbers of one page follow each other.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.pages
@@ -137,6 +173,11 @@ impl<V> Sparse<V> {
     /// In the order of [`iter`](Self::iter).
     pub fn keys(&self) -> impl Iterator<Item = u64> {
         self.iter().map(|(number, _)| number)
+    }
+
+    /// In the order of [`iter`](Self::iter).
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.pages.values_mut().flat_map(|page| &mut page.values)
     }
 
     /// In the order of [`iter`](Self::iter).
@@ -200,6 +241,28 @@ mod tests {
             pages.sort_unstable();
             pages.dedup();
             prop_assert_eq!(map.pages.len(), pages.len(), "no empty page stays");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn absorbed_maps_behave_as_one(numbers in prop::collection::vec((number(), any::<bool>()), 0..300), probe in number()) {
+            let (mut maps, mut model) = ([Sparse::default(), Sparse::default()], HashMap::new());
+            for (at, (number, which)) in numbers.into_iter().enumerate() {
+                if let std::collections::hash_map::Entry::Vacant(entry) = model.entry(number) {
+                    entry.insert(at);
+                    maps[usize::from(which)].insert(number, at);
+                }
+            }
+            let [mut map, other] = maps;
+            let shared = other.keys().next();
+            let again = other.clone();
+            prop_assert_eq!(map.absorb(other), Ok(()));
+            prop_assert_eq!(map.len(), model.len());
+            prop_assert_eq!(map.get(probe), model.get(&probe));
+            let all: HashMap<u64, usize> = map.iter().map(|(number, value)| (number, *value)).collect();
+            prop_assert_eq!(&all, &model);
+            prop_assert_eq!(map.absorb(again).is_err(), shared.is_some());
         }
     }
 

@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 
 use crate::audit::{AuditError, AuditLog, AuditSettings};
 use crate::block_tokens::{BlockTokens, BlockTokensError};
-use crate::blocks::{BlockMap, Now, none_yet};
+use crate::blocks::{BlockMap, Now, Restored, none_yet};
 use crate::caching::Caching;
 use crate::changes::Changes;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
 use crate::groups::Groups;
 use crate::leases::Leases;
-use crate::namespace::{BlockState, Namespace};
+use crate::namespace::{BlockState, Inode, Namespace, Slot};
 use crate::ops::synchronize_block::synchronize_block;
 use crate::proxy_users::Impersonation;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
@@ -29,7 +29,7 @@ use crate::settings::{Settings, store_directory};
 use crate::state::{Namenode, State};
 use crate::store::{Directory, Loaded, Recovery, Store, StoreError, StoreFailed, format, recover};
 use crate::trash::{self, TrashSettings};
-use crate::{watch, web};
+use crate::{memory, parallel, watch, web};
 
 /// What to do about the directory's contents at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +146,7 @@ impl Namenode {
         let now = Now::of(&*options.clock);
         let caching = Caching::restore(loaded.caching);
         let state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
+        memory::release();
         let namenode = Arc::new(Namenode {
             state: RwLock::new(state),
             store,
@@ -320,9 +321,13 @@ async fn open_store(
     let identity = directory.version()?;
     let (limits, journal_bytes) = (settings.limits.clone(), settings.journal_bytes);
     let began = std::time::Instant::now();
-    let (store, loaded) = tokio::task::spawn_blocking(move || Store::open(directory, limits, journal_bytes))
-        .await
-        .map_err(|_| StartError::Interrupted)??;
+    let opening = tokio::task::spawn_blocking(move || {
+        let opened = Store::open(directory, limits, journal_bytes);
+        // Of this thread, which may idle for long.
+        memory::release();
+        opened
+    });
+    let (store, loaded) = opening.await.map_err(|_| StartError::Interrupted)??;
     tracing::info!(
         inodes = loaded.namespace.inode_count(),
         blocks = loaded.namespace.block_count(),
@@ -397,6 +402,37 @@ fn restore_retries(
     retries
 }
 
+/// What the block map and the leases are to know of a part of all inodes.
+#[derive(Default)]
+struct Part {
+    /// Those of closed files.
+    blocks: Restored,
+    /// Files that are open for writing.
+    open: Vec<Slot>,
+    /// Inodes of which snapshots may have more blocks.
+    with_history: Vec<Slot>,
+}
+
+fn closed_files<'a>(namespace: &Namespace, inodes: impl Iterator<Item = (Slot, &'a Inode)>) -> Part {
+    let mut part = Part::default();
+    let mut policies = namespace.policies();
+    for (slot, inode) in inodes {
+        if inode.has_history() {
+            part.with_history.push(slot);
+        }
+        let Some(file) = inode.as_file().filter(|_| !inode.is_gone()) else { continue };
+        if file.is_open() {
+            part.open.push(slot);
+        } else if !file.blocks().is_empty() {
+            let (policy, replication) = (policies.of(slot).number, namespace.replication_with_snapshots(slot));
+            for block in file.blocks().iter() {
+                part.blocks.add(block.block(), inode.id().0, replication, policy);
+            }
+        }
+    }
+    part
+}
+
 /// The block map and the leases from what the namespace says; where the replicas are, datanodes will report.
 fn restore(
     namespace: Namespace,
@@ -413,48 +449,51 @@ fn restore(
     let mut leases = Leases::new(settings.leases);
     let mut closing = std::collections::BTreeSet::new();
     blocks.note_stamp(hearth_types::GenerationStamp(namespace.counters().last_stamp));
-    for inode in namespace.iter() {
-        let Some(file) = inode.as_file() else { continue };
-        let slot = namespace.slot(inode.id());
-        let policy = slot.map_or(0, |slot| namespace.storage_policy(slot).number);
-        let replication = slot.map_or(inode.replication(), |slot| namespace.replication_with_snapshots(slot));
+    let (mut open, mut with_history) = (Vec::new(), Vec::new());
+    for part in parallel::map(namespace.parts(), |inodes| closed_files(&namespace, inodes)) {
+        blocks.take_restored(part.blocks);
+        open.extend(part.open);
+        with_history.extend(part.with_history);
+    }
+    for slot in open {
+        let inode = namespace.inode(slot);
+        let (id, file) = (inode.id(), inode.as_file().expect("seen to be a file"));
+        let Some(writer) = file.writer() else { continue };
+        let policy = namespace.storage_policy(slot).number;
+        let replication = namespace.replication_with_snapshots(slot);
         for (i, block) in file.blocks().iter().enumerate() {
             let is_last = i + 1 == file.blocks().len();
             // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
-            let complete =
-                !file.is_open() || block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks().len());
-            blocks.restore(block.block(), inode.id().0, replication, policy, complete);
+            let complete = block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks().len());
+            blocks.restore(block.block(), id.0, replication, policy, complete);
             if !complete
                 && block.state == BlockState::Committed
                 && let Err(error) = blocks.commit(block.block(), now)
             {
                 tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
             }
-            let truncation = file.writer().and_then(|writer| writer.truncation).filter(|_| is_last);
-            if let Some(truncation) = truncation
+            if let Some(truncation) = writer.truncation.filter(|_| is_last)
                 && block.state == BlockState::UnderConstruction
             {
                 // The record has the length that the truncation will leave.
                 blocks.restore_truncation(block.id, block.length, truncation.copied_from);
             }
         }
-        if let Some(writer) = file.writer() {
-            leases.add(&writer.client, inode.id(), now.monotonic);
-            if writer.truncation.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
-                // A recovery was on its way: it is begun anew.
-                closing.insert(inode.id());
-            }
+        leases.add(&writer.client, id, now.monotonic);
+        if writer.truncation.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
+            // A recovery was on its way: it begins again.
+            closing.insert(id);
         }
     }
     let mut unfinished = std::collections::BTreeSet::new();
-    for kept in namespace.blocks_of_snapshots() {
+    for kept in with_history.iter().flat_map(|main| namespace.blocks_of_snapshots(*main)) {
         let is_whole = kept.record.state != BlockState::UnderConstruction;
         blocks.restore(kept.record.block(), kept.file.0, kept.replication, kept.policy, is_whole);
         if !is_whole {
             unfinished.insert(kept.file);
         }
     }
-    for (block, copied_from) in namespace.cuts_of_snapshots() {
+    for (block, copied_from) in with_history.iter().flat_map(|main| namespace.cuts_of_snapshots(*main)) {
         // As above: the record has the length that there will be.
         blocks.restore_truncation(block.id, block.length, copied_from);
     }

@@ -43,8 +43,11 @@ pub struct Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.blocks == 1 { "" } else { "s" };
-        write!(f, "{} files of {} block{s}", self.files, self.blocks)
+        match self.blocks {
+            0 => write!(f, "{} empty files", self.files),
+            1 => write!(f, "{} files of one block", self.files),
+            blocks => write!(f, "{} files of {blocks} blocks", self.files),
+        }
     }
 }
 
@@ -70,7 +73,7 @@ impl Filler {
         let mut beaten = Instant::now();
         for first in (0..shape.files).step_by(AT_ONCE) {
             let paths: Vec<_> = (first..shape.files.min(first + AT_ONCE))
-                .map(|which| format!("/{}/{:05}/part-m-{which:07}", shape.directory, which / PER_DIRECTORY))
+                .map(|which| format!("/{}/{:05}/part-m-{which:013}", shape.directory, which / PER_DIRECTORY))
                 .collect();
             self.make(&paths, shape.blocks).await?;
             bar.inc(paths.len() as u64);
@@ -92,6 +95,21 @@ impl Filler {
             try_join_all(asked).await?;
         }
         Ok(())
+    }
+
+    /// Waits until a NameNode that starts answers a question.
+    pub async fn wait_for_answer(&self, within: Duration) -> Result<()> {
+        let request = GetFileInfoRequestProto { src: "/".to_owned() };
+        let began = Instant::now();
+        loop {
+            match self.rpc.call::<GetFileInfoResponseProto>(&self.namenode, "getFileInfo", &request).await {
+                Ok(_) => return Ok(()),
+                Err(error) if began.elapsed() > within => {
+                    return Err(error).context("the NameNode does not answer after its start");
+                }
+                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        }
     }
 
     async fn make(&self, paths: &[String], blocks: usize) -> Result<()> {

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use super::datanodes::StorageIndex;
 use super::entry::{Construction, Entry, Expected, Gone, Known, Phase, Traits};
 use super::replicas::Health;
+use super::table::Blocks;
 use super::{BlockError, BlockMap, BlockState, Now};
 
 /// Resolves when the block has its first minimum of finalized replicas, or is gone: then ask again.
@@ -26,7 +27,33 @@ impl Waits {
     }
 }
 
+/// Stored blocks that one of several threads has read, before they are in the map.
+#[derive(Default)]
+pub struct Restored {
+    blocks: Blocks,
+    newest_stamp: GenerationStamp,
+}
+
+impl Restored {
+    /// As [`BlockMap::restore`] for a complete block.
+    pub fn add(&mut self, block: Block, inode: u64, replication: u16, policy: u8) {
+        self.newest_stamp = self.newest_stamp.max(block.stamp);
+        put_complete(&mut self.blocks, block, Traits::new(block, inode, replication, policy));
+    }
+}
+
+fn put_complete(blocks: &mut Blocks, block: Block, traits: Traits) {
+    let previous = blocks.insert(block.id, Entry::complete(traits));
+    assert!(previous.is_none(), "{} stands in the store once", block.id);
+}
+
 impl BlockMap {
+    /// Takes up blocks known from the store, at start.
+    pub fn take_restored(&mut self, restored: Restored) {
+        self.note_stamp(restored.newest_stamp);
+        self.blocks.absorb(restored.blocks);
+    }
+
     /// Takes up a new block that `targets` are about to receive. Its id has never been used before.
     ///
     /// `policy`: id of the file's storage policy, 0 for none. `targets`: from [`BlockMap::allocate_targets`].
@@ -62,9 +89,7 @@ impl BlockMap {
             return;
         }
         self.note_stamp(block.stamp);
-        let entry = Entry::complete(Traits::new(block, inode, replication, policy));
-        let previous = self.blocks.insert(block.id, entry);
-        assert!(previous.is_none(), "{} stands in the store once", block.id);
+        put_complete(&mut self.blocks, block, Traits::new(block, inode, replication, policy));
     }
 
     pub fn state(&self, block: BlockId) -> Option<BlockState> {

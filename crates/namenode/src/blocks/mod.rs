@@ -63,7 +63,7 @@ pub use heartbeat::{
     DatanodeCommand, Disallowed, Heartbeat, HeartbeatAnswer, NO_ACKNOWLEDGEMENT, TransferTask, WorkWait,
 };
 pub use hosts::{HostEntry, HostLists};
-pub use life::ReplicaWait;
+pub use life::{ReplicaWait, Restored};
 pub use locate::{Reader, Target};
 pub use placement::PlacementRequest;
 pub use policy::{POLICIES, StoragePolicy};

@@ -33,6 +33,13 @@ impl Blocks {
         self.0.insert(number(block), entry)
     }
 
+    /// Takes in what is known of other blocks.
+    pub fn absorb(&mut self, other: Self) {
+        if let Err(block) = self.0.absorb(other.0) {
+            panic!("{} stands in the store once", id(block));
+        }
+    }
+
     pub fn remove(&mut self, block: &BlockId) -> Option<Entry> {
         self.0.remove(number(*block))
     }

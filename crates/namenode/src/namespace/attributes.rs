@@ -14,6 +14,32 @@ pub struct EffectivePolicy {
     pub number: u8,
 }
 
+/// Storage policies of many inodes: neighbours stand in the same directory, whose policy is looked up once.
+pub struct Policies<'a> {
+    pub(super) namespace: &'a Namespace,
+    /// A directory, and the policy that holds for it.
+    pub(super) last: Option<(Slot, EffectivePolicy)>,
+}
+
+impl Policies<'_> {
+    /// As [`Namespace::storage_policy`], of an inode that is not gone.
+    pub fn of(&mut self, slot: Slot) -> EffectivePolicy {
+        let inode = self.namespace.inode(slot);
+        let own = inode.storage_policy();
+        if own != 0 || slot == self.namespace.root {
+            return EffectivePolicy { number: own };
+        }
+        match self.last {
+            Some((parent, policy)) if parent == inode.parent => policy,
+            _ => {
+                let policy = self.namespace.storage_policy(inode.parent);
+                self.last = Some((inode.parent, policy));
+                policy
+            }
+        }
+    }
+}
+
 impl Namespace {
     /// Errors: `AttributesOfMissing`, `NotOwner`, those of traversal.
     pub fn set_permission(&mut self, caller: &Caller, path: &str, permission: FsPermission) -> Result<(), Error> {

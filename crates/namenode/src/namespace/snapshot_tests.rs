@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hearth_types::{Block, BlockId, FsPermission};
 use proptest::prelude::*;
 
+use super::tests::sections_of;
 use super::*;
 use crate::changes::Changes;
 
@@ -92,9 +93,7 @@ impl Stored {
 
     fn reopen(&self) -> Namespace {
         let mut rebuild = Rebuild::start(limits(), self.counters.unwrap(), self.names.clone()).unwrap();
-        for (id, record) in &self.inodes {
-            rebuild.inode(*id, record).unwrap();
-        }
+        rebuild.join(sections_of(&rebuild, &self.inodes, 2).unwrap()).unwrap();
         for ((id, until), record) in &self.versions {
             rebuild.version(*id, *until, record).unwrap();
         }
@@ -280,7 +279,7 @@ impl World {
     /// As a restart does. What is not stored as such is made as it was: what snapshots keep, and what counts for each medium.
     fn reopen(&mut self, stored: &Stored) {
         let told = |namespace: &Namespace| {
-            let mut kept: Vec<KeptBlock> = namespace.blocks_of_snapshots().collect();
+            let mut kept: Vec<KeptBlock> = namespace.blocks_of_all_snapshots().collect();
             kept.sort_by_key(|kept| kept.record.id);
             (kept, namespace.tree_usage(namespace.lookup("/s").unwrap()))
         };
@@ -300,7 +299,7 @@ impl World {
         let held: BTreeSet<BlockId> = trees.flat_map(|tree| tree.values().flat_map(of_entry)).collect();
         assert_eq!(self.blocks, held, "blocks live as long as something has them");
         let live: BTreeSet<BlockId> = self.now.values().flat_map(of_entry).collect();
-        let kept: BTreeSet<BlockId> = self.namespace.blocks_of_snapshots().map(|kept| kept.record.id).collect();
+        let kept: BTreeSet<BlockId> = self.namespace.blocks_of_all_snapshots().map(|kept| kept.record.id).collect();
         assert_eq!(kept, held.difference(&live).copied().collect(), "blocks that only snapshots have");
         assert_eq!(self.namespace.iter().count(), self.now.len() + 1);
         assert_eq!(self.namespace.block_count() as usize, live.len());

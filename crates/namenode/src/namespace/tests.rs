@@ -196,11 +196,22 @@ impl Stored {
     fn reopen(&self) -> Namespace {
         let counters = self.counters.expect("formatting stores the counters");
         let mut rebuild = Rebuild::start(Limits::default(), counters, self.names.clone()).unwrap();
-        for (id, record) in &self.inodes {
-            rebuild.inode(*id, record).unwrap();
-        }
+        rebuild.join(sections_of(&rebuild, &self.inodes, 3).unwrap()).unwrap();
         rebuild.finish().unwrap()
     }
+}
+
+/// Divides stored inodes among `count` sections.
+pub fn sections_of(
+    rebuild: &Rebuild,
+    inodes: &BTreeMap<u64, Vec<u8>>,
+    count: usize,
+) -> Result<Vec<Section>, RecordError> {
+    let mut sections: Vec<Section> = (0..count).map(|_| rebuild.section()).collect();
+    for (at, (id, record)) in inodes.iter().enumerate() {
+        sections[at * count / inodes.len()].inode(*id, record)?;
+    }
+    Ok(sections)
 }
 
 /// All paths of a namespace with what the model knows of them.
@@ -344,9 +355,7 @@ fn a_damaged_tree_is_refused() {
     stored.take(namespace.take_changes());
     let rebuild = |stored: &Stored| {
         let mut rebuild = Rebuild::start(Limits::default(), stored.counters.unwrap(), stored.names.clone())?;
-        for (id, record) in &stored.inodes {
-            rebuild.inode(*id, record)?;
-        }
+        rebuild.join(sections_of(&rebuild, &stored.inodes, 2)?)?;
         rebuild.finish().map(drop)
     };
     rebuild(&stored).unwrap();

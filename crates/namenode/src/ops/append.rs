@@ -43,11 +43,9 @@ pub async fn append(namenode: &Namenode, context: &Context, request: AppendReque
             let block = open_again(state, namenode, slot, new_block)?
                 .map(|block| namenode.signed(block, AccessMode::Write, caller, now));
             let id = state.namespace.inode(slot).id();
-            state.namespace.file_mut(slot).open(Writer {
-                client: request.client_name.clone(),
-                machine: caller.machine.to_string(),
-                truncation: None,
-            });
+            let writer =
+                Writer { client: request.client_name.clone(), machine: caller.machine.to_string(), truncation: None };
+            state.namespace.open_file(slot, writer);
             state.leases.add(&request.client_name, id, now.monotonic);
             let stat = Some(file_status(&state.namespace, slot, &[]));
             Ok((AppendResponseProto { block: block.as_ref().map(Into::into), stat }, Remember::Yes))

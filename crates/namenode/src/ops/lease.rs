@@ -1,5 +1,7 @@
 //! Keeping, taking over and ending the right to write.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hearth_types::{Access, BlockId};
 use hearth_wire::proto::hdfs::{
@@ -9,7 +11,8 @@ use hearth_wire::proto::hdfs::{
 
 use crate::blocks::{BlockError, BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{BlockState as RecordState, Caller, InodeId, Need, Purpose, Slot};
+use crate::leases::Leases;
+use crate::namespace::{BlockState as RecordState, Caller, InodeId, Need, Purpose, Slot, Writer};
 use crate::state::{Context, Namenode, State, encode};
 
 /// Who wants a file that another has open, and what for.
@@ -144,16 +147,15 @@ impl State {
     fn reassign(&mut self, slot: Slot, holder: Option<&str>, now: Now) {
         let id = self.namespace.inode(slot).id();
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let Some(old) = file.writer().map(|writer| writer.client.clone()) else { return };
+        let Some(writer) = file.writer() else { return };
         match holder {
-            Some(holder) if holder != old => {
-                self.leases.remove(&old, id);
+            Some(holder) if holder != writer.client => {
+                let new = Writer { client: holder.into(), ..writer.clone() };
+                self.leases.remove(&writer.client, id);
                 self.leases.add(holder, id, now.monotonic);
-                if let Some(writer) = self.namespace.written_mut(slot).writer_mut() {
-                    writer.client = holder.into();
-                }
+                self.namespace.open_file(slot, new);
             }
-            _ => self.leases.renew(&old, now.monotonic),
+            _ => self.leases.renew(&writer.client, now.monotonic),
         }
     }
 
@@ -297,6 +299,27 @@ pub async fn renew_lease(namenode: &Namenode, _: &Context, request: RenewLeaseRe
     Ok(encode(&RenewLeaseResponseProto {}))
 }
 
+/// Open files of all leases, in the order of their ids, some at a time: there may be millions.
+struct OpenFiles<'a> {
+    leases: &'a Leases,
+    after: InodeId,
+    read: std::vec::IntoIter<(InodeId, Arc<str>)>,
+}
+
+impl Iterator for OpenFiles<'_> {
+    type Item = (InodeId, Arc<str>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        const AT_ONCE: usize = 1000;
+        if self.read.len() == 0 {
+            self.read = self.leases.open_files_after(self.after, AT_ONCE).into_iter();
+        }
+        let file = self.read.next()?;
+        self.after = file.0;
+        Some(file)
+    }
+}
+
 pub async fn list_open_files(
     namenode: &Namenode,
     context: &Context,
@@ -308,7 +331,8 @@ pub async fn list_open_files(
     let prefix = request.path().trim_end_matches('/').to_owned();
     let below = |path: &str| prefix.is_empty() || path == prefix || crate::namespace::is_below(path, &prefix);
     let mut answer = ListOpenFilesResponseProto { types: request.types.clone(), ..Default::default() };
-    for (id, holder) in state.leases.open_files_after(after) {
+    let open_files = OpenFiles { leases: &state.leases, after, read: Vec::new().into_iter() };
+    for (id, holder) in open_files {
         let Some(slot) = state.namespace.slot(id) else { continue };
         let path = state.namespace.path_of(slot);
         if !below(&path) {
@@ -323,7 +347,7 @@ pub async fn list_open_files(
         answer.entries.push(OpenFilesBatchResponseProto {
             id: id.0 as i64,
             path,
-            client_name: holder,
+            client_name: holder.to_string(),
             client_machine: machine,
         });
     }

@@ -398,6 +398,7 @@ impl Behind {
                     // A panic must not leave anybody waiting for this thread.
                     let applied = std::panic::catch_unwind(AssertUnwindSafe(|| tables.apply(&run, number)));
                     drop(run);
+                    crate::memory::release();
                     if let Err(error) = applied.unwrap_or_else(|_| Err(tables.panicked())) {
                         shared.fail(&error);
                     }

@@ -1,12 +1,13 @@
 //! The tables, and how changes go into them and come back.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use hearth_types::{BlockPoolId, FsPermission};
 use redb::{
-    Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, ReadableTable, StorageError,
-    TableDefinition, TableError, WriteTransaction,
+    Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    StorageError, TableDefinition, TableError, WriteTransaction,
 };
 
 use super::encoding::{decode_retry, encode_retry};
@@ -15,7 +16,8 @@ use super::journal::Mark;
 use super::{StoreError, Version};
 use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
-use crate::namespace::{Limits, Namespace, Rebuild, Snapshot};
+use crate::namespace::{Limits, Namespace, Rebuild, Section, Snapshot};
+use crate::parallel;
 
 /// Inode id → record.
 const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
@@ -54,6 +56,13 @@ const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("
 
 /// Names of the DataNodes' storages; see `blocks/storages.rs`.
 const STORAGES: TableDefinition<&str, ()> = TableDefinition::new("storages");
+
+/// Inodes that are worth a thread of their own.
+const SECTION_MIN: u64 = 20_000;
+/// So that threads end at about the same time, however unevenly ids are in use.
+const SECTIONS_PER_THREAD: usize = 8;
+/// Ranges of ids begin at multiples of this: maps by ids have pages of as many.
+const IDS_TOGETHER: u64 = 64;
 
 /// redb's own cache, bytes; each page in it takes a quarter more. The namespace is in memory already: this only serves commits.
 const CACHE: usize = 8 << 20;
@@ -333,6 +342,8 @@ impl Tables {
     fn commit(&mut self, sum: Sum, applied: u64) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
+        // After a crash the file is opened as it is, instead of being read three times over.
+        transaction.set_quick_repair(true);
         {
             let mut table = transaction.open_table(INODES)?;
             for (id, record) in sum.inodes {
@@ -416,7 +427,8 @@ impl Tables {
         let record = |source| StoreError::Record { path: self.path.clone(), source };
         let small = self.load_small().map_err(|error| self.failed(error))?;
         let mut rebuild = Rebuild::start(limits, small.counters, small.names).map_err(record)?;
-        self.each_inode(|id, bytes| rebuild.inode(id, bytes).map_err(record))?;
+        let sections = parallel::map(self.inode_ranges()?, |ids| self.section(&rebuild, ids));
+        rebuild.join(sections.into_iter().collect::<Result<_, _>>()?).map_err(record)?;
         self.each_version(|id, until, bytes| rebuild.version(id, until, bytes).map_err(record))?;
         for (id, row) in small.snapshots {
             let snapshot = Snapshot { id, name: row.name, modification_time_ms: row.modification_time_ms };
@@ -426,14 +438,31 @@ impl Tables {
         Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries, caching, storages })
     }
 
-    fn each_inode(&self, mut take: impl FnMut(u64, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    /// Ranges of inode ids that together are all, for several threads. Few inodes are one range.
+    fn inode_ranges(&self) -> Result<Vec<RangeInclusive<u64>>, StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let table = self.database.begin_read()?.open_table(INODES)?;
+            let (first, last) = (table.first()?, table.last()?);
+            let ends = first.zip(last).map(|((first, _), (last, _))| (first.value(), last.value()));
+            Ok((table.len()?, ends))
+        };
+        let (count, ends) = read().map_err(|error| self.failed(error))?;
+        let Some((first, last)) = ends else { return Ok(Vec::new()) };
+        let parts = (count / SECTION_MIN).clamp(1, (SECTIONS_PER_THREAD * parallel::threads()) as u64);
+        Ok(ranges(first, last, parts))
+    }
+
+    /// The inodes with ids in a range.
+    fn section(&self, rebuild: &Rebuild, ids: RangeInclusive<u64>) -> Result<Section, StoreError> {
         let open = || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(INODES)?) };
         let table = open().map_err(|error| self.failed(error))?;
-        for row in table.iter().map_err(|error| self.failed(error.into()))? {
+        let mut section = rebuild.section();
+        for row in table.range(ids).map_err(|error| self.failed(error.into()))? {
             let (id, bytes) = row.map_err(|error| self.failed(error.into()))?;
-            take(id.value(), bytes.value())?;
+            let taken = section.inode(id.value(), bytes.value());
+            taken.map_err(|source| StoreError::Record { path: self.path.clone(), source })?;
         }
-        Ok(())
+        Ok(section)
     }
 
     fn each_version(&self, mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
@@ -572,6 +601,21 @@ fn system_failed(path: &Path, error: std::io::Error) -> StoreError {
     }
 }
 
+/// Divides the numbers from `first` to `last` into about `parts` ranges of about the same length.
+fn ranges(first: u64, last: u64, parts: u64) -> Vec<RangeInclusive<u64>> {
+    let length = ((last - first) / parts).saturating_add(1).checked_next_multiple_of(IDS_TOGETHER).unwrap_or(u64::MAX);
+    let mut ranges = Vec::new();
+    let mut begin = first;
+    loop {
+        let end = (begin / IDS_TOGETHER * IDS_TOGETHER).saturating_add(length - 1).min(last);
+        ranges.push(begin..=end);
+        if end == last {
+            return ranges;
+        }
+        begin = end + 1;
+    }
+}
+
 fn commit_caching(
     transaction: &WriteTransaction,
     pools: &[(String, Option<Pool>)],
@@ -641,6 +685,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use parking_lot::Mutex;
+    use proptest::prelude::*;
 
     use super::super::group::tests::group;
     use super::*;
@@ -778,5 +823,25 @@ mod tests {
         let held = Tables::create(&path).unwrap();
         assert!(matches!(Tables::open(&path).err(), Some(StoreError::InUse { .. })));
         drop(held);
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_all_numbers_once(first in 0u64..1 << 40, count in 0u64..1 << 24, parts in 1u64..200) {
+            let ranges = ranges(first, first + count, parts);
+            prop_assert!(ranges.len() as u64 <= parts + 1);
+            prop_assert_eq!((*ranges[0].start(), *ranges[ranges.len() - 1].end()), (first, first + count));
+            for pair in ranges.windows(2) {
+                prop_assert_eq!(pair[0].end() + 1, *pair[1].start());
+                prop_assert_eq!(pair[1].start() % IDS_TOGETHER, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_number_is_in_a_range() {
+        assert_eq!(ranges(u64::MAX, u64::MAX, 1), [u64::MAX..=u64::MAX]);
+        assert_eq!(ranges(0, u64::MAX, 2), [0..=u64::MAX / 2, u64::MAX / 2 + 1..=u64::MAX]);
+        assert_eq!(ranges(0, u64::MAX, 1), [0..=u64::MAX - 1, u64::MAX..=u64::MAX]);
     }
 }

@@ -1,0 +1,439 @@
+//! The namespace's return from its stored records, which several threads read.
+//!
+//! Each thread decodes the records of some ids into a [`Section`]: inodes in an arena of its own, and a list of the directories that
+//! they stand in. [`Rebuild::join`] puts the sections one behind the other, which copies no inode, and links them: several threads
+//! again give each inode its parent and sort each directory's entries. States in snapshots come behind that, one by one.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use hearth_types::GenerationStamp;
+
+use super::arena::Arena;
+use super::children::Children;
+use super::file::BlockRecord;
+use super::history::{LOST, Snapshot, Timeline, Version};
+use super::inode::{Inode, InodeId, Slot};
+use super::names::Names;
+use super::record::{Reader, RecordError, decode, decode_lost};
+use super::writers::Writers;
+use super::{Limits, Namespace, compare_names};
+use crate::changes::Counters;
+use crate::parallel;
+use crate::sparse::{NumberHasher, Sparse};
+
+/// In the place of the parent of the root, as long as it has none.
+const NOWHERE: Slot = Slot(u32::MAX);
+
+/// Entries of directories that a thread sorts in one go.
+const SORTED_AT_ONCE: usize = 1 << 16;
+
+type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
+
+/// Takes a stored namespace back.
+pub struct Rebuild {
+    namespace: Namespace,
+    /// States in snapshots: their inode, since when and until when they held, where they stand, and the id of the parent.
+    versions: Vec<(InodeId, Version, InodeId)>,
+    /// Inodes that may have a quota or snapshots: few.
+    unusual: Vec<Slot>,
+}
+
+/// The inodes of a range of ids, on the way into the namespace.
+pub struct Section {
+    /// How many user and group names there are.
+    names: u32,
+    last_inode: u64,
+    /// Until the section is joined, the parent of each is a place in `directories`.
+    inodes: Arena,
+    by_id: Sparse<Slot>,
+    /// The directories in which inodes of this section stand, and those inodes.
+    directories: Vec<(InodeId, Vec<Slot>)>,
+    places: ByNumber<u32>,
+    /// The parent of the inode before, and its place: most inodes stand beside the one that was made before them.
+    last_parent: Option<(InodeId, u32)>,
+    unusual: Vec<Slot>,
+    writers: Writers,
+    files: u64,
+    blocks: u64,
+    quotas: u64,
+}
+
+impl Section {
+    /// Takes back one inode. No other section has it.
+    pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
+        let id = InodeId(id);
+        let (mut inode, parent) = decode(id, record, &mut self.writers)?;
+        check_names(id, &inode, self.names)?;
+        if id.0 > self.last_inode {
+            return Err(RecordError::Counter { inode: id.0, last: self.last_inode });
+        }
+        if let Some(file) = inode.as_file() {
+            self.files += 1;
+            self.blocks += file.blocks().len() as u64;
+        }
+        self.quotas += u64::from(inode.quota().is_some());
+        let is_unusual = inode.extra().is_some();
+        // The root stands in no directory.
+        let place = (id != InodeId::ROOT).then(|| self.place(parent));
+        inode.parent = place.map_or(NOWHERE, Slot);
+        let slot = self.inodes.insert(inode);
+        self.by_id.insert(id.0, slot);
+        if let Some(place) = place {
+            self.directories[place as usize].1.push(slot);
+        }
+        if is_unusual {
+            self.unusual.push(slot);
+        }
+        Ok(())
+    }
+
+    /// The place of a directory among those of this section.
+    fn place(&mut self, directory: InodeId) -> u32 {
+        match self.last_parent {
+            Some((last, place)) if last == directory => place,
+            _ => {
+                let place = *self.places.entry(directory.0).or_insert_with(|| {
+                    self.directories.push((directory, Vec::new()));
+                    self.directories.len() as u32 - 1
+                });
+                self.last_parent = Some((directory, place));
+                place
+            }
+        }
+    }
+}
+
+fn check_names(id: InodeId, inode: &Inode, names: u32) -> Result<(), RecordError> {
+    match [inode.owner().0, inode.group().0].into_iter().find(|name| *name >= names) {
+        Some(name) => Err(RecordError::UnknownName { inode: id.0, name }),
+        None => Ok(()),
+    }
+}
+
+impl Rebuild {
+    /// `names`: every stored user and group name with its number, in the order of the numbers.
+    pub fn start(
+        limits: Limits,
+        counters: Counters,
+        stored_names: impl IntoIterator<Item = (u32, String)>,
+    ) -> Result<Self, RecordError> {
+        let mut names = Names::default();
+        for (number, name) in stored_names {
+            if !names.restore(number, &name) {
+                return Err(RecordError::Names { number });
+            }
+        }
+        let stamp = GenerationStamp(counters.last_stamp);
+        if stamp >= BlockRecord::STAMP_MAX {
+            return Err(RecordError::Stamp { stamp });
+        }
+        let namespace = Namespace {
+            inodes: Arena::default(),
+            by_id: Sparse::default(),
+            root: Slot(0),
+            names,
+            counters,
+            limits,
+            files: 0,
+            blocks: 0,
+            changed: Vec::new(),
+            removed: Vec::new(),
+            counters_changed: false,
+            quotas: 0,
+            touched: Vec::new(),
+            timeline: Timeline::default(),
+            recent: Default::default(),
+            writers: Writers::default(),
+        };
+        Ok(Self { namespace, versions: Vec::new(), unusual: Vec::new() })
+    }
+
+    /// A section to fill. Several may be filled at the same time.
+    pub fn section(&self) -> Section {
+        Section {
+            names: self.namespace.names.count() as u32,
+            last_inode: self.namespace.counters.last_inode,
+            inodes: Arena::default(),
+            by_id: Sparse::default(),
+            directories: Vec::new(),
+            places: ByNumber::default(),
+            last_parent: None,
+            unusual: Vec::new(),
+            writers: Writers::default(),
+            files: 0,
+            blocks: 0,
+            quotas: 0,
+        }
+    }
+
+    /// Takes in all sections, links the inodes and checks that they are one tree. To be called once.
+    pub fn join(&mut self, sections: Vec<Section>) -> Result<(), RecordError> {
+        let namespace = &mut self.namespace;
+        let mut joined = Vec::with_capacity(sections.len());
+        for mut section in sections {
+            let pages = section.inodes.page_count();
+            let base = namespace.inodes.append(section.inodes);
+            let raise = |slot: &mut Slot| slot.0 += base;
+            section.by_id.values_mut().for_each(raise);
+            section.directories.iter_mut().flat_map(|(_, inodes)| inodes).for_each(raise);
+            section.unusual.iter_mut().for_each(raise);
+            if let Err(id) = namespace.by_id.absorb(section.by_id) {
+                panic!("inode {id} stands in two sections");
+            }
+            namespace.writers.absorb(section.writers);
+            namespace.files += section.files;
+            namespace.blocks += section.blocks;
+            namespace.quotas += section.quotas;
+            self.unusual.extend(section.unusual);
+            joined.push((pages, section.directories));
+        }
+        let is_directory = |slot: &Slot| namespace.inode(*slot).is_directory();
+        namespace.root = namespace.slot(InodeId::ROOT).filter(is_directory).ok_or(RecordError::NoRoot)?;
+        let directories = place_parents(namespace, joined)?;
+        put_entries(namespace, directories)
+    }
+
+    /// A row of the table of versions: `until` is the number of the last snapshot that can have it, or `LOST`.
+    pub fn version(&mut self, id: u64, until: u32, bytes: &[u8]) -> Result<(), RecordError> {
+        let damaged = || RecordError::Damaged { inode: id, offset: 0 };
+        let id = InodeId(id);
+        let mut reader = Reader { bytes, at: 0 };
+        if until == LOST {
+            let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
+            let (lost, cuts, policy) = decode_lost(&mut reader).ok_or_else(damaged)?;
+            let inode = self.namespace.inodes.get_mut(slot);
+            let history = inode.history_mut();
+            (history.lost, history.cuts) = (lost, cuts);
+            if history.gone {
+                inode.change(|attributes| attributes.storage_policy = policy);
+            }
+            return Ok(());
+        }
+        let from = reader.small().ok_or_else(damaged)?;
+        let (frozen, parent) = decode(id, &bytes[reader.at..], &mut self.namespace.writers)?;
+        check_names(id, &frozen, self.namespace.names.count() as u32)?;
+        if !self.namespace.by_id.contains(id.0) {
+            let slot = self.namespace.inodes.insert(frozen.ghost());
+            self.namespace.by_id.insert(id.0, slot);
+            self.namespace.timeline.gone += 1;
+        }
+        let frozen = self.namespace.inodes.insert(frozen);
+        self.versions.push((id, Version { from, until, frozen }, parent));
+        Ok(())
+    }
+
+    /// A row of the table of snapshots.
+    pub fn snapshot(&mut self, snapshot: Snapshot, root: u64) -> Result<(), RecordError> {
+        let namespace = &mut self.namespace;
+        let slot = namespace.slot(InodeId(root)).ok_or(RecordError::NoSnapshotRoot { snapshot: snapshot.id, root })?;
+        namespace.timeline.roots.insert(snapshot.id, slot);
+        let snapshots = namespace.inodes.get_mut(slot).history_mut().snapshots.get_or_insert_default();
+        snapshots.push(snapshot);
+        snapshots.sort_by(|a, b| compare_names(a.name.as_bytes(), b.name.as_bytes()));
+        self.unusual.push(slot);
+        Ok(())
+    }
+
+    /// Links the states in snapshots, and counts what quotas count.
+    pub fn finish(mut self) -> Result<Namespace, RecordError> {
+        let namespace = &mut self.namespace;
+        for (id, version, parent) in std::mem::take(&mut self.versions) {
+            let parent_slot = *namespace.by_id.get(parent.0).unwrap_or(&namespace.root);
+            namespace.inodes.get_mut(version.frozen).parent = parent_slot;
+            namespace.restore_version(id, version);
+        }
+        for slot in self.unusual {
+            if namespace.inode(slot).snapshots().is_some() {
+                let id = namespace.inode(slot).id();
+                namespace.timeline.snapshottable.insert(id);
+            }
+            namespace.recount(slot);
+        }
+        Ok(self.namespace)
+    }
+}
+
+/// The inodes that stand in a directory.
+struct Directory {
+    slot: Slot,
+    inodes: Vec<Slot>,
+}
+
+/// Gives each inode its parent. `sections`: of each, in the order of their pages, how many pages it has, and its directories.
+fn place_parents(
+    namespace: &mut Namespace,
+    sections: Vec<(usize, Vec<(InodeId, Vec<Slot>)>)>,
+) -> Result<Vec<Directory>, RecordError> {
+    let mut directories: Vec<Directory> = Vec::new();
+    let mut places: ByNumber<usize> = ByNumber::default();
+    let mut parents: Vec<(usize, Vec<Slot>)> = Vec::with_capacity(sections.len());
+    for (pages, of_section) in sections {
+        let mut slots = Vec::with_capacity(of_section.len());
+        for (parent, inodes) in of_section {
+            let inode = namespace.inode(inodes[0]).id().0;
+            let slot = namespace.slot(parent).ok_or(RecordError::NoParent { inode, parent: parent.0 })?;
+            if !namespace.inode(slot).is_directory() {
+                return Err(RecordError::ParentIsFile { inode, parent: parent.0 });
+            }
+            slots.push(slot);
+            let place = *places.entry(u64::from(slot.0)).or_insert(directories.len());
+            match directories.get_mut(place) {
+                Some(directory) => directory.inodes.extend(inodes),
+                None => directories.push(Directory { slot, inodes }),
+            }
+        }
+        parents.push((pages, slots));
+    }
+    let mut pages = namespace.inodes.pages_mut();
+    let mut work = Vec::new();
+    for (count, slots) in &parents {
+        work.extend(pages.by_ref().take(*count).map(|page| (page, slots)));
+    }
+    parallel::map(work, |(page, slots)| {
+        for inode in page.filter(|inode| inode.parent != NOWHERE) {
+            inode.parent = slots[inode.parent.0 as usize];
+        }
+    });
+    drop(pages);
+    let root = namespace.root;
+    namespace.inodes.get_mut(root).parent = root;
+    check_reachable(namespace, &directories)?;
+    Ok(directories)
+}
+
+/// Follows each directory up to the root: a cycle would hang every such walk.
+fn check_reachable(namespace: &Namespace, directories: &[Directory]) -> Result<(), RecordError> {
+    let mut reached = Sparse::<()>::default();
+    reached.insert(u64::from(namespace.root.0), ());
+    let mut way = Vec::new();
+    for directory in directories {
+        let mut at = directory.slot;
+        while !reached.contains(u64::from(at.0)) {
+            // Each step leads to another directory that has entries, or the way is a circle.
+            if way.len() == directories.len() {
+                let inode = namespace.inode(directory.inodes[0]).id().0;
+                return Err(RecordError::Unreachable { inode });
+            }
+            way.push(at);
+            at = namespace.inode(at).parent;
+        }
+        for slot in way.drain(..) {
+            reached.insert(u64::from(slot.0), ());
+        }
+    }
+    Ok(())
+}
+
+/// Sorts the entries of all directories and puts them there.
+fn put_entries(namespace: &mut Namespace, directories: Vec<Directory>) -> Result<(), RecordError> {
+    let mut work = vec![Vec::new()];
+    let mut count = 0;
+    for directory in directories {
+        if count >= SORTED_AT_ONCE {
+            work.push(Vec::new());
+            count = 0;
+        }
+        count += directory.inodes.len();
+        work.last_mut().expect("there is one from the start").push(directory);
+    }
+    let sorted = parallel::map(work, |directories: Vec<Directory>| {
+        directories.into_iter().map(|directory| sorted(namespace, directory)).collect::<Result<Vec<_>, _>>()
+    });
+    for entries in sorted {
+        for (directory, children) in entries? {
+            namespace.put_children(directory, children);
+        }
+    }
+    Ok(())
+}
+
+fn sorted(namespace: &Namespace, directory: Directory) -> Result<(Slot, Children), RecordError> {
+    let Directory { slot, mut inodes } = directory;
+    let name = |slot: &Slot| &namespace.inode(*slot).name;
+    let order = |a: &Slot, b: &Slot| compare_names(name(a), name(b));
+    if !inodes.is_sorted_by(|a, b| order(a, b).is_lt()) {
+        inodes.sort_unstable_by(order);
+        if let Some(twice) = inodes.windows(2).find(|pair| order(&pair[0], &pair[1]).is_eq()) {
+            let name = String::from_utf8_lossy(name(&twice[0])).into_owned();
+            return Err(RecordError::Twice { parent: namespace.inode(slot).id().0, name });
+        }
+    }
+    Ok((slot, Children::from_sorted(inodes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::FsPermission;
+
+    use super::super::extra::Extra;
+    use super::super::inode::InodeKind;
+    use super::super::names::NameId;
+    use super::super::plain::Attributes;
+    use super::super::record::encode;
+    use super::*;
+
+    const COUNTERS: Counters = Counters { last_inode: 99_999, ..Counters::FRESH };
+
+    fn record(parent: u64, name: &str) -> Vec<u8> {
+        let attributes = Attributes::directory(InodeId(0), NameId(0), NameId(0), FsPermission(0o755), 1);
+        let mut inode = Inode::new(attributes, Extra::default(), InodeKind::Directory(Box::default()));
+        inode.name = name.as_bytes().into();
+        encode(&inode, InodeId(parent))
+    }
+
+    /// Directories by number, parent and name, each in a section of its own.
+    fn built(inodes: &[(u64, u64, &str)]) -> Result<Namespace, RecordError> {
+        let names = [(0, "root".to_owned())];
+        let mut rebuild = Rebuild::start(Limits::default(), COUNTERS, names)?;
+        let mut sections = vec![rebuild.section()];
+        sections[0].inode(InodeId::ROOT.0, &record(InodeId::ROOT.0, ""))?;
+        for (id, parent, name) in inodes {
+            let mut section = rebuild.section();
+            section.inode(*id, &record(*parent, name))?;
+            sections.push(section);
+        }
+        rebuild.join(sections)?;
+        rebuild.finish()
+    }
+
+    #[test]
+    fn sections_become_one_tree() {
+        let namespace = built(&[(20_000, 16385, "b"), (20_001, 20_002, "x"), (20_002, 16385, "a")]).unwrap();
+        assert_eq!(namespace.path_of(namespace.slot(InodeId(20_001)).unwrap()), "/a/x");
+        let names = |path| {
+            let children = namespace.inode(namespace.lookup(path).unwrap()).children().unwrap();
+            children.iter().map(|slot| String::from_utf8_lossy(&namespace.inode(slot).name).into_owned()).collect()
+        };
+        let (all, below): (Vec<String>, Vec<String>) = (names("/"), names("/a"));
+        assert_eq!((all, below), (vec!["a".to_owned(), "b".to_owned()], vec!["x".to_owned()]));
+    }
+
+    #[test]
+    fn free_places_between_sections_are_used() {
+        let mut namespace = built(&[(20_000, 16385, "b"), (20_001, 16385, "a")]).unwrap();
+        let pages = namespace.inodes.page_count();
+        let caller = super::super::Caller {
+            user: "root".into(),
+            groups: [].into(),
+            superuser: true,
+            machine: "127.0.0.1".into(),
+        };
+        for number in 0..1000 {
+            namespace.mkdirs(&caller, &format!("/a/{number}"), FsPermission(0o755), false, 1).unwrap();
+        }
+        assert_eq!((namespace.inode_count(), namespace.inodes.page_count()), (1003, pages));
+    }
+
+    #[test]
+    fn inodes_that_are_no_tree_are_refused() {
+        let twice = built(&[(20_000, 16385, "a"), (20_001, 16385, "b"), (20_002, 16385, "a")]).err();
+        assert_eq!(twice, Some(RecordError::Twice { parent: 16385, name: "a".into() }));
+        let circle = built(&[(20_000, 16385, "a"), (20_001, 20_002, "b"), (20_002, 20_001, "c")]).err();
+        assert_eq!(circle, Some(RecordError::Unreachable { inode: 20_001 }));
+        let itself = built(&[(20_000, 20_000, "a")]).err();
+        assert_eq!(itself, Some(RecordError::Unreachable { inode: 20_000 }));
+        let orphan = built(&[(20_000, 20_001, "a")]).err();
+        assert_eq!(orphan, Some(RecordError::NoParent { inode: 20_000, parent: 20_001 }));
+    }
+}
