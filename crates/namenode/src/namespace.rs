@@ -270,6 +270,12 @@ impl Namespace {
         self.file_mut(slot).open(writer);
     }
 
+    /// Gives an open file to another writer. Snapshots go on showing what the file grows to.
+    pub fn give_to(&mut self, slot: Slot, writer: Writer) {
+        let writer = self.writers.share(writer);
+        self.written_mut(slot).open(writer);
+    }
+
     /// Every inode in no order, without those that only snapshots have.
     pub fn iter(&self) -> impl Iterator<Item = &Inode> {
         self.by_id.values().map(|slot| self.inode(*slot)).filter(|inode| !inode.is_gone())

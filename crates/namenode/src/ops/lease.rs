@@ -153,7 +153,7 @@ impl State {
                 let new = Writer { client: holder.into(), ..writer.clone() };
                 self.leases.remove(&writer.client, id);
                 self.leases.add(holder, id, now.monotonic);
-                self.namespace.open_file(slot, new);
+                self.namespace.give_to(slot, new);
             }
             _ => self.leases.renew(&writer.client, now.monotonic),
         }
