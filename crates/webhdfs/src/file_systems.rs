@@ -105,7 +105,7 @@ mod tests {
         file_systems.forget(&file_systems.of("h:1", "bob").unwrap());
         assert_eq!(users(), ["ann"]);
         for number in 0..KEPT_MAX {
-            assert_eq!(file_systems.of("h:2", &format!("user{number}")).unwrap().uri(), "hdfs://h:2");
+            assert_eq!(file_systems.of("h:2", format!("user{number}").as_str()).unwrap().uri(), "hdfs://h:2");
         }
         assert!(users().len() == KEPT_MAX && !users().contains(&"ann".to_owned()));
         for namenode in ["h/a", "a@h", "h 1", "h:x"] {
