@@ -99,7 +99,7 @@ pub struct Claim {
 }
 
 impl MessageMemory {
-    /// `limit`: bytes of all messages. A single longer one is counted as so many.
+    /// `limit`: bytes of all messages. A single longer message counts as `limit` bytes.
     pub fn new(limit: u64, patience: Patience) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), is_short: AtomicBool::new(false) })
     }
@@ -184,7 +184,7 @@ impl State {
         self.held.insert(number, held);
     }
 
-    /// Revokes claims that lag, the slowest first, until `wanted` bytes are on their way back.
+    /// Revokes lagging claims, the slowest first, until their memory adds up to `wanted` bytes.
     fn revoke_lagging(&mut self, wanted: u64, patience: Patience, now: Instant) {
         while self.leaving < wanted {
             let lagging = self.held.values_mut().filter_map(|held| held.lag(patience, now).map(|lag| (lag, held)));

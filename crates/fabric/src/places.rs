@@ -65,7 +65,7 @@ struct Entry {
     party: Party,
     /// Connections of the party.
     of_party: Arc<AtomicUsize>,
-    /// [`BUSY`], or milliseconds from the beginning of [`Places`] to the moment when the connection became quiet.
+    /// [`BUSY`], or microseconds from the beginning of [`Places`] to the moment when the connection became quiet.
     since: Arc<AtomicU64>,
     give_way: oneshot::Sender<()>,
 }
@@ -138,7 +138,7 @@ impl Places {
         Some((Place { all: self.clone(), number, since }, GivesWay(gives_way)))
     }
 
-    /// Ends one connection that does nothing, as when descriptors run out. `false`: there is none.
+    /// Ends one stranger or quiet connection, as when descriptors run out. Returns whether there was one.
     pub fn shed(&self) -> bool {
         let mut state = self.state.lock();
         let left = self.make_room(&mut state, None);
@@ -158,9 +158,9 @@ impl Places {
         }
     }
 
-    /// Milliseconds, never as many as [`BUSY`].
+    /// Microseconds, never as many as [`BUSY`].
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(BUSY - 1)
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(BUSY - 1)
     }
 }
 
@@ -182,7 +182,7 @@ impl State {
 
     /// The connection of the party with the most connections that was quiet for the longest time.
     fn take_quiet(&mut self, party: Option<Party>, now: u64, quiet_min: Duration) -> Option<Entry> {
-        let latest = now.saturating_sub(u64::try_from(quiet_min.as_millis()).unwrap_or(u64::MAX));
+        let latest = now.checked_sub(u64::try_from(quiet_min.as_micros()).ok()?)?;
         let mut best: Option<(usize, u64, u64)> = None;
         for (number, entry) in &self.known {
             let since = entry.since.load(Ordering::Relaxed);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn share_of_a_party_is_kept_within_the_party() {
-        let places = Places::new(PlacesOptions { of_party_max: 2, ..PlacesOptions::new(8) });
+        let places = Places::new(PlacesOptions { of_party_max: 2, strangers_max: 4, ..PlacesOptions::new(8) });
         let (_other, mut other) = places.admit(party(2)).unwrap();
         let mut of_party: Vec<_> = (0..2).map(|_| places.admit(party(1)).unwrap()).collect();
         of_party[0].0.known();

@@ -13,8 +13,8 @@ const GROWN_AT_ONCE: usize = 1 << 20;
 /// The same of a buffer that has claimed nothing, and of the peer of which little may be known.
 const GROWN_AT_ONCE_UNCLAIMED: usize = 64 << 10;
 
-/// A buffer of up to so many bytes claims no [`MessageMemory`]: the packets of Hearth's own writers fit in, 256 KiB of data with CRCs. A
-/// datanode that passes packets on holds them while the next one waits for memory, so those that are usual must not need any.
+/// Longest buffer without a claim on [`MessageMemory`]. A packet of Hearth's own writer fits: 256 KiB of data with CRCs. A datanode holds a
+/// packet while the next datanode waits for memory, so packets of the usual size must not need a claim.
 pub const UNCLAIMED_BYTES: usize = 288 << 10;
 
 /// Bytes received and not yet consumed, in one piece of memory.
@@ -143,7 +143,7 @@ impl ReceiveBuffer {
 
     /// Claims memory for `bytes` in all, if they are many, and waits for it.
     ///
-    /// Errors: `TooLong` when `bytes` is beyond the limit, `NoMemory` when there is none for as long as `timeout`.
+    /// Errors: `TooLong` when `bytes` is beyond the limit, `NoMemory` when none is granted within `timeout`.
     async fn claim(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
         let Some((memory, party)) = &self.shared else { return Ok(()) };
         if bytes > self.limit {
@@ -194,7 +194,7 @@ impl ReceiveBuffer {
         self.claim.as_ref().map_or(0, Claim::bytes).max(UNCLAIMED_BYTES)
     }
 
-    /// Whether the buffer may be of so many bytes without waiting for memory.
+    /// Whether the buffer may grow to `bytes` without waiting for memory.
     fn may_have(&mut self, bytes: usize) -> bool {
         let Some((memory, party)) = &self.shared else { return true };
         if bytes <= self.claimed() {
