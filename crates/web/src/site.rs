@@ -14,7 +14,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
 use futures_util::stream::{Stream, StreamExt, once, unfold};
 use hearth_config::Configuration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
@@ -148,7 +148,7 @@ impl Site {
     /// Errors: as [`Site::serve`]'s.
     pub async fn bind(self, address: &str) -> Result<BoundSite, Error> {
         let failed = |source| Error::Listen { address: address.to_string(), source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(BoundSite { site: self, listener, address })
     }
@@ -196,6 +196,24 @@ impl Site {
         }
         router.with_state(state)
     }
+}
+
+/// Connections that the kernel keeps until they are accepted. In a burst beyond it clients wait a second before they try again.
+const BACKLOG: u32 = 1024;
+
+/// Listens on the first address of `address` that can be bound.
+async fn listen(address: &str) -> io::Result<TcpListener> {
+    let mut failed = io::Error::other("the name has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restart must not wait for the last process's connections to leave TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// A site that has its address, and answers nobody yet.

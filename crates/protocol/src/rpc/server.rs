@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::{MessageMemory, Party, Patience, Places, PlacesOptions};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -88,7 +88,7 @@ impl RpcServer {
         options: RpcServerOptions,
     ) -> Result<Self, ServeError> {
         let failed = |source| ServeError { address: address.to_string(), source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
         let accepting = tokio::spawn(accept(listener, service, Arc::new(options), stopped));
@@ -106,6 +106,24 @@ impl Drop for RpcServer {
         self.stop.send_replace(true);
         self.accepting.abort();
     }
+}
+
+/// Connections that the kernel keeps until they are accepted. In a burst beyond it clients wait a second before they try again.
+const BACKLOG: u32 = 1024;
+
+/// Listens on the first address of `address` that can be bound.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    let mut failed = std::io::Error::other("the name has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restart must not wait for the last process's connections to leave TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 async fn accept<S: Service>(
