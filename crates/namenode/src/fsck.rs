@@ -112,7 +112,7 @@ impl FsckRequest {
         }
     }
 
-    /// Who asks, as Hadoop shows a user.
+    /// The user who asks, as Hadoop shows it.
     fn who(&self) -> String {
         let user = &self.user;
         match &self.acts_for {
@@ -136,7 +136,7 @@ impl FsckRequest {
 ///
 /// Errors: `Gone`, between two files: one that is being deleted is deleted.
 pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: Telling) -> Result<(), Gone> {
-    // Whoever acts for itself acts for nobody else. Source: `JspHelper.getUGI`.
+    // A `doas` that names the caller itself is none. Source: `JspHelper.getUGI`.
     request.acts_for = request.acts_for.take().filter(|other| *other != request.user);
     let user = request.acts_for.as_deref().unwrap_or(&request.user);
     let rights = namenode.groups.rights(user).await;

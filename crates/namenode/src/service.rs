@@ -137,7 +137,7 @@ impl NamenodeService {
         }
     }
 
-    /// The caller, who must be a superuser.
+    /// The caller, which must be a superuser.
     async fn superuser(&self, call: &Call, operation: &'static str) -> Result<Caller, RemoteError> {
         let caller = self.caller(call).await?;
         self.namenode.read().namespace.require_superuser(&caller, operation).map_err(to_remote)?;
@@ -160,7 +160,7 @@ impl NamenodeService {
         namenode.impersonation.check(&namenode.groups, real, &caller.user, caller.address.ip()).await
     }
 
-    /// Who the call acts for.
+    /// The user in whose name the call is made.
     async fn caller(&self, call: &Call) -> Result<Caller, RemoteError> {
         let user = &call.caller.user;
         if user.is_empty() {

@@ -369,7 +369,7 @@ async fn favoured_datanodes_are_found_by_any_name_of_their_machine() {
         let located = n.add_block_request(request).await.unwrap();
         assert_eq!(located.locs[0].id.xfer_port, wanted, "{favoured}");
     }
-    // One that nobody has heard of is no reason to refuse the block.
+    // An unknown one is no reason to refuse the block.
     n.create("/unknown", "W", 1).await.unwrap();
     let request = AddBlockRequestProto {
         src: "/unknown".into(),
@@ -416,7 +416,7 @@ async fn datanodes_of_the_hosts_file_that_never_came_are_dead() {
         let state = n.handle().namenode().read().blocks.figures(n.handle().namenode().now());
         assert_eq!((state.dead_nodes, state.live_nodes), (2, 1));
     }
-    // A list without a node in service keeps nobody out, and its nodes are expected nevertheless.
+    // A list without a node in service keeps no node out, and its nodes are expected nevertheless.
     let json = r#"[{"hostName": "127.0.0.9", "adminState": "DECOMMISSIONED"}]"#;
     let n = with_hosts(directory.path(), json, true).await;
     TestDatanode::join(&n, 1).await;

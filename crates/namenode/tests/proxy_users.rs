@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const AUTHORIZATION: &str = "org.apache.hadoop.security.authorize.AuthorizationException";
 
-/// `alice` may act for `bob`, `carol` for members of `users`, `dave` for anybody but from elsewhere; the last may everything.
+/// `alice` may act for `bob`, `carol` for members of `users`, `dave` for all users from another network, `root` for all users.
 fn rules() -> Configuration {
     configuration()
         .with("hadoop.user.group.static.mapping.overrides", "root=root;bob=users;zoe=guests;eve=supergroup")

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, tool_said};
 use hearth_testkit::{ClusterSpec, Make, wait_until};
 use serde_json::{Value, json};
@@ -100,6 +100,10 @@ fn acting_for_others(session: &mut Session) -> Result<()> {
         let by = if over.is_some() { "webhdfs" } else { "rpc" };
         let mut allowed = 0;
         for (user, real) in PAIRS {
+            // Apache's NameNode takes that for no acting, and its DataNode for acting, which the NameNode then refuses.
+            if over.is_some() && user == real {
+                continue;
+            }
             let mut who = json!({"user": user, "real": real});
             if let Some(uri) = &over {
                 who["uri"] = uri.as_str().into();
@@ -170,7 +174,8 @@ fn snapshots(session: &mut Session) -> Result<()> {
     tool_compared(session, admin, &["-clrQuota", "/s"])?;
     tool_compared(session, admin, &["-clrSpaceQuota", "/s/d"])?;
     for (from, to) in [("one", "two"), ("two", "three"), ("three", "two"), ("one", "."), ("three", ".")] {
-        tool_compared(session, diff, &["/s", from, to])?;
+        let said = tool(session, diff, &["/s", from, to])?;
+        session.same_as_oracle(&format!("at the end: differences from {from} to {to}"), said)?;
     }
     Ok(())
 }
@@ -301,18 +306,19 @@ fn targets(session: &mut Session) -> Result<()> {
         let path = format!("/x/favoured-{nth}");
         session.java()?.call("rawCreate", json!({"path": path, "replication": 1, "blockSize": 1 << 20}))?;
         let favored = format!("{host}:{}", port(&wanted));
-        let block = session.java()?.call("rawAddBlock", json!({"path": path, "favored": [favored]}))?;
+        let block = session.java()?.call("rawAddBlock", json!({"path": path, "favored": [favored]}));
+        let block = block.with_context(|| format!("a block at {favored}"))?;
         ensure!(block["targets"] == json!([wanted]), "{favored}: {block}");
     }
     // Asked for again, also after a restart, it is the same block.
     let path = "/x/favoured-0";
     let again = json!({"path": path, "favored": []});
-    let before = session.java()?.call("rawAddBlock", again.clone())?;
+    let before = session.java()?.call("rawAddBlock", again.clone()).context("before the restart")?;
     session.cluster.namenode.kill();
     session.cluster.start_namenode()?;
     session.cluster.wait_ready()?;
     session.end_java();
-    let after = session.java()?.call("rawAddBlock", again)?;
+    let after = session.java()?.call("rawAddBlock", again).context("after the restart")?;
     ensure!(before["block"] == after["block"], "{before}, then {after}");
     ensure!(after["targets"].as_array().is_some_and(|targets| targets.len() == 1), "{after}");
     Ok(())

@@ -45,7 +45,7 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
     }
 }
 
-/// The status of `/.reserved`: it exists for everybody and belongs to nobody.
+/// The status of `/.reserved`, which every user sees and no user owns.
 pub fn reserved_status() -> HdfsFileStatusProto {
     HdfsFileStatusProto {
         file_type: FileType::IsDir as i32,

@@ -111,7 +111,7 @@ impl Asked {
     fn new(webhdfs: Arc<Webhdfs>, request: &Request) -> Result<Self, Exception> {
         let parameters = request.parameters.clone();
         let user = parameters.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
-        // Whoever acts for itself acts for nobody else. Source: `JspHelper.getUGI`.
+        // A `doas` that names the caller itself is none. Source: `JspHelper.getUGI`.
         let other = parameters.text("doas").filter(|other| *other != user);
         let forwarded = request.headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
         let peer = webhdfs.namenode().impersonation.rules().web_client(request.peer, forwarded);
