@@ -314,7 +314,8 @@ public final class Driver {
             case "rawCreate":
                 dfs().getClient().getNamenode().create(text(r, "path"), FsPermission.getFileDefault(), "raw",
                         new org.apache.hadoop.io.EnumSetWritable<>(EnumSet.of(org.apache.hadoop.fs.CreateFlag.CREATE)),
-                        true, (short) r.get("replication").asInt(), r.get("blockSize").asLong(), null, null, null);
+                        true, (short) r.get("replication").asInt(), r.get("blockSize").asLong(),
+                        org.apache.hadoop.crypto.CryptoProtocolVersion.supported(), null, null);
                 return null;
             // path, favored: the addresses of the targets of the next block of a file that rawCreate made
             case "rawAddBlock": {
