@@ -5,6 +5,7 @@
 //! fails; the exit code is 1 then, and 255 when the command line itself was wrong.
 
 mod acl;
+mod archive;
 mod attributes;
 mod cat;
 mod checksum;
@@ -39,6 +40,7 @@ mod text;
 pub(super) mod time;
 mod trash;
 mod truncate;
+mod view;
 mod walk;
 mod xattrs;
 

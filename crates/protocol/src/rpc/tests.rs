@@ -654,3 +654,15 @@ async fn random_bytes_do_no_harm() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_client_that_acts_for_another_user_names_both() {
+    let (_server, service, target) = start(RpcServerOptions::default()).await;
+    let of =
+        |real: &str| RpcClient::new(RpcClientOptions { real_user: Some(real.into()), ..RpcClientOptions::default() });
+    let refused = of("oozie").call::<BlockProto>(&target, "echo", &block(1)).await.unwrap_err();
+    assert!(refused.to_string().contains("User: oozie is not allowed to impersonate alice"), "{refused}");
+    assert_eq!(service.calls.load(Ordering::SeqCst), 0);
+    // A user may always act for itself.
+    of("alice").call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+}

@@ -128,7 +128,7 @@ impl Visit for Change {
 async fn apply(change: &AclChange, item: &Item) -> Result<(), Failure> {
     match &item.store {
         Store::Hdfs(fs) => fs.change_acl(&item.path, change).await.map_err(|error| Failure::of(&item.shown, error)),
-        Store::Local => Err(Failure::path(&item.shown, "ACLs of local files are not changed here: use setfacl(1)")),
+        _ => Err(Failure::path(&item.shown, "ACLs of local files are not changed here: use setfacl(1)")),
     }
 }
 

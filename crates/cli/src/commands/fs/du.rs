@@ -58,6 +58,10 @@ pub async fn df(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> 
                 let usage = fs.usage().await?;
                 (fs.uri().to_owned(), usage.capacity, usage.used, usage.remaining)
             }
+            Store::Archive(_) | Store::View(_) => {
+                shell.report(&Failure::path(&item.shown, "it is in no file system that has a size"));
+                continue;
+            }
             Store::Local => {
                 let statistics = rustix::fs::statvfs(item.path.as_str())
                     .map_err(|error| Failure::local(&item.shown, error.into()))?;

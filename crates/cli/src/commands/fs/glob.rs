@@ -14,8 +14,8 @@ use super::store::Store;
 pub struct Found {
     pub store: Store,
     pub path: String,
-    /// Last component of `path`, as the directory above has it.
-    pub name: String,
+    /// As the pattern has it: from the root of its own file system on, whatever is mounted there.
+    pub named: String,
     pub status: FileStatus,
 }
 
@@ -264,7 +264,7 @@ pub async fn expand(store: &Store, pattern: &str) -> Result<Option<Vec<Found>>, 
     if all.is_empty() && !wild {
         return Ok(None);
     }
-    all.sort_by_cached_key(|found| paths::sort_key(&found.path));
+    all.sort_by_cached_key(|found| paths::sort_key(&found.named));
     Ok(Some(all))
 }
 
@@ -272,7 +272,7 @@ pub async fn expand(store: &Store, pattern: &str) -> Result<Option<Vec<Found>>, 
 struct Candidate {
     store: Store,
     path: String,
-    name: String,
+    named: String,
     /// `None`: not looked at yet.
     status: Option<FileStatus>,
 }
@@ -280,7 +280,8 @@ struct Candidate {
 impl Candidate {
     fn below(&self, name: &str, status: Option<FileStatus>) -> Self {
         let (store, path) = self.store.below(&self.path, name);
-        Self { store, path, name: name.to_owned(), status }
+        let named = format!("{}/{name}", self.named.trim_end_matches('/'));
+        Self { store, path, named, status }
     }
 }
 
@@ -289,7 +290,7 @@ async fn expand_one(store: &Store, pattern: &str, wild: &mut bool) -> Result<Vec
     let whole = store.plain(pattern)?;
     let parts: Vec<&str> = whole.split('/').filter(|part| !part.is_empty()).collect();
     let (root, path) = store.root();
-    let mut level = vec![Candidate { store: root, path, name: String::new(), status: None }];
+    let mut level = vec![Candidate { store: root, path, named: "/".to_owned(), status: None }];
     for (index, part) in parts.iter().enumerate() {
         let last = index + 1 == parts.len();
         let component = Component::parse(part)?;
@@ -328,8 +329,8 @@ async fn expand_one(store: &Store, pattern: &str, wild: &mut bool) -> Result<Vec
             None => candidate.store.status(&candidate.path, &candidate.path).await?,
         };
         if let Some(status) = status {
-            let Candidate { store, path, name, .. } = candidate;
-            found.push(Found { store, path, name, status });
+            let Candidate { store, path, named, .. } = candidate;
+            found.push(Found { store, path, named, status });
         }
     }
     Ok(found)

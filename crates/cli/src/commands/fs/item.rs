@@ -20,8 +20,8 @@ pub struct Item {
 impl Item {
     /// What a pattern found.
     pub fn found(found: Found, naming: &Naming) -> Self {
-        let Found { store, path, status, .. } = found;
-        let shown = naming.shown(&path, status.kind == FileKind::Directory);
+        let Found { store, path, named, status } = found;
+        let shown = naming.shown(&named, status.kind == FileKind::Directory);
         Self { store, path, shown, status: Some(status) }
     }
 
@@ -50,9 +50,12 @@ impl Item {
         self.status.as_ref().ok_or_else(|| Failure::not_found(&self.shown))
     }
 
-    /// The last part of the path; empty of the root.
+    /// The last part of the path; empty of the root. Of a mount point, its name in the mount table.
     pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
+        match self.shown.rsplit('/').next() {
+            None | Some("" | "." | "..") => self.path.rsplit('/').next().unwrap_or_default(),
+            Some(name) => name,
+        }
     }
 
     /// `hdfs://host:port/path`
@@ -60,17 +63,13 @@ impl Item {
         format!("{}{}", self.store.uri(), self.path)
     }
 
-    /// The entry `name`, not looked at.
-    pub fn child_unlooked(&self, name: &str) -> Self {
-        self.below(name, None)
-    }
-
     fn below(&self, name: &str, status: Option<FileStatus>) -> Self {
         let join = |base: &str| {
             if base.is_empty() || base.ends_with('/') { format!("{base}{name}") } else { format!("{base}/{name}") }
         };
         let shown = if self.shown == "." { name.to_owned() } else { join(&self.shown) };
-        Self { store: self.store.clone(), path: join(&self.path), shown, status }
+        let (store, path) = self.store.below(&self.path, name);
+        Self { store, path, shown, status }
     }
 
     pub async fn child(&self, name: &str) -> Result<Self, Failure> {

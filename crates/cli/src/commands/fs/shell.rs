@@ -2,21 +2,26 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 
 use hearth_client::{DataPath, Statistics};
 use hearth_config::{Configuration, keys};
 
+use super::archive::{self, Archive};
 use super::commands::Command;
 use super::failure::Failure;
 use super::glob;
 use super::item::Item;
-use super::paths::Typed;
+use super::paths::{self, Typed};
 use super::remote::Remote;
 use super::store::{Source, Store};
+use super::time::now_ms;
+use super::view::{self, View};
 
 pub struct Shell {
     pub configuration: Configuration,
     stores: HashMap<String, Remote>,
+    views: HashMap<String, Arc<View>>,
     out: BufWriter<io::Stdout>,
     /// Why standard output takes no more.
     out_failed: Option<io::Error>,
@@ -31,6 +36,7 @@ impl Shell {
         Self {
             configuration,
             stores: HashMap::new(),
+            views: HashMap::new(),
             out: BufWriter::with_capacity(64 << 10, io::stdout()),
             out_failed: None,
             name: "",
@@ -144,7 +150,10 @@ impl Shell {
     /// The file system of `fs.defaultFS`.
     pub fn default_store(&mut self) -> Result<Store, Failure> {
         let uri = self.default_uri()?;
-        self.store_of(&uri)
+        match Typed::parse(&uri)?.scheme {
+            Some("viewfs") => self.view_of(&uri),
+            _ => self.store_of(&uri),
+        }
     }
 
     fn default_uri(&self) -> Result<String, Failure> {
@@ -172,7 +181,7 @@ impl Shell {
         let typed = Typed::parse(argument)?;
         let store = self.store_for(&typed, argument)?;
         let path = store.absolute(typed.path_or_home())?;
-        Ok((store, path))
+        Ok(store.enter(path))
     }
 
     /// The file system that an argument names.
@@ -194,9 +203,60 @@ impl Shell {
             None if is("hdfs") => Err(Failure::Message(format!("Incomplete HDFS URI, no host: {argument}"))),
             None if is("webhdfs") => Err(Failure::Message(format!("Incomplete WebHDFS URI, no host: {argument}"))),
             Some(authority) if is("hdfs") => self.store_of(&format!("hdfs://{authority}")),
+            _ if is("viewfs") => self.view_of(argument),
+            authority if is("har") => self.archive_of(typed, authority, argument),
             Some(authority) if is("webhdfs") => self.store_of(&format!("webhdfs://{authority}")),
-            _ => Err(none(scheme)),
+            _ => Err(match NOT_YET.iter().find(|(name, _)| is(name)) {
+                Some((_, why)) => Failure::Message(format!("{scheme}:// paths are not supported: {why} ({argument})")),
+                None => none(scheme),
+            }),
         }
+    }
+
+    /// The mount table that an argument names.
+    fn view_of(&mut self, argument: &str) -> Result<Store, Failure> {
+        let typed = Typed::parse(argument)?;
+        let name = typed.authority.unwrap_or(view::DEFAULT_TABLE);
+        let uri = format!("viewfs://{}", typed.authority.unwrap_or_default());
+        if let Some(view) = self.views.get(&uri) {
+            return Ok(Store::View(Arc::clone(view)));
+        }
+        let table = view::Table::read(&self.configuration, name)?;
+        let user = crate::configuration::Identity::of_process().map_err(Failure::from_any)?.user;
+        let find = |target: &str| {
+            let typed = Typed::parse(target)?;
+            if typed.scheme == Some("viewfs") || typed.scheme.is_none() {
+                return Err(Failure::Message(format!(
+                    "{target}: a mount point leads to another file system, by its URI"
+                )));
+            }
+            let store = self.store_for(&typed, target)?;
+            let path = store.absolute(if typed.path.is_empty() { "/" } else { typed.path })?;
+            Ok((store, path))
+        };
+        let view = Arc::new(View::new(uri.clone(), table, &user, now_ms(), find)?);
+        self.views.insert(uri, Arc::clone(&view));
+        Ok(Store::View(view))
+    }
+
+    /// The archive that an argument leads into.
+    fn archive_of(&mut self, typed: &Typed, authority: Option<&str>, argument: &str) -> Result<Store, Failure> {
+        let none = || Failure::Message(format!("Invalid path for the Har Filesystem. {argument}"));
+        let plain = paths::absolute(typed.path, "/");
+        let directory = archive::archive_of(&plain).ok_or_else(none)?.to_owned();
+        let store = match authority {
+            None => self.default_store()?,
+            Some(authority) => {
+                let wrong = || {
+                    let why = "is an invalid Har URI. Expecting har://<scheme>-<host>/<path>.";
+                    Failure::Message(format!("URI: {argument} {why}"))
+                };
+                let uri = format!("{}/", archive::underlying(authority).ok_or_else(wrong)?);
+                self.store_for(&Typed::parse(&uri)?, &uri)?
+            }
+        };
+        let (store, there) = store.enter(directory);
+        Ok(Store::Archive(Arc::new(Archive::new(store, there, format!("har://{}", authority.unwrap_or_default())))))
     }
 
     /// What one argument names, without globbing.
@@ -281,6 +341,9 @@ impl Shell {
     }
 }
 
+/// File systems of Hadoop that are none here, and what to do instead.
+const NOT_YET: [(&str, &str); 1] = [("swebhdfs", "there is no HTTPS; use webhdfs:// or hdfs://")];
+
 /// The path of an argument that means a local file, `file:` or not.
 ///
 /// Errors: an empty one, or one of another scheme.
@@ -343,6 +406,12 @@ mod tests {
             assert_eq!((store.uri().as_str(), path.as_str()), ("hdfs://h:1", "/a"), "{uri}");
         }
         for shell in [&mut shell, &mut of_hdfs] {
+            let said = refused(shell, "swebhdfs://h:1/a");
+            assert!(said.starts_with("swebhdfs:") && said.contains("HTTPS"), "{said}");
+            assert!(refused(shell, "har:///a").starts_with("Invalid path for the Har Filesystem."));
+            assert!(refused(shell, "har://h/a.har").contains("is an invalid Har URI"));
+            assert!(refused(shell, "viewfs://c/a").contains("Empty Mount table in config for viewfs://c/"));
+            assert_eq!(refused(shell, "webhdfs:///a"), "Incomplete WebHDFS URI, no host: webhdfs:///a");
             for uri in ["s3a:///a", "s3a:/a", "s3a://bucket/a"] {
                 assert_eq!(refused(shell, uri), "No FileSystem for scheme \"s3a\"");
             }

@@ -58,6 +58,6 @@ async fn directory_of(shell: &mut Shell, argument: &str) -> Result<Option<Item>,
 fn store(item: &Item) -> Result<&Remote, Failure> {
     match &item.store {
         Store::Hdfs(fs) => Ok(fs),
-        Store::Local => Err(Failure::path(&item.shown, "a local directory has no snapshots")),
+        _ => Err(Failure::path(&item.shown, "a local directory has no snapshots")),
     }
 }

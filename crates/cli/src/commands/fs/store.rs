@@ -4,19 +4,26 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use hearth_client::{CreateOptions, ErrorKind, Reader, WebReader, WebWriter, Writer};
 use hearth_types::{FileFlags, FileKind, FileStatus, FsPermission};
 
+use super::archive::Archive;
 use super::failure::Failure;
 use super::local_checksums::{self, Summer};
 use super::paths;
 use super::remote::Remote;
+use super::view::{Resolved, View, read_only};
 
 #[derive(Clone, Debug)]
 pub enum Store {
     Hdfs(Remote),
     Local,
+    /// A Hadoop archive, read only.
+    Archive(Arc<Archive>),
+    /// Directories of a mount table above its mount points.
+    View(Arc<View>),
 }
 
 impl Store {
@@ -25,6 +32,10 @@ impl Store {
         match (self, other) {
             (Self::Hdfs(one), Self::Hdfs(other)) => one.uri() == other.uri(),
             (Self::Local, Self::Local) => true,
+            (Self::Archive(one), Self::Archive(other)) => {
+                (one.uri(), one.directory()) == (other.uri(), other.directory())
+            }
+            (Self::View(one), Self::View(other)) => one.uri() == other.uri(),
             _ => false,
         }
     }
@@ -34,6 +45,8 @@ impl Store {
         match self {
             Self::Hdfs(fs) => fs.uri().to_owned(),
             Self::Local => "file:".to_owned(),
+            Self::Archive(archive) => archive.uri().to_owned(),
+            Self::View(view) => view.uri().to_owned(),
         }
     }
 
@@ -41,6 +54,8 @@ impl Store {
     pub fn working_directory(&self) -> String {
         match self {
             Self::Hdfs(fs) => fs.home().to_owned(),
+            Self::Archive(archive) => archive.directory().to_owned(),
+            Self::View(view) => view.home().to_owned(),
             Self::Local => {
                 std::env::current_dir().map_or_else(|_| "/".to_owned(), |path| path.to_string_lossy().into_owned())
             }
@@ -87,12 +102,31 @@ impl Store {
 
     /// The root directory, and which file system it is in.
     pub fn root(&self) -> (Self, String) {
-        (self.clone(), "/".to_owned())
+        self.enter("/".to_owned())
     }
 
     /// The entry `name` of the directory `path`, and which file system it is in.
     pub fn below(&self, path: &str, name: &str) -> (Self, String) {
-        (self.clone(), if path.ends_with('/') { format!("{path}{name}") } else { format!("{path}/{name}") })
+        self.enter(if path.ends_with('/') { format!("{path}{name}") } else { format!("{path}/{name}") })
+    }
+
+    /// Which file system an absolute path is in, and the path there.
+    pub fn enter(&self, path: String) -> (Self, String) {
+        match self {
+            Self::View(view) => match view.resolve(&path) {
+                Resolved::In(store, path) => (store, path),
+                _ => (self.clone(), path),
+            },
+            _ => (self.clone(), path),
+        }
+    }
+
+    /// Why `operation` is none of this file system's.
+    fn refused(&self, operation: &str, path: &str) -> Failure {
+        match self {
+            Self::View(_) => read_only(operation, path),
+            _ => Failure::path(path, format!("{operation} is not possible: an archive is read-only")),
+        }
     }
 
     /// As `list`. `None` when nothing is there. A file on this machine has no entries.
@@ -105,6 +139,8 @@ impl Store {
             },
             Self::Local if !fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) => Ok(None),
             Self::Local => self.list(path, path).await.map(Some),
+            Self::Archive(archive) => Box::pin(archive.list(path)).await,
+            Self::View(view) => view.list(path).await.map(Some),
         }
     }
 
@@ -122,6 +158,8 @@ impl Store {
                 Err(error) if is_missing(&error) => Ok(None),
                 Err(error) => Err(Failure::local(shown, error)),
             },
+            Self::Archive(archive) => Box::pin(archive.status(path)).await,
+            Self::View(view) => Ok(view.status(path)),
         }
     }
 
@@ -143,6 +181,8 @@ impl Store {
                 entries.sort_by(|one, other| one.local_name.cmp(&other.local_name));
                 Ok(entries)
             }
+            Self::Archive(archive) => Box::pin(archive.list(path)).await?.ok_or_else(|| Failure::not_found(shown)),
+            Self::View(view) => view.list(path).await,
         }
     }
 
@@ -153,6 +193,7 @@ impl Store {
                 let made = if parents { fs::create_dir_all(path) } else { fs::create_dir(path) };
                 made.map_err(|error| Failure::local(shown, error))
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("mkdir", path)),
         }
     }
 
@@ -167,6 +208,7 @@ impl Store {
                 });
                 renamed.map(|()| true).map_err(|error| Failure::local(shown, error))
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("rename", from)),
         }
     }
 
@@ -189,6 +231,7 @@ impl Store {
                     Err(error) => Err(Failure::local(shown, error)),
                 }
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("delete", path)),
         }
     }
 
@@ -210,6 +253,8 @@ impl Store {
                 let input = local_checksums::open(path, verify).map_err(|error| Failure::local(shown, error))?;
                 Ok(Source::local(input, shown))
             }
+            Self::Archive(archive) => Box::pin(archive.open(path, shown)).await,
+            Self::View(_) => Err(Failure::is_directory(shown)),
         }
     }
 
@@ -224,6 +269,7 @@ impl Store {
                 local_checksums::remove(Path::new(path)).map_err(|error| Failure::local(shown, error))?;
                 Ok(Sink::Local { file, sums: None, shown: shown.to_owned() })
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("create", path)),
         }
     }
 
@@ -234,6 +280,7 @@ impl Store {
                 let mode = fs::Permissions::from_mode(u32::from(permission.0));
                 fs::set_permissions(path, mode).map_err(|error| Failure::local(shown, error))
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("setPermission", path)),
         }
     }
 
@@ -256,6 +303,7 @@ impl Store {
                 let (user, group) = (number("/etc/passwd", user)?, number("/etc/group", group)?);
                 std::os::unix::fs::chown(path, user, group).map_err(|error| Failure::local(shown, error))
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("setOwner", path)),
         }
     }
 
@@ -281,6 +329,7 @@ impl Store {
                 let file = fs::File::open(path).map_err(|error| Failure::local(shown, error))?;
                 file.set_times(times).map_err(|error| Failure::local(shown, error))
             }
+            Self::Archive(_) | Self::View(_) => Err(self.refused("setTimes", path)),
         }
     }
 }
@@ -326,7 +375,7 @@ fn local_status(name: Vec<u8>, metadata: &fs::Metadata) -> FileStatus {
 }
 
 /// The name with number `number` in a file like the password file.
-fn name_of(file: &str, number: u32) -> String {
+pub fn name_of(file: &str, number: u32) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let found = text.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -349,7 +398,20 @@ fn number_of(file: &str, name: &str) -> Option<u32> {
 pub enum Source {
     Hdfs(Box<Reader>),
     Web(Box<WebReader>),
-    Local { input: Box<dyn Input>, buffer: Vec<u8>, start: usize, end: usize, shown: String },
+    /// Bytes of another file, where they begin there, how many they are and how many were read.
+    Part {
+        whole: Box<Source>,
+        start: u64,
+        length: u64,
+        position: u64,
+    },
+    Local {
+        input: Box<dyn Input>,
+        buffer: Vec<u8>,
+        start: usize,
+        end: usize,
+        shown: String,
+    },
 }
 
 /// A local file or standard input.
@@ -386,6 +448,12 @@ impl Source {
         Self::Local { input, buffer: Vec::new(), start: 0, end: 0, shown: shown.to_owned() }
     }
 
+    /// `length` bytes of `whole` from `start` on.
+    pub async fn part(mut whole: Self, start: u64, length: u64) -> Result<Self, Failure> {
+        Box::pin(whole.seek(start)).await?;
+        Ok(Self::Part { whole: Box::new(whole), start, length, position: 0 })
+    }
+
     pub fn standard_input() -> Self {
         Self::local(Box::new(io::stdin()), "-")
     }
@@ -394,6 +462,7 @@ impl Source {
         match self {
             Self::Hdfs(reader) => Some(reader.length()),
             Self::Web(reader) => Some(reader.length()),
+            Self::Part { length, .. } => Some(*length),
             Self::Local { input, .. } => input.length(),
         }
     }
@@ -402,6 +471,10 @@ impl Source {
         match self {
             Self::Hdfs(reader) => Ok(reader.seek(position).await?),
             Self::Web(reader) => Ok(reader.seek(position)?),
+            Self::Part { whole, start, length, position: at } => {
+                *at = position.min(*length);
+                Box::pin(whole.seek(*start + *at)).await
+            }
             Self::Local { input, start, end, shown, .. } => {
                 (*start, *end) = (0, 0);
                 input.seek_to(position).map_err(|error| Failure::local(shown, error))
@@ -414,6 +487,14 @@ impl Source {
         match self {
             Self::Hdfs(reader) => Ok(reader.next().await?),
             Self::Web(reader) => Ok(reader.next().await?),
+            Self::Part { whole, length, position, .. } => {
+                let left = usize::try_from(*length - *position).unwrap_or(usize::MAX);
+                if left == 0 {
+                    return Ok(&[]);
+                }
+                let next = Box::pin(whole.next()).await?;
+                Ok(&next[..next.len().min(left)])
+            }
             Self::Local { input, buffer, start, end, shown } => {
                 if start == end {
                     buffer.resize(LOCAL_READ_BYTES, 0);
@@ -429,6 +510,10 @@ impl Source {
         match self {
             Self::Hdfs(reader) => reader.consume(count),
             Self::Web(reader) => reader.consume(count),
+            Self::Part { whole, position, .. } => {
+                *position += count as u64;
+                whole.consume(count);
+            }
             Self::Local { start, .. } => *start += count,
         }
     }

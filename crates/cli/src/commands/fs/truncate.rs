@@ -50,6 +50,9 @@ async fn one(shell: &mut Shell, item: &Item, length: u64) -> Result<bool, Failur
     }
     let done = match &item.store {
         Store::Hdfs(fs) => fs.truncate(&item.path, length).await.map_err(|error| Failure::of(&item.shown, error))?,
+        Store::Archive(_) | Store::View(_) => {
+            return Err(Failure::path(&item.shown, "it cannot be truncated: it is read-only"));
+        }
         Store::Local => {
             let file = std::fs::OpenOptions::new().write(true).open(&item.path);
             let cut = file.and_then(|file| file.set_len(length));

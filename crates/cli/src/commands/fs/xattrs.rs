@@ -25,9 +25,7 @@ fn named(full_name: &str) -> Result<Xattr, Failure> {
 fn in_hdfs(item: &Item) -> Result<&Remote, Failure> {
     match &item.store {
         Store::Hdfs(fs) => Ok(fs),
-        Store::Local => {
-            Err(Failure::path(&item.shown, "attributes of local files are left to getfattr(1) and setfattr(1)"))
-        }
+        _ => Err(Failure::path(&item.shown, "attributes of local files are left to getfattr(1) and setfattr(1)")),
     }
 }
 
