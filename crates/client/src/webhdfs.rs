@@ -32,7 +32,7 @@ struct Shared {
     home: String,
     user: String,
     real_user: Option<String>,
-    /// Of the NameNodes; the one that answered last is asked first.
+    /// Addresses of the NameNodes; the one that answered last is asked first.
     namenodes: Vec<HostPort>,
     current: std::sync::atomic::AtomicUsize,
     connector: Connector,

@@ -5,18 +5,21 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, program_said, run, slow, tool_said};
-use hearth_testkit::{ClusterSpec, Make, hearth_program};
-use serde_json::Value;
+use hearth_testkit::{ClusterSpec, Driver, Make, hearth_program};
+use serde_json::{Value, json};
 
 const CHECKS: &[Check] = &[
     ("patterns_and_paths_are_understood_alike", patterns),
-    ("listings_are_sorted_and_laid_out_alike", listings),
+    ("listings_are_sorted_alike", listings),
     ("changes_and_mistakes_are_answered_alike", changes),
     ("nothing_above_a_pattern_is_removed", removals),
     ("a_file_in_the_middle_of_a_pattern_is_passed_over_for_other_users", other_user),
-    ("the_trash_is_used_although_a_file_has_its_name", trash),
+    ("nothing_is_removed_when_a_file_has_the_trashs_name", trash),
     ("a_closed_output_is_no_failure_and_a_full_one_is", outputs),
     ("packed_files_are_shown_alike", packed),
+    ("paths_over_http_are_understood_alike", over_http),
+    ("paths_of_mount_tables_are_understood_alike", mounted),
+    ("paths_in_archives_are_understood_alike", archived),
     ("a_proxied_user_is_acted_for", proxied),
     ("kerberos_is_refused", kerberos),
 ];
@@ -105,11 +108,11 @@ fn patterns(session: &mut Session) -> Result<()> {
     std::fs::write(local.join("f"), "bytes")?;
     for directory in DIRECTORIES {
         let at = |name: &str| format!("{directory}/{name}");
-        session.dfs(&["-mkdir", "-p", &at("a"), &at("b")])?;
+        done(session, &["-mkdir", "-p", &at("a"), &at("b")])?;
         let file = local.join("f").display().to_string();
-        session.dfs(&["-put", &file, &at("f")])?;
-        session.dfs(&["-touchz", &at("a/x"), &at("a/y"), &at("b/x"), &at("f1")])?;
-        session.dfs(&["-touchz", &at("s\\*r")])?;
+        done(session, &["-put", &file, &at("f")])?;
+        done(session, &["-touchz", &at("a/x"), &at("a/y"), &at("b/x"), &at("f1")])?;
+        done(session, &["-touchz", &at("s\\*r")])?;
     }
     said_alike(session, &local, PATTERN_LINES)
 }
@@ -145,17 +148,17 @@ fn listings(session: &mut Session) -> Result<()> {
     let bytes = local.join("bytes").display().to_string();
     for directory in DIRECTORIES {
         let at = |name: &str| format!("{directory}/l/{name}");
-        session.dfs(&["-mkdir", "-p", &at("sub/deep"), &at("sub-x"), &at("empty")])?;
+        done(session, &["-mkdir", "-p", &at("sub/deep"), &at("sub-x"), &at("empty")])?;
         for name in ["a b", "a-b", "a%b", "z", "é", "sub/one"] {
-            session.dfs(&["-touchz", &at(name)])?;
+            done(session, &["-touchz", &at(name)])?;
         }
-        session.dfs(&["-put", &bytes, &at("big")])?;
-        session.dfs(&["-chown", "a-long-name:g", &at("sub/one")])?;
+        done(session, &["-put", &bytes, &at("big")])?;
+        done(session, &["-chown", "a-long-name:g", &at("sub/one")])?;
         // Two of the same time.
-        session.dfs(&["-touch", "-m", "-t", "20200102:030405", &at("a b"), &at("a-b"), &at("big")])?;
-        session.dfs(&["-touch", "-m", "-t", "20210102:030405", &at("z"), &at("é"), &at("a%b")])?;
+        done(session, &["-touch", "-m", "-t", "20200102:030405", &at("a b"), &at("a-b"), &at("big")])?;
+        done(session, &["-touch", "-m", "-t", "20210102:030405", &at("z"), &at("é"), &at("a%b")])?;
         for directory in ["sub", "sub-x", "empty", "sub/deep", "sub/one"] {
-            session.dfs(&["-touch", "-m", "-t", "20220102:030405", &at(directory)])?;
+            done(session, &["-touch", "-m", "-t", "20220102:030405", &at(directory)])?;
         }
     }
     said_alike(session, &local, LISTING_LINES)
@@ -233,12 +236,12 @@ fn changes(session: &mut Session) -> Result<()> {
         ensure!(ours == theirs, "-chown {owner:?}: {ours}, but Apache's says {theirs}");
     }
     // Apache's empties the file before it is read.
-    session.dfs(&["-put", "/etc/passwd", "/hearth/c/kept"])?;
+    done(session, &["-put", "/etc/passwd", "/hearth/c/kept"])?;
     let conf = session.cluster.conf().to_owned();
     let output = program(&conf, &["-cp", "-f", "-d", "/hearth/c/kept", "/hearth/c/kept"])?.output()?;
     ensure!(output.status.code() == Some(1), "{output:?}");
     ensure!(
-        session.dfs(&["-cat", "/hearth/c/kept"])? == std::fs::read_to_string("/etc/passwd")?,
+        done(session, &["-cat", "/hearth/c/kept"])? == std::fs::read_to_string("/etc/passwd")?,
         "the file was emptied"
     );
     Ok(())
@@ -267,7 +270,7 @@ fn removals(session: &mut Session) -> Result<()> {
     let conf = session.cluster.conf().to_owned();
     let local = session.local("removals")?;
     std::fs::create_dir_all(local.join("d/a"))?;
-    session.dfs(&["-mkdir", "-p", "/kept/d/a", "/into"])?;
+    done(session, &["-mkdir", "-p", "/kept/d/a", "/into"])?;
     let uri = format!("file://{}/d", local.display());
     for end in REMOVALS {
         for directory in ["/kept/d", &uri] {
@@ -289,17 +292,17 @@ fn removals(session: &mut Session) -> Result<()> {
             program(&conf, &["-moveFromLocal", &format!("{}/d/{end}", local.display()), "/into/y"])?.output()?;
         ensure!(moved.status.code().is_some_and(|code| code != 0), "-moveFromLocal {end}: {moved:?}");
         ensure!(local.join("d/a").is_dir(), "{end} removed a directory of this machine");
-        session.dfs(&["-test", "-d", "/kept/d/a"]).with_context(|| format!("{end} removed a directory of HDFS"))?;
-        let shown = session.dfs(&["-ls", "-d", "/kept/d", "/kept/d/a"])?;
+        done(session, &["-test", "-d", "/kept/d/a"]).with_context(|| format!("{end} removed a directory of HDFS"))?;
+        let shown = done(session, &["-ls", "-d", "/kept/d", "/kept/d/a"])?;
         ensure!(shown.matches("drwxr-xr-x").count() == 2, "{end} changed permissions:\n{shown}");
     }
     Ok(())
 }
 
 fn other_user(session: &mut Session) -> Result<()> {
-    let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
-    session.dfs(&["-mkdir", "-p", "/open/d1/x", "/open/d2"])?;
-    session.dfs(&["-touchz", "/open/d3"])?;
+    let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?.clone());
+    done(session, &["-mkdir", "-p", "/open/d1/x", "/open/d2"])?;
+    done(session, &["-touchz", "/open/d3"])?;
     for (pattern, code) in
         [("/open/d*/x", 0), ("/open/d3/*", 1), ("/open/d3/x*", 1), ("/open/*/none", 1), ("/open/d3/x", 1)]
     {
@@ -316,24 +319,26 @@ fn other_user(session: &mut Session) -> Result<()> {
 
 fn trash(session: &mut Session) -> Result<()> {
     let conf = session.cluster.conf().to_owned();
-    let java = session.cluster.apache()?;
+    let java = session.cluster.apache()?.clone();
     for user in ["ann", "bob"] {
         let home = format!("/user/{user}");
-        session.dfs(&["-mkdir", "-p", &home])?;
-        session.dfs(&["-touchz", &format!("{home}/.Trash"), &format!("{home}/file")])?;
-        session.dfs(&["-chown", "-R", user, &home])?;
+        done(session, &["-mkdir", "-p", &home])?;
+        done(session, &["-touchz", &format!("{home}/.Trash"), &format!("{home}/file")])?;
+        done(session, &["-chown", "-R", user, &home])?;
     }
+    // What cannot go to the trash stays where it is.
     let line = ["-D", "fs.trash.interval=60", "-rm", "file"];
     let mut theirs = java.java(&conf, "org.apache.hadoop.fs.FsShell");
     let theirs = theirs.args(line).env("HADOOP_USER_NAME", "ann").output()?;
     let ours = program(&conf, &line)?.env("HADOOP_USER_NAME", "bob").output()?;
-    ensure!(theirs.status.success() && ours.status.success(), "Apache: {theirs:?}\nHearth: {ours:?}");
-    // The directory is called as the file is, with milliseconds of 13 digits behind.
-    let digits = "[0-9]".repeat(13);
-    for user in ["ann", "bob"] {
-        session.dfs(&["-test", "-f", &format!("/user/{user}/.Trash{digits}/Current/user/{user}/file")])?;
+    for (output, user) in [(&theirs, "ann"), (&ours, "bob")] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let why = format!("/user/{user}/.Trash (is not a directory). Consider using -skipTrash option");
+        ensure!(output.status.code() == Some(1) && said.contains(&why), "{user}: {output:?}");
+        ensure!(said.contains(&format!("/user/{user}/file to trash")), "{user}: {output:?}");
+        done(session, &["-test", "-f", &format!("/user/{user}/file")])?;
     }
-    // What is in it is in the trash: it is not moved there once more.
+    // The file that has the trash's name goes for good.
     let ours =
         program(&conf, &["-D", "fs.trash.interval=60", "-rm", ".Trash"])?.env("HADOOP_USER_NAME", "bob").output()?;
     ensure!(ours.status.success(), "{ours:?}");
@@ -342,15 +347,15 @@ fn trash(session: &mut Session) -> Result<()> {
 
 fn outputs(session: &mut Session) -> Result<()> {
     let conf = session.cluster.conf().to_owned();
-    session.dfs(&["-mkdir", "-p", "/many"])?;
+    done(session, &["-mkdir", "-p", "/many"])?;
     let names: Vec<String> = (0..3000).map(|number| format!("/many/a-name-that-is-rather-long-{number}")).collect();
     for some in names.chunks(1000) {
-        session.dfs(&[&["-touchz"][..], &some.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
+        done(session, &[&["-touchz"][..], &some.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
     }
     let local = session.local("outputs")?;
     let large = local.join("large");
     std::fs::write(&large, vec![b'x'; 4 << 20])?;
-    session.dfs(&["-put", &large.display().to_string(), "/large"])?;
+    done(session, &["-put", &large.display().to_string(), "/large"])?;
     for line in [
         &["-ls", "/many"][..],
         &["-ls", "-R", "/many"],
@@ -366,7 +371,7 @@ fn outputs(session: &mut Session) -> Result<()> {
         ensure!(output.status.code() == Some(0) && output.stderr.is_empty(), "{line:?}: {output:?}");
     }
     // Nobody read what it said, but it removed them all.
-    ensure!(session.dfs(&["-count", "/many"])?.split_whitespace().nth(1) == Some("2700"), "not all were removed");
+    ensure!(done(session, &["-count", "/many"])?.split_whitespace().nth(1) == Some("2700"), "not all were removed");
     for line in [&["-ls", "/many"][..], &["-cat", "/large"], &["-help"], &["-count", "/"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full")?;
         let output = program(&conf, line)?.stdout(full).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
@@ -386,7 +391,7 @@ fn packed(session: &mut Session) -> Result<()> {
     let mut program = session.cluster.apache()?.our_java(&conf, "Packed")?;
     let written = program.arg(&local).args(CODECS).output()?;
     ensure!(written.status.success(), "{written:?}");
-    session.dfs(&["-put", &local.display().to_string(), "/packed"])?;
+    done(session, &["-put", &local.display().to_string(), "/packed"])?;
     let mut names: Vec<String> = Vec::new();
     for entry in std::fs::read_dir(&local)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
@@ -405,10 +410,130 @@ fn packed(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// `WEB`: `webhdfs://HOST:PORT`.
+const WEB_LINES: &[&str] = &[
+    "-mkdir -p WEBDIR/w/sub",
+    "-mkdir WEBDIR/w/sub",
+    "-mkdir WEBDIR/w/no/such",
+    "-put LOCAL/bytes WEBDIR/w/f",
+    "-put LOCAL/bytes WEBDIR/w/f",
+    "-put -f LOCAL/bytes WEBDIR/w/f",
+    "-touchz WEBDIR/w/empty",
+    "-appendToFile LOCAL/bytes WEBDIR/w/f",
+    "-checksum DIR/w/f",
+    "-cat WEBDIR/w/none",
+    "-cat WEBDIR/w/sub",
+    "-head WEBDIR/w/f",
+    "-tail WEBDIR/w/f",
+    "-text WEBDIR/w/empty",
+    "-stat %n,%b,%o,%r,%F WEBDIR/w/f WEBDIR/w/sub",
+    "-test -e WEBDIR/w/none",
+    "-test -w WEBDIR/w/f",
+    "-count WEBDIR/w",
+    "-du -s WEBDIR/w",
+    "-find WEBDIR/w",
+    "-ls -C WEBDIR/w",
+    "-ls -C WEBDIR/w/*",
+    "-ls WEBDIR/w/none",
+    "-ls -C WEBDIR/w/{}",
+    "-cp WEBDIR/w/f WEBDIR/w/sub",
+    "-cp WEBDIR/w/f DIR/w/copy",
+    "-get WEBDIR/w/f LOCALDIR",
+    "-mv WEBDIR/w/f WEBDIR/w/g",
+    "-mv WEBDIR/w/g DIR/w/h",
+    "-chmod 640 WEBDIR/w/g",
+    "-chown ann:staff WEBDIR/w/g",
+    "-setrep 1 WEBDIR/w/g",
+    "-setfacl -m user:bruce:rwx,group::r-x WEBDIR/w/g",
+    "-getfacl WEBDIR/w/g",
+    "-setfattr -n user.note -v plain WEBDIR/w/g",
+    "-getfattr -n user.note WEBDIR/w/g",
+    "-setfattr -x user.note WEBDIR/w/g",
+    "-truncate 100 WEBDIR/w/copy",
+    "-rm -skipTrash WEBDIR/w/sub",
+    "-rm -r -skipTrash WEBDIR/w/sub WEBDIR/w/none",
+    "-rmdir WEBDIR/w",
+    "-find DIR/w",
+];
+
+fn over_http(session: &mut Session) -> Result<()> {
+    let local = session.local("web")?;
+    // More than a piece, and than a packet.
+    std::fs::write(local.join("bytes"), (0..700_001_u32).map(|at| (at >> 3) as u8 & 63 | 64).collect::<Vec<_>>())?;
+    let web = format!("webhdfs://127.0.0.1:{}", session.cluster.namenode_http_port());
+    let lines: Vec<String> = WEB_LINES.iter().map(|line| line.replace("WEB", &web)).collect();
+    let lines: Vec<String> =
+        lines.iter().map(|line| line.replace("LOCAL/", &format!("{}/", local.display()))).collect();
+    said_alike(session, &local, &lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+const VIEW_LINES: &[&str] = &[
+    "-ls -C viewfs://c/",
+    "-ls -d viewfs://c/ viewfs://c/up",
+    "-ls -C viewfs://c/up",
+    "-ls -C viewfs://c/up/hereDIR",
+    "-mkdir viewfs://c/up/hereDIR/v",
+    "-touchz viewfs://c/up/hereDIR/v/f",
+    "-ls -C viewfs://c/up/hereDIR/v/*",
+    "-find viewfs://c/up/hereDIR/v",
+    "-stat %n viewfs://c/up/hereDIR/v/f",
+    "-cat viewfs://c/none",
+    "-ls viewfs://c/up/none",
+    "-mv viewfs://c/up/hereDIR/v/f viewfs://c/up/hereDIR/v/g",
+    "-rm -r -skipTrash viewfs://c/up/hereDIR/v",
+    "-ls viewfs://other/",
+];
+
+fn mounted(session: &mut Session) -> Result<()> {
+    let local = session.local("views")?;
+    let uri = session.cluster.uri().to_owned();
+    let here = format!("{}/", uri.trim_end_matches('/'));
+    let keys =
+        [("fs.viewfs.mounttable.c.link./up/here", here.as_str()), ("fs.viewfs.mounttable.c.link./tmp", "file:///tmp")];
+    let conf = session.cluster.conf_with("views", &keys)?;
+    let mut java = Driver::java(session.cluster.apache()?, &conf)?;
+    for directory in DIRECTORIES {
+        done(session, &["-mkdir", "-p", directory])?;
+    }
+    said_alike_by(&mut java, &conf, &local, VIEW_LINES)
+}
+
+const ARCHIVE_LINES: &[&str] = &[
+    "-ls -C har:///a.har",
+    "-ls har:///a.har/d",
+    "-ls -R -C har:///a.har",
+    "-ls -C har:///a.har/d/*",
+    "-cat har:///a.har/d/a+b",
+    "-cat har:///a.har/d/f",
+    "-cat har:///a.har/d/f har:///a.har/d/none",
+    "-stat %n,%b,%F har:///a.har/d/f",
+    "-find har:///a.har -name f",
+    "-cp har:///a.har/d/f DIR/from-archive",
+    "-cat DIR/from-archive",
+    "-ls har:///none.har",
+    "-ls har:///none",
+];
+
+fn archived(session: &mut Session) -> Result<()> {
+    let local = session.local("archives")?;
+    let archive = local.join("a.har");
+    std::fs::create_dir_all(&archive)?;
+    let index = "%2F dir 1700000000000+493+ann+g 0 0 d \n%2Fd dir 1700000000000+493+ann+g 0 0 f empty \n\
+                 %2Fd%2Ff file part-0 3 5 1700000000000+420+ann+g \n%2Fd%2Fempty file part-0 8 0 1700000000000+420+ann+g \n";
+    std::fs::write(archive.join("_index"), index)?;
+    std::fs::write(archive.join("_masterindex"), format!("3 \n0 2147483647 0 {} \n", index.len()))?;
+    std::fs::write(archive.join("part-0"), "xyzbytesmore")?;
+    done(session, &["-put", &archive.display().to_string(), "/a.har"])?;
+    for directory in DIRECTORIES {
+        done(session, &["-mkdir", "-p", directory])?;
+    }
+    said_alike(session, &local, ARCHIVE_LINES)
+}
+
 fn proxied(session: &mut Session) -> Result<()> {
-    let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
-    session.dfs(&["-mkdir", "-p", "/user/zoe"])?;
-    session.dfs(&["-chown", "zoe", "/user/zoe"])?;
+    let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?.clone());
+    done(session, &["-mkdir", "-p", "/user/zoe"])?;
+    done(session, &["-chown", "zoe", "/user/zoe"])?;
     // Nothing allows ann to act for others: both are told so by the NameNode.
     let line = ["-touchz", "/user/zoe/file"];
     let as_ann = |command: &mut Command| {
@@ -446,6 +571,14 @@ fn kerberos(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// `hdfs dfs LINE` in the JVM that is kept, which must succeed; its standard output.
+fn done(session: &mut Session, line: &[&str]) -> Result<String> {
+    let arguments = json!({"class": "org.apache.hadoop.fs.FsShell", "arguments": line});
+    let answer = session.java()?.call("tool", arguments)?;
+    ensure!(answer["code"] == 0, "{line:?}: {answer}");
+    Ok(answer["out"].as_str().unwrap_or_default().to_owned())
+}
+
 /// `hearth fs LINE`
 fn program(conf: &Path, line: &[&str]) -> Result<Command> {
     let mut command = Command::new(hearth_program()?);
@@ -456,6 +589,11 @@ fn program(conf: &Path, line: &[&str]) -> Result<Command> {
 
 /// Output, complaint and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    said_alike_by(session.java()?, &conf, local, lines)
+}
+
+fn said_alike_by(java: &mut Driver, conf: &Path, local: &Path, lines: &[&str]) -> Result<()> {
     let mut failures = Vec::new();
     for line in lines {
         let words = |nth: usize| -> Vec<String> {
@@ -463,9 +601,8 @@ fn said_alike(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()>
             let words = line.split(' ').map(|word| word.replace("LOCALDIR", &own).replace("DIR", DIRECTORIES[nth]));
             words.collect()
         };
-        let (theirs, ours) = (words(0), words(1));
-        let theirs = apache(session, &theirs, local, 0)?;
-        let ours = hearth(session, &ours, local, 1)?;
+        let theirs = apache_by(java, &words(0), local, 0)?;
+        let ours = hearth_by(conf, &words(1), local, 1)?;
         if ours != theirs {
             failures.push(format!("{line}\n  Apache: {theirs}\n  Hearth: {ours}"));
         }
@@ -475,15 +612,21 @@ fn said_alike(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()>
 }
 
 fn apache(session: &mut Session, words: &[String], local: &Path, nth: usize) -> Result<Value> {
-    let local = local.display().to_string();
-    let said = tool_said(session.java()?, "org.apache.hadoop.fs.FsShell", words, &local)?;
+    apache_by(session.java()?, words, local, nth)
+}
+
+fn apache_by(java: &mut Driver, words: &[String], local: &Path, nth: usize) -> Result<Value> {
+    let said = tool_said(java, "org.apache.hadoop.fs.FsShell", words, &local.display().to_string())?;
     Ok(comparable(said, nth))
 }
 
 fn hearth(session: &mut Session, words: &[String], local: &Path, nth: usize) -> Result<Value> {
-    let conf = session.cluster.conf().to_owned();
+    hearth_by(session.cluster.conf(), words, local, nth)
+}
+
+fn hearth_by(conf: &Path, words: &[String], local: &Path, nth: usize) -> Result<Value> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let output: Output = program(&conf, &words)?.output().context("hearth fs")?;
+    let output: Output = program(conf, &words)?.output().context("hearth fs")?;
     Ok(comparable(program_said(&output, &local.display().to_string()), nth))
 }
 

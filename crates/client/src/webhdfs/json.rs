@@ -105,7 +105,7 @@ fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     text.as_bytes().chunks(2).map(pair).collect()
 }
 
-/// Of the kind that WebHDFS has: `MD5-of-0MD5-of-512CRC32C`.
+/// Reads a checksum of the one kind that WebHDFS has: `MD5-of-0MD5-of-512CRC32C`.
 pub fn checksum(of: &Value) -> Option<FileChecksum> {
     let algorithm = of["algorithm"].as_str()?;
     let crc_kind = match algorithm {

@@ -76,7 +76,9 @@ impl Archive {
 
     async fn read_index(&self) -> Result<Index, Failure> {
         let none = || {
-            let why = format!("Invalid path for the Har Filesystem. No index file in {}{}", self.uri, self.directory);
+            // Without a host it is told as `har:/path`.
+            let uri = if self.uri == "har://" { "har:" } else { &self.uri };
+            let why = format!("Invalid path for the Har Filesystem. No index file in {uri}{}", self.directory);
             Failure::Message(why)
         };
         let mut texts = Vec::new();

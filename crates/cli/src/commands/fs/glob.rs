@@ -252,6 +252,7 @@ pub fn unescaped(text: &str) -> String {
 ///
 /// Source: Globber.java.
 pub async fn expand(store: &Store, pattern: &str) -> Result<Option<Vec<Found>>, Failure> {
+    refuse_open_escape(pattern)?;
     let flattened = flatten(pattern);
     let mut wild = flattened.len() > 1;
     let mut all = Vec::new();
@@ -336,8 +337,18 @@ async fn expand_one(store: &Store, pattern: &str, wild: &mut bool) -> Result<Vec
     Ok(found)
 }
 
+/// Errors: the pattern ends with an escape of nothing.
+fn refuse_open_escape(pattern: &str) -> Result<(), Failure> {
+    let escapes = pattern.bytes().rev().take_while(|byte| *byte == b'\\').count();
+    if escapes % 2 == 0 {
+        return Ok(());
+    }
+    let why = format!("An escaped character does not present for glob {pattern} at {}", pattern.encode_utf16().count());
+    Err(Failure::Message(format!("Illegal file pattern: {why}")))
+}
+
 /// Errors: a `..` stands behind a component that is a pattern, and would take it away with all that it says.
-fn refuse_up_from_pattern(pattern: &str) -> Result<(), Failure> {
+pub fn refuse_up_from_pattern(pattern: &str) -> Result<(), Failure> {
     let mut parts = Vec::new();
     for part in pattern.split('/') {
         match part {
@@ -431,7 +442,7 @@ mod tests {
             ["/d/{,a/b}", "/d/{/,a}", "{,a/b}", "/d/{.,a/b}/x", "/d/{..,a/b}", "/d/{./..,a/b}", "/d/{x/{,a/b},y}"]
         {
             let none = flat(pattern).iter().filter(|flat| flat.is_none()).count();
-            // Of a nested one, the inner group stands alone only where the outer one has been taken apart.
+            // An inner group stands alone only after the outer one has been taken apart.
             assert_eq!(none, 1, "{pattern}: {:?}", flat(pattern));
         }
         assert!(flat("/d/{a/,b/}").iter().all(Option::is_some));

@@ -50,7 +50,7 @@ impl Item {
         self.status.as_ref().ok_or_else(|| Failure::not_found(&self.shown))
     }
 
-    /// The last part of the path; empty of the root. Of a mount point, its name in the mount table.
+    /// Last part of the path, empty for the root. A mount point has its name in the mount table.
     pub fn name(&self) -> &str {
         match self.shown.rsplit('/').next() {
             None | Some("" | "." | "..") => self.path.rsplit('/').next().unwrap_or_default(),

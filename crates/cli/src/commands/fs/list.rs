@@ -110,7 +110,7 @@ struct Widths {
     owner: usize,
     group: usize,
     size: usize,
-    /// Of the entries that are printed together only.
+    /// Width for the entries that are printed together.
     policy: usize,
 }
 
@@ -119,7 +119,7 @@ impl Widths {
         Self { replication: 3, owner: 0, group: 0, size: 10, policy: 0 }
     }
 
-    /// Widens the columns for `items`. Sizes count as bytes, also where they are printed for people.
+    /// Widens the columns for `items`. A size counts as its number of bytes, whatever is printed.
     fn fit(&mut self, options: &Options, items: &[Item]) {
         self.policy = 0;
         for status in items.iter().filter_map(|item| item.status.as_ref()) {

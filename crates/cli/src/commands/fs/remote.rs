@@ -100,7 +100,7 @@ impl Remote {
         }
     }
 
-    /// Errors: kind `Unsupported` over HTTP, which tells of no locations.
+    /// Errors: WebHDFS has no operation for it.
     pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
         match self {
             Self::Native(fs) => fs.locations(path, offset, length).await,

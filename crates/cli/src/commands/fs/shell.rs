@@ -321,6 +321,7 @@ impl Shell {
     /// Local paths with globs.
     pub async fn local_items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
         let item = self.local_item(argument).await?;
+        glob::refuse_up_from_pattern(&item.shown)?;
         // A file whose name holds such characters is meant literally.
         if item.exists() {
             return Ok(vec![item]);

@@ -15,11 +15,7 @@ pub async fn test(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure
         _ => return Err(Failure::Usage("Only one test flag is allowed".to_owned())),
     };
     let Some(argument) = arguments.rest.first() else { return Ok(()) };
-    let items = match shell.items(argument).await {
-        Ok(items) => items,
-        Err(Failure::Path { .. }) => return Err(Failure::Exit(1)),
-        Err(failure) => return Err(failure),
-    };
+    let items = shell.items(argument).await?;
     for item in &items {
         if !holds(flag, item).await? {
             return Err(Failure::Exit(1));

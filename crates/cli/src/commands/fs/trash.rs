@@ -38,7 +38,11 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
         return Err(Failure::Message(what));
     }
     let parent = format!("{root}/{CURRENT}{}", item.parent_path());
-    let parent = make_directory(fs, parent.trim_end_matches('/').to_owned()).await?;
+    let parent = parent.trim_end_matches('/').to_owned();
+    let parent = make_directory(fs, &root, parent.clone()).await.map_err(|why| {
+        let (from, to) = (item.uri(), format!("{}{parent}/{}", fs.uri(), item.name()));
+        Failure::Message(format!("Failed to move {from} to trash {to}: {why}. Consider using -skipTrash option"))
+    })?;
     let target = format!("{parent}/{}", item.name());
     let mut name = target.clone();
     for _ in 0..NAMES_MAX {
@@ -61,11 +65,11 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
     Err(Failure::Message(format!("Failed to move to trash: {}: no free name there", item.uri())))
 }
 
-/// Makes a directory of the trash with those above it. Where a file has the name that one of them should have, because it was deleted
-/// before a directory of its name was, the directory gets the time behind its name. Returns the path that was made.
+/// Makes a directory of the trash with those above it. Where a file has the name that one of them below the trash itself should have,
+/// because it was deleted before a directory of its name was, the directory gets the time behind its name. Returns the path that was made.
 ///
 /// Source: TrashPolicyDefault.java.
-async fn make_directory(fs: &Remote, mut path: String) -> Result<String, Failure> {
+async fn make_directory(fs: &Remote, root: &str, mut path: String) -> Result<String, Failure> {
     for _ in 0..NAMES_MAX {
         let error = match fs.mkdirs_exact(&path, FsPermission(0o700), true).await {
             Ok(()) => return Ok(path),
@@ -75,6 +79,10 @@ async fn make_directory(fs: &Remote, mut path: String) -> Result<String, Failure
             return Err(error.into());
         }
         let Some(end) = end_of_first_file(fs, &path).await? else { return Err(error.into()) };
+        // The trash itself is to be called as it is: who empties it looks nowhere else.
+        if end <= root.len() {
+            return Err(error.into());
+        }
         path.insert_str(end, &now_ms().to_string());
     }
     Err(Failure::Message(format!("Failed to make {path} in the trash: no free name there")))

@@ -22,7 +22,7 @@ pub const DEFAULT_TABLE: &str = "default";
 pub struct Table {
     /// URIs by mount point.
     pub links: BTreeMap<String, String>,
-    /// Of what no mount point has.
+    /// Target of paths below no mount point.
     pub fallback: Option<String>,
     home_prefix: String,
 }
@@ -49,13 +49,15 @@ impl Table {
                 ("linkFallback", _) => table.fallback = Some(value),
                 ("homedir", _) => table.home_prefix = value,
                 _ => {
-                    return Err(Failure::Message(format!("{key}: links of this kind are not followed; use `hdfs dfs`")));
+                    return Err(Failure::Message(format!(
+                        "{key}: links of this kind are not followed; use `hdfs dfs`"
+                    )));
                 }
             }
         }
         if table.links.is_empty() && table.fallback.is_none() {
             let why = format!("ViewFs: Cannot initialize: Empty Mount table in config for viewfs://{name}/");
-            return Err(Failure::Message(format!("{why} ({prefix}link.*)")));
+            return Err(Failure::Message(why));
         }
         Ok(table)
     }

@@ -106,7 +106,7 @@ impl<'b> Shown<'_, 'b> {
         Ok(())
     }
 
-    /// Of an array or map: blocks of elements, until an empty one.
+    /// Reads the elements of an array or map: blocks of them, until an empty one.
     fn elements(&mut self, mut element: impl FnMut(&mut Self) -> io::Result<()>) -> io::Result<()> {
         let mut first = true;
         loop {
