@@ -339,9 +339,9 @@ impl Fsck {
         let (path, passed_over) = (&self.request.path, self.summary.passed_over);
         if passed_over > 0 {
             let (user, what) = (&self.caller.user, if passed_over == 1 { "path was" } else { "paths were" });
-            let _ = write!(
+            let _ = writeln!(
                 self.out,
-                "{passed_over} {what} not checked: user {user} may not read them. Run fsck as a superuser.\n"
+                "{passed_over} {what} not checked: user {user} may not read them. Run fsck as a superuser."
             );
         }
         let _ = match (self.summary.is_healthy(), passed_over) {

@@ -110,7 +110,10 @@ async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {
         eprintln!("{}: DEPRECATED: Please use '{instead}' instead.", command.name);
     }
     let outcome = match command.format.parse(words) {
-        Ok(arguments) => run_command(shell, command, arguments).await,
+        Ok(arguments) => {
+            shell.ignore_checksums(arguments.has("ignoreCrc"));
+            run_command(shell, command, arguments).await
+        }
         Err(failure) => Err(failure),
     };
     match outcome {

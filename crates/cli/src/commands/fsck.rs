@@ -20,7 +20,7 @@ use hearth_config::Configuration;
 use super::generic_options::with_generic_options;
 use ask::{WebPort, ask};
 use report::Report;
-use request::{Request, Wrong};
+use request::{Caller, Request, Wrong};
 use walk::walk;
 
 const USAGE_ERROR: u8 = 255;
@@ -62,6 +62,7 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
 
 /// The exit code.
 async fn check(configuration: &Configuration, mut request: Request) -> anyhow::Result<u8> {
+    let caller = Caller::of_process();
     let (uri, path) = split(&request.path);
     let fs = crate::configuration::connect(configuration, uri.as_deref())?;
     request.path = fs.absolute(path)?;
@@ -83,11 +84,16 @@ async fn check(configuration: &Configuration, mut request: Request) -> anyhow::R
     }
     let namenode = fs.namenode_address();
     match WebPort::find(configuration, fs.uri(), &namenode).await {
-        Ok(web) => ask(&web, &request, fs.user()).await,
+        Ok(web) => ask(&web, &request, &caller).await,
         Err(why) => {
             let advice = "set dfs.namenode.http-address to that of the NameNode, for example by -D";
             if let Some(option) = request.needs_namenode() {
                 anyhow::bail!("{option} asks the NameNode at {namenode} over HTTP, which fails: {why:#}; {advice}");
+            }
+            if let Some(other) = &caller.acts_for {
+                anyhow::bail!(
+                    "only the NameNode at {namenode} can check files for {other}, and asking it fails: {why:#}; {advice}"
+                );
             }
             eprintln!(
                 "fsck: the NameNode at {namenode} cannot be asked over HTTP: {why:#}; {advice}. The report is made here, from what \

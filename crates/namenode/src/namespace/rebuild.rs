@@ -186,7 +186,7 @@ impl Rebuild {
             namespace.blocks += section.blocks;
             namespace.quotas += section.quotas;
             self.unusual.extend(section.unusual);
-            joined.push((pages, section.directories));
+            joined.push(Joined { pages, directories: section.directories });
         }
         let is_directory = |slot: &Slot| namespace.inode(*slot).is_directory();
         namespace.root = namespace.slot(InodeId::ROOT).filter(is_directory).ok_or(RecordError::NoRoot)?;
@@ -254,23 +254,28 @@ impl Rebuild {
     }
 }
 
+/// A section whose inodes are in the namespace's arena.
+struct Joined {
+    /// How many pages of inodes it has. They follow those of the section before.
+    pages: usize,
+    /// As in [`Section`].
+    directories: Vec<(InodeId, Vec<Slot>)>,
+}
+
 /// The inodes that stand in a directory.
 struct Directory {
     slot: Slot,
     inodes: Vec<Slot>,
 }
 
-/// Gives each inode its parent. `sections`: of each, in the order of their pages, how many pages it has, and its directories.
-fn place_parents(
-    namespace: &mut Namespace,
-    sections: Vec<(usize, Vec<(InodeId, Vec<Slot>)>)>,
-) -> Result<Vec<Directory>, RecordError> {
+/// Gives each inode its parent. Returns the directories that have entries.
+fn place_parents(namespace: &mut Namespace, sections: Vec<Joined>) -> Result<Vec<Directory>, RecordError> {
     let mut directories: Vec<Directory> = Vec::new();
     let mut places: ByNumber<usize> = ByNumber::default();
     let mut parents: Vec<(usize, Vec<Slot>)> = Vec::with_capacity(sections.len());
-    for (pages, of_section) in sections {
-        let mut slots = Vec::with_capacity(of_section.len());
-        for (parent, inodes) in of_section {
+    for section in sections {
+        let mut slots = Vec::with_capacity(section.directories.len());
+        for (parent, inodes) in section.directories {
             let inode = namespace.inode(inodes[0]).id().0;
             let slot = namespace.slot(parent).ok_or(RecordError::NoParent { inode, parent: parent.0 })?;
             if !namespace.inode(slot).is_directory() {
@@ -283,7 +288,7 @@ fn place_parents(
                 None => directories.push(Directory { slot, inodes }),
             }
         }
-        parents.push((pages, slots));
+        parents.push((section.pages, slots));
     }
     let mut pages = namespace.inodes.pages_mut();
     let mut work = Vec::new();

@@ -11,7 +11,6 @@ use super::shell::Shell;
 const PIECE_BYTES: u64 = 1024;
 
 pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    shell.ignore_checksums(arguments.has("ignoreCrc"));
     for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item, 0, u64::MAX).await {
             shell.report(&failure);

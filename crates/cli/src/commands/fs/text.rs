@@ -48,7 +48,6 @@ fn form(name: &str, head: &[u8]) -> Form {
 const PIECE_BYTES: usize = 64 << 10;
 
 pub async fn text(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
-    shell.ignore_checksums(arguments.has("ignoreCrc"));
     for item in shell.existing(&arguments.rest).await? {
         if let Err(failure) = print(shell, &item).await {
             shell.report(&failure);

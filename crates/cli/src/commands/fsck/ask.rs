@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use hearth_config::{Configuration, HostPort, keys, parse};
 
 use super::http::{Patience, get};
-use super::request::Request;
+use super::request::{Caller, Request};
 
 /// Where a NameNode answers over HTTP.
 pub struct WebPort {
@@ -105,15 +105,15 @@ fn configured(configuration: &Configuration, uri: &str, rpc: &HostPort) -> anyho
 }
 
 /// Prints what the NameNode says. The exit code.
-pub async fn ask(web: &WebPort, request: &Request, user: &str) -> anyhow::Result<u8> {
-    eprintln!("Connecting to namenode via http://{}{}", web.address, request.query(user, 0));
+pub async fn ask(web: &WebPort, request: &Request, caller: &Caller) -> anyhow::Result<u8> {
+    eprintln!("Connecting to namenode via http://{}{}", web.address, request.query(caller, 0));
     if request.list_corrupt {
-        return list_corrupt(web, request, user).await;
+        return list_corrupt(web, request, caller).await;
     }
     let mut last = LastLine::default();
     let mut out = std::io::stdout().lock();
     let mut failed = None;
-    get(&web.address, &request.query(user, 0), web.patience, |bytes| {
+    get(&web.address, &request.query(caller, 0), web.patience, |bytes| {
         last.add(bytes);
         failed = failed.take().or(out.write_all(bytes).err());
     })
@@ -129,13 +129,13 @@ pub async fn ask(web: &WebPort, request: &Request, user: &str) -> anyhow::Result
 }
 
 /// Follows the pages of the list.
-async fn list_corrupt(web: &WebPort, request: &Request, user: &str) -> anyhow::Result<u8> {
+async fn list_corrupt(web: &WebPort, request: &Request, caller: &Caller) -> anyhow::Result<u8> {
     let path = &request.path;
     let (mut after, mut found) = (0, 0_u64);
     loop {
         let mut page = Vec::new();
         let mut too_long = false;
-        get(&web.address, &request.query(user, after), web.patience, |bytes| {
+        get(&web.address, &request.query(caller, after), web.patience, |bytes| {
             too_long |= page.len() + bytes.len() > PAGE_BYTES_MAX;
             if !too_long {
                 page.extend_from_slice(bytes);

@@ -25,6 +25,21 @@ pub struct Request {
     needs_namenode: Option<&'static str>,
 }
 
+/// In whose name the NameNode is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    pub user: String,
+    /// HADOOP_PROXY_USER: the user that `user` acts for.
+    pub acts_for: Option<String>,
+}
+
+impl Caller {
+    pub fn of_process() -> Self {
+        let acts_for = std::env::var("HADOOP_PROXY_USER").ok();
+        Self { user: crate::configuration::user(), acts_for }
+    }
+}
+
 /// Why there is no request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
@@ -138,9 +153,12 @@ impl Request {
     }
 
     /// Path and query of the NameNode's page. `after`: entries of the list of corrupt files to leave out.
-    pub fn query(&self, user: &str, after: u64) -> String {
+    pub fn query(&self, caller: &Caller, after: u64) -> String {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let mut query = format!("/fsck?ugi={}", encoded(user));
+        let mut query = format!("/fsck?ugi={}", encoded(&caller.user));
+        if let Some(other) = &caller.acts_for {
+            query.push_str(&format!("&doas={}", encoded(other)));
+        }
         for flag in &self.flags {
             query.push_str(&format!("&{flag}=1"));
         }
@@ -167,13 +185,16 @@ mod tests {
         let request = parse("/a&b -files -blocks -storagepolicies -blockId blk_1 blk_2 -replicate").unwrap();
         assert_eq!(request.needs_namenode(), Some("-storagepolicies"));
         assert!(request.shown.files && request.shown.blocks && !request.list_corrupt);
+        let ann = Caller { user: "ann".to_owned(), acts_for: None };
         assert_eq!(
-            request.query("ann", 0),
+            request.query(&ann, 0),
             "/fsck?ugi=ann&files=1&blocks=1&storagepolicies=1&replicate=1&blockId=blk%5F1%20blk%5F2&path=%2Fa%26b"
         );
         let plain = parse("-list-corruptfileblocks").unwrap();
         assert_eq!((plain.path.as_str(), plain.needs_namenode()), ("/", None));
-        assert_eq!(plain.query("ann", 7), "/fsck?ugi=ann&listcorruptfileblocks=1&startblockafter=7&path=%2F");
+        assert_eq!(plain.query(&ann, 7), "/fsck?ugi=ann&listcorruptfileblocks=1&startblockafter=7&path=%2F");
+        let for_bob = Caller { acts_for: Some("bob".to_owned()), ..ann };
+        assert!(plain.query(&for_bob, 0).starts_with("/fsck?ugi=ann&doas=bob&"));
     }
 
     #[test]
