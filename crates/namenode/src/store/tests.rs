@@ -124,6 +124,9 @@ fn start(place: &Path, made: &[String]) -> Result<(), String> {
     }
 }
 
+/// One way to damage a file.
+type Way = Box<dyn FnOnce(&Path)>;
+
 /// A directory with one file changed.
 fn damaged(copies: &Copies, name: &str, damage: impl FnOnce(&Path)) -> tempfile::TempDir {
     let copy = copied(copies.end.path());
@@ -168,9 +171,9 @@ fn every_file_of_the_directory_is_checked_at_the_start() {
         for name in FILES {
             let sibling = if name == "journal.1" { "journal.0" } else { "journal.1" };
             let length = fs::metadata(copies.end.path().join("current").join(name)).unwrap().len();
-            type Damage<'a> = (&'a str, Vec<Box<dyn FnOnce(&Path) + 'a>>);
-            let one = |damage: fn(&Path)| -> Vec<Box<dyn FnOnce(&Path)>> { vec![Box::new(damage)] };
-            let taken = |of: &tempfile::TempDir| -> Vec<Box<dyn FnOnce(&Path)>> {
+            type Damage = (&'static str, Vec<Way>);
+            let one = |damage: fn(&Path)| -> Vec<Way> { vec![Box::new(damage)] };
+            let taken = |of: &tempfile::TempDir| -> Vec<Way> {
                 let of = of.path().to_owned();
                 vec![Box::new(move |path: &Path| {
                     fs::copy(of.join("current").join(path.file_name().unwrap()), path).unwrap();
@@ -180,10 +183,7 @@ fn every_file_of_the_directory_is_checked_at_the_start() {
             let damages: [Damage; 8] = [
                 ("missing", one(|path| fs::remove_file(path).unwrap())),
                 ("empty", one(|path| cut(path, 0))),
-                (
-                    "cut",
-                    cuts.map(|length| Box::new(move |path: &Path| cut(path, length)) as Box<dyn FnOnce(&Path)>).into(),
-                ),
+                ("cut", cuts.map(|length| Box::new(move |path: &Path| cut(path, length)) as Way).into()),
                 ("older, since the last start", taken(&copies.earlier)),
                 ("older, before the last start", taken(&copies.before_start)),
                 ("of a copy that went on", taken(&copies.fork)),
