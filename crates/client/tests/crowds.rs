@@ -12,11 +12,9 @@ use hearth_config::Configuration;
 use hearth_protocol::rpc::{ClientId, RpcClient, RpcClientOptions, RpcError, Target, raise_descriptor_limit};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Make, free_port, get_text, skip_or_fail, usage};
 use hearth_wire::proto::hdfs::ExtendedBlockProto;
-use hearth_wire::proto::hdfs::{
-    GetFileInfoRequestProto, GetFileInfoResponseProto, GetReplicaVisibleLengthRequestProto,
-    GetReplicaVisibleLengthResponseProto,
-};
+use hearth_wire::proto::hdfs::{GetFileInfoResponseProto, GetReplicaVisibleLengthResponseProto};
 use hearth_wire::rpc::{AuthProtocol, ConnectionContext, ConnectionHeader, encode_context, protocols};
+use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -108,6 +106,24 @@ async fn served<F: Future<Output = Result<()>>>(what: &str, mut ask: impl FnMut(
     Err(anyhow!("{what}: served after {slowest:?}"))
 }
 
+/// `GetFileInfoRequestProto` with a field that servers do not know.
+#[derive(Clone, PartialEq, Message)]
+struct LongFileInfo {
+    #[prost(string, required, tag = "1")]
+    src: String,
+    #[prost(bytes = "vec", tag = "100")]
+    filling: Vec<u8>,
+}
+
+/// `GetReplicaVisibleLengthRequestProto` with such a field.
+#[derive(Clone, PartialEq, Message)]
+struct LongVisibleLength {
+    #[prost(message, required, tag = "1")]
+    block: ExtendedBlockProto,
+    #[prost(bytes = "vec", tag = "100")]
+    filling: Vec<u8>,
+}
+
 /// One of the two servers that speak RPC.
 #[derive(Clone, Copy)]
 struct Rpc {
@@ -142,18 +158,18 @@ impl Rpc {
         Ok(usage.resident - usage.shared_memory)
     }
 
-    /// Makes a call with a name of `bytes`, whatever the answer says.
+    /// Makes a call whose request has `bytes` that the server does not look at, whatever the answer says.
     async fn call(&self, bytes: usize) -> Result<()> {
         let client = RpcClient::new(RpcClientOptions::default());
         let address = ([127, 0, 0, 1], self.port).into();
         let target = Target { address, protocol: self.protocol, user: "honest".into() };
-        let name = "x".repeat(bytes);
+        let filling = vec![0; bytes];
         let outcome = if self.protocol == protocols::CLIENT {
-            let request = GetFileInfoRequestProto { src: format!("/{name}"), ..Default::default() };
+            let request = LongFileInfo { src: "/".to_owned(), filling };
             client.call::<GetFileInfoResponseProto>(&target, "getFileInfo", &request).await.map(drop)
         } else {
-            let block = ExtendedBlockProto { pool_id: name, block_id: 1, generation_stamp: 1, num_bytes: None };
-            let request = GetReplicaVisibleLengthRequestProto { block };
+            let block = ExtendedBlockProto { block_id: 1, generation_stamp: 1, ..Default::default() };
+            let request = LongVisibleLength { block, filling };
             let method = "getReplicaVisibleLength";
             client.call::<GetReplicaVisibleLengthResponseProto>(&target, method, &request).await.map(drop)
         };
