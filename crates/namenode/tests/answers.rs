@@ -291,6 +291,15 @@ async fn reserved_paths() {
     refused(n.call::<SetOwnerResponseProto>("setOwner", &owner).await, HADOOP_INVALID, invalid);
     refused(n.delete_as("root", "/.reserved", true).await, HADOOP_INVALID, invalid);
     refused(set_times(&n, "/.reserved", 1, 1).await, MISSING, "File/Directory /.reserved does not exist.");
+    let entry = AclEntryProto {
+        r#type: hearth_types::AclType::User as i32,
+        scope: hearth_types::AclScope::Access as i32,
+        permissions: 4,
+        name: Some("ann".into()),
+    };
+    let acl = ModifyAclEntriesRequestProto { src: "/.reserved".into(), acl_spec: vec![entry] };
+    let message = "Directory/File does not exist /.reserved";
+    refused(n.call::<ModifyAclEntriesResponseProto>("modifyAclEntries", &acl).await, MISSING, message);
     for (target, source) in [(format!("/.reserved/.inodes/{id}"), "/d/g"), ("/d/f".into(), "/.reserved/raw/d/g")] {
         let odd = if target.starts_with("/.r") { target.clone() } else { source.to_owned() };
         let request = ConcatRequestProto { trg: target, srcs: vec![source.into()] };

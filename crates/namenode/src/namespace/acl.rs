@@ -182,9 +182,10 @@ impl Inode {
 }
 
 impl Namespace {
-    /// Errors: `Acl` with what is wrong, `CannotFind`, `NotOwner`, those of traversal.
+    /// Errors: `Acl` with what is wrong, `AttributesOfMissing`, `NotOwner`, those of traversal.
     pub fn change_acl(&mut self, caller: &Caller, path: &str, change: &AclChange) -> Result<(), Error> {
-        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, |path| Error::CannotFind { path })?;
+        let missing = |path| Error::AttributesOfMissing { path };
+        let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
         self.check_owner(caller, &trail)?;
         let inode = self.inode(slot);
         let refuse = |problem: String| Error::Acl { problem, path: path.into() };
