@@ -149,7 +149,9 @@ impl NamenodeService {
         let Some(log) = &self.namenode.audit else { return };
         let (user, real_user, machine) = (&caller.user, call.caller.real_user.as_deref(), &caller.machine);
         let protocol = Some(OVER_RPC);
-        log.write(Event { allowed: true, user, real_user, machine, command, protocol, ..Event::default() }).await;
+        let context = call.caller_context.as_deref().map(|context| (context, &call.caller_signature));
+        log.write(Event { allowed: true, user, real_user, machine, command, protocol, context, ..Event::default() })
+            .await;
     }
 
     /// Refuses a user who acts for another one, where no rule allows it. Asked for each call, so that new rules hold for connections that
