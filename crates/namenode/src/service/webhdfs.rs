@@ -218,6 +218,14 @@ fn done() -> Response {
     empty(StatusCode::OK, None)
 }
 
+/// The same of the operations for which Apache's NameNode names no type of its own: its default has a charset.
+fn done_with_charset() -> Response {
+    let mut response = done();
+    let kind = HeaderValue::from_static("application/octet-stream; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
 fn not_allowed() -> Response {
     let mut response = empty(StatusCode::METHOD_NOT_ALLOWED, None);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(METHODS));

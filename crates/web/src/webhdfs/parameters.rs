@@ -113,8 +113,9 @@ impl Parameters {
         self.text(name).ok_or_else(|| needed(name, operation))
     }
 
+    /// An empty value is none, as for numbers.
     pub fn flag(&self, name: &str, unless_given: bool) -> Result<bool, Exception> {
-        match self.given(name) {
+        match self.text(name) {
             None => Ok(unless_given),
             Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
             Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
@@ -146,7 +147,7 @@ impl Parameters {
     }
 
     fn number(&self, name: &str, kind: &Kind, least: i64, most: i64) -> Result<Option<i64>, Exception> {
-        let Some(text) = self.given(name).filter(|text| *text != NULL) else { return Ok(None) };
+        let Some(text) = self.text_or_null(name) else { return Ok(None) };
         let value = i64::from_str_radix(text, kind.radix).ok().filter(|value| (kind.least..=kind.most).contains(value));
         let unreadable = || format!("Failed to parse \"{text}\" as a radix-{} {}.", kind.radix, kind.name);
         let value = value.ok_or_else(|| refused(name, &unreadable()))?;
@@ -209,6 +210,7 @@ mod tests {
         assert_eq!((given.text_or_null("b"), given.all("x").collect::<Vec<_>>()), (None, vec!["1", "2"]));
         assert_eq!(given.long("offset", 0), Ok(Some(7)));
         assert_eq!((given.long("b", 0), given.long("c", 0)), (Ok(None), Ok(None)));
+        assert_eq!((given.long("a", 0), given.flag("a", true), given.mode("a")), (Ok(None), Ok(true), Ok(None)));
         assert_eq!((given.flag("flag", false), given.flag("c", true)), (Ok(true), Ok(true)));
         assert_eq!((given.mode("mode"), given.short("x", 1)), (Ok(Some(0o1755)), Ok(Some(1))));
     }

@@ -36,6 +36,8 @@ const CHECKS: &[Check] = &[
 fn main() -> ExitCode {
     let clusters = ClusterSpec::every_combination().map(|spec| {
         spec.set("dfs.blocksize", BLOCK)
+            // As clients have it by default, though there is no other DataNode.
+            .set("dfs.client.block.write.replace-datanode-on-failure.policy", "DEFAULT")
             // So that a short list is told in parts.
             .set("dfs.ls.limit", 3)
             // Else Java's client, which Apache's DataNode writes with, sleeps 400 ms in most closes.

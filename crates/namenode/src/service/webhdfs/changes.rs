@@ -13,7 +13,7 @@ use hearth_wire::proto::hdfs::{
     UnsetStoragePolicyResponseProto,
 };
 
-use super::{Answer, Asked, yes_or_no};
+use super::{Answer, Asked, done_with_charset, yes_or_no};
 
 /// Of a directory for which none is given. Source: `PermissionParam`.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -182,7 +182,8 @@ impl Asked {
 
     async fn unset_storage_policy(&self) -> Answer {
         let request = UnsetStoragePolicyRequestProto { src: self.path.clone() };
-        self.change::<UnsetStoragePolicyResponseProto>("unsetStoragePolicy", &request).await
+        self.call::<UnsetStoragePolicyResponseProto>("unsetStoragePolicy", &request).await?;
+        Ok(done_with_charset())
     }
 
     async fn satisfy_storage_policy(&self) -> Answer {
@@ -231,7 +232,8 @@ impl Asked {
         // What is empty at the end does not count.
         let srcs = sources.trim_end_matches(',').split(',').map(str::to_owned).collect();
         let request = ConcatRequestProto { trg: self.path.clone(), srcs };
-        self.change::<ConcatResponseProto>("concat", &request).await
+        self.call::<ConcatResponseProto>("concat", &request).await?;
+        Ok(done_with_charset())
     }
 
     /// In the name of a client of its own.

@@ -1,11 +1,10 @@
 //! Which question is answered where: the operations of GET.
 
 use hearth_types::Access;
-use hearth_web::axum::http::{HeaderValue, header};
 use hearth_web::webhdfs::{Exception, needed, not_of};
 use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
 
-use super::{Answer, Asked};
+use super::{Answer, Asked, done_with_charset};
 
 /// The parameter that says what somebody would do.
 const ACTION: &str = "fsaction";
@@ -63,10 +62,7 @@ impl Asked {
     async fn check_access(&self) -> Answer {
         let access = self.action()?.ok_or_else(|| needed(ACTION, "CHECKACCESS"))?;
         let request = CheckAccessRequestProto { path: self.path.clone(), mode: i32::from(access.bits()) };
-        let mut done = self.change::<CheckAccessResponseProto>("checkAccess", &request).await?;
-        // The one operation of which Apache's NameNode names the charset of nothing.
-        let kind = HeaderValue::from_static("application/octet-stream;charset=utf-8");
-        done.headers_mut().insert(header::CONTENT_TYPE, kind);
-        Ok(done)
+        self.call::<CheckAccessResponseProto>("checkAccess", &request).await?;
+        Ok(done_with_charset())
     }
 }
