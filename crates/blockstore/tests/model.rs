@@ -223,7 +223,12 @@ impl World {
                 // A start that finds a replica on disk takes all of it for acknowledged.
                 let least = model.acked..=model.data.len();
                 let found = model.state == ReplicaState::WaitingToBeRecovered && least.contains(&received);
-                assert!(received == model.acked || found, "{received} of {}, {} acknowledged", model.data.len(), model.acked);
+                assert!(
+                    received == model.acked || found,
+                    "{received} of {}, {} acknowledged",
+                    model.data.len(),
+                    model.acked
+                );
                 self.writers.insert(id, writer);
                 let model = self.models.get_mut(&id).unwrap();
                 model.data.truncate(received);

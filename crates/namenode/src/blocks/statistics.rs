@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use hearth_types::{
-    BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageReport, StorageType,
-};
+use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageReport, StorageType};
 
 use super::datanodes::{Datanode, DatanodeIndex};
 use super::entry::Counts;
@@ -279,7 +277,12 @@ impl BlockMap {
             scheduled: node.scheduled_blocks(),
         });
         let missing = self.missing(filter).into_iter();
-        let missing = missing.map(|info| DatanodeReport { info, software_version: String::new(), failed_volumes: 0, scheduled: 0 });
+        let missing = missing.map(|info| DatanodeReport {
+            info,
+            software_version: String::new(),
+            failed_volumes: 0,
+            scheduled: 0,
+        });
         by_name(found.chain(missing).collect(), |report| &report.info)
     }
 
