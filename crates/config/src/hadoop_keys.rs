@@ -185,6 +185,8 @@ mod tests {
         // Read under names that are made at run time, by their old names, or not as one value.
         let elsewhere = [
             "dfs.client.failover.proxy.provider",
+            "dfs.client.fsck.connect.timeout",
+            "dfs.client.fsck.read.timeout",
             "dfs.namenode.safemode.replication.min",
             "dfs.ha.namenodes.EXAMPLENAMESERVICE",
             "fs.default.name",
