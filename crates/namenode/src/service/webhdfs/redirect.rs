@@ -127,7 +127,12 @@ impl Asked {
     }
 
     fn check_path(&self) -> Result<(), Exception> {
-        match is_valid(&self.path) {
+        // Slashes at the end, however many, are not looked at, as by Apache's NameNode.
+        let path = match self.path.trim_end_matches('/') {
+            "" => "/",
+            path => path,
+        };
+        match is_valid(path) {
             true => Ok(()),
             false => Err(Exception::new(exceptions::INVALID_PATH, format!("Invalid path name {}", self.path))),
         }
