@@ -412,7 +412,8 @@ mod tests {
         let mut buffer = sharing(&memory, &server);
         let receive = buffer.fill_to(&server, LONG, WAIT);
         let (sent, received) = tokio::join!(client.write_all(&[1; LONG], WAIT), receive);
-        (sent.unwrap(), received.unwrap());
+        sent.unwrap();
+        received.unwrap();
         buffer.consume(LONG);
         let next = async {
             // Waits for the next message when another connection needs memory.
