@@ -48,7 +48,7 @@ type Index = BTreeMap<String, Entry>;
 /// The archive that a path leads into: the longest of it that ends with `.har`.
 pub fn archive_of(path: &str) -> Option<&str> {
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-    ends.map(|end| &path[..end]).filter(|above| above.ends_with(".har")).last()
+    ends.map(|end| &path[..end]).rfind(|above| above.ends_with(".har"))
 }
 
 /// Scheme and authority that `hdfs-host:8020` stands for.
