@@ -29,6 +29,10 @@ impl Namespace {
         destination: &str,
         now_ms: u64,
     ) -> Result<Option<Renamed>, Error> {
+        // Apache's NameNode looks for the source first, and finds none.
+        if is_exactly_reserved(source) {
+            return Ok(None);
+        }
         self.check_not_reserved(source, destination)?;
         let source = self.resolve(caller, source, Purpose::Write)?;
         let mut destination = self.resolve(caller, destination, Purpose::Create)?;
