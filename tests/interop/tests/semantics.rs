@@ -252,7 +252,6 @@ fn reserved(session: &mut Session) -> Result<()> {
         }
         for (operation, arguments) in [
             ("times", json!({"path": path, "modified": 1, "accessed": 1})),
-            ("delete", json!({"path": path})),
             ("isClosed", json!({"path": path})),
             ("recoverLease", json!({"path": path})),
             ("setQuota", json!({"path": path, "names": 10, "space": i64::MAX})),

@@ -49,7 +49,7 @@ pub fn is_reserved(path: &str) -> bool {
 
 /// Whether `path` names something by its number, or in the tree of raw bytes.
 pub fn is_reserved_alias(path: &str) -> bool {
-    path.starts_with("/.reserved/.inodes/") || path.starts_with("/.reserved/raw/")
+    path.starts_with("/.reserved/.inodes") || path.starts_with("/.reserved/raw")
 }
 
 /// Whether `path` lies below `ancestor` in the tree; both canonical.
