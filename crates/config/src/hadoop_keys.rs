@@ -133,7 +133,7 @@ impl Configuration {
                 return Err(self.value_error(
                     entry.name,
                     &value,
-                    &format!("not supported: {}; remove the key", row.why),
+                    format!("not supported: {}; remove the key", row.why),
                 ));
             }
             found.push(WithoutEffect {

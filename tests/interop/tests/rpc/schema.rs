@@ -208,7 +208,7 @@ fn tell(message: &DynamicMessage, path: &str, into: &mut Fields) {
 fn shown(path: &str, value: &Value) -> String {
     let is_volatile =
         |name: &&str| path.strip_suffix(*name).is_some_and(|before| before.is_empty() || before.ends_with('.'));
-    if VOLATILE.iter().any(|name| is_volatile(name)) {
+    if VOLATILE.iter().any(is_volatile) {
         return "_".into();
     }
     match value {
