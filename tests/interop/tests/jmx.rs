@@ -105,7 +105,7 @@ fn every_attribute(session: &mut Session) -> Result<()> {
     for (port, name) in namenode.chain(datanode) {
         let shape = shape(&jmx_bean(port, &name)?)?;
         if session.is_oracle() {
-            ensure!(shape.len() > 2, "{name} of Apache's has {} attributes", shape.len());
+            ensure!(shape.len() > 1, "{name} of Apache's has {} attributes", shape.len());
             session.same_as_oracle(&name, json!(shape))?;
             continue;
         }
@@ -198,13 +198,17 @@ fn statistics_of_the_router(session: &mut Session) -> Result<()> {
         session.cluster.apache()?.java(&conf, "org.apache.hadoop.hdfs.server.federation.router.DFSRouter");
     let mut router = Process::start("router", &mut command, &session.cluster.directory().join("router.log"))?;
     let seen = wait_until("the router's statistics", Duration::from_secs(90), || {
-        router.check_alive()?;
+        if router.exited()?.is_some() {
+            return Ok(Some(Value::Null));
+        }
         let Ok(state) = jmx_bean(http, "Hadoop:service=Router,name=FederationState") else { return Ok(None) };
         let counted = state["NumLiveNodes"] == 1 && state["TotalCapacity"].as_u64().is_some_and(|bytes| bytes > 0);
         Ok((counted && state["NumFiles"].as_u64().is_some_and(|files| files >= 4)).then_some(state))
     });
+    let log = router.log_tail();
     router.kill();
     let state = seen?;
+    ensure!(state.is_object(), "the router ended\n{log}");
     ensure!(state["NumDeadNodes"] == 0 && state["NumOfMissingBlocks"] == 0, "{state}");
     Ok(())
 }
