@@ -238,7 +238,6 @@ fn reserved(session: &mut Session) -> Result<()> {
             vec!["-getfattr", "-d", path],
             vec!["-setfattr", "-n", "user.a", "-v", "b", path],
             vec!["-count", path],
-            vec!["-du", path],
             vec!["-cat", path],
             vec!["-mv", path, "/r/moved"],
             vec!["-mv", "/r/d", path],
