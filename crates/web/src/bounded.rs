@@ -4,6 +4,7 @@
 //! At the limit a connection that does nothing gives way to the newest: first those that have not sent a whole request yet, then those on
 //! which nothing has moved for a while. `hearth-fabric` has the same for the other ports, which this room does not use.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -88,7 +89,7 @@ struct Entry {
 #[derive(Clone)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Milliseconds from `began` to when a byte moved last; of a connection without a request: to when it came.
+    /// Microseconds from `began` to when a byte moved last; of a connection without a request: to when it came.
     moved: Arc<AtomicU64>,
     has_request: Arc<AtomicBool>,
     work: Work,
@@ -148,7 +149,8 @@ impl Taken {
             let may = !known || idle >= QUIET_MIN;
             may.then_some(((known == known_first, of_address[&entry.address], idle), *number))
         });
-        let (_, number) = idle.max_by_key(|(key, _)| *key)?;
+        // Of equal ones the oldest.
+        let (_, number) = idle.max_by_key(|(key, number)| (*key, Reverse(*number)))?;
         let entry = self.places.remove(&number)?;
         // It may be about to end by itself.
         let _ = entry.give_way.send(());
@@ -169,8 +171,8 @@ impl Activity {
     }
 
     fn moved_at(&self, now: Instant) {
-        let millis = now.saturating_duration_since(self.began).as_millis();
-        self.moved.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let micros = now.saturating_duration_since(self.began).as_micros();
+        self.moved.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// A byte moved.
@@ -182,7 +184,7 @@ impl Activity {
 
     /// For how long nothing has happened. `None`: the server is at work.
     fn idle(&self, now: Instant) -> Option<Duration> {
-        let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
+        let moved = self.began + Duration::from_micros(self.moved.load(Ordering::Relaxed));
         let since = self.work.last().map_or(moved, |at_work| at_work.max(moved));
         (!self.work.is_running()).then(|| now.saturating_duration_since(since))
     }
