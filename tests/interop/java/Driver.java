@@ -106,7 +106,7 @@ public final class Driver {
         return (DistributedFileSystem) fs();
     }
 
-    private static Tool made(Class<? extends Tool> tool, Configuration conf) throws Exception {
+    private Tool made(Class<? extends Tool> tool) throws Exception {
         try {
             return tool.getDeclaredConstructor(Configuration.class).newInstance(conf);
         } catch (NoSuchMethodException e) {
@@ -125,10 +125,8 @@ public final class Driver {
         System.setErr(new PrintStream(complained, true, "UTF-8"));
         try {
             // Some look at the streams when they are made.
-            // Some change their configuration, as -expunge -fs does.
-            Configuration own = new Configuration(conf);
-            Tool tool = made(Class.forName(text(r, "class")).asSubclass(Tool.class), own);
-            tool.setConf(own);
+            Tool tool = made(Class.forName(text(r, "class")).asSubclass(Tool.class));
+            tool.setConf(conf);
             int code = tool.run(arguments.toArray(new String[0]));
             return object("code", code, "out", said.toString("UTF-8"), "err", complained.toString("UTF-8"));
         } finally {

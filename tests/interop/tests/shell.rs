@@ -394,6 +394,8 @@ const FSCK_LINES: &[&str] = &[
 ];
 
 fn fsck(session: &mut Session) -> Result<()> {
+    // `-expunge -fs` has changed the default file system of the JVM that was kept.
+    session.end_java();
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let local = session.local("fsck")?;
     std::fs::write(local.join("bytes"), [7; 5000])?;
