@@ -342,7 +342,7 @@ async fn clients_are_sent_on_to_datanodes() {
     outside.is_refused(403, io, "Offset=100 out of the range [0, 100); OPEN, path=/f");
     let missing = ask(&n, "GET", "/nope?op=OPEN").await;
     missing.is_refused(404, "java.io.FileNotFoundException", "File /nope not found.");
-    let nobody = ask(&n, "GET", "/f?op=OPEN&excludedatanodes=dn1").await;
+    let nobody = ask(&n, "GET", "/f?op=OPEN&excludedatanodes=127.0.0.1").await;
     nobody.is_refused(403, io, "No active nodes contain this block");
 
     let located = get(&n, "/f", "GET_BLOCK_LOCATIONS").await;
