@@ -364,6 +364,10 @@ fn start(role: &str, conf: &Path, log: &Path) -> Result<Process> {
 fn lost_memory(session: &mut Session) -> Result<()> {
     let cluster = &mut session.cluster;
     with_fs(cluster, async |fs| {
+        // What earlier checks have written is in memory, too: with its blocks lost the NameNode would stay in safe mode.
+        for status in fs.list_all("/").await? {
+            fs.delete(&format!("/{}", String::from_utf8_lossy(&status.local_name)), true).await?;
+        }
         let mut writer = fs.create("/lost-memory", CreateOptions::default()).await?;
         writer.write(&[7; 100]).await?;
         writer.hflush().await?;
