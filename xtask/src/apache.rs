@@ -74,6 +74,8 @@ fn fetch_jars(pom: &str, what: &str, version: &str, home: &Path) -> Result<PathB
             .arg(&pom)
             .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
             .arg(format!("-Dhadoop.version={version}"))
+            // See `pom.xml`.
+            .args((version == VERSION).then_some("-Drouter"))
             .arg(format!("-DoutputDirectory={}", part.display())),
     )?;
     fs::rename(&part, &lib).with_context(|| format!("cannot rename {}", part.display()))?;
