@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Once};
 use std::time::Instant;
 
-use hearth_config::{Configuration, Program, keys};
+use hearth_config::{Configuration, Program, WithoutEffect, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
     AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, ExtendedBlock, FileKind, FileStatus, FsPermission,
@@ -641,17 +641,7 @@ impl Drop for Opened {
 fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Error> {
     static SAID: Once = Once::new();
     let found = configuration.without_effect(Program::Client)?;
-    SAID.call_once(|| {
-        for found in found {
-            tracing::warn!(
-                key = found.key,
-                value = found.value,
-                from = found.source,
-                "key has no effect: {}",
-                found.why
-            );
-        }
-    });
+    SAID.call_once(|| found.iter().for_each(WithoutEffect::warn));
     Ok(())
 }
 

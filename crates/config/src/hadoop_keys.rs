@@ -113,6 +113,22 @@ pub struct WithoutEffect {
     pub why: &'static str,
 }
 
+impl WithoutEffect {
+    /// Logs a warning, as each program does at its start.
+    pub fn warn(&self) {
+        let Self { key, value, source, why } = self;
+        tracing::warn!(key, value, from = source, "key has no effect: {why}");
+    }
+}
+
+/// The row of a key: that of its name, else the one whose parts in brackets stand for it.
+fn row_of(name: &str) -> Option<&'static HadoopKey> {
+    match ROWS.binary_search_by(|row| row.name.cmp(name)) {
+        Ok(at) => ROWS.get(at),
+        Err(_) => ROWS.iter().find(|row| row.matches(name)),
+    }
+}
+
 impl Configuration {
     /// The values of Hadoop's keys that `program` cannot carry out and has to warn of.
     ///
@@ -120,7 +136,7 @@ impl Configuration {
     pub fn without_effect(&self, program: Program) -> Result<Vec<WithoutEffect>, ConfigError> {
         let mut found = Vec::new();
         for entry in self.entries_set() {
-            let Some(row) = ROWS.iter().find(|row| row.matches(entry.name)) else { continue };
+            let Some(row) = row_of(entry.name) else { continue };
             let handled = matches!(row.handling, Handling::Done | Handling::NotApplicable);
             if handled || !program.is_one_of(row.programs) {
                 continue;

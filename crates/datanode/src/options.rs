@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
-use hearth_config::{Configuration, HostPort, Nameservice, Program, keys};
+use hearth_config::{Configuration, HostPort, Nameservice, Program, WithoutEffect, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, StorageType, SystemClock};
@@ -173,15 +173,7 @@ impl DatanodeOptions {
     ) -> Result<Self, Error> {
         let conf = &*configuration;
         conf.refuse_protection()?;
-        for found in conf.without_effect(Program::Datanode)? {
-            tracing::warn!(
-                key = found.key,
-                value = found.value,
-                from = found.source,
-                "key has no effect: {}",
-                found.why
-            );
-        }
+        conf.without_effect(Program::Datanode)?.iter().for_each(WithoutEffect::warn);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
         // A packet's CRCs and header must fit in besides.

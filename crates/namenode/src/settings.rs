@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, Program, keys};
+use hearth_config::{ConfigError, Configuration, Program, WithoutEffect, keys};
 use hearth_types::{ChecksumKind, ChecksumSpec, ServerDefaults};
 
 use crate::blocks::BlockSettings;
@@ -71,7 +71,7 @@ impl Settings {
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
         conf.refuse_protection()?;
         refuse_pair(conf)?;
-        warn_of_values_without_effect(conf)?;
+        conf.without_effect(Program::Namenode)?.iter().for_each(WithoutEffect::warn);
         let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
         let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
             conf.value_error(keys::DFS_CHECKSUM_TYPE.name, &checksum_name, "wanted NULL, CRC32 or CRC32C")
@@ -122,16 +122,6 @@ impl Settings {
             blocks,
         })
     }
-}
-
-/// Logs each value of Hadoop's keys that this NameNode does not carry out.
-///
-/// Errors: a value without which users would rely on what is not there.
-fn warn_of_values_without_effect(conf: &Configuration) -> Result<(), ConfigError> {
-    for found in conf.without_effect(Program::Namenode)? {
-        tracing::warn!(key = found.key, value = found.value, from = found.source, "key has no effect: {}", found.why);
-    }
-    Ok(())
 }
 
 /// Two that took themselves for the active one would each have a namespace of its own.
