@@ -26,6 +26,7 @@ pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean>
     let now_ms = namenode.now().wall_ms;
     let directory = namenode.store.directory().path().display().to_string();
     let directory_bytes = bytes_in(&namenode.store.directory().path().join("current"));
+    let threads = threads();
     let state = namenode.read();
     let view = View { figures: state.blocks.figures(namenode.now()), state: &state, started_ms };
     let safe_mode = state.blocks.in_safe_mode();
@@ -45,16 +46,18 @@ pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean>
             .with("BytesWithFutureGenerationStamps", view.figures.bytes_in_future)
             .with("SlowPeersReport", Value::Null)
             .with("SlowDisksReport", Value::Null),
-        view.info(&Identity { namenode, directory, directory_bytes }, tip, now_ms),
+        view.info(&Identity { namenode, directory, directory_bytes, threads }, tip, now_ms),
         view.block_stats(),
         snapshot_info(&state.namespace),
     ]
 }
 
+/// What is looked up before the lock is taken.
 struct Identity<'a> {
     namenode: &'a Namenode,
     directory: String,
     directory_bytes: u64,
+    threads: usize,
 }
 
 /// What the beans of one answer are made from, under one lock.
@@ -186,7 +189,7 @@ impl View<'_> {
             *versions.entry(&report.software_version).or_default() += 1;
         }
         let versions: Vec<Value> = versions.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
-        let Identity { namenode, directory, directory_bytes } = identity;
+        let Identity { namenode, directory, directory_bytes, threads } = identity;
         let mut states = Map::new();
         states.insert(directory.clone(), "IMAGE_AND_EDITS".into());
         let mut sizes = Map::new();
@@ -199,7 +202,7 @@ impl View<'_> {
         }]);
         let corrupt = self.corrupt_files();
         Bean::new("Hadoop:service=NameNode,name=NameNodeInfo")
-            .with("Threads", threads())
+            .with("Threads", *threads)
             .with("Version", format!("{SOFTWARE_VERSION}, Hearth {}", env!("CARGO_PKG_VERSION")))
             .with("SoftwareVersion", SOFTWARE_VERSION)
             .with("CompileInfo", format!("Hearth {}", env!("CARGO_PKG_VERSION")))

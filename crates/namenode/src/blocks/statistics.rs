@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageReport, StorageType};
 
-use super::datanodes::{Datanode, DatanodeIndex};
+use super::datanodes::{Datanode, DatanodeIndex, Storage};
 use super::entry::Counts;
 use super::locate::Target;
 use super::redundancy::{HIGHEST, MISSING};
@@ -65,6 +65,21 @@ pub struct ClusterFigures {
     pub expired_heartbeats: u64,
     /// Copies that were given up since the start.
     pub timed_out_copies: u64,
+}
+
+impl ClusterFigures {
+    /// Adds the room of a live node's storage. Nodes that leave offer none.
+    fn add_storage(&mut self, storage: &Storage, admin: DatanodeAdminState) {
+        self.used += storage.dfs_used;
+        self.block_pool_used += storage.block_pool_used;
+        self.non_dfs_used += storage.non_dfs_used;
+        if admin == DatanodeAdminState::Normal {
+            self.capacity += storage.capacity;
+            self.remaining += storage.remaining;
+        } else {
+            self.capacity += storage.dfs_used;
+        }
+    }
 }
 
 /// Which datanodes a report is to list. Numbers as in `DatanodeReportTypeProto`.
@@ -184,7 +199,7 @@ impl BlockMap {
             ..ClusterFigures::default()
         };
         figures.dead_nodes = self.never_came().len();
-        for (index, node) in self.nodes.iter() {
+        for (_, node) in self.nodes.iter() {
             figures.pending_deletion += node.invalidations.len() as u64;
             figures.excess += node.invalidations.values().filter(|one| one.length.is_some()).count() as u64;
             if !node.alive {
@@ -209,16 +224,8 @@ impl BlockMap {
             figures.stale_storages +=
                 node.storages.iter().filter(|storage| self.nodes.storage(**storage).stale).count();
             figures.failed_volumes += u64::from(node.failed_volumes);
-            let info = self.nodes.info(index);
-            figures.used += info.dfs_used;
-            figures.block_pool_used += info.block_pool_used;
-            figures.non_dfs_used += info.non_dfs_used;
-            // Nodes that leave offer no room.
-            if node.admin == DatanodeAdminState::Normal {
-                figures.capacity += info.capacity;
-                figures.remaining += info.remaining;
-            } else {
-                figures.capacity += info.dfs_used;
+            for storage in &node.storages {
+                figures.add_storage(self.nodes.storage(*storage), node.admin);
             }
         }
         figures
@@ -231,15 +238,7 @@ impl BlockMap {
             let mut media = BTreeSet::new();
             for storage in node.storages.iter().map(|storage| self.nodes.storage(*storage)) {
                 let figures = by_medium.entry(storage.storage_type).or_default();
-                figures.used += storage.dfs_used;
-                figures.block_pool_used += storage.block_pool_used;
-                figures.non_dfs_used += storage.non_dfs_used;
-                if node.admin == DatanodeAdminState::Normal {
-                    figures.capacity += storage.capacity;
-                    figures.remaining += storage.remaining;
-                } else {
-                    figures.capacity += storage.dfs_used;
-                }
+                figures.add_storage(storage, node.admin);
                 if node.in_service() && media.insert(storage.storage_type) {
                     figures.in_service_nodes += 1;
                     figures.load += u64::from(node.xceivers);
