@@ -18,9 +18,10 @@ use hearth_client::{ErrorKind, FileSystem};
 use hearth_config::Configuration;
 
 use super::generic_options::with_generic_options;
+use crate::configuration::Identity;
 use ask::{WebPort, ask};
 use report::Report;
-use request::{Caller, Request, Wrong};
+use request::{Request, Wrong};
 use walk::walk;
 
 const USAGE_ERROR: u8 = 255;
@@ -62,7 +63,7 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
 
 /// The exit code.
 async fn check(configuration: &Configuration, mut request: Request) -> anyhow::Result<u8> {
-    let caller = Caller::of_process();
+    let caller = Identity::of_process()?;
     let (uri, path) = split(&request.path);
     let fs = crate::configuration::connect(configuration, uri.as_deref())?;
     request.path = fs.absolute(path)?;
@@ -90,7 +91,8 @@ async fn check(configuration: &Configuration, mut request: Request) -> anyhow::R
             if let Some(option) = request.needs_namenode() {
                 anyhow::bail!("{option} asks the NameNode at {namenode} over HTTP, which fails: {why:#}; {advice}");
             }
-            if let Some(other) = &caller.acts_for {
+            if caller.real_user.is_some() {
+                let other = &caller.user;
                 anyhow::bail!(
                     "only the NameNode at {namenode} can check files for {other}, and asking it fails: {why:#}; {advice}"
                 );

@@ -204,7 +204,11 @@ async fn copy_all(
             shell.report(&Failure::not_found(&source.shown));
             continue;
         }
-        if let Err(failure) = copy_one(shell, &source, &target, copying, &mut workers).await {
+        let copied = async {
+            let into = target_of(&source, &target).await?;
+            copy_tree(shell, &source, &into, copying, &mut workers).await
+        };
+        if let Err(failure) = copied.await {
             shell.report(&failure);
         }
     }
@@ -212,18 +216,6 @@ async fn copy_all(
         workers.finish(shell, copying).await;
     }
     Ok(())
-}
-
-/// Copies what one argument named: into `target` when that is a directory, else to it.
-async fn copy_one(
-    shell: &mut Shell,
-    source: &Item,
-    target: &Item,
-    copying: Copying,
-    workers: &mut Option<Workers>,
-) -> Result<(), Failure> {
-    let into = target_of(source, target).await?;
-    copy_tree(shell, source, &into, copying, workers).await
 }
 
 /// Where `source` goes: into `target` when that is a directory, else to it.

@@ -8,7 +8,8 @@ use anyhow::{Context, anyhow, bail};
 use hearth_config::{Configuration, HostPort, keys, parse};
 
 use super::http::{Patience, get};
-use super::request::{Caller, Request};
+use super::request::Request;
+use crate::configuration::Identity;
 
 /// Where a NameNode answers over HTTP.
 pub struct WebPort {
@@ -105,7 +106,7 @@ fn configured(configuration: &Configuration, uri: &str, rpc: &HostPort) -> anyho
 }
 
 /// Prints what the NameNode says. The exit code.
-pub async fn ask(web: &WebPort, request: &Request, caller: &Caller) -> anyhow::Result<u8> {
+pub async fn ask(web: &WebPort, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
     eprintln!("Connecting to namenode via http://{}{}", web.address, request.query(caller, 0));
     if request.list_corrupt {
         return list_corrupt(web, request, caller).await;
@@ -129,7 +130,7 @@ pub async fn ask(web: &WebPort, request: &Request, caller: &Caller) -> anyhow::R
 }
 
 /// Follows the pages of the list.
-async fn list_corrupt(web: &WebPort, request: &Request, caller: &Caller) -> anyhow::Result<u8> {
+async fn list_corrupt(web: &WebPort, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
     let path = &request.path;
     let (mut after, mut found) = (0, 0_u64);
     loop {

@@ -2,6 +2,8 @@
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::configuration::Identity;
+
 /// What is printed of each file by the report that is made here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
@@ -23,21 +25,6 @@ pub struct Request {
     flags: Vec<&'static str>,
     /// The first option that only the NameNode can carry out.
     needs_namenode: Option<&'static str>,
-}
-
-/// In whose name the NameNode is asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Caller {
-    pub user: String,
-    /// HADOOP_PROXY_USER: the user that `user` acts for.
-    pub acts_for: Option<String>,
-}
-
-impl Caller {
-    pub fn of_process() -> Self {
-        let acts_for = std::env::var("HADOOP_PROXY_USER").ok();
-        Self { user: crate::configuration::user(), acts_for }
-    }
 }
 
 /// Why there is no request.
@@ -153,12 +140,12 @@ impl Request {
     }
 
     /// Path and query of the NameNode's page. `after`: entries of the list of corrupt files to leave out.
-    pub fn query(&self, caller: &Caller, after: u64) -> String {
+    pub fn query(&self, caller: &Identity, after: u64) -> String {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let mut query = format!("/fsck?ugi={}", encoded(&caller.user));
-        if let Some(other) = &caller.acts_for {
-            query.push_str(&format!("&doas={}", encoded(other)));
-        }
+        let mut query = match &caller.real_user {
+            None => format!("/fsck?ugi={}", encoded(&caller.user)),
+            Some(real_user) => format!("/fsck?ugi={}&doas={}", encoded(real_user), encoded(&caller.user)),
+        };
         for flag in &self.flags {
             query.push_str(&format!("&{flag}=1"));
         }
@@ -185,7 +172,7 @@ mod tests {
         let request = parse("/a&b -files -blocks -storagepolicies -blockId blk_1 blk_2 -replicate").unwrap();
         assert_eq!(request.needs_namenode(), Some("-storagepolicies"));
         assert!(request.shown.files && request.shown.blocks && !request.list_corrupt);
-        let ann = Caller { user: "ann".to_owned(), acts_for: None };
+        let ann = Identity { user: "ann".to_owned(), real_user: None };
         assert_eq!(
             request.query(&ann, 0),
             "/fsck?ugi=ann&files=1&blocks=1&storagepolicies=1&replicate=1&blockId=blk%5F1%20blk%5F2&path=%2Fa%26b"
@@ -193,7 +180,7 @@ mod tests {
         let plain = parse("-list-corruptfileblocks").unwrap();
         assert_eq!((plain.path.as_str(), plain.needs_namenode()), ("/", None));
         assert_eq!(plain.query(&ann, 7), "/fsck?ugi=ann&listcorruptfileblocks=1&startblockafter=7&path=%2F");
-        let for_bob = Caller { acts_for: Some("bob".to_owned()), ..ann };
+        let for_bob = Identity { user: "bob".to_owned(), real_user: Some(ann.user) };
         assert!(plain.query(&for_bob, 0).starts_with("/fsck?ugi=ann&doas=bob&"));
     }
 
