@@ -481,7 +481,7 @@ fn restore(
         }
         leases.add(&writer.client, id, now.monotonic);
         if writer.truncation.is_some() || writer.client == crate::ops::lease::RECOVERING_HOLDER {
-            // A recovery was on its way: it begins again.
+            // An unfinished recovery begins again.
             closing.insert(id);
         }
     }

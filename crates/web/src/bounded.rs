@@ -35,7 +35,7 @@ pub(crate) struct BoundedListener {
     pub idle_timeout: Duration,
 }
 
-/// A connection with a place, where its client is, and what tells that it has to give way.
+/// Accepted connection, its client's address, and the channel that tells it to give way.
 pub(crate) type Accepted = (BoundedStream, SocketAddr, oneshot::Receiver<()>);
 
 impl BoundedListener {
@@ -133,7 +133,7 @@ impl Places {
 }
 
 impl Taken {
-    /// Has a connection give way, of `address` only if that is given. `None`: there is none that does nothing.
+    /// Makes an idle connection give way, one of `address` if that is given. Returns `None` when every connection is at work.
     fn make_room(&mut self, address: Option<IpAddr>, now: Instant) -> Option<()> {
         let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
         for entry in self.places.values() {

@@ -60,7 +60,7 @@ pub struct WebHdfs {
     nobody: String,
 }
 
-/// Of which NameNode an operation is asked, and in whose name.
+/// NameNode that an operation asks, and the users in whose name it does.
 struct Who {
     namenode: String,
     user: String,

@@ -16,7 +16,7 @@ use crate::{configuration, logging};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// -format makes a new namespace in dfs.namenode.name.dir and exits; with -force also where there is one already.
-    /// -format-if-empty makes one if there is none, and serves. -recover reports what is left of a namespace that does not start, and
+    /// -format-if-empty makes one in an empty directory, and serves. -recover reports what is left of a namespace that does not start, and
     /// changes nothing; with -force it goes on with what is left. It takes a directory instead of dfs.namenode.name.dir, as `D/name` of
     /// `hearth up --dir D`.
     #[arg(allow_hyphen_values = true, value_name = "OPTION")]

@@ -37,8 +37,8 @@ pub struct RpcClientOptions {
     pub response_bytes_max: usize,
     /// Source address of outgoing connections; a namenode takes it for the address of a datanode.
     pub bind: Option<IpAddr>,
-    /// Who makes the calls, where that is another user than the target's, in whose name they are made. The server decides whether it may
-    /// (`hadoop.proxyuser.*`).
+    /// User that makes the calls in the name of the target's user. The server decides whether it may (`hadoop.proxyuser.*`).
+    /// `None`: the target's user makes them.
     pub real_user: Option<Arc<str>>,
 }
 

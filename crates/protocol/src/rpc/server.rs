@@ -16,7 +16,7 @@ use super::service::Service;
 pub struct RpcServerOptions {
     /// Bytes of the longest frame accepted: `ipc.maximum.data.length`.
     pub frame_bytes_max: usize,
-    /// Connections at a time. At this number a connection without calls gives way to the next one; if there is none, the next one is closed.
+    /// Connections at a time. At this number a connection without calls gives way to the next one. If all have calls, the next one is closed.
     /// The NameNode's: `ipc.server.max.connections`.
     pub connections_max: usize,
     /// Connections among them that have not sent their context; at the next one the oldest is closed. Never more than half of all.
@@ -48,7 +48,7 @@ impl Default for RpcServerOptions {
 }
 
 impl RpcServerOptions {
-    /// The defaults, with so many bytes for long requests of all connections.
+    /// Defaults, with `bytes` of memory for long requests of all connections.
     pub fn with_message_bytes(bytes: u64) -> Self {
         Self {
             frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,

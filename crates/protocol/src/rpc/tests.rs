@@ -513,7 +513,7 @@ async fn unfinished_requests_of_all_connections_share_memory() {
     // A long one waits until those before it have been too slow.
     let answer: BlockProto = client.call(&target, "echo", &long(7)).await.unwrap();
     assert_eq!(answer.block_id, 7);
-    // With nobody waiting, the last one is left alone.
+    // The last one keeps its memory: no other request waits for it.
     let ended = || hostile.iter().filter(|peer| peer.is_finished()).count();
     until(|| ended() >= 9).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -539,7 +539,7 @@ async fn memory_of_a_long_request_comes_back_with_its_answer() {
     });
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert_eq!(service.calls.load(Ordering::SeqCst), 1, "the memory is that of the first");
-    // Short calls go on meanwhile.
+    // Short calls go on at the same time.
     client.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
     service.gate.notify_one();
     assert_eq!(held.await.unwrap().block_id, 1);

@@ -79,7 +79,7 @@ async fn make_directory(fs: &Remote, root: &str, mut path: String) -> Result<Str
             return Err(error.into());
         }
         let Some(end) = end_of_first_file(fs, &path).await? else { return Err(error.into()) };
-        // The trash itself is to be called as it is: who empties it looks nowhere else.
+        // The trash itself must keep its name: the program that empties it looks nowhere else.
         if end <= root.len() {
             return Err(error.into());
         }
