@@ -1,4 +1,4 @@
-//! The protobuf messages of Hadoop's protocols and of Hearth's additions, generated from `proto/*/*.proto` at build time.
+//! The protobuf messages of Hadoop's protocols and of Hearth's additions, generated from `proto/*/*.proto` (`tests/generated.rs`).
 //!
 //! A module for each package, of which Hadoop has two:
 //! - [`common`]: RPC frames, tokens, high availability;
@@ -20,17 +20,17 @@
 
 /// Package `hadoop.common`.
 pub mod common {
-    include!(concat!(env!("OUT_DIR"), "/hadoop.common.rs"));
+    include!("proto/hadoop.common.rs");
 }
 
 /// Package `hadoop.hdfs`.
 pub mod hdfs {
-    include!(concat!(env!("OUT_DIR"), "/hadoop.hdfs.rs"));
+    include!("proto/hadoop.hdfs.rs");
 }
 
 /// Package `hearth`.
 pub mod hearth {
-    include!(concat!(env!("OUT_DIR"), "/hearth.rs"));
+    include!("proto/hearth.rs");
 }
 
 /// By this path the generated code of one package finds what it uses of another.
