@@ -1,7 +1,9 @@
-//! `bench/record.jsonl`: one line a figure, for good.
+//! `bench/record.jsonl`: one line a figure, of the latest runs. A run replaces the earlier ones of its workload that it measured everything of;
+//! git keeps those.
 
-use std::fs::File;
-use std::io::Write;
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -57,11 +59,47 @@ impl Recording {
 
 fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
     let path = places::record();
-    let file = File::options().create(true).append(true).open(&path);
-    let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
-    // All at once: a run that is killed, or one beside it, leaves no half of a line, which nobody could read.
-    file.write_all(lines(workload, note, figures).as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))
+    let kept = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let text = with_run(&kept, &lines(workload, note, figures));
+    // In place of the record in one step: a run that is killed leaves no half of a line.
+    let new = path.with_extension("jsonl.new");
+    fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
+    fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The record with `run` at its end, without earlier runs of the same workload all of whose figures `run` has, too.
+fn with_run(record: &str, run: &str) -> String {
+    /// Workload, then the four words that name a figure; and the run's time.
+    fn key(line: &str) -> Option<([String; 5], u64)> {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let words =
+            ["workload", "work", "system", "client", "figure"].map(|name| line[name].as_str().map(str::to_owned));
+        let [Some(workload), Some(work), Some(system), Some(client), Some(figure)] = words else { return None };
+        Some(([workload, work, system, client, figure], line["when"].as_u64()?))
+    }
+    let new: HashSet<[String; 5]> = run.lines().filter_map(key).map(|(figure, _)| figure).collect();
+    let workloads: HashSet<&str> = new.iter().map(|figure| figure[0].as_str()).collect();
+    let keyed: Vec<_> = record.lines().map(|line| (line, key(line))).collect();
+    let is_of = |figure: &[String; 5]| workloads.contains(figure[0].as_str());
+    // A run that measured something besides stays whole: ratios are of figures of one run.
+    let stay: HashSet<(&str, u64)> = keyed
+        .iter()
+        .filter_map(|(_, key)| key.as_ref())
+        .filter(|(figure, _)| is_of(figure) && !new.contains(figure))
+        .map(|(figure, when)| (figure[0].as_str(), *when))
+        .collect();
+    let mut text = String::new();
+    for (line, key) in &keyed {
+        if key.as_ref().is_none_or(|(figure, when)| !is_of(figure) || stay.contains(&(figure[0].as_str(), *when))) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text + run
 }
 
 /// A line for each figure. One that is not a number, as of nothing that was moved, is left out: JSON has no word for it, and the page
@@ -253,6 +291,23 @@ mod tests {
         let [line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!((line["median"].as_f64(), line["note"].as_str()), (Some(1.5), Some("busy")), "{line}");
+    }
+
+    #[test]
+    fn a_run_replaces_the_runs_that_it_covers() {
+        let line = |workload: &str, figure: &str, when: u64| {
+            format!(
+                "{{\"workload\":\"{workload}\",\"work\":\"w\",\"system\":\"s\",\"client\":\"\",\"figure\":\"{figure}\",\"when\":{when}}}\n"
+            )
+        };
+        let (first, other) = (line("a", "wall", 1), line("b", "wall", 1));
+        let wider = line("a", "wall", 2) + &line("a", "CPU", 2);
+        let text = with_run(&with_run(&(first + &other), &wider), "");
+        assert_eq!(text, other.clone() + &wider);
+        let partial = line("a", "wall", 3);
+        assert_eq!(with_run(&text, &partial), other.clone() + &wider + &partial);
+        let again = line("a", "CPU", 4) + &line("a", "wall", 4);
+        assert_eq!(with_run(&(text + &partial), &again), other + &again);
     }
 
     #[test]
