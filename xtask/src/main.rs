@@ -32,7 +32,7 @@ enum Chore {
     /// Builds the release binary, fetches Apache Hadoop and runs one benchmark, e.g. `cargo xtask bench put-get`
     #[command(disable_help_flag = true)]
     Bench {
-        /// Handed to `hearth bench`; `--help` lists the workloads
+        /// Handed to `hearth-bench`; `--help` lists the workloads
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -87,10 +87,10 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Builds the program that benchmarks are run by, and run.
+/// Builds the benchmarks, and the servers that they measure, in release. Returns the benchmarks' program.
 pub fn bench_program() -> anyhow::Result<PathBuf> {
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
-    Ok(root().join("target/release/hearth"))
+    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
+    Ok(root().join("target/release/hearth-bench"))
 }
 
 /// The workloads of the mission that need the virtual machine.
@@ -113,10 +113,9 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
         eprintln!("hdfs-native is left out: {error:#}");
     }
     let program = bench_program()?;
-    let hearth = |arguments: &[String]| {
-        run::loud(std::process::Command::new(&program).arg("bench").args(arguments).current_dir(root()))
-    };
-    let mut outcomes = vec![hearth(arguments)];
+    let benchmark =
+        |arguments: &[String]| run::loud(std::process::Command::new(&program).args(arguments).current_dir(root()));
+    let mut outcomes = vec![benchmark(arguments)];
     if *arguments == ["mission"] {
         // Also when some of those before have failed: an hour's work is kept.
         for words in IN_THE_MACHINE {
@@ -125,7 +124,7 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
                 Ok(())
             }));
         }
-        outcomes.push(hearth(&["page".to_owned()]));
+        outcomes.push(benchmark(&["page".to_owned()]));
     }
     let failed: Vec<String> = outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
     anyhow::ensure!(failed.is_empty(), "{}", failed.join("; "));

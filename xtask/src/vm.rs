@@ -117,7 +117,7 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
 pub fn bench(arguments: &[String]) -> Result<u8> {
     let root = crate::root();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        run::loud(Command::new(crate::bench_program()?).arg("bench").args(arguments))?;
+        run::loud(Command::new(crate::bench_program()?).args(arguments))?;
         return Ok(0);
     }
     let kernel = prepare()?;
@@ -136,7 +136,7 @@ pub fn bench(arguments: &[String]) -> Result<u8> {
         // A process has one processor at a time there, and its thread that waits for its turn burns the other one.
         command.extend(["env", "TOKIO_WORKER_THREADS=1"].map(OsString::from));
     }
-    command.extend([program.into_os_string(), "bench".into()]);
+    command.push(program.into_os_string());
     command.extend(arguments.iter().map(OsString::from));
     let mut machine = VmArguments::long(command, BENCH_LIMIT_S);
     machine.hosts = hosts;

@@ -16,7 +16,7 @@ use crate::measure::ServerClock;
 use crate::party::{Party, System, file_name};
 use crate::record::{Figures, Recording};
 use crate::watch::watched;
-use crate::{Site, chart, memory};
+use crate::{chart, memory};
 pub use saturate::Saturate;
 use task::{Kind, Outcome, Task};
 
@@ -139,18 +139,18 @@ pub struct Pread {
 }
 
 impl Whole {
-    pub fn write(&self, site: Site<'_>) -> Result<()> {
-        generate(&self.target, &self.shape, Kind::Write, self.piece, 0, site)
+    pub fn write(&self) -> Result<()> {
+        generate(&self.target, &self.shape, Kind::Write, self.piece, 0)
     }
 
-    pub fn read(&self, site: Site<'_>) -> Result<()> {
-        generate(&self.target, &self.shape, Kind::Read, self.piece, 0, site)
+    pub fn read(&self) -> Result<()> {
+        generate(&self.target, &self.shape, Kind::Read, self.piece, 0)
     }
 }
 
 impl Pread {
-    pub fn run(&self, site: Site<'_>) -> Result<()> {
-        generate(&self.target, &self.shape, Kind::Pread, self.piece, self.reads, site)
+    pub fn run(&self) -> Result<()> {
+        generate(&self.target, &self.shape, Kind::Pread, self.piece, self.reads)
     }
 }
 
@@ -181,11 +181,11 @@ impl Target {
         self.runs.unwrap_or(if self.is_given() { 1 } else { 3 })
     }
 
-    fn enter(&self, site: Site<'_>) -> Result<Field> {
+    fn enter(&self) -> Result<Field> {
         let clean = self.clean && self.is_given();
         let path = self.path.trim_end_matches('/').to_owned();
         if let Some(uri) = &self.fs {
-            let (mut configuration, user) = site()?;
+            let (mut configuration, user) = crate::site()?;
             if let Some(uri) = uri {
                 configuration.set("fs.defaultFS", uri.clone());
             }
@@ -299,7 +299,7 @@ impl Field {
 }
 
 /// `write`, `read` and `pread`.
-fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64, site: Site<'_>) -> Result<()> {
+fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64) -> Result<()> {
     let workers = (shape.clients.max(1), shape.threads.max(1));
     let task = Task {
         kind,
@@ -313,7 +313,7 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64, 
         replication: target.replication,
         block_size: target.block_size,
     };
-    let mut field = target.enter(site)?;
+    let mut field = target.enter()?;
     let figures = measure(target, &mut field, &task);
     let place = field.place();
     // Also where it failed: what was written does not stay in a cluster of somebody's.

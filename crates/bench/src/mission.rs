@@ -54,13 +54,13 @@ pub fn run(arguments: &Arguments, profile: Option<&Path>, huge_pages: bool) -> R
     for (index, words) in wanted.iter().enumerate() {
         let line = words.join(" ");
         if arguments.list {
-            println!("hearth bench {line}");
+            println!("hearth-bench {line}");
             continue;
         }
-        println!("=== {} of {}: hearth bench {line}", index + 1, wanted.len());
+        println!("=== {} of {}: hearth-bench {line}", index + 1, wanted.len());
         let started = Instant::now();
         let mut command = Command::new(&program);
-        command.arg("bench").args(**words).env(machine::COMMIT, machine::commit());
+        command.args(**words).env(machine::COMMIT, machine::commit());
         if let Some(folder) = profile {
             command.arg(format!("--profile={}", folder.display()));
         }

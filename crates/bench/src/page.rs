@@ -64,7 +64,7 @@ fn charts(folder: &Path) -> Vec<String> {
 
 fn page(lines: &[Line], charts: &[String]) -> String {
     let mut text = "# What Hearth demands of itself, and what was measured\n\n\
-        Made by `hearth bench page` from `bench/record.jsonl`: the last run of each workload, of the size that the demand names. Both \
+        Made by `hearth-bench page` from `bench/record.jsonl`: the last run of each workload, of the size that the demand names. Both \
         figures of a line are medians of one run, in which the systems took turns on one machine. *base*: what the demand is held \
         against (Apache HDFS unless it says otherwise). These machines are shared and have two cores: ratios say more than figures.\n"
         .to_owned();

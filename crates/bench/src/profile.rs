@@ -143,7 +143,7 @@ fn kind(command_line: &[u8]) -> Option<String> {
         }
         "sh" | "perf" => None,
         _ => match words.get(1..) {
-            Some(["bench", "stream-end", role, ..]) => Some(format!("stream-{role}")),
+            Some(["stream-end", role, ..]) => Some(format!("stream-{role}")),
             Some([role @ ("datanode" | "namenode"), ..]) => Some((*role).to_owned()),
             _ => Some(program.to_owned()),
         },
@@ -172,7 +172,7 @@ fn draw(folder: &Path, name: &str, data: &Path, kinds: &HashMap<u32, String>) ->
         let reader = BufReader::new(File::open(&part).with_context(|| format!("cannot read {}", part.display()))?);
         Folder::default().collapse(reader, &mut folded).context("folding samples")?;
         let mut options = flamegraph::Options::default();
-        options.title = format!("hearth bench {name}: {kind}");
+        options.title = format!("hearth-bench {name}: {kind}");
         options.count_name = format!("samples at {SAMPLES_PER_SECOND} a second");
         let path = folder.join(format!("{name}-{kind}.svg"));
         let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -228,7 +228,7 @@ mod tests {
     fn processes_are_known_by_their_command_lines() {
         let of = |words: &[&str]| kind(words.join("\0").as_bytes());
         assert_eq!(of(&["/x/hearth", "datanode"]).as_deref(), Some("datanode"));
-        assert_eq!(of(&["/x/hearth", "bench", "stream-end", "send", "--carrier"]).as_deref(), Some("stream-send"));
+        assert_eq!(of(&["/x/hearth-bench", "stream-end", "send", "--carrier"]).as_deref(), Some("stream-send"));
         let java = ["/usr/bin/java", "-Xmx1g", "org.apache.hadoop.hdfs.server.datanode.DataNode"];
         assert_eq!(of(&java).as_deref(), Some("apache-datanode"));
         assert_eq!(of(&["sh", "-c", "read"]), None);

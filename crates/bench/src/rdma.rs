@@ -297,7 +297,7 @@ struct Near {
 impl Near {
     async fn connect(rdma: &Rdma, arguments: &Arguments, sinks: usize) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("this program")?);
-        command.args(["bench", "rdma", "--far", "--mib", &arguments.mib.to_string(), "--sinks", &sinks.to_string()]);
+        command.args(["rdma", "--far", "--mib", &arguments.mib.to_string(), "--sinks", &sinks.to_string()]);
         let (far, address) = Far::start(&mut command, "listening on ")?;
         let domain: Arc<dyn Domain> = rdma.domain()?;
         let connection = rdma.connect(&domain, address.parse()?, b"", Limits::default(), LONG).await?;

@@ -339,7 +339,7 @@ impl End {
     ) -> Result<Self> {
         let program: PathBuf = std::env::current_exe().context("finding the running program")?;
         let mut command = Command::new(program);
-        command.args(["bench", "stream-end", role, "--carrier", carrier.name(), "--folder"]).arg(folder);
+        command.args(["stream-end", role, "--carrier", carrier.name(), "--folder"]).arg(folder);
         command.args(["--streams", &payload.streams.to_string(), "--bytes", &payload.bytes.to_string()]);
         if let Some(wait) = arguments.slow_receiver {
             command.args(["--slow-ms", &wait.as_millis().to_string()]);

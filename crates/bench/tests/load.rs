@@ -7,11 +7,11 @@ use serde_json::Value;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// What `hearth bench WORDS` says of its figures.
+/// What `hearth-bench WORDS` says of its figures.
 fn bench(cluster: &Cluster, words: &str) -> Value {
-    let mut command = Command::new(hearth_program().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hearth-bench"));
     let uri = format!("hdfs://127.0.0.1:{}", cluster.namenode_rpc_port());
-    command.arg("bench").args(words.split(' ')).args(["--fs", &uri, "--json"]);
+    command.args(words.split(' ')).args(["--fs", &uri, "--json"]);
     command.env("HADOOP_CONF_DIR", cluster.conf()).current_dir(cluster.directory());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));

@@ -6,8 +6,6 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::configuration;
-
 mod admin;
 mod datanode;
 mod demo;
@@ -41,8 +39,6 @@ enum Command {
     Fs(fs::FsArguments),
     /// Show what Hearth is: a file stored three times in memory and read back over every path.
     Demo(demo::DemoArguments),
-    /// Measure Hearth, beside Apache Hadoop where that is at hand.
-    Bench(hearth_bench::Arguments),
     /// Run a whole file system on this machine.
     Up(up::UpArguments),
     /// Print the version and what this build contains.
@@ -59,7 +55,6 @@ pub fn run() -> ExitCode {
         Command::Fsck(arguments) => fsck::run(arguments),
         Command::Fs(arguments) => fs::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::Bench(arguments) => hearth_bench::run(&arguments, &site).map(|()| ExitCode::SUCCESS),
         Command::Up(arguments) => up::run(arguments),
         Command::Version => version(),
     };
@@ -70,11 +65,6 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// What clients on this machine begin with.
-fn site() -> anyhow::Result<(hearth_config::Configuration, String)> {
-    Ok((configuration::load()?, configuration::user()))
 }
 
 fn version() -> anyhow::Result<ExitCode> {

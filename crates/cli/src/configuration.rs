@@ -1,34 +1,14 @@
 //! What servers and commands take from their surroundings: the configuration directory, the user, the host name.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Context;
+pub use hearth_client::from_env::user_name as user;
 use hearth_client::{FileSystem, WebFileSystem};
-use hearth_config::{Configuration, Environment};
+use hearth_config::Configuration;
 
 /// `core-site.xml` and `hdfs-site.xml` of HADOOP_CONF_DIR, else of HADOOP_HOME/etc/hadoop; without either variable, the
 /// defaults.
 pub fn load() -> anyhow::Result<Configuration> {
-    let home = std::env::var("HOME").unwrap_or_default();
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let environment = Environment::new(variables)
-        .with_property("user.name", user())
-        .with_property("user.home", home)
-        .with_property("java.io.tmpdir", std::env::temp_dir().display().to_string());
-    let home = std::env::var_os("HADOOP_HOME").map(|home| Path::new(&home).join("etc/hadoop"));
-    match std::env::var_os("HADOOP_CONF_DIR").map(PathBuf::from).or(home) {
-        Some(dir) => Configuration::load_dir(&dir, environment).context("the configuration in HADOOP_CONF_DIR"),
-        None => Ok(Configuration::empty().with_environment(environment)),
-    }
-}
-
-/// HADOOP_USER_NAME, or whom this process runs as.
-pub fn user() -> String {
-    if let Some(name) = std::env::var("HADOOP_USER_NAME").ok().filter(|name| !name.is_empty()) {
-        return name;
-    }
-    hearth_client::os_user_name()
+    hearth_client::from_env::configuration().context("the configuration in HADOOP_CONF_DIR")
 }
 
 /// The file system at `uri`, or of `fs.defaultFS`, as this process's user: with HADOOP_PROXY_USER, that user's files, as far as the NameNode

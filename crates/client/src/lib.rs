@@ -24,6 +24,7 @@ mod data_path;
 mod datanode;
 mod error;
 mod file_system;
+pub mod from_env;
 mod lease;
 mod local;
 mod multiplexed;

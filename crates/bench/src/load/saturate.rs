@@ -6,7 +6,6 @@ use anyhow::Result;
 
 use super::task::{Kind, Task};
 use super::{Field, GB, Target};
-use crate::Site;
 use crate::amounts::{at_least_one, size, spelled};
 use crate::chart::curves::{self, Axes, Curve};
 use crate::record::{Figure, Figures};
@@ -36,12 +35,12 @@ fn work(clients: usize) -> String {
 }
 
 impl Saturate {
-    pub fn run(&self, site: Site<'_>) -> Result<()> {
+    pub fn run(&self) -> Result<()> {
         let mut clients = self.clients.clone();
         clients.sort_unstable();
         clients.dedup();
         let most = clients.last().copied().unwrap_or(1);
-        let mut field = self.target.enter(site)?;
+        let mut field = self.target.enter()?;
         let files = Task {
             kind: Kind::Read,
             directory: field.path.clone(),

@@ -76,7 +76,7 @@ impl Holder {
         let program = std::env::current_exe().context("where is this program?")?;
         // What is held takes nothing of the room that others are measured in, and is huge pages as production's.
         let mut process = on_own_tmpfs(&program)
-            .args(["bench", "hold-memory"])
+            .args(["hold-memory"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

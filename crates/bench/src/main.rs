@@ -1,5 +1,7 @@
-//! Workloads that measure Hearth beside Apache Hadoop, one run, interleaved: `hearth bench WORKLOAD`, and `cargo xtask
-//! bench WORKLOAD`, which fetches Apache Hadoop first and runs those over RDMA in the virtual machine.
+//! Benchmarks of Hearth beside Apache Hadoop, interleaved in one run: `hearth-bench WORKLOAD`. `cargo xtask bench WORKLOAD` builds this program
+//! and `hearth`, fetches Apache Hadoop, and runs the RDMA workloads in the virtual machine.
+//!
+//! A program of its own, so that `hearth` has none of what only measuring needs.
 //!
 //! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`. Away from the project's own
 //! folder both go to the current one ([`places`]).
@@ -35,12 +37,20 @@ mod thesis;
 mod watch;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use clap::Subcommand;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use hearth_config::Configuration;
 
-#[derive(clap::Args)]
-pub struct Arguments {
+// The allocator that `hearth` has: clients are measured inside this process too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measure Hearth, beside Apache Hadoop where that is at hand
+#[derive(Parser)]
+#[command(name = "hearth-bench", version)]
+struct Arguments {
     /// Flame graphs of all processes that take part, by perf, into this folder; no figure is recorded
     #[arg(long, global = true, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "target/profile")]
     profile: Option<PathBuf>,
@@ -96,12 +106,23 @@ enum Workload {
     RdmaFiles(rdma_files::Arguments),
 }
 
-/// The configuration of this machine's clients, and the user's name: asked for by what is given a cluster.
-pub type Site<'a> = &'a dyn Fn() -> Result<(hearth_config::Configuration, String)>;
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hearth-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
-/// Runs one workload. Its servers are this very program.
-pub fn run(arguments: &Arguments, site: Site<'_>) -> Result<()> {
-    hearth_testkit::use_program(std::env::current_exe().context("finding the running program")?);
+/// The configuration of this machine's clients, and the user's name: for workloads that are given a cluster.
+fn site() -> Result<(Configuration, String)> {
+    Ok((hearth_client::from_env::configuration()?, hearth_client::from_env::user_name()))
+}
+
+/// Runs one workload. Its servers are the `hearth` that lies beside this program.
+fn run(arguments: &Arguments) -> Result<()> {
     // Each workload of the mission says for itself.
     if !matches!(arguments.workload, Workload::Mission(_)) && arguments.pages.run_elsewhere()? {
         return Ok(());
@@ -114,8 +135,8 @@ pub fn run(arguments: &Arguments, site: Site<'_>) -> Result<()> {
     match (&arguments.profile, &arguments.workload) {
         // Its workloads are processes of their own.
         (profile, Workload::Mission(mission)) => mission::run(mission, profile.as_deref(), arguments.pages.huge_pages),
-        (Some(folder), workload) if !name.is_empty() => profile::profiled(folder, name, || workload.run(site)),
-        (_, workload) => workload.run(site),
+        (Some(folder), workload) if !name.is_empty() => profile::profiled(folder, name, || workload.run()),
+        (_, workload) => workload.run(),
     }
 }
 
@@ -153,7 +174,7 @@ impl Workload {
         }
     }
 
-    fn run(&self, site: Site<'_>) -> Result<()> {
+    fn run(&self) -> Result<()> {
         match self {
             Self::PutGet(arguments) => put_get::run(arguments),
             Self::Datanode(arguments) => datanode::run(arguments),
@@ -161,10 +182,10 @@ impl Workload {
             Self::LocalRead(arguments) => local_read::run(arguments),
             Self::LocalWrite(arguments) => local_write::run(arguments),
             Self::Rdma(arguments) => rdma::run(arguments),
-            Self::Write(arguments) => arguments.write(site),
-            Self::Read(arguments) => arguments.read(site),
-            Self::Pread(arguments) => arguments.run(site),
-            Self::Saturate(arguments) => arguments.run(site),
+            Self::Write(arguments) => arguments.write(),
+            Self::Read(arguments) => arguments.read(),
+            Self::Pread(arguments) => arguments.run(),
+            Self::Saturate(arguments) => arguments.run(),
             Self::SmallFiles(arguments) => small_files::run(arguments),
             Self::Stream(arguments) => stream::run(arguments),
             Self::StreamEnd(arguments) => stream::end::run(arguments),
