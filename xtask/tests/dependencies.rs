@@ -1,0 +1,73 @@
+//! Every dependency of every package is named in its sources.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The text of all Rust files below `directory`.
+fn sources(directory: &Path, into: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// Whether `text` has `name` as a whole word, outside of comments.
+fn names(text: &str, name: &str) -> bool {
+    let in_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.any(|line| {
+        line.match_indices(name).any(|(at, _)| {
+            let (before, after) = (line[..at].bytes().last(), line[at + name.len()..].bytes().next());
+            !before.is_some_and(in_word) && !after.is_some_and(in_word)
+        })
+    })
+}
+
+#[test]
+fn no_dependency_is_unused() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let output = Command::new(cargo)
+        .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (mut unused, mut seen) = (Vec::new(), 0);
+    for package in metadata["packages"].as_array().unwrap() {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let (mut product, mut all) = (String::new(), String::new());
+        sources(folder, &mut all);
+        // `interop` is nothing but tests.
+        let of_product = if package["name"] == "hearth-interop" { folder.to_owned() } else { folder.join("src") };
+        sources(&of_product, &mut product);
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let only_tests = dependency["kind"] == "dev";
+            let name = match dependency["rename"].as_str().or(dependency["name"].as_str()).unwrap() {
+                // The one package whose library has another name.
+                "md-5" => "md5".to_owned(),
+                name => name.replace('-', "_"),
+            };
+            seen += 1;
+            if !names(if only_tests { &all } else { &product }, &name) {
+                unused.push(format!("{}: {name}", package["name"].as_str().unwrap()));
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} dependencies were found");
+    assert!(unused.is_empty(), "dependencies that no source names:\n{}", unused.join("\n"));
+}
+
+#[test]
+fn a_name_counts_as_a_whole_word_outside_of_comments() {
+    assert!(names("use sha2::Sha256;", "sha2"));
+    assert!(!names("use sha256::x;\n// sha2::y", "sha2"));
+}
