@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         let again = ToSender::decode(&encoded).expect("what was decoded is encoded so that it can be");
         assert!(matches!(again, Decoded::Complete(..)));
     }
-    if let Ok(Decoded::Complete(StreamTerms::Taken(limits), _)) = StreamTerms::decode(data) {
+    if let Ok(Decoded::Complete(StreamTerms::Accepted(limits), _)) = StreamTerms::decode(data) {
         assert!(limits.window_bytes >= 2048 && limits.replicas_max > 0);
     }
 });

@@ -68,7 +68,7 @@ fn fetch_jars(pom: &str, what: &str, version: &str, home: &Path) -> Result<PathB
             fs::remove_dir_all(stale).with_context(|| format!("cannot remove {}", stale.display()))?;
         }
     }
-    run::loud(
+    run::run_or_fail(
         std::process::Command::new("mvn")
             .args(["--batch-mode", "--quiet", "--file"])
             .arg(&pom)
@@ -98,7 +98,7 @@ fn fetch_native(home: &Path) -> Result<()> {
     println!("fetching libhadoop.so of {NATIVE} from Maven Central into {}", native.display());
     let part = home.join("native.part");
     fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
-    run::loud(
+    run::run_or_fail(
         std::process::Command::new("mvn")
             .args(["--batch-mode", "--quiet", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack"])
             .arg(format!("-Dartifact={NATIVE}"))

@@ -89,7 +89,7 @@ pub fn root() -> PathBuf {
 
 /// Builds the benchmarks, and the servers that they measure, in release. Returns the benchmarks' program.
 pub fn bench_program() -> anyhow::Result<PathBuf> {
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
+    run::run_or_fail(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
     Ok(root().join("target/release/hearth-bench"))
 }
 
@@ -113,8 +113,9 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
         eprintln!("hdfs-native is left out: {error:#}");
     }
     let program = bench_program()?;
-    let benchmark =
-        |arguments: &[String]| run::loud(std::process::Command::new(&program).args(arguments).current_dir(root()));
+    let benchmark = |arguments: &[String]| {
+        run::run_or_fail(std::process::Command::new(&program).args(arguments).current_dir(root()))
+    };
     let mut outcomes = vec![benchmark(arguments)];
     if *arguments == ["mission"] {
         // Also when some of those before have failed: an hour's work is kept.

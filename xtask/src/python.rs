@@ -25,7 +25,7 @@ pub fn environment() -> Result<PathBuf> {
     if !Command::new("python3").args(["-c", "import ensurepip"]).output().is_ok_and(|output| output.status.success()) {
         run::install(&["python3-venv"])?;
     }
-    run::loud(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home))?;
-    run::loud(Command::new(&python).args(["-m", "pip", "install", "--quiet", HDFS_NATIVE]))?;
+    run::run_or_fail(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home))?;
+    run::run_or_fail(Command::new(&python).args(["-m", "pip", "install", "--quiet", HDFS_NATIVE]))?;
     Ok(python)
 }

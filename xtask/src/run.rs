@@ -13,7 +13,7 @@ pub fn cargo() -> Command {
 }
 
 /// Runs to the end with our own output; an error names the command.
-pub fn loud(command: &mut Command) -> Result<()> {
+pub fn run_or_fail(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", spelled(command)))?;
     if !status.success() {
         bail!("{} ended with {status}", spelled(command));
@@ -55,10 +55,10 @@ pub fn install(packages: &[&str]) -> Result<()> {
         bail!("{} missing; on Debian or Ubuntu: sudo {line}", packages.join(", "));
     }
     println!("{line}");
-    let attempt = || loud(Command::new("sh").arg("-c").arg(&line).env("DEBIAN_FRONTEND", "noninteractive"));
+    let attempt = || run_or_fail(Command::new("sh").arg("-c").arg(&line).env("DEBIAN_FRONTEND", "noninteractive"));
     if attempt().is_err() {
         // A stale package list is the usual reason for a failed first try.
-        loud(Command::new("apt-get").args(["update", "-q"]))?;
+        run_or_fail(Command::new("apt-get").args(["update", "-q"]))?;
         attempt()?;
     }
     Ok(())

@@ -29,7 +29,7 @@ pub struct StressArguments {
 const BEFORE_AND_AFTER_S: u64 = 600;
 
 pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
-    run::loud(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
+    run::run_or_fail(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
     let program = program()?;
     let mut settings = vec![
         ("HEARTH_PROGRAM", root().join("target/release/hearth").into_os_string()),
@@ -38,7 +38,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     ];
     settings.extend(arguments.paths.as_ref().map(|paths| ("HEARTH_STRESS_PATHS", paths.into())));
     if !arguments.vm {
-        run::loud(Command::new(program).envs(settings).current_dir(root()))?;
+        run::run_or_fail(Command::new(program).envs(settings).current_dir(root()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut command: Vec<OsString> = vec!["env".into()];

@@ -26,20 +26,20 @@ pub struct Tally {
     /// What is worth knowing of a run though it failed nothing.
     notes: Vec<String>,
     /// What the failed tests printed, shown once more at the end: a log's end is what people are shown of it.
-    said: Vec<Said>,
+    said: Vec<CapturedOutput>,
     /// Whether the lines that come now are what a failed test printed.
     listening: bool,
 }
 
 /// What one failed test printed: its first lines, which say what went wrong, and its last.
-struct Said {
+struct CapturedOutput {
     heading: String,
     first: Vec<String>,
     last: std::collections::VecDeque<String>,
     left_out: usize,
 }
 
-impl Said {
+impl CapturedOutput {
     const FIRST: usize = 24;
     const LAST: usize = 8;
     const LINE_BYTES: usize = 400;
@@ -81,7 +81,7 @@ impl Tally {
     pub fn line(&mut self, name: &str, text: &str) {
         if let Some(test) = text.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----")) {
             let heading = format!("---- {name}: {test} ----");
-            self.said.push(Said { heading, first: Vec::new(), last: Default::default(), left_out: 0 });
+            self.said.push(CapturedOutput { heading, first: Vec::new(), last: Default::default(), left_out: 0 });
             self.listening = true;
         } else if text == "failures:" || text.starts_with("test result: ") || text.ends_with(" ... FAILED") {
             self.listening = false;
@@ -116,8 +116,8 @@ impl Tally {
     }
 
     /// Says how all of it ended, what went wrong and what was left out before the last line.
-    fn told(&self) -> ExitCode {
-        self.said.iter().for_each(Said::print);
+    fn report(&self) -> ExitCode {
+        self.said.iter().for_each(CapturedOutput::print);
         for failure in &self.failures {
             println!("failed: {failure}");
         }
@@ -148,7 +148,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             ],
         );
         interop(&mut tally, &filter, Wanted::Ecosystem)?;
-        return Ok(tally.told());
+        return Ok(tally.report());
     }
     let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
     let only_some = arguments.interop || arguments.vm;
@@ -177,7 +177,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     if !arguments.unit && !only_vm {
         interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?;
     }
-    Ok(tally.told())
+    Ok(tally.report())
 }
 
 /// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
@@ -265,7 +265,7 @@ pub fn suites_of(package: &str) -> Result<Vec<PathBuf>> {
 /// One command that passes or fails as a whole.
 fn check(tally: &mut Tally, name: &str, command: &mut Command) {
     let started = begin(name, command);
-    match run::loud(command) {
+    match run::run_or_fail(command) {
         Ok(()) => tally.passed += 1,
         Err(error) => {
             tally.fail(format!("{name}: {error:#}"));

@@ -117,7 +117,7 @@ pub fn run(arguments: &VmArguments) -> Result<ExitCode> {
 pub fn bench(arguments: &[String]) -> Result<u8> {
     let root = crate::root();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        run::loud(Command::new(crate::bench_program()?).args(arguments))?;
+        run::run_or_fail(Command::new(crate::bench_program()?).args(arguments))?;
         return Ok(0);
     }
     let kernel = prepare()?;
@@ -221,7 +221,7 @@ impl Machine {
         };
         let guest = folder.join("guest.sh");
         write("guest.sh", GUEST.as_bytes())?;
-        run::loud(Command::new("chmod").arg("755").arg(&guest))?;
+        run::run_or_fail(Command::new("chmod").arg("755").arg(&guest))?;
         write("settings", settings(arguments)?.as_bytes())?;
         let mut shared = Vec::new();
         for path in &arguments.writable {

@@ -8,7 +8,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use crate::record::{Figure, short};
-use crate::{machine, places};
+use crate::{machine, output_paths};
 
 const BAR_HEIGHT: usize = 18;
 const LABEL_WIDTH: usize = 330;
@@ -18,7 +18,7 @@ const TITLE_LINE: usize = 90;
 
 /// Writes `docs/benchmarks/NAME.svg`: one group of bars a quantity, one bar for each system and client.
 pub fn write(name: &str, title: &str, figures: &[Figure]) -> Result<()> {
-    let path = places::charts()?.join(format!("{name}.svg"));
+    let path = output_paths::charts()?.join(format!("{name}.svg"));
     let subtitle = format!("{}; {}", machine::commit(), machine::description());
     fs::write(&path, svg(title, &subtitle, figures)).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hearth_testkit::{Apache, Make};
+use hearth_testkit::{Apache, Implementation};
 
 use crate::amounts::{at_least_one, bar, size, spelled};
+use crate::bench_client::{BenchClient, System, file_name};
 use crate::measure::ServerClock;
-use crate::party::{Party, System, file_name};
 use crate::record::{Figures, Recording};
 use crate::watch::watched;
 use crate::{chart, memory};
@@ -155,12 +155,12 @@ impl Pread {
 }
 
 /// Who takes part.
-struct Field {
+struct Testbed {
     /// Those that were started here; empty with a cluster of the user's.
     systems: Vec<System>,
     /// What is said in the figures for the user's.
     name: String,
-    parties: Vec<Party>,
+    parties: Vec<BenchClient>,
     /// At the end, each system's files are removed by the first of its parties.
     clean: bool,
     path: String,
@@ -181,11 +181,11 @@ impl Target {
         self.runs.unwrap_or(if self.is_given() { 1 } else { 3 })
     }
 
-    fn enter(&self) -> Result<Field> {
+    fn enter(&self) -> Result<Testbed> {
         let clean = self.clean && self.is_given();
         let path = self.path.trim_end_matches('/').to_owned();
         if let Some(uri) = &self.fs {
-            let (mut configuration, user) = crate::site()?;
+            let (mut configuration, user) = crate::config_and_user()?;
             if let Some(uri) = uri {
                 configuration.set("fs.defaultFS", uri.clone());
             }
@@ -194,29 +194,29 @@ impl Target {
                 Some(choice) => (choice.client(), Some(choice.key())),
                 None => ("own", None),
             };
-            let party = Party::with(0, configuration, user, client, paths)?;
-            return Ok(Field { systems: Vec::new(), name, parties: vec![party], clean, path });
+            let party = BenchClient::with(0, configuration, user, client, paths)?;
+            return Ok(Testbed { systems: Vec::new(), name, parties: vec![party], clean, path });
         }
         let (replication, block) = (self.replication.unwrap_or(1), self.block_size.unwrap_or(BLOCK_BYTES));
         let start = |make| System::start(make, usize::from(replication), block);
-        let mut systems = vec![start(Make::Hearth)?];
+        let mut systems = vec![start(Implementation::Hearth)?];
         let mut parties = match self.path_choice {
-            Some(choice) => vec![Party::own(0, &systems[0], choice.client(), Some(choice.key()))?],
+            Some(choice) => vec![BenchClient::own(0, &systems[0], choice.client(), Some(choice.key()))?],
             None => vec![
-                Party::own(0, &systems[0], "own, packets", Some("packets"))?,
-                Party::own(0, &systems[0], "own, shortest path", None)?,
+                BenchClient::own(0, &systems[0], "own, packets", Some("packets"))?,
+                BenchClient::own(0, &systems[0], "own, shortest path", None)?,
             ],
         };
         if !self.no_apache {
             match Apache::for_measuring() {
                 Ok(_) => {
-                    systems.push(start(Make::Apache)?);
-                    parties.insert(0, Party::java(1, &systems[1])?);
+                    systems.push(start(Implementation::Apache)?);
+                    parties.insert(0, BenchClient::java(1, &systems[1])?);
                 }
                 Err(error) => eprintln!("Apache HDFS is left out: {error:#}"),
             }
         }
-        Ok(Field { systems, name: String::new(), parties, clean, path })
+        Ok(Testbed { systems, name: String::new(), parties, clean, path })
     }
 
     /// Prints, and keeps what is to be kept: never what was measured on somebody's own cluster.
@@ -237,7 +237,7 @@ impl Target {
     }
 }
 
-impl Field {
+impl Testbed {
     fn system(&self, party: usize) -> String {
         let system = self.systems.get(self.parties[party].system);
         system.map_or_else(|| self.name.clone(), |system| system.name.to_owned())
@@ -337,7 +337,7 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64) 
 }
 
 /// All runs of all parties, by turns.
-fn measure(target: &Target, field: &mut Field, task: &Task) -> Result<Figures> {
+fn measure(target: &Target, field: &mut Testbed, task: &Task) -> Result<Figures> {
     if task.kind != Kind::Write {
         field.store(task, "")?;
     }
@@ -354,7 +354,7 @@ fn measure(target: &Target, field: &mut Field, task: &Task) -> Result<Figures> {
     Ok(figures)
 }
 
-impl Field {
+impl Testbed {
     /// Where it was, for a workload's description.
     fn place(&self) -> String {
         match self.systems.len() {
@@ -366,7 +366,7 @@ impl Field {
 }
 
 /// One run of one party.
-fn one(field: &mut Field, party: usize, task: &Task, figures: &mut Figures) -> Result<()> {
+fn one(field: &mut Testbed, party: usize, task: &Task, figures: &mut Figures) -> Result<()> {
     let own = !field.systems.is_empty();
     let used = if own { memory::tmpfs_used()? } else { 0 };
     if own && task.kind == Kind::Write {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, unshared_directory};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Implementation, unshared_directory};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -63,7 +63,7 @@ struct System {
 }
 
 impl System {
-    fn start(make: Make, arguments: &Arguments) -> Result<Self> {
+    fn start(make: Implementation, arguments: &Arguments) -> Result<Self> {
         let sockets = tempfile::Builder::new()
             .prefix("hearth-bench-")
             .tempdir_in(unshared_directory())
@@ -75,10 +75,10 @@ impl System {
             .set("dfs.heartbeat.interval", 3)
             .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
             .for_measuring();
-        if make == Make::Apache {
+        if make == Implementation::Apache {
             spec = spec.within(Path::new(memory::TMPFS));
         }
-        let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+        let name = if make == Implementation::Apache { "Apache" } else { "Hearth" };
         Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
     }
 
@@ -153,13 +153,13 @@ impl Java {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let runtime = Runtime::new()?;
     let mut figures = Figures::default();
-    let hearth = System::start(Make::Hearth, arguments)?;
+    let hearth = System::start(Implementation::Hearth, arguments)?;
     store(&runtime, &hearth, arguments)?;
     let mut java = Vec::new();
     let apache = match arguments.no_apache {
         true => None,
         false => {
-            let system = System::start(Make::Apache, arguments)?;
+            let system = System::start(Implementation::Apache, arguments)?;
             store(&runtime, &system, arguments)?;
             let apache = Apache::for_measuring()?.with_native()?;
             for short_circuit in [false, true] {

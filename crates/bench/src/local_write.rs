@@ -12,12 +12,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, jmx_bean};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Implementation, Scratch, jmx_bean};
 
 use crate::amounts::at_least_one;
-use crate::measure::{self, ServerClock, Took};
+use crate::bench_client::{BenchClient, Kind};
+use crate::measure::{self, ServerClock, Timing};
 use crate::memory;
-use crate::party::{Kind, Party};
 use crate::record::{Figures, Recording};
 
 #[derive(clap::Args)]
@@ -48,20 +48,20 @@ struct System {
     name: &'static str,
     cluster: Cluster,
     /// Its one client.
-    party: Party,
+    party: BenchClient,
 }
 
 impl System {
     fn apache(arguments: &Arguments) -> Result<Self> {
-        let cluster = spec(Make::Apache, arguments).within(Path::new(memory::TMPFS)).start()?;
+        let cluster = spec(Implementation::Apache, arguments).within(Path::new(memory::TMPFS)).start()?;
         let driver = Driver::java(&Apache::for_measuring()?, cluster.conf())?;
-        let party = Party { system: 0, client: "warm JVM", kind: Kind::Java(Box::new(driver)) };
+        let party = BenchClient { system: 0, client: "warm JVM", kind: Kind::Java(Box::new(driver)) };
         Ok(Self { name: "Apache", cluster, party })
     }
 
     fn hearth(name: &'static str, sockets: &Path, settings: &[(&str, &str)], arguments: &Arguments) -> Result<Self> {
         let socket = sockets.join(format!("{}_PORT", name.replace(' ', "-")));
-        let mut spec = spec(Make::Hearth, arguments)
+        let mut spec = spec(Implementation::Hearth, arguments)
             .set("dfs.domain.socket.path", socket.display())
             .set("hearth.memory.limit", (arguments.files + FILES_IN_MEMORY) * (arguments.mib << 20));
         for (key, value) in settings {
@@ -69,7 +69,7 @@ impl System {
         }
         let cluster = spec.start()?;
         let configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
-        let party = Party::with(0, configuration, hearth_client::os_user_name(), "own", None)?;
+        let party = BenchClient::with(0, configuration, hearth_client::os_user_name(), "own", None)?;
         Ok(Self { name, cluster, party })
     }
 
@@ -82,7 +82,7 @@ impl System {
     }
 
     /// Stores `source` as `/file0`, `/file1`, ... .
-    fn write(&mut self, source: &Path, files: u64) -> Result<Took> {
+    fn write(&mut self, source: &Path, files: u64) -> Result<Timing> {
         measure::in_process(self.party.process(), || {
             for file in 0..files {
                 self.party.write(source, &format!("/file{file}"))?;
@@ -107,7 +107,7 @@ impl System {
     }
 }
 
-fn spec(make: Make, arguments: &Arguments) -> ClusterSpec {
+fn spec(make: Implementation, arguments: &Arguments) -> ClusterSpec {
     ClusterSpec::new(make, make)
         .set("dfs.blocksize", arguments.block_mib << 20)
         .set("dfs.heartbeat.interval", 1)

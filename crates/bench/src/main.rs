@@ -7,6 +7,7 @@
 //! folder both go to the current one ([`places`]).
 
 mod amounts;
+mod bench_client;
 mod chart;
 mod datanode;
 mod engine;
@@ -21,9 +22,8 @@ mod minimal;
 mod mission;
 mod namenode_memory;
 mod namenodes;
+mod output_paths;
 mod page;
-mod party;
-mod places;
 mod profile;
 mod put_get;
 mod random;
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
 }
 
 /// The configuration of this machine's clients, and the user's name: for workloads that are given a cluster.
-fn site() -> Result<(Configuration, String)> {
+fn config_and_user() -> Result<(Configuration, String)> {
     Ok((hearth_client::from_env::configuration()?, hearth_client::from_env::user_name()))
 }
 

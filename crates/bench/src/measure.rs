@@ -9,13 +9,13 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// Seconds that one command took.
 #[derive(Clone, Copy, Debug)]
-pub struct Took {
+pub struct Timing {
     pub wall: f64,
     pub client_cpu: f64,
 }
 
 /// Runs a command to its successful end.
-pub fn command(command: &mut Command) -> Result<Took> {
+pub fn command(command: &mut Command) -> Result<Timing> {
     let name = || command_name(command);
     let name = name();
     let started = Instant::now();
@@ -38,7 +38,7 @@ pub fn command(command: &mut Command) -> Result<Took> {
     if !status.success() {
         bail!("{name} ended with {status}\n{said}");
     }
-    Ok(Took { wall, client_cpu })
+    Ok(Timing { wall, client_cpu })
 }
 
 fn command_name(command: &Command) -> String {
@@ -48,12 +48,12 @@ fn command_name(command: &Command) -> String {
 }
 
 /// What a living process does: `work` in it, with its CPU time meanwhile.
-pub fn in_process(process: u32, work: impl FnOnce() -> Result<()>) -> Result<Took> {
+pub fn in_process(process: u32, work: impl FnOnce() -> Result<()>) -> Result<Timing> {
     let before = usage(process)?.cpu();
     let started = Instant::now();
     work()?;
     let wall = started.elapsed().as_secs_f64();
-    Ok(Took { wall, client_cpu: usage(process)?.cpu() - before })
+    Ok(Timing { wall, client_cpu: usage(process)?.cpu() - before })
 }
 
 /// CPU seconds of a server since a moment, those of its flusher apart.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
+use hearth_testkit::{Cluster, ClusterSpec, Implementation, usage};
 
 use crate::amounts::at_least_one;
 use crate::chart;
@@ -55,7 +55,7 @@ const CPU: &str = "NameNode CPU";
 const DISK: &str = "disk";
 
 impl System {
-    fn start((name, make): (&'static str, Make), disk: &Path) -> Result<Self> {
+    fn start((name, make): (&'static str, Implementation), disk: &Path) -> Result<Self> {
         let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
         Ok(Self { name, cluster: spec.start().with_context(|| format!("starting {name}'s NameNode"))? })
     }

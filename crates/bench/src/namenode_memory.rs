@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hearth_testkit::{Cluster, ClusterSpec, Make, usage};
+use hearth_testkit::{Cluster, ClusterSpec, Implementation, usage};
 
 use crate::amounts::at_least_one;
 use crate::chart;
@@ -52,12 +52,12 @@ const RESIDENT: &str = "resident";
 
 /// What a NameNode holds at one moment, in bytes.
 #[derive(Clone, Copy)]
-struct Held {
+struct MemoryUse {
     memory: f64,
     resident: f64,
 }
 
-impl Held {
+impl MemoryUse {
     fn of(cluster: &Cluster, ask: impl Fn() -> Result<()>) -> Result<Self> {
         let process = cluster.namenode.id()?;
         if cluster.is_apache() {
@@ -91,14 +91,14 @@ fn live_objects(process: u32) -> Result<f64> {
     })
 }
 
-fn one(arguments: &Arguments, (name, make): (&str, Make), disk: &Path, figures: &mut Figures) -> Result<()> {
+fn one(arguments: &Arguments, (name, make): (&str, Implementation), disk: &Path, figures: &mut Figures) -> Result<()> {
     let spec = ClusterSpec::new(make, make).only_namenode().within(disk).for_measuring();
     let mut cluster = spec.start().with_context(|| format!("starting {name}'s NameNode"))?;
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.namenode_rpc_port()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let filler = runtime.block_on(Filler::join(address))?;
     let fill = |shape: Shape| runtime.block_on(filler.fill(&format!("{name}: {shape}"), shape));
-    let held = |cluster: &Cluster| Held::of(cluster, || runtime.block_on(filler.ask()));
+    let held = |cluster: &Cluster| MemoryUse::of(cluster, || runtime.block_on(filler.ask()));
 
     // Buffers, caches and what the allocator keeps for the next call are as large as they get.
     let warm = Shape { directory: "warm", files: arguments.files.div_ceil(2).max(WARM_MIN), blocks: 1 };
@@ -112,7 +112,7 @@ fn one(arguments: &Arguments, (name, make): (&str, Make), disk: &Path, figures: 
         each.push(after.since(before, shape.files));
         before = after;
     }
-    let mut add = |work: &str, held: Held| {
+    let mut add = |work: &str, held: MemoryUse| {
         figures.add(work, name, "", MEMORY, "bytes", held.memory);
         figures.add(work, name, "", RESIDENT, "bytes", held.resident);
     };
@@ -121,7 +121,7 @@ fn one(arguments: &Arguments, (name, make): (&str, Make), disk: &Path, figures: 
     add(FILE, file);
     add(LARGE, many);
     let block = |many: f64, file: f64| (many - file) / (MANY - 1) as f64;
-    add(BLOCK, Held { memory: block(many.memory, file.memory), resident: block(many.resident, file.resident) });
+    add(BLOCK, MemoryUse { memory: block(many.memory, file.memory), resident: block(many.resident, file.resident) });
 
     cluster.namenode.stop(STOP_WITHIN)?;
     let began = Instant::now();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hearth_testkit::Make;
+use hearth_testkit::Implementation;
 
 #[derive(clap::Args)]
 pub struct Namenodes {
@@ -29,8 +29,10 @@ impl Namenodes {
     }
 
     /// Those that are wanted, with their names in the record.
-    pub fn makes(&self) -> impl Iterator<Item = (&'static str, Make)> {
+    pub fn makes(&self) -> impl Iterator<Item = (&'static str, Implementation)> {
         let wanted = |name: &str| self.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));
-        [("Apache", Make::Apache), ("Hearth", Make::Hearth)].into_iter().filter(move |(name, _)| wanted(name))
+        [("Apache", Implementation::Apache), ("Hearth", Implementation::Hearth)]
+            .into_iter()
+            .filter(move |(name, _)| wanted(name))
     }
 }

@@ -1,6 +1,6 @@
 //! `docs/benchmarks/mission.md`: what the project demands of itself, and what the record says of it.
 
-mod demands;
+mod requirements;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::places;
-use demands::{Demand, Goal, Of, SECTIONS};
+use crate::output_paths;
+use requirements::{FigureKey, Goal, Requirement, SECTIONS};
 
 /// One line of the record, as [`crate::record`] writes it.
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Line {
 }
 
 impl Line {
-    fn is(&self, of: &Of) -> bool {
+    fn is(&self, of: &FigureKey) -> bool {
         self.workload.starts_with(of.workload)
             && self.work == of.work
             && self.system == of.system
@@ -40,7 +40,7 @@ impl Line {
 
 /// Writes the page from the record as it is.
 pub fn write() -> Result<()> {
-    let record = places::record();
+    let record = output_paths::record();
     let text = fs::read_to_string(&record).with_context(|| format!("cannot read {}", record.display()))?;
     let lines = text
         .lines()
@@ -49,7 +49,7 @@ pub fn write() -> Result<()> {
             serde_json::from_str(line).with_context(|| format!("{}, line {}", record.display(), index + 1))
         })
         .collect::<Result<Vec<Line>>>()?;
-    let path = places::charts()?.join("mission.md");
+    let path = output_paths::charts()?.join("mission.md");
     fs::write(&path, page(&lines, &charts(path.parent().context("it has a folder")?)))
         .with_context(|| format!("cannot write {}", path.display()))?;
     println!("{}", path.display());
@@ -76,8 +76,8 @@ fn page(lines: &[Line], charts: &[String]) -> String {
             write!(text, "{remark}\n\n").expect("a String takes all");
         }
         text.push_str("| demand | base | Hearth | ratio | goal | | measured by, at |\n|---|---|---|---|---|---|---|\n");
-        for demand in section.demands {
-            let held = held(demand, lines);
+        for demand in section.requirements {
+            let held = evaluate(demand, lines);
             let tally = match &held {
                 None => &mut open,
                 Some(held) if held.met => &mut met,
@@ -99,7 +99,7 @@ fn page(lines: &[Line], charts: &[String]) -> String {
 }
 
 /// What the record says of a demand.
-struct Held<'a> {
+struct Evaluation<'a> {
     /// The first of ours.
     line: &'a Line,
     value: f64,
@@ -110,11 +110,11 @@ struct Held<'a> {
 }
 
 /// By the last run that has both figures, and all that is added up in them.
-fn held<'a>(demand: &Demand, lines: &'a [Line]) -> Option<Held<'a>> {
+fn evaluate<'a>(demand: &Requirement, lines: &'a [Line]) -> Option<Evaluation<'a>> {
     let mut runs: Vec<u64> = lines.iter().filter(|line| line.is(&demand.ours[0])).map(|line| line.when).collect();
     runs.sort_unstable();
-    let of_run = |when: u64, of: &Of| lines.iter().find(|line| line.when == when && line.is(of));
-    let sum = |when: u64, all: &[Of]| -> Option<(f64, &'a Line)> {
+    let of_run = |when: u64, of: &FigureKey| lines.iter().find(|line| line.when == when && line.is(of));
+    let sum = |when: u64, all: &[FigureKey]| -> Option<(f64, &'a Line)> {
         let found = all.iter().map(|of| of_run(when, of)).collect::<Option<Vec<_>>>()?;
         Some((found.iter().map(|line| line.median).sum(), *found.first()?))
     };
@@ -130,17 +130,17 @@ fn held<'a>(demand: &Demand, lines: &'a [Line]) -> Option<Held<'a>> {
             Goal::AtMost(bound) => ratio <= bound,
             Goal::AtLeast(bound) => ratio >= bound,
         };
-        Some(Held { line, value, base, ratio, met })
+        Some(Evaluation { line, value, base, ratio, met })
     })
 }
 
 /// `machines`: those of the rows before, which are called by their numbers.
-fn row<'a>(demand: &Demand, held: Option<&Held<'a>>, machines: &mut Vec<&'a str>) -> String {
+fn row<'a>(demand: &Requirement, held: Option<&Evaluation<'a>>, machines: &mut Vec<&'a str>) -> String {
     let goal = match demand.goal {
         Goal::AtMost(bound) => format!("≤ {bound}"),
         Goal::AtLeast(bound) => format!("≥ {bound}"),
     };
-    let Some(&Held { line, value, base, ratio, met }) = held else {
+    let Some(&Evaluation { line, value, base, ratio, met }) = held else {
         return format!("| {} | | | | {goal} | not measured yet | |\n", demand.what);
     };
     let figure = |value: f64| format!("{} {}", spelled(value), line.unit).trim_end().to_owned();
@@ -187,25 +187,25 @@ mod tests {
         Line { when, commit, machine, workload, work, system, client, figure, unit, median, note: None }
     }
 
-    const fn of(system: &'static str) -> Of {
-        Of { workload: "w 64 MiB", work: "get", system, client: "", figure: "wall" }
+    const fn of(system: &'static str) -> FigureKey {
+        FigureKey { workload: "w 64 MiB", work: "get", system, client: "", figure: "wall" }
     }
 
-    const DEMAND: Demand =
-        Demand { what: "fast", ours: &[of("Hearth")], base: &[of("Apache")], goal: Goal::AtMost(0.5) };
+    const REQUIREMENT: Requirement =
+        Requirement { what: "fast", ours: &[of("Hearth")], base: &[of("Apache")], goal: Goal::AtMost(0.5) };
 
     #[test]
     fn a_demand_is_held_against_the_last_run_that_has_both_sides() {
-        assert!(held(&DEMAND, &[]).is_none());
-        assert!(row(&DEMAND, None, &mut Vec::new()).contains("not measured yet"));
+        assert!(evaluate(&REQUIREMENT, &[]).is_none());
+        assert!(row(&REQUIREMENT, None, &mut Vec::new()).contains("not measured yet"));
         let of = |when, system, median| line(when, "w 64 MiB, huge pages", system, median);
         let mut lines = vec![of(1, "Hearth", 1.0), of(1, "Apache", 4.0), of(2, "Hearth", 9.0)];
-        let found = held(&DEMAND, &lines).unwrap();
-        let text = row(&DEMAND, Some(&found), &mut vec!["another machine"]);
+        let found = evaluate(&REQUIREMENT, &lines).unwrap();
+        let text = row(&REQUIREMENT, Some(&found), &mut vec!["another machine"]);
         assert!(found.met && text.contains("| 0.250 |") && text.contains("w, huge pages, c [2]"), "{text}");
         lines.push(of(2, "Apache", 10.0));
-        let found = held(&DEMAND, &lines).unwrap();
-        let text = row(&DEMAND, Some(&found), &mut Vec::new());
+        let found = evaluate(&REQUIREMENT, &lines).unwrap();
+        let text = row(&REQUIREMENT, Some(&found), &mut Vec::new());
         assert!(!found.met && text.contains("0.900") && text.contains("**not met**"), "{text}");
     }
 
@@ -219,14 +219,14 @@ mod tests {
             line(3, "w 64 MiB", "Hearth", 0.0),
             line(3, "w 64 MiB", "Apache", 0.0),
         ];
-        let found = held(&DEMAND, &lines).unwrap();
+        let found = evaluate(&REQUIREMENT, &lines).unwrap();
         assert_eq!((found.line.when, found.ratio, found.met), (1, 1.0, false));
     }
 
     #[test]
     fn all_that_is_demanded_has_been_measured_as_it_is_named() {
         let lines = record();
-        for demand in SECTIONS.iter().flat_map(|section| section.demands) {
+        for demand in SECTIONS.iter().flat_map(|section| section.requirements) {
             for of in demand.ours.iter().chain(demand.base) {
                 assert!(lines.iter().any(|line| line.is(of)), "{}: no line of {}", demand.what, of.workload);
             }

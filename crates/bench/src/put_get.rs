@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, Scratch, hearth_program, usage};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Implementation, Scratch, hearth_program, usage};
 use serde_json::json;
 
 use crate::amounts::at_least_one;
-use crate::measure::{self, ServerClock, Took};
+use crate::measure::{self, ServerClock, Timing};
 use crate::minimal::MinimalDatanode;
 use crate::record::{Figures, Recording};
 use crate::{chart, memory};
@@ -30,7 +30,7 @@ pub struct Arguments {
     runs: usize,
     /// Which systems; all by default
     #[arg(long, value_delimiter = ',')]
-    systems: Vec<Which>,
+    systems: Vec<SystemKind>,
     /// Which clients; all by default
     #[arg(long, value_delimiter = ',')]
     clients: Vec<Client>,
@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
+enum SystemKind {
     Apache,
     Hearth,
     Minimal,
@@ -79,7 +79,7 @@ impl Client {
 const TUNED: (&str, &str) = ("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "2");
 
 struct System {
-    which: Which,
+    which: SystemKind,
     cluster: Cluster,
     minimal: Option<MinimalDatanode>,
     warm_java: Option<Driver>,
@@ -93,14 +93,14 @@ struct System {
 impl System {
     fn name(&self) -> &'static str {
         match self.which {
-            Which::Apache => "Apache",
-            Which::Hearth => "Hearth",
-            Which::Minimal => "minimal C",
+            SystemKind::Apache => "Apache",
+            SystemKind::Hearth => "Hearth",
+            SystemKind::Minimal => "minimal C",
         }
     }
 
-    fn start(which: Which, arguments: &Arguments) -> Result<Self> {
-        let make = if which == Which::Hearth { Make::Hearth } else { Make::Apache };
+    fn start(which: SystemKind, arguments: &Arguments) -> Result<Self> {
+        let make = if which == SystemKind::Hearth { Implementation::Hearth } else { Implementation::Apache };
         let mut spec = ClusterSpec::new(make, make)
             .set("dfs.blocksize", arguments.block_mib << 20)
             .set("dfs.heartbeat.interval", 3)
@@ -108,7 +108,7 @@ impl System {
             .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
             .for_measuring();
         let sockets = tempfile::tempdir().context("a directory for sockets")?;
-        if make == Make::Apache {
+        if make == Implementation::Apache {
             // Ours has its memory on the tmpfs, and its disk on a disk.
             spec = spec.within(Path::new(memory::TMPFS));
         } else {
@@ -166,7 +166,7 @@ impl System {
         Ok(command)
     }
 
-    fn put(&mut self, client: Client, local: &str, path: &str) -> Result<Took> {
+    fn put(&mut self, client: Client, local: &str, path: &str) -> Result<Timing> {
         let arguments = ["-put", local, path];
         match client {
             Client::HdfsDfs => measure::command(&mut self.hdfs_dfs(false, arguments)),
@@ -177,7 +177,7 @@ impl System {
         }
     }
 
-    fn get(&mut self, client: Client, path: &str, local: &str) -> Result<Took> {
+    fn get(&mut self, client: Client, path: &str, local: &str) -> Result<Timing> {
         let arguments = ["-get", path, local];
         match client {
             Client::HdfsDfs => measure::command(&mut self.hdfs_dfs(false, arguments)),
@@ -189,7 +189,7 @@ impl System {
     }
 }
 
-fn call(driver: &mut Driver, operation: &str, local: &str, path: &str) -> Result<Took> {
+fn call(driver: &mut Driver, operation: &str, local: &str, path: &str) -> Result<Timing> {
     measure::in_process(driver.id(), || {
         driver.call(operation, json!({"path": path, "local": local}))?;
         Ok(())
@@ -197,7 +197,7 @@ fn call(driver: &mut Driver, operation: &str, local: &str, path: &str) -> Result
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let chosen = |which: Which| arguments.systems.is_empty() || arguments.systems.contains(&which);
+    let chosen = |which: SystemKind| arguments.systems.is_empty() || arguments.systems.contains(&which);
     let clients: Vec<Client> = Client::value_variants()
         .iter()
         .copied()
@@ -214,7 +214,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut figures = Figures::default();
 
     let mut systems = Vec::new();
-    for which in [Which::Apache, Which::Hearth].into_iter().filter(|which| chosen(*which)) {
+    for which in [SystemKind::Apache, SystemKind::Hearth].into_iter().filter(|which| chosen(*which)) {
         let started = Instant::now();
         let system = System::start(which, arguments)?;
         eprintln!("{} is up after {:.1} s", system.name(), started.elapsed().as_secs_f64());
@@ -223,14 +223,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     content.write_file(&source, bytes)?;
     let mut minimal = None;
-    if chosen(Which::Minimal) {
+    if chosen(SystemKind::Minimal) {
         minimal = Some(start_minimal(arguments, &source_text)?);
     }
 
     for run in 1..=arguments.runs {
         for client in &clients {
             for system in &mut systems {
-                if matches!(client, Client::HearthFs | Client::HearthFsPackets) && system.which != Which::Hearth {
+                if matches!(client, Client::HearthFs | Client::HearthFsPackets) && system.which != SystemKind::Hearth {
                     continue;
                 }
                 eprintln!("run {run} of {}: {} with {}", arguments.runs, system.name(), client.name());
@@ -259,7 +259,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             std::fs::remove_file(&back).with_context(|| format!("cannot remove {back_text}"))?;
         }
     }
-    for system in systems.iter_mut().filter(|system| system.which == Which::Hearth) {
+    for system in systems.iter_mut().filter(|system| system.which == SystemKind::Hearth) {
         flush(system, &mut figures, &source_text)?;
     }
 
@@ -287,7 +287,7 @@ fn measured(
     system: &mut System,
     work: &str,
     client: Client,
-    act: impl FnOnce(&mut System) -> Result<Took>,
+    act: impl FnOnce(&mut System) -> Result<Timing>,
 ) -> Result<()> {
     let datanode = ServerClock::start(system.datanode()?)?;
     let namenode = ServerClock::start(system.cluster.namenode.id()?)?;
@@ -318,7 +318,7 @@ fn idle_memory(system: &System, figures: &mut Figures) -> Result<()> {
 
 /// Apache's NameNode with the file stored, its DataNode replaced by the one in C.
 fn start_minimal(arguments: &Arguments, source: &str) -> Result<System> {
-    let mut system = System::start(Which::Minimal, arguments)?;
+    let mut system = System::start(SystemKind::Minimal, arguments)?;
     system.put(Client::HdfsDfs, source, "/file")?;
     system.minimal = Some(MinimalDatanode::replace(&mut system.cluster)?);
     Ok(system)

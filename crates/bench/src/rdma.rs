@@ -146,16 +146,16 @@ fn compile(folder: &Path) -> Result<PathBuf> {
 }
 
 /// A process that is killed when this goes.
-struct Far(Child);
+struct RemoteProcess(Child);
 
-impl Drop for Far {
+impl Drop for RemoteProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Far {
+impl RemoteProcess {
     /// Starts it, and waits for the line that begins with `word`; the rest of the line.
     fn start(command: &mut Command, word: &str) -> Result<(Self, String)> {
         let mut far = Self(command.stdout(Stdio::piped()).spawn().with_context(|| format!("starting {command:?}"))?);
@@ -185,7 +185,7 @@ fn probe(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, rest: &
     let mut serve = Command::new(program);
     let sinks = if kind == "write" { PASSES } else { 0 };
     serve.args(["serve", &ip, &port, &arguments.mib.to_string(), &sinks.to_string()]);
-    let _far = Far::start(&mut serve, "listening")?;
+    let _far = RemoteProcess::start(&mut serve, "listening")?;
     let output = Command::new(program).args([kind, &ip, &port]).args(rest).output().context("the probe")?;
     ensure!(output.status.success(), "the probe: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -285,8 +285,8 @@ impl Scratch {
 }
 
 /// This end of our own transport, with a far end that has just been started.
-struct Near {
-    far: Far,
+struct LocalEnd {
+    far: RemoteProcess,
     connection: Arc<dyn Connection>,
     source: RemoteSlice,
     sinks: Vec<(RemoteSlice, RemoteSlice)>,
@@ -294,11 +294,11 @@ struct Near {
     crcs: Arc<dyn Region>,
 }
 
-impl Near {
+impl LocalEnd {
     async fn connect(rdma: &Rdma, arguments: &Arguments, sinks: usize) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("this program")?);
         command.args(["rdma", "--far", "--mib", &arguments.mib.to_string(), "--sinks", &sinks.to_string()]);
-        let (far, address) = Far::start(&mut command, "listening on ")?;
+        let (far, address) = RemoteProcess::start(&mut command, "listening on ")?;
         let domain: Arc<dyn Domain> = rdma.domain()?;
         let connection = rdma.connect(&domain, address.parse()?, b"", Limits::default(), LONG).await?;
         let offer: Value = serde_json::from_slice(&connection.receive(LONG).await?)?;
@@ -330,7 +330,7 @@ impl Near {
 
 /// Seconds of the best pass, and the most CPU seconds of the far end in any: what does nothing does so in each.
 async fn own_passes(rdma: &Rdma, arguments: &Arguments, writing: bool, checked: bool) -> Result<(f64, f64)> {
-    let near = Near::connect(rdma, arguments, if writing { PASSES } else { 0 }).await?;
+    let near = LocalEnd::connect(rdma, arguments, if writing { PASSES } else { 0 }).await?;
     let mut passes = Vec::new();
     for pass in 0..PASSES {
         let cpu = near.far_cpu()?;
@@ -347,7 +347,7 @@ async fn own_passes(rdma: &Rdma, arguments: &Arguments, writing: bool, checked: 
     best.context("there are passes")
 }
 
-async fn read_pass(near: &Near, arguments: &Arguments, checked: bool) -> Result<()> {
+async fn read_pass(near: &LocalEnd, arguments: &Arguments, checked: bool) -> Result<()> {
     let (bytes, piece) = (arguments.mib << 20, arguments.piece_kib << 10);
     let mut places = (0..bytes).step_by(piece as usize);
     let mut under_way = VecDeque::new();
@@ -366,7 +366,7 @@ async fn read_pass(near: &Near, arguments: &Arguments, checked: bool) -> Result<
     }
 }
 
-async fn write_pass(near: &Near, arguments: &Arguments, pass: usize, checked: bool) -> Result<()> {
+async fn write_pass(near: &LocalEnd, arguments: &Arguments, pass: usize, checked: bool) -> Result<()> {
     let (bytes, piece) = (arguments.mib << 20, arguments.piece_kib << 10);
     let (data, crcs) = near.sinks[pass];
     let mut places = (0..bytes).step_by(piece as usize);
@@ -410,7 +410,8 @@ fn perftest(tool: &str, rdma: &Rdma, arguments: &Arguments) -> Result<f64> {
         }
         command
     };
-    let far = Far(call().stdout(Stdio::null()).stderr(Stdio::null()).spawn().with_context(|| tool.to_owned())?);
+    let far =
+        RemoteProcess(call().stdout(Stdio::null()).stderr(Stdio::null()).spawn().with_context(|| tool.to_owned())?);
     // It prints nothing when it is ready.
     std::thread::sleep(Duration::from_millis(500));
     let output = call().arg(ip.to_string()).output().with_context(|| tool.to_owned())?;

@@ -153,7 +153,7 @@ async fn measure(
     let bytes = arguments.mib << 20;
     let gb = bytes as f64 / 1e9;
     let content = Content::new(1).bytes(0, bytes as usize);
-    let mut figures = |work: &str, clock: Clock, took: f64| -> Result<()> {
+    let mut figures = |work: &str, clock: CpuClock, took: f64| -> Result<()> {
         let (datanode, machine) = clock.elapsed(cluster)?;
         note(work, "throughput", "GB/s", gb / took);
         note(work, "DataNode CPU", "s/GB", datanode / gb);
@@ -161,7 +161,7 @@ async fn measure(
         Ok(())
     };
 
-    let clock = Clock::start(cluster)?;
+    let clock = CpuClock::start(cluster)?;
     let started = Instant::now();
     let mut writer = client.create(FILE, CreateOptions { overwrite: true, ..CreateOptions::default() }).await?;
     for piece in content.chunks(PIECE) {
@@ -175,7 +175,7 @@ async fn measure(
     for warm in [false, true] {
         let mut reader = client.open(FILE).await?;
         buffer.fill(1);
-        let clock = Clock::start(cluster)?;
+        let clock = CpuClock::start(cluster)?;
         let started = Instant::now();
         let mut filled = 0;
         while filled < buffer.len() {
@@ -219,12 +219,12 @@ async fn measure(
 }
 
 /// CPU seconds since a moment, of the DataNode and of the whole machine.
-struct Clock {
+struct CpuClock {
     datanode: f64,
     machine: f64,
 }
 
-impl Clock {
+impl CpuClock {
     fn start(cluster: &Cluster) -> Result<Self> {
         Ok(Self { datanode: usage(cluster.datanode.id())?.cpu(), machine: machine_cpu()? })
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use hearth_testkit::Apache;
 use serde_json::json;
 
-use crate::{machine, measure, places, profile};
+use crate::{machine, measure, output_paths, profile};
 
 /// One measured quantity: its values in the runs of one benchmark.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Recording {
 }
 
 fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> {
-    let path = places::record();
+    let path = output_paths::record();
     let kept = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),

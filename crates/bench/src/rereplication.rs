@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, usage, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, get_text, usage, wait_until};
 
 use crate::amounts::at_least_one;
 use crate::random::Random;
@@ -78,7 +78,7 @@ fn described(arguments: &Arguments) -> String {
 }
 
 fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figures) -> Result<()> {
-    let mut spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+    let mut spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(DATANODES as usize)
         .set("dfs.replication", REPLICATION)
         .set("dfs.blocksize", arguments.block_mib << 20)

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use futures_util::future::try_join_all;
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Make, unshared_directory, usage};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Implementation, unshared_directory, usage};
 use hearth_types::ByteRange;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
@@ -104,7 +104,7 @@ struct System {
 }
 
 impl System {
-    fn start(make: Make) -> Result<Self> {
+    fn start(make: Implementation) -> Result<Self> {
         let sockets = tempfile::Builder::new()
             .prefix("hearth-bench-")
             .tempdir_in(unshared_directory())
@@ -117,10 +117,10 @@ impl System {
             // Sixty readers with a connection each are what the thing is about.
             .set("dfs.datanode.max.transfer.threads", 4096)
             .for_measuring();
-        if make == Make::Apache {
+        if make == Implementation::Apache {
             spec = spec.within(Path::new(memory::TMPFS));
         }
-        let name = if make == Make::Apache { "Apache" } else { "Hearth" };
+        let name = if make == Implementation::Apache { "Apache" } else { "Hearth" };
         Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
     }
 
@@ -348,7 +348,7 @@ impl Java {
         )?;
         let name = if short_circuit { "warm JVM, short-circuit" } else { "warm JVM, TCP" };
         let mut driver = Driver::java(apache, &conf)?;
-        driver.set_patience(Duration::from_secs(600));
+        driver.set_answer_timeout(Duration::from_secs(600));
         let mut java = Self { name, driver, short_circuit };
         // Until its compiler, and that of its servers, have seen all of it.
         for _ in 0..3 {
@@ -382,11 +382,11 @@ impl Java {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let runtime = arguments.runtime()?;
     let mut figures = Figures::default();
-    let hearth = System::start(Make::Hearth)?;
+    let hearth = System::start(Implementation::Hearth)?;
     hearth.store(&runtime, arguments)?;
     let mut apache = None;
     if !arguments.no_apache {
-        let system = System::start(Make::Apache)?;
+        let system = System::start(Implementation::Apache)?;
         system.store(&runtime, arguments)?;
         let program = Apache::for_measuring()?.with_native()?;
         let mut java = Vec::new();

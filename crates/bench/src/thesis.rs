@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Content, Make, Scratch, usage};
+use hearth_testkit::{Content, Implementation, Scratch, usage};
 
 use crate::amounts::at_least_one;
+use crate::bench_client::{self, BenchClient, System, total};
 use crate::chart::curves::{self, Axes, Curve};
 use crate::measure::{ServerClock, median, percentile};
-use crate::party::{self, Party, System, total};
 use crate::record::{self, Figures, Recording};
 use crate::{chart, memory, watch};
 
@@ -53,7 +53,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 
 /// What is drawn as curves.
 #[derive(Default)]
-struct Courses {
+struct TimeSeries {
     cpu: Vec<Curve>,
     latencies: [Vec<Curve>; 2],
     clients: Vec<Curve>,
@@ -63,13 +63,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let scratch = Scratch::within(Path::new(memory::TMPFS), "hearth-bench-")?;
     let (large, small) = (scratch.path().join("large"), scratch.path().join("small"));
     let mut figures = Figures::default();
-    let mut courses = Courses::default();
+    let mut courses = TimeSeries::default();
     Content::new(53).write_file(&large, arguments.mib << 20)?;
     Content::new(56).write_file(&small, arguments.small_mib << 20)?;
     for datanodes in [3, 1] {
         let block_bytes = arguments.block_mib << 20;
         let start = |make| System::start(make, datanodes, block_bytes);
-        let mut systems = vec![start(Make::Apache)?, start(Make::Hearth)?];
+        let mut systems = vec![start(Implementation::Apache)?, start(Implementation::Hearth)?];
         // What is said of TCP is to be true of the way between DataNodes, too.
         let over_tcp = if datanodes > 1 {
             systems.push(System::apart(datanodes, block_bytes)?);
@@ -78,12 +78,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             1
         };
         let mut parties = vec![
-            Party::java(0, &systems[0])?,
-            Party::own(over_tcp, &systems[over_tcp], "own, packets", Some("packets"))?,
-            Party::own(1, &systems[1], "own, shortest path", None)?,
+            BenchClient::java(0, &systems[0])?,
+            BenchClient::own(over_tcp, &systems[over_tcp], "own, packets", Some("packets"))?,
+            BenchClient::own(1, &systems[1], "own, shortest path", None)?,
         ];
         if over_tcp != 1 {
-            parties.push(Party::own(1, &systems[1], "own, packets, then memory", Some("packets"))?);
+            parties.push(BenchClient::own(1, &systems[1], "own, packets, then memory", Some("packets"))?);
         }
         for run in 0..=arguments.runs {
             eprintln!("DataNodes: {datanodes}, large file: run {run} of {}", arguments.runs);
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Figures 5.3 to 5.5: stored and fetched once. `course`: gets the DataNodes' CPU during the write.
 fn large_file(
     systems: &[System],
-    party: &mut Party,
+    party: &mut BenchClient,
     datanodes: usize,
     source: &Path,
     bytes: u64,
@@ -168,11 +168,11 @@ fn watched<R>(processes: Vec<u32>, work: impl FnOnce() -> Result<R>) -> Result<(
 /// Figures 5.6 to 5.9: latencies, and where they go.
 fn small_files(
     systems: &[System],
-    parties: &mut [Party],
+    parties: &mut [BenchClient],
     source: &Path,
     arguments: &Arguments,
     figures: &mut Figures,
-    courses: &mut Courses,
+    courses: &mut TimeSeries,
 ) -> Result<()> {
     let bytes = arguments.small_mib << 20;
     let mut latencies = vec![[const { Vec::new() }; 2]; parties.len()];
@@ -217,11 +217,11 @@ fn small_files(
 /// Figures 5.10 and 5.11: several clients at once, and six without a pause.
 fn together(
     systems: &[System],
-    parties: &mut [Party],
+    parties: &mut [BenchClient],
     source: &Path,
     arguments: &Arguments,
     figures: &mut Figures,
-    courses: &mut Courses,
+    courses: &mut TimeSeries,
 ) -> Result<()> {
     const DIRECTORY: &str = "/clients";
     let bytes = arguments.small_mib << 20;
@@ -230,7 +230,7 @@ fn together(
         eprintln!("files for {} clients: {}", CLIENTS_MAX, system.name);
         memory::touch(bytes * CLIENTS_MAX as u64)?;
         for file in 0..CLIENTS_MAX {
-            writer.write(source, &format!("{DIRECTORY}/{}", party::file_name(file)))?;
+            writer.write(source, &format!("{DIRECTORY}/{}", bench_client::file_name(file)))?;
         }
     }
     let mut seconds = vec![vec![Vec::new(); CLIENTS.len()]; parties.len()];
@@ -265,7 +265,7 @@ fn together(
 /// Figure 5.11: what the DataNode takes when it is asked for all that it can send, files of a `directory`, so many bytes each.
 fn without_a_pause(
     systems: &[System],
-    party: &mut Party,
+    party: &mut BenchClient,
     (directory, bytes): (&str, u64),
     rounds: usize,
     figures: &mut Figures,
@@ -311,7 +311,7 @@ fn print_ratios(figures: &Figures) {
     }
 }
 
-fn draw(workload: &str, figures: &Figures, courses: &Courses) -> Result<()> {
+fn draw(workload: &str, figures: &Figures, courses: &TimeSeries) -> Result<()> {
     let of = |wanted: &dyn Fn(&record::Figure) -> bool| -> Vec<record::Figure> {
         figures.0.iter().filter(|figure| wanted(figure)).cloned().collect()
     };

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use hearth_testkit::{Cluster, ClusterSpec, Make, hearth_program};
+use hearth_testkit::{Cluster, ClusterSpec, Implementation, hearth_program};
 use serde_json::Value;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -33,7 +33,7 @@ fn figure(said: &Value, work: &str, name: &str) -> Option<f64> {
 
 #[test]
 fn a_cluster_that_runs_is_written_to_and_read_from() {
-    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth).start().unwrap();
+    let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).start().unwrap();
     let bytes = 3.0 * 1_500_000.0 / MIB;
     let is = |found: Option<f64>, wanted: f64| found.is_some_and(|found| (found - wanted).abs() < 0.001);
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::inner::Inner;
+use crate::store::Store;
 
 /// Pause between two looks at the directories of a volume that no one may be using.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -18,12 +18,12 @@ const SUSPECTS_AT_ONCE: usize = 4;
 const LENT_INTERVAL: Duration = Duration::from_millis(900);
 
 pub struct Background {
-    inner: Arc<Inner>,
+    inner: Arc<Store>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Background {
-    pub fn start(inner: &Arc<Inner>) -> io::Result<Self> {
+    pub fn start(inner: &Arc<Store>) -> io::Result<Self> {
         let mut background = Self { inner: inner.clone(), threads: Vec::new() };
         if !inner.options.background {
             return Ok(background);
@@ -37,7 +37,7 @@ impl Background {
                     inner.budget.sweep();
                     inner.look_at_suspects(&volume, SUSPECTS_AT_ONCE);
                     if looked_at.elapsed() >= LOOK_INTERVAL {
-                        inner.look_at_volume(&volume);
+                        inner.probe_volume(&volume);
                         looked_at = Instant::now();
                     }
                     inner.flush_due(&volume);
@@ -51,7 +51,7 @@ impl Background {
                     inner.sweep_lent();
                     lent_looked_at = Instant::now();
                 }
-                inner.read_back_wanted();
+                inner.run_read_back();
             }
         })?;
         if inner.options.scrub_bytes_per_second > 0 {
@@ -64,7 +64,7 @@ impl Background {
         Ok(background)
     }
 
-    fn spawn(&mut self, name: String, work: impl FnOnce(Arc<Inner>) + Send + 'static) -> io::Result<()> {
+    fn spawn(&mut self, name: String, work: impl FnOnce(Arc<Store>) + Send + 'static) -> io::Result<()> {
         let inner = self.inner.clone();
         self.threads.push(Builder::new().name(name).spawn(move || work(inner))?);
         Ok(())
@@ -82,7 +82,7 @@ impl Background {
     }
 }
 
-impl crate::inner::Threads {
+impl crate::store::Threads {
     /// Waits for a wake-up, `duration` at most. False: the store is being closed.
     fn pause(&self, duration: Duration) -> bool {
         let mut guard = self.lock.lock();

@@ -2,10 +2,10 @@ use std::io;
 use std::path::PathBuf;
 
 use hearth_types::{
-    ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType, next_step,
+    ByteRange, ChecksumError, ExtendedBlock, GenerationStamp, ReplicaState, StorageId, StorageType, suggested_fix,
 };
 
-use crate::fault::{self, Fault};
+use crate::fault::{self, FaultScope};
 
 /// What the store refuses or fails at. Each names the block or the path that it is about.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ pub enum StoreError {
     BadDirectory { path: PathBuf, reason: String },
     #[error("{} belongs to another {what}: {found}, not {wanted}", path.display())]
     Foreign { path: PathBuf, what: &'static str, found: String, wanted: String },
-    #[error("cannot {action} {} ({})", path.display(), next_step(source))]
+    #[error("cannot {action} {} ({})", path.display(), suggested_fix(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("the configuration of the store: {0}")]
     BadOptions(String),
@@ -114,8 +114,8 @@ impl StoreError {
     pub(crate) fn volume_failure(&self) -> Option<String> {
         match self {
             Self::Io { source, .. } => match fault::of(source) {
-                Fault::Volume | Fault::Unclear => Some(format!("{self}: {source}")),
-                Fault::NoSpace | Fault::Process => None,
+                FaultScope::Volume | FaultScope::Unclear => Some(format!("{self}: {source}")),
+                FaultScope::NoSpace | FaultScope::Process => None,
             },
             _ => None,
         }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::disk::layout::PoolDirs;
 use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::store::Store;
 use crate::volume::{Slice, Volume};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum FaultScope {
     /// No room: another storage directory may have some. The volume stays.
     NoSpace,
     /// This process or machine is short of something, or was interrupted. Nothing is said of the volume.
@@ -46,30 +46,30 @@ const OF_PROCESS: &[i32] =
 
 /// Meaning of an error while a file is created, written, synced, renamed or cut. A read error may come from one bad sector: there the replica
 /// is looked at, see `suspects.rs`.
-pub fn of(error: &io::Error) -> Fault {
+pub fn of(error: &io::Error) -> FaultScope {
     match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => Fault::NoSpace,
+        Some(libc::ENOSPC | libc::EDQUOT) => FaultScope::NoSpace,
         // A file that ended early, or what is in it: its content is judged by its CRCs.
-        None => Fault::Process,
-        Some(code) if OF_PROCESS.contains(&code) => Fault::Process,
-        Some(code) if BROKEN.contains(&code) => Fault::Volume,
-        Some(_) => Fault::Unclear,
+        None => FaultScope::Process,
+        Some(code) if OF_PROCESS.contains(&code) => FaultScope::Process,
+        Some(code) if BROKEN.contains(&code) => FaultScope::Volume,
+        Some(_) => FaultScope::Unclear,
     }
 }
 
-impl Inner {
+impl Store {
     /// Sorts out an error of a change on a volume's disk: a lack of space is one, a broken disk ends the volume, and one that may be
     /// broken is looked at.
     pub fn disk_error(&self, slice: &Slice, action: &'static str, source: io::Error) -> StoreError {
         match of(&source) {
-            Fault::NoSpace => {
+            FaultScope::NoSpace => {
                 return StoreError::NoSpace { storage_type: slice.volume.storage_type, wanted: 0 };
             }
-            Fault::Volume => self.fail_volume(&slice.volume, &format!("cannot {action} it: {source}")),
-            Fault::Unclear => {
+            FaultScope::Volume => self.fail_volume(&slice.volume, &format!("cannot {action} it: {source}")),
+            FaultScope::Unclear => {
                 self.check_volume(&slice.volume);
             }
-            Fault::Process => {}
+            FaultScope::Process => {}
         }
         if slice.volume.is_failed() {
             return slice.volume.failed_error();
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// The same without writing: only its directories are looked for.
-    pub fn look_at_volume(&self, volume: &Arc<Volume>) -> bool {
+    pub fn probe_volume(&self, volume: &Arc<Volume>) -> bool {
         self.judge_volume(volume, false)
     }
 
@@ -101,11 +101,11 @@ impl Inner {
         });
         let Err(StoreError::Io { action, path, source }) = looked else { return true };
         match of(&source) {
-            Fault::Volume | Fault::Unclear => {
+            FaultScope::Volume | FaultScope::Unclear => {
                 self.fail_volume(volume, &format!("cannot {action} {}: {source}", path.display()));
                 false
             }
-            Fault::NoSpace | Fault::Process => true,
+            FaultScope::NoSpace | FaultScope::Process => true,
         }
     }
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use hearth_types::{GenerationStamp, ReplicaState};
 
-use crate::disk::copy::{self, DiskCopy, DiskWriter, Prepared};
-use crate::disk::layout::Place;
+use crate::disk::copy::{self, DiskCopy, DiskWriter, StagedCopy};
+use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::hands::place_of;
-use crate::inner::{Inner, count};
 use crate::replica::{MemoryCopy, Replica};
 use crate::snapshot::{CopyError, Snapshot};
+use crate::store::{Store, count};
 use crate::sys::{self, AlignedBuffer};
 use crate::volume::Volume;
+use crate::write_target::dir_for_state;
 use crate::{FlushProgress, options::StoreOptions};
 
 /// A batch is at most that many replicas (each has two files open), and that many bytes unless one alone has more.
@@ -26,17 +26,17 @@ struct Job {
     replica: Arc<Replica>,
     stamp: GenerationStamp,
     memory: MemoryCopy,
-    prepared: Prepared,
+    prepared: StagedCopy,
 }
 
-impl Inner {
+impl Store {
     /// The dirty finalized `replica` is on disk on return. Under `change`.
     pub fn flush_one(&self, replica: &Arc<Replica>) -> Result<()> {
         let seen = self.look(replica)?;
         let Some((snapshot, stamp, _memory)) = seen else { return Ok(()) };
         let dirs = &replica.slice.dirs;
         let failed = |error| self.disk_error(&replica.slice, "flush a replica to", error);
-        let prepared = Prepared::write(dirs, replica.id, stamp, &snapshot, &mut None)
+        let prepared = StagedCopy::write(dirs, replica.id, stamp, &snapshot, &mut None)
             .map_err(|error| self.flush_failed(replica, error))?;
         prepared.sync().map_err(failed)?;
         let mut touched = BTreeSet::new();
@@ -210,7 +210,7 @@ impl Inner {
     fn prepare(&self, replica: &Arc<Replica>, buffer: &mut Option<AlignedBuffer>) -> Result<Option<Job>> {
         replica.slice.volume.check()?;
         let Some((snapshot, stamp, memory)) = self.look(replica)? else { return Ok(None) };
-        match Prepared::write(&replica.slice.dirs, replica.id, stamp, &snapshot, buffer) {
+        match StagedCopy::write(&replica.slice.dirs, replica.id, stamp, &snapshot, buffer) {
             Ok(prepared) => Ok(Some(Job { replica: replica.clone(), stamp, memory, prepared })),
             Err(error) => {
                 let changed = !replica.core().memory.as_ref().is_some_and(|now| now.same(&memory));
@@ -236,7 +236,7 @@ impl Inner {
                 return Ok(());
             }
             // Also when the disk has all of it: one that was finalized in files, and is appended to, may be in the page cache only.
-            (replica.snapshot(&mut core)?, core.stamp, place_of(core.state), core.disk)
+            (replica.snapshot(&mut core)?, core.stamp, dir_for_state(core.state), core.disk)
         };
         let dirs = &replica.slice.dirs;
         let failed = |error| self.disk_error(&replica.slice, "sync a replica in", error);
@@ -261,14 +261,14 @@ impl Inner {
         let stays = {
             let core = replica.core();
             core.memory.is_some()
-                && core.disk.is_some_and(|disk| disk.place == Place::BeingWritten && disk.stamp == core.stamp)
+                && core.disk.is_some_and(|disk| disk.place == ReplicaDir::BeingWritten && disk.stamp == core.stamp)
         };
         if !stays {
             return;
         }
         let moved = self.sync_being_written(replica).and_then(|()| {
             let Some(from) = replica.core().disk else { return Ok(None) };
-            let to = copy::relocate(&replica.slice.dirs, replica.id, from, Place::Finalized, from.stamp, true);
+            let to = copy::relocate(&replica.slice.dirs, replica.id, from, ReplicaDir::Finalized, from.stamp, true);
             to.map(Some).map_err(|error| self.disk_error(&replica.slice, "finalize a replica in", error))
         });
         match moved {
@@ -311,8 +311,8 @@ impl Inner {
         let writer = replica.core().writer.clone();
         let _hands = match &writer {
             Some(writer) => {
-                let hands = writer.hands.try_lock_for(self.options.writer_stop_timeout);
-                Some(hands.ok_or_else(|| StoreError::WriterStillRunning { block: replica.block(&replica.core()) })?)
+                let target = writer.target.try_lock_for(self.options.writer_stop_timeout);
+                Some(target.ok_or_else(|| StoreError::WriterStillRunning { block: replica.block(&replica.core()) })?)
             }
             None => None,
         };
@@ -337,7 +337,10 @@ impl Inner {
 
     /// Everything that is in memory only goes to disk. What comes meanwhile may be left, and counts as that.
     pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
-        self.volumes.iter().filter(|volume| volume.is_failed()).for_each(|volume| self.leave_failed(volume, true));
+        self.volumes
+            .iter()
+            .filter(|volume| volume.is_failed())
+            .for_each(|volume| self.evacuate_failed_volume(volume, true));
         let (mut total, _) = self.in_memory_only();
         let mut goes_on = progress(total);
         for volume in &self.volumes {
@@ -384,7 +387,7 @@ impl Inner {
     /// What is due by age, or, with memory getting short, all of it.
     pub fn flush_due(&self, volume: &Volume) -> FlushProgress {
         if volume.is_failed() {
-            self.leave_failed(volume, false);
+            self.evacuate_failed_volume(volume, false);
             return FlushProgress::default();
         }
         let StoreOptions { flush_delay, .. } = &self.options;

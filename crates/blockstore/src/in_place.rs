@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use hearth_types::{ReplicaState, ShownRecord};
+use hearth_types::{ReplicaState, ValidityRecord};
 
 use crate::memory::header::{HEADER_BYTES, SHOWN};
 use crate::snapshot::Source;
@@ -25,12 +25,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Where in `crcs` a [`ShownRecord`] may be put, and must be zeroed when the replica is withdrawn.
+    /// Where in `crcs` a [`ValidityRecord`] may be put, and must be zeroed when the replica is withdrawn.
     pub const SHOWN: u64 = SHOWN;
     pub const TABLE: u64 = HEADER_BYTES;
 }
 
-const _: () = assert!(SHOWN + ShownRecord::BYTES as u64 <= HEADER_BYTES);
+const _: () = assert!(SHOWN + ValidityRecord::BYTES as u64 <= HEADER_BYTES);
 
 impl ReplicaReader {
     /// `None` of a replica that is on disk, in a slab, empty, or not finalized.

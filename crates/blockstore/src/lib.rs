@@ -4,24 +4,23 @@
 //! `docs/design/0001-replica-memory.md` draws the files, and says what keeps a replica safe when processes die.
 
 mod background;
-mod cold;
+mod blockstore;
 mod disk;
 mod error;
 mod fault;
 mod flush;
-mod hands;
-mod hold;
 mod in_place;
-mod inner;
-mod kept;
-mod lent;
-mod look;
-mod mapped;
+mod lent_replicas;
+mod mapping;
 mod memory;
 mod offline;
+mod open_files;
 mod ops;
 mod options;
+mod pin;
 mod pool;
+mod prefetch;
+mod queries;
 mod read_ahead;
 mod read_back;
 mod reader;
@@ -37,26 +36,27 @@ mod sys;
 mod verify;
 mod volume;
 mod withdraw;
+mod write_target;
 mod writer;
 
-pub use cold::DueFetch;
-pub use disk::stream::{DuePiece, WrittenPiece};
+pub use blockstore::Blockstore;
+pub use disk::stream::{CompletedWrite, PendingWrite};
 pub use error::{Reaction, Result, StoreError};
-pub use hold::HeldReplica;
 pub use in_place::InPlace;
-pub use mapped::Mapping;
+pub use mapping::Mapping;
 pub use options::{
-    Checksums, CreateKind, CreateOptions, Durability, Engine, KeepOptions, MemoryOptions, PipelineRecovery, Reserved,
-    StoreOptions, VolumeOptions,
+    Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, OpenFileCacheOptions, PipelineRecovery,
+    Reserved, StoreOptions, VolumeOptions,
 };
-pub use read_ahead::{DueRead, Pieces, ReadPiece};
+pub use pin::PinnedReplica;
+pub use prefetch::PageCacheFill;
+pub use read_ahead::{CompletedRead, PendingRead, Pieces};
 pub use reader::{DataSource, Reading, ReplicaReader};
 pub use show::Shown;
-pub use store::Blockstore;
 pub use summary::{
     FlushProgress, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaSummary, StorageReplicas, StorageSummary, StoreEvent,
     StoreMetrics,
 };
 pub use sys::thread_cpu_time;
-pub use withdraw::{WithdrawHook, Withdrawal, Withdrawn};
+pub use withdraw::{WithdrawHook, WithdrawReason, WithdrawReply};
 pub use writer::{Acker, ReplicaWriter};

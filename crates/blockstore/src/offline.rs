@@ -9,9 +9,9 @@ use crate::FlushProgress;
 use crate::disk::layout::PoolDirs;
 use crate::disk::version;
 use crate::error::{Result, StoreError};
-use crate::inner::Inner;
+use crate::store::Store;
 
-impl Inner {
+impl Store {
     pub fn flush_offline(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> Result<FlushProgress> {
         for pool in self.pools_on_disk()? {
             self.attach_pool(&pool)?;

@@ -2,9 +2,9 @@
 
 mod append;
 mod create;
+mod evacuate;
 mod finalize;
 mod invalidate;
-mod leave;
 mod recover_block;
 mod recover_pipeline;
 mod relocate;

@@ -14,7 +14,7 @@ pub struct StoreOptions {
     pub failed_volumes_tolerated: usize,
     pub memory: MemoryOptions,
     /// What stays open between reads.
-    pub keep: KeepOptions,
+    pub open_file_cache: OpenFileCacheOptions,
     /// Oldest age of a finalized replica that is not yet on disk, whatever its engine. 10 s by default.
     pub flush_delay: Duration,
     /// Every finalize is on disk before it is answered (`dfs.datanode.synconclose`).
@@ -41,7 +41,7 @@ impl StoreOptions {
             volumes,
             failed_volumes_tolerated: 0,
             memory,
-            keep: KeepOptions::default(),
+            open_file_cache: OpenFileCacheOptions::default(),
             flush_delay: Duration::from_secs(10),
             sync_on_finalize: false,
             scrub_bytes_per_second: 1 << 20,
@@ -114,7 +114,7 @@ pub enum Engine {
 
 /// Finalized replicas in files of their own, on disk or in memory, that stay open between reads.
 #[derive(Clone, Debug)]
-pub struct KeepOptions {
+pub struct OpenFileCacheOptions {
     /// Replicas at most; two descriptors each. Never more than an eighth of the descriptors that the process may have. 0: none.
     pub replicas_max: usize,
     /// Bytes of address space that mappings may take; page tables are a 512th part of what of it is touched.
@@ -123,7 +123,7 @@ pub struct KeepOptions {
     pub map_at: u8,
 }
 
-impl Default for KeepOptions {
+impl Default for OpenFileCacheOptions {
     fn default() -> Self {
         Self { replicas_max: 4096, mapped_bytes_max: 64 << 30, map_at: 2 }
     }

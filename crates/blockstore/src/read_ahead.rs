@@ -23,15 +23,15 @@ pub struct Pieces {
     at: u64,
 }
 
-/// A piece to be read: by [`DueRead::read`], on a thread that may wait for the disk.
-pub struct DueRead {
+/// A piece to be read: by [`PendingRead::read`], on a thread that may wait for the disk.
+pub struct PendingRead {
     data: Arc<File>,
     range: ByteRange,
     buffer: Option<AlignedBuffer>,
 }
 
 /// A piece in memory.
-pub struct ReadPiece {
+pub struct CompletedRead {
     range: ByteRange,
     buffer: AlignedBuffer,
 }
@@ -50,18 +50,18 @@ impl ReplicaReader {
 
 impl Pieces {
     /// The next piece, to be read into the buffer of one that is not needed any more. `None`: that was all.
-    pub fn next(&mut self, used: Option<ReadPiece>) -> Option<DueRead> {
+    pub fn next(&mut self, used: Option<CompletedRead>) -> Option<PendingRead> {
         let range = ByteRange::new(self.at, self.length.min(self.at + self.step)).filter(|range| !range.is_empty())?;
         self.at = range.end();
-        Some(DueRead { data: self.data.clone(), range, buffer: used.map(|piece| piece.buffer) })
+        Some(PendingRead { data: self.data.clone(), range, buffer: used.map(|piece| piece.buffer) })
     }
 }
 
-impl DueRead {
+impl PendingRead {
     /// Waits for the disk.
     ///
     /// Errors: `UnexpectedEof` when the file has become shorter.
-    pub fn read(self) -> io::Result<ReadPiece> {
+    pub fn read(self) -> io::Result<CompletedRead> {
         let Self { data, range, buffer } = self;
         let wanted = sys::pages(range.length()) as usize;
         let mut buffer = match buffer {
@@ -79,11 +79,11 @@ impl DueRead {
                 Err(error) => return Err(error),
             }
         }
-        Ok(ReadPiece { range, buffer })
+        Ok(CompletedRead { range, buffer })
     }
 }
 
-impl ReadPiece {
+impl CompletedRead {
     /// The `length` bytes from `offset` of the replica, if they are in this piece.
     pub fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
         let from = offset.checked_sub(self.range.start())?;

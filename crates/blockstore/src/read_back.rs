@@ -8,19 +8,19 @@ use std::sync::atomic::Ordering;
 use hearth_types::ReplicaState;
 
 use crate::error::Result;
-use crate::hands::Wanted;
-use crate::inner::{Inner, count};
 use crate::options::Engine;
-use crate::replica::{Core, Hands, Replica};
+use crate::replica::{Core, Replica, WriteTarget};
 use crate::snapshot::{CopyError, Source};
+use crate::store::{Store, count};
 use crate::sys;
+use crate::write_target::CopyRequest;
 
 /// Readers from disk before a replica comes back: one may be a copy passing through.
 const READS: u8 = 2;
 /// More replicas than that are not waited for.
-const WANTED_MAX: usize = 1000;
+const READ_BACK_QUEUE_MAX: usize = 1000;
 
-impl Inner {
+impl Store {
     /// A reader was served from disk.
     pub fn note_disk_read(&self, replica: &Arc<Replica>, core: &mut Core) {
         if replica.slice.volume.engine != Engine::Memory || core.state != ReplicaState::Finalized {
@@ -28,7 +28,7 @@ impl Inner {
         }
         core.disk_reads = core.disk_reads.saturating_add(1);
         // Half of the memory is as much as one replica gets: it would push everything else out.
-        if core.wanted_back || core.disk_reads < READS || core.received > self.budget.limit() / 2 {
+        if core.is_read_back_queued || core.disk_reads < READS || core.received > self.budget.limit() / 2 {
             return;
         }
         // Beside what is made free at a time for those that write.
@@ -36,19 +36,19 @@ impl Inner {
         if taken > self.budget.limit() && replica.disk_bytes.load(Ordering::Relaxed) < core.received {
             return;
         }
-        let mut wanted = self.wanted.lock();
-        if wanted.len() < WANTED_MAX {
+        let mut wanted = self.read_back_queue.lock();
+        if wanted.len() < READ_BACK_QUEUE_MAX {
             wanted.push_back(Arc::downgrade(replica));
             drop(wanted);
-            core.wanted_back = true;
+            core.is_read_back_queued = true;
             self.wake();
         }
     }
 
     /// Brings in what is wanted, until the store closes.
-    pub fn read_back_wanted(&self) {
+    pub fn run_read_back(&self) {
         while !self.threads.is_stopping() {
-            let Some(entry) = self.wanted.lock().pop_front() else { return };
+            let Some(entry) = self.read_back_queue.lock().pop_front() else { return };
             let Some(replica) = entry.upgrade() else { continue };
             if let Err(error) = self.read_back(&replica) {
                 if error.makes_suspect() {
@@ -63,7 +63,7 @@ impl Inner {
     pub fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
-            core.wanted_back = false;
+            core.is_read_back_queued = false;
             replica.forget_disk_reads(&mut core);
             if core.memory.is_some() || core.gone || core.corrupt.is_some() || !core.is_on_disk() {
                 return Ok(());
@@ -75,18 +75,18 @@ impl Inner {
             scratch.sequence = core.sequence;
             (content, scratch)
         };
-        let wanted = Wanted {
+        let wanted = CopyRequest {
             slice: &replica.slice,
             id: replica.id,
             checksum: content.checksum,
             expected_bytes: content.length,
         };
-        let made = self.memory_hands(&wanted, &mut scratch, content.length, Some(&content));
+        let made = self.memory_target(&wanted, &mut scratch, content.length, Some(&content));
         if let Source::Disk(files) = &content.source {
             sys::drop_cache(&files.data);
         }
-        let mut hands = match made {
-            Ok(Some(hands)) => hands,
+        let mut target = match made {
+            Ok(Some(target)) => target,
             Ok(None) => return Ok(()),
             Err(error @ crate::StoreError::Corrupt { .. }) => {
                 // Found on the way in: the only copy is bad.
@@ -95,13 +95,13 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
-        if let Hands::File(file) = &mut hands {
+        if let WriteTarget::File(file) = &mut target {
             let trimmed = file.trim(content.length);
             trimmed
                 .map_err(|error| self.copy_error(&replica.slice, replica.id, scratch.stamp, CopyError::Read(error)))?;
         }
-        hands.install(&mut scratch);
-        scratch.hot = None;
+        target.install(&mut scratch);
+        scratch.open_header = None;
         let _change = replica.change.lock();
         let mut core = replica.core();
         let same = core.memory.is_none()

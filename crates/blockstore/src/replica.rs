@@ -14,19 +14,19 @@ use hearth_types::{Block, BlockId, ChecksumSpec, ExtendedBlock, GenerationStamp,
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::disk::copy::{DiskCopy, DiskFiles, DiskWriter};
-use crate::disk::layout::Place;
+use crate::disk::layout::ReplicaDir;
 use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
-use crate::kept::Kept;
 use crate::memory::file::{CrcMap, FileCopy, FileWriter};
 use crate::memory::header::Progress;
 use crate::memory::slab::Slot;
+use crate::open_files::CachedFiles;
 use crate::snapshot::{Snapshot, Source};
 use crate::volume::Slice;
 
 /// How long somebody who must not wait for a disk waits for others who look at the same replica: they need far less, unless
 /// they wait for a disk.
-pub const OTHERS_PATIENCE: Duration = Duration::from_millis(2);
+pub const CORE_LOCK_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// A copy in memory.
 #[derive(Clone)]
@@ -58,12 +58,12 @@ pub struct Core {
     pub recovery: Option<GenerationStamp>,
     pub memory: Option<MemoryCopy>,
     /// The mapped header of `memory` while a writer has it open.
-    pub hot: Option<Arc<CrcMap>>,
+    pub open_header: Option<Arc<CrcMap>>,
     /// Of the last progress recorded.
     pub sequence: u64,
     pub disk: Option<DiskCopy>,
     /// Its files, kept open for readers.
-    pub kept: Option<Kept>,
+    pub cached_files: Option<CachedFiles>,
     /// Files that the writer writes, when it writes on disk.
     pub disk_files: Option<Arc<DiskFiles>>,
     pub writer: Option<Arc<WriterShared>>,
@@ -80,9 +80,9 @@ pub struct Core {
     /// Readers that were served from disk since it was last in memory.
     pub disk_reads: u8,
     /// It is to come back into memory, and has not been looked at yet.
-    pub wanted_back: bool,
+    pub is_read_back_queued: bool,
     pub corrupt: Option<Box<str>>,
-    /// Taken out of the map, or about to be: it may have moved to another storage. See `Inner::change_replica`.
+    /// Taken out of the map, or about to be: it may have moved to another storage. See `Store::change_replica`.
     pub gone: bool,
     /// How often what was shown of it was withdrawn.
     pub withdrawals: u32,
@@ -103,10 +103,10 @@ impl Core {
             checksum: None,
             recovery: None,
             memory: None,
-            hot: None,
+            open_header: None,
             sequence: 0,
             disk: None,
-            kept: None,
+            cached_files: None,
             disk_files: None,
             writer: None,
             reserved: 0,
@@ -115,7 +115,7 @@ impl Core {
             dirty_ticket: 0,
             referenced: false,
             disk_reads: 0,
-            wanted_back: false,
+            is_read_back_queued: false,
             corrupt: None,
             gone: false,
             withdrawals: 0,
@@ -152,13 +152,14 @@ impl Core {
 
     /// The disk has all of it as it is now.
     pub fn is_on_disk(&self) -> bool {
-        let place = if self.state == ReplicaState::Finalized { Place::Finalized } else { Place::BeingWritten };
+        let place =
+            if self.state == ReplicaState::Finalized { ReplicaDir::Finalized } else { ReplicaDir::BeingWritten };
         self.disk == Some(DiskCopy { place, stamp: self.stamp, length: self.received })
     }
 
     /// Opening its bytes opens files on disk, which may have to be waited for.
     pub fn opens_on_disk(&self) -> bool {
-        let kept = self.kept.as_ref().is_some_and(|kept| kept.is_of(self.disk));
+        let kept = self.cached_files.as_ref().is_some_and(|kept| kept.is_of(self.disk));
         self.memory.is_none() && self.disk_files.is_none() && !kept
     }
 
@@ -177,7 +178,7 @@ impl Core {
 
     /// Makes what `self` says outlive the process, as far as it is in memory.
     pub fn record(&mut self) -> std::io::Result<()> {
-        match (self.memory.clone(), self.hot.clone()) {
+        match (self.memory.clone(), self.open_header.clone()) {
             (None, _) => Ok(()),
             (Some(MemoryCopy::Slot(slot)), _) => {
                 slot.record(&self.progress());
@@ -206,10 +207,12 @@ impl MemoryCopy {
     }
 
     /// Somebody holds it beside the replica and what the store itself keeps open of it.
-    pub fn is_pinned_beside(&self, kept: Option<&Kept>) -> bool {
+    pub fn is_pinned_beside(&self, kept: Option<&CachedFiles>) -> bool {
         match self {
             Self::Slot(slot) => Arc::strong_count(slot) > 1,
-            Self::File(copy) => copy.is_open_beside(kept.and_then(Kept::in_memory)) || Arc::strong_count(copy) > 1,
+            Self::File(copy) => {
+                copy.is_open_beside(kept.and_then(CachedFiles::in_memory)) || Arc::strong_count(copy) > 1
+            }
         }
     }
 
@@ -295,7 +298,7 @@ impl Replica {
             action: "open the replica in",
             path: match core.memory {
                 Some(_) => self.slice.memory_dir.clone(),
-                None => self.slice.dirs.dir(core.disk.map_or(Place::Finalized, |disk| disk.place), self.id),
+                None => self.slice.dirs.dir(core.disk.map_or(ReplicaDir::Finalized, |disk| disk.place), self.id),
             },
             source: error,
         };
@@ -349,7 +352,7 @@ impl Replica {
         }
         let mut core = self.core();
         core.writer = None;
-        core.hot = None;
+        core.open_header = None;
         core.disk_files = None;
         Ok(())
     }
@@ -361,23 +364,23 @@ pub type StopHook = Box<dyn FnMut() -> bool + Send>;
 pub struct WriterShared {
     stopped: AtomicBool,
     hook: Mutex<Option<StopHook>>,
-    pub hands: Mutex<Hands>,
+    pub target: Mutex<WriteTarget>,
 }
 
 /// Where a writer's bytes go.
-pub enum Hands {
+pub enum WriteTarget {
     Slot(Arc<Slot>),
     File(FileWriter),
     Disk(DiskWriter),
-    /// On disk too, of a copy that nobody reads before its end: see `Inner::end_stream`.
+    /// On disk too, of a copy that nobody reads before its end: see `Store::end_stream`.
     Stream(Box<DiskStream>),
     /// Taken away by `stop`.
-    Gone,
+    Detached,
 }
 
 impl WriterShared {
-    pub fn new(hands: Hands) -> Arc<Self> {
-        Arc::new(Self { stopped: AtomicBool::new(false), hook: Mutex::new(None), hands: Mutex::new(hands) })
+    pub fn new(target: WriteTarget) -> Arc<Self> {
+        Arc::new(Self { stopped: AtomicBool::new(false), hook: Mutex::new(None), target: Mutex::new(target) })
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -418,15 +421,15 @@ impl WriterShared {
             *self.hook.lock() = Some(hook);
             return false;
         }
-        let Some(mut hands) = self.hands.try_lock_for(timeout) else { return false };
-        *hands = Hands::Gone;
+        let Some(mut target) = self.target.try_lock_for(timeout) else { return false };
+        *target = WriteTarget::Detached;
         true
     }
 
     /// The writer itself is done.
-    pub fn finish(&self, hands: &mut Hands) {
+    pub fn finish(&self, target: &mut WriteTarget) {
         self.stopped.store(true, Ordering::Release);
-        *hands = Hands::Gone;
+        *target = WriteTarget::Detached;
         self.hook.lock().take();
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use hearth_types::{ByteRange, ReplicaState};
 
-use crate::memory::file::Lent;
+use crate::memory::file::Borrower;
 use crate::reader::ReplicaReader;
 use crate::replica::MemoryCopy;
 use crate::snapshot::Source;
@@ -86,7 +86,7 @@ impl ReplicaReader {
                 copy.cut_before_showing(core.received).map_err(|error| self.io("hand out", error))?;
                 copy.set_shown();
                 // Who was lent it may still write to it: readers look at the CRCs.
-                Ok(core.verified && copy.lent() == Lent::Nobody)
+                Ok(core.verified && copy.lent() == Borrower::Nobody)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec};
 
 use crate::disk::copy::DiskFiles;
-use crate::mapped::Mapping;
+use crate::mapping::Mapping;
 use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
@@ -136,7 +136,8 @@ impl Snapshot {
         self.checksums(range.start() / chunk, range.end().div_ceil(chunk), crcs).map_err(CopyError::Read)?;
         // SAFETY: sums are computed, of whatever is there.
         let checked = unsafe {
-            mapping.look(range.start(), range.length() as usize, |data| self.checksum.verify(data, &crcs[start..]))
+            mapping
+                .with_bytes(range.start(), range.length() as usize, |data| self.checksum.verify(data, &crcs[start..]))
         };
         match checked {
             None => Ok(false),
@@ -170,7 +171,7 @@ impl Snapshot {
     /// All of its last page is mapped, too.
     pub fn mapped(&self) -> Option<Mapping> {
         match &self.source {
-            Source::File { files, .. } if self.length > 0 && Mapping::is_worth_it(&files.data) => {
+            Source::File { files, .. } if self.length > 0 && Mapping::has_huge_pages(&files.data) => {
                 Mapping::new(&files.data, self.length).ok()
             }
             _ => None,

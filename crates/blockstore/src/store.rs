@@ -1,284 +1,497 @@
-use std::sync::Arc;
+//! What the public `Blockstore`, its writers and its threads share.
 
-use hearth_types::{
-    Block, BlockId, BlockPoolId, DatanodeUuid, ExtendedBlock, GenerationStamp, PoolIdentity, StorageReport, StorageType,
-};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use crate::background::Background;
-use crate::inner::Inner;
+use hearth_types::{BlockPoolId, ChecksumSpec, DatanodeUuid, ExtendedBlock, ReplicaState, StorageType};
+use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::{
-    CreateKind, CreateOptions, FlushProgress, HeldReplica, PipelineRecovery, PoolSummary, Reading, RecoveryInfo,
-    ReplicaInfo, ReplicaReader, ReplicaSummary, ReplicaWriter, Result, StorageReplicas, StorageSummary, StoreError,
-    StoreEvent, StoreMetrics, StoreOptions, WithdrawHook,
-};
+use crate::disk::copy;
+use crate::error::{Result, StoreError};
+use crate::lent_replicas::LentReplicas;
+use crate::memory::budget::Budget;
+use crate::open_files::OpenFileCache;
+use crate::pool::Pool;
+use crate::replica::{Core, MemoryCopy, Replica};
+use crate::sync_behind::Unsynced;
+use crate::sys;
+use crate::volume::{Slice, Volume};
+use crate::{ReplicaSummary, StoreEvent, StoreOptions, WithdrawHook, WithdrawReason, WithdrawReply};
 
-/// All replicas of one datanode. Shared by reference between threads; dropped without `close`, nothing more is flushed.
-pub struct Blockstore {
-    inner: Arc<Inner>,
-    /// Joined on drop.
-    background: Background,
+pub struct Store {
+    pub options: StoreOptions,
+    pub uuid: DatanodeUuid,
+    pub volumes: Vec<Arc<Volume>>,
+    pub warnings: Vec<String>,
+    pub budget: Arc<Budget>,
+    pub pools: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
+    /// Makes attaching one at a time.
+    pub attaching: Mutex<()>,
+    /// Finalized replicas not yet on disk, by volume, oldest first, with their tickets. Entries may be stale.
+    pub dirty: Vec<Mutex<DirtyQueue>>,
+    next_ticket: AtomicU64,
+    /// One flush batch per volume at a time.
+    pub flushing: Vec<Mutex<()>>,
+    /// Replicas in memory, in the order in which the clock hand comes by. Entries may be stale.
+    pub resident: Mutex<Resident>,
+    /// Replicas on disk that are worth memory.
+    pub read_back_queue: Mutex<VecDeque<Weak<Replica>>>,
+    pub open_files: OpenFileCache,
+    pub lent: LentReplicas,
+    /// Finalized in files, and not yet known to be on disk, by volume, oldest first.
+    pub unsynced: Vec<Mutex<VecDeque<Unsynced>>>,
+    pub events: Mutex<VecDeque<StoreEvent>>,
+    pub counters: Counters,
+    nonce: AtomicU64,
+    next_volume: AtomicU64,
+    pub threads: Threads,
+    pub withdraw_hook: OnceLock<Arc<dyn WithdrawHook>>,
 }
 
-impl Blockstore {
-    /// Locks the directories and reads who they belong to. Replicas appear with `attach_pool`. As many volumes as are tolerated
-    /// (`StoreOptions::failed_volumes_tolerated`) may be out of use; each is an event.
-    ///
-    /// Errors: `InUse` (another process, ours or Java's, has a directory), `BadDirectory`, `Foreign` (two volumes of
-    /// different datanodes or clusters), `BadOptions`, `Io`.
-    pub fn open(options: StoreOptions) -> Result<Self> {
-        let inner = crate::start::open(options)?;
-        let background = Background::start(&inner).map_err(|source| StoreError::Io {
-            action: "start the threads of",
-            path: "the store".into(),
-            source,
-        })?;
-        Ok(Self { inner, background })
-    }
+type DirtyQueue = VecDeque<(u64, Weak<Replica>)>;
 
-    /// The same for ever; written to the volumes' `VERSION` with the first pool.
-    pub fn datanode_uuid(&self) -> &DatanodeUuid {
-        &self.inner.uuid
-    }
+/// Entries below which it is not worth looking for those of replicas that are gone.
+const RESIDENT_SWEPT_MIN: usize = 4096;
 
-    /// Asks file systems how large they are, which may have to be waited for.
-    pub fn storages(&self) -> Vec<StorageSummary> {
-        let volumes = self.inner.volumes.iter();
-        volumes
-            .map(|volume| StorageSummary {
-                id: volume.id.clone(),
-                storage_type: volume.storage_type,
-                dir: volume.dir.clone(),
-                failed: volume.is_failed(),
-                reserved_bytes: volume.kept_free(),
-                replicas: self.inner.finalized_on(volume),
-            })
-            .collect()
-    }
+#[derive(Default)]
+pub struct Resident {
+    entries: VecDeque<Weak<Replica>>,
+    /// With more, those of replicas that are gone are dropped.
+    entries_max: usize,
+}
 
-    /// What start-up found wanting and went on without: for the log and the operator.
-    pub fn warnings(&self) -> &[String] {
-        &self.inner.warnings
-    }
+/// How the background threads are woken and ended.
+#[derive(Default)]
+pub struct Threads {
+    pub stopping: AtomicBool,
+    pub lock: Mutex<()>,
+    pub wake: Condvar,
+}
 
-    /// Makes or checks the pool's directories on every volume, and finds its replicas again in memory and on disk.
-    /// Attaching a pool twice is fine. A volume whose disk does not answer for it fails, with an event. Waits for the disks.
-    ///
-    /// Errors: `Foreign` (the directories are another cluster's or namespace's); `Io`, when all volumes have failed, or one is full.
-    pub fn attach_pool(&self, pool: &PoolIdentity) -> Result<PoolSummary> {
-        self.inner.attach_pool(pool)
-    }
+#[derive(Default)]
+pub struct Counters {
+    pub dirty_replicas: AtomicU64,
+    pub dirty_bytes: AtomicU64,
+    pub evictions: AtomicU64,
+    pub read_backs: AtomicU64,
+    pub memory_full: AtomicU64,
+    pub flushed_replicas: AtomicU64,
+    pub flushed_bytes: AtomicU64,
+    pub flush_failures: AtomicU64,
+    pub scrubbed_bytes: AtomicU64,
+    pub corruptions: AtomicU64,
+    pub granted_bytes: AtomicU64,
+    pub grant_nanos: AtomicU64,
+    pub committed_bytes: AtomicU64,
+    pub copied_back_bytes: AtomicU64,
+    pub received_in_place_bytes: AtomicU64,
+}
 
-    pub fn pools(&self) -> Vec<BlockPoolId> {
-        self.inner.pools.read().keys().cloned().collect()
-    }
+pub fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
 
-    /// A new replica of `block` (its length is not looked at), empty.
-    ///
-    /// Errors: `ReplicaExists`; `NoSuchStorageType`, `NoSpace`; `WriterStillRunning`; `PoolNotAttached`.
-    pub fn create(&self, block: &ExtendedBlock, kind: CreateKind, options: &CreateOptions) -> Result<ReplicaWriter> {
-        self.inner.create(block, kind, options)
-    }
+const EVENTS_MAX: usize = 10_000;
 
-    /// PIPELINE_SETUP_APPEND: opens the finalized replica `block` of exactly `length` bytes for more, under `new_stamp`.
-    /// Waits for the disk when the replica has a copy there.
-    pub fn append(&self, block: &ExtendedBlock, new_stamp: GenerationStamp, length: u64) -> Result<ReplicaWriter> {
-        self.inner.append(block, new_stamp, length)
-    }
-
-    /// PIPELINE_SETUP_APPEND_RECOVERY: the same for one finalized or being written, whose writer is stopped.
-    pub fn recover_append(
-        &self,
-        block: &ExtendedBlock,
-        new_stamp: GenerationStamp,
-        length: u64,
-    ) -> Result<ReplicaWriter> {
-        self.inner.recover_append(block, new_stamp, length)
-    }
-
-    /// PIPELINE_SETUP_STREAMING_RECOVERY: stops the writer of a replica being written, cuts it to the acknowledged bytes
-    /// and hands it to a new writer.
-    pub fn recover_being_written(&self, block: &ExtendedBlock, recovery: PipelineRecovery) -> Result<ReplicaWriter> {
-        self.inner.recover_being_written(block, recovery)
-    }
-
-    /// PIPELINE_CLOSE_RECOVERY: checks as `recover_append`, then finalizes under `new_stamp`.
-    pub fn recover_close(
-        &self,
-        block: &ExtendedBlock,
-        new_stamp: GenerationStamp,
-        length: u64,
-    ) -> Result<ReplicaSummary> {
-        self.inner.recover_close(block, new_stamp, length)
-    }
-
-    /// The replica for reading. Its stamp may be higher than `block`'s, not lower; its length is not compared.
-    ///
-    /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
-    pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
-        self.inner.reader(block)
-    }
-
-    /// The same for somebody who must not wait for a disk.
-    ///
-    /// Errors: as [`Blockstore::reader`]'s.
-    pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
-        self.inner.reader_now(block)
-    }
-
-    /// Brings a finalized replica into memory if it is not there, checks it, and keeps it there while the answer lives.
-    /// `None`: memory is full, or its volume keeps replicas in files. Waits for the disk.
-    ///
-    /// Errors: `ReplicaNotFound`, `WrongState`, `Corrupt`, `Io`.
-    pub fn hold(&self, block: &ExtendedBlock) -> Result<Option<HeldReplica>> {
-        self.inner.hold(block)
-    }
-
-    /// `None` when there is no such replica.
-    pub fn replica(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
-        self.inner.replica_info(pool, id)
-    }
-
-    /// The full block report of a pool: one entry per healthy storage, empty ones too.
-    pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
-        self.inner.report(pool)
-    }
-
-    /// Has every corrupt replica of a pool among the events once more: who hears a full report, which lists it, may not know.
-    pub fn say_corrupt_again(&self, pool: &BlockPoolId) {
-        self.inner.say_corrupt_again(pool);
-    }
-
-    /// For heartbeats: one entry per healthy storage.
-    pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
-        self.inner.storage_reports(pool)
-    }
-
-    /// Bytes of replicas on storages of this type, of all pools, and those that being-written ones there may come to need.
-    pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
-        self.inner.bytes_on(storage_type)
-    }
-
-    /// Deletes replicas of exactly the stamp asked for; a writer is stopped. One result per block, in order: where
-    /// the replica was. Waits for the disk.
-    ///
-    /// Errors: `ReplicaNotFound`, `StampMismatch`.
-    pub fn invalidate(&self, pool: &BlockPoolId, blocks: &[Block]) -> Vec<Result<ReplicaSummary>> {
-        blocks.iter().map(|block| self.inner.invalidate(pool, *block)).collect()
-    }
-
-    /// Stops the writer of a replica, if it has one.
-    ///
-    /// Errors: `WriterStillRunning`.
-    pub fn stop_writer(&self, block: &ExtendedBlock) -> Result<()> {
-        self.inner.stop_writer(block)
-    }
-
-    /// First step of block recovery: stops the writer and makes the replica UNDER_RECOVERY. `None`: no such replica.
-    ///
-    /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`; `VolumeFailed`: it may be found elsewhere later.
-    pub fn initiate_recovery(
-        &self,
-        block: &ExtendedBlock,
-        recovery_id: GenerationStamp,
-    ) -> Result<Option<RecoveryInfo>> {
-        self.inner.initiate_recovery(block, recovery_id)
-    }
-
-    /// Second step: `old` (as the first step answered) gets `new_length` bytes and the stamp `recovery_id`, and is
-    /// finalized. With a `new_id` other than its own, that becomes a copy and the old replica stays (truncate).
-    /// Waits for the disk.
-    ///
-    /// Errors: `ReplicaNotFound`, `WrongState`, `StampMismatch`, `LengthMismatch`, `ReplicaExists`, `VolumeFailed`.
-    pub fn update_under_recovery(
-        &self,
-        old: &ExtendedBlock,
-        recovery_id: GenerationStamp,
-        new_length: u64,
-        new_id: Option<BlockId>,
-    ) -> Result<ReplicaSummary> {
-        self.inner.update_under_recovery(old, recovery_id, new_length, new_id)
-    }
-
-    /// Moves a finalized replica to a storage of another type of this datanode (REPLACE_BLOCK to itself).
-    pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
-        self.inner.move_to_storage_type(block, to)
-    }
-
-    /// Checks every byte of every copy of the replica against its CRCs. Bad copies are dropped while a good one is left;
-    /// with none left the replica is marked corrupt, with an event. Waits for the disk.
-    ///
-    /// Errors: `Corrupt`; `ReplicaNotFound`; `Io`, when a copy cannot be opened and no other is good: nothing is known of it.
-    pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
-        self.inner.verify(block)
-    }
-
-    /// Writes whatever is in memory only to disk, replicas being written too, and tells `progress` after each batch;
-    /// it goes on while that answers true. Before the process ends (SIGTERM).
-    pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
-        self.inner.flush_all(progress)
-    }
-
-    /// Writes what is due by `flush_delay`, once. The store's own threads do this; tests without threads call it.
-    pub fn flush_due(&self) -> FlushProgress {
-        let mut total = FlushProgress::default();
-        for volume in &self.inner.volumes {
-            let done = self.inner.flush_due(volume);
-            total.replicas_done += done.replicas_done;
-            total.bytes_done += done.bytes_done;
-            total.failures += done.failures;
-        }
-        total
-    }
-
-    /// Empties the memory tier that a killed datanode left: everything to disk, verified, then out of memory. After this
-    /// the directories can be given to Apache's datanode. `hearth datanode --flush`.
-    pub fn flush_offline(
+impl Store {
+    pub fn new(
         options: StoreOptions,
-        progress: &mut dyn FnMut(FlushProgress) -> bool,
-    ) -> Result<FlushProgress> {
-        let store = Self::open(StoreOptions { background: false, failed_volumes_tolerated: 0, ..options })?;
-        store.inner.flush_offline(progress)
+        uuid: DatanodeUuid,
+        volumes: Vec<Arc<Volume>>,
+        warnings: Vec<String>,
+        budget: Arc<Budget>,
+        first_nonce: u64,
+    ) -> Arc<Self> {
+        let dirty = volumes.iter().map(|_| Mutex::new(VecDeque::new())).collect();
+        let unsynced = volumes.iter().map(|_| Mutex::new(VecDeque::new())).collect();
+        let open_files = OpenFileCache::new(&options.open_file_cache);
+        let flushing = volumes.iter().map(|_| Mutex::new(())).collect();
+        Arc::new(Self {
+            options,
+            uuid,
+            volumes,
+            warnings,
+            budget,
+            pools: RwLock::new(HashMap::new()),
+            attaching: Mutex::new(()),
+            dirty,
+            next_ticket: AtomicU64::new(1),
+            flushing,
+            resident: Mutex::default(),
+            read_back_queue: Mutex::new(VecDeque::new()),
+            open_files,
+            lent: LentReplicas::default(),
+            unsynced,
+            events: Mutex::new(VecDeque::new()),
+            counters: Counters::default(),
+            nonce: AtomicU64::new(first_nonce),
+            next_volume: AtomicU64::new(0),
+            threads: Threads::default(),
+            withdraw_hook: OnceLock::new(),
+        })
     }
 
-    /// Has `hook` told of everything that ends what was shown of a replica, from here on. Once, before the first pool.
-    pub fn on_withdraw(&self, hook: Arc<dyn WithdrawHook>) {
-        self.inner.set_withdraw_hook(hook);
+    /// Differs from all others of this store, and most likely from those of former lives.
+    pub fn next_nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Gives back the memory of replicas that are gone and that other processes have let go of since, and settles the accounts of
-    /// memory that was lent. The store's own threads do this; tests without threads call it.
-    pub fn sweep(&self) {
-        self.inner.budget.sweep();
-        self.inner.sweep_lent();
+    pub fn now_ms(&self) -> u64 {
+        self.options.clock.monotonic().as_millis() as u64
     }
 
-    /// Looks at replicas that could not be read, and at the volumes. The store's own threads do this; tests without threads call it.
-    pub fn look_at_suspects(&self) {
-        for volume in &self.inner.volumes {
-            self.inner.look_at_suspects(volume, usize::MAX);
-            self.inner.look_at_volume(volume);
+    pub fn pool(&self, block: &ExtendedBlock) -> Result<Arc<Pool>> {
+        let pool = self.pools.read().get(&block.pool).cloned();
+        pool.ok_or_else(|| StoreError::PoolNotAttached { block: block.clone() })
+    }
+
+    pub fn replica(&self, block: &ExtendedBlock) -> Result<Arc<Replica>> {
+        let found = self.pool(block)?.replicas.get(block.id());
+        found.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })
+    }
+
+    /// Does `act` with the replica of the block, under its `change`: with the one that counts, if it has moved to another storage while it
+    /// was waited for.
+    pub fn change_replica<T>(
+        &self,
+        block: &ExtendedBlock,
+        mut act: impl FnMut(&Arc<Replica>) -> Result<T>,
+    ) -> Result<T> {
+        self.with_replica(block, |replica| {
+            let _change = replica.change.lock();
+            if replica.core().gone { Ok(None) } else { act(replica).map(Some) }
+        })
+    }
+
+    /// The same for those who do not take `change`. `act` says `None` of a replica that is gone. One that fails by its files is looked at
+    /// later.
+    pub fn with_replica<T>(
+        &self,
+        block: &ExtendedBlock,
+        mut act: impl FnMut(&Arc<Replica>) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut replica = self.replica(block)?;
+        loop {
+            match act(&replica) {
+                Ok(None) => {}
+                Ok(Some(done)) => return Ok(done),
+                Err(error) => {
+                    if error.makes_suspect() {
+                        replica.slice.volume.suspects.add(&replica);
+                    }
+                    return Err(error);
+                }
+            }
+            // One that moves is in the map in the place of the other before that is gone; one that is deleted leaves it last of all.
+            let now = self.replica(block)?;
+            if Arc::ptr_eq(&now, &replica) {
+                return Err(StoreError::ReplicaNotFound { block: block.clone() });
+            }
+            replica = now;
         }
     }
 
-    /// Events since the last call, oldest first. At most 10,000 are kept.
-    pub fn take_events(&self) -> Vec<StoreEvent> {
-        self.inner.events.lock().drain(..).collect()
+    pub fn for_each_replica(&self, mut visit: impl FnMut(&Arc<Replica>)) {
+        let pools: Vec<Arc<Pool>> = self.pools.read().values().cloned().collect();
+        for pool in pools {
+            pool.replicas.for_each(&mut visit);
+        }
     }
 
-    pub fn metrics(&self) -> StoreMetrics {
-        self.inner.metrics()
+    pub fn used_on(&self, volume: &Volume) -> u64 {
+        let pools = self.pools.read();
+        pools.values().map(|pool| pool.slices[volume.index].used.load(Ordering::Relaxed)).sum()
     }
 
-    /// Stops the background threads and unlocks the directories; does not flush (see `flush_all`).
-    pub fn close(self) {
-        drop(self)
+    pub fn finalized_on(&self, volume: &Volume) -> u64 {
+        let pools = self.pools.read();
+        pools.values().map(|pool| pool.slices[volume.index].finalized.load(Ordering::Relaxed)).sum()
     }
-}
 
-impl Drop for Blockstore {
-    fn drop(&mut self) {
-        self.background.stop();
-        self.inner.close();
+    /// Bytes of replicas on volumes of this type, and those that being-written ones there may come to need.
+    pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
+        let volumes = self.volumes.iter().filter(|volume| volume.storage_type == storage_type && !volume.is_failed());
+        volumes.map(|volume| self.used_on(volume) + volume.promised()).sum()
+    }
+
+    /// A volume of this type with `bytes` of disk, promised to the caller: round robin.
+    ///
+    /// Not the one that a namenode names: Apache's names the same one of a datanode for every block, and its datanode
+    /// takes that for the type only. Source: `RoundRobinVolumeChoosingPolicy`.
+    pub fn choose_volume(&self, pool: &Pool, storage_type: StorageType, bytes: u64) -> Result<Arc<Slice>> {
+        let mut slices: Vec<&Arc<Slice>> = pool
+            .slices
+            .iter()
+            .filter(|slice| slice.volume.storage_type == storage_type && !slice.volume.is_failed())
+            .collect();
+        if slices.is_empty() {
+            return Err(StoreError::NoSuchStorageType(storage_type));
+        }
+        let turn = self.next_volume.fetch_add(1, Ordering::Relaxed) as usize;
+        let by = turn % slices.len();
+        slices.rotate_left(by);
+        let mut problem = None;
+        for slice in slices {
+            match slice.volume.reserve(self.used_on(&slice.volume), bytes) {
+                Ok(true) => return Ok(slice.clone()),
+                Ok(false) => {}
+                Err(error) => {
+                    self.probe_volume(&slice.volume);
+                    problem = Some(error);
+                }
+            }
+        }
+        Err(problem.unwrap_or(StoreError::NoSpace { storage_type, wanted: bytes }))
+    }
+
+    /// Runs `attempt`, which takes memory, and again after making room while that helps. `Ok(None)`: memory is full.
+    pub fn with_memory<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+        for _ in 0..8 {
+            match attempt() {
+                Err(error) if sys::is_out_of_space(&error) => {
+                    if !self.reclaim(self.reclaim_step()) {
+                        break;
+                    }
+                }
+                other => return other.map(Some),
+            }
+        }
+        count(&self.counters.memory_full, 1);
+        self.wake();
+        Ok(None)
+    }
+
+    /// Room is made for more than one caller at a time.
+    pub fn reclaim_step(&self) -> u64 {
+        (self.budget.limit() / 32).clamp(1 << 20, 64 << 20)
+    }
+
+    /// Takes clean replicas out of memory, in clock order, until `bytes` are free. False: that freed not one byte.
+    ///
+    /// Those that other processes hold are last, and only asked for: their memory is free when they have let go.
+    pub fn reclaim(&self, bytes: u64) -> bool {
+        let before = self.budget.used();
+        self.budget.sweep();
+        self.sweep_lent();
+        let goal = before.saturating_sub(bytes);
+        let free = |memory: &MemoryCopy| !(memory.is_pinned() || memory.is_shown() && memory.is_held_outside());
+        if self.evict(goal, u64::MAX, free) > 0 || self.budget.used() < before {
+            return true;
+        }
+        if self.budget.lingering() < bytes {
+            self.evict(goal, bytes, MemoryCopy::is_shown);
+        }
+        self.budget.used() < before
+    }
+
+    /// Evicts what `may` go until no more than `goal` bytes are used, or replicas of `bytes` have gone. Returns the bytes of
+    /// those that went.
+    fn evict(&self, goal: u64, bytes: u64, may: impl Fn(&MemoryCopy) -> bool) -> u64 {
+        let mut gone = 0;
+        let mut looks = self.resident.lock().entries.len() * 2;
+        while looks > 0 && gone < bytes && self.budget.used() > goal {
+            looks -= 1;
+            let Some(entry) = self.resident.lock().entries.pop_front() else { break };
+            let Some(replica) = entry.upgrade() else { continue };
+            // Whoever changes it now needs it.
+            let Some(_change) = replica.change.try_lock() else {
+                self.resident.lock().entries.push_back(entry);
+                continue;
+            };
+            let mut core = replica.core();
+            if core.memory.is_none() {
+                continue;
+            }
+            // The store's own descriptors hold nothing.
+            core.cached_files = None;
+            // What a failed disk has may not be what was written to it: memory's copy leaves for another storage.
+            let clean = core.state == ReplicaState::Finalized && core.is_on_disk() && !replica.slice.volume.is_failed();
+            let keep =
+                !clean || !core.memory.as_ref().is_some_and(&may) || core.corrupt.is_some() || core.recovery.is_some();
+            let keep = keep
+                || std::mem::take(&mut core.referenced)
+                || self.withdraw(&replica, &mut core, WithdrawReason::Eviction) == WithdrawReply::Later
+                || core.memory.as_ref().is_some_and(MemoryCopy::is_pinned);
+            if keep {
+                drop(core);
+                self.resident.lock().entries.push_back(entry);
+                continue;
+            }
+            gone += core.received.max(1);
+            self.drop_memory(&mut core);
+            replica.forget_disk_reads(&mut core);
+            count(&self.counters.evictions, 1);
+        }
+        gone
+    }
+
+    /// Takes the copy out of memory; the disk has one.
+    pub fn drop_memory(&self, core: &mut Core) {
+        core.open_header = None;
+        core.cached_files = None;
+        if let Some(memory) = core.memory.take() {
+            memory.retire();
+        }
+    }
+
+    pub fn note_resident(&self, replica: &Arc<Replica>) {
+        let mut resident = self.resident.lock();
+        resident.entries.push_back(Arc::downgrade(replica));
+        if resident.entries.len() > resident.entries_max {
+            // Of those that are gone each entry keeps the memory, and one that was opened again has two.
+            let mut seen = HashSet::new();
+            resident.entries.retain(|entry| entry.strong_count() > 0 && seen.insert(entry.as_ptr()));
+            resident.entries_max = (resident.entries.len() * 2).max(RESIDENT_SWEPT_MIN);
+        }
+    }
+
+    /// A finalized replica whose newest bytes are in memory only.
+    pub fn note_dirty(&self, replica: &Arc<Replica>, core: &mut Core) {
+        if core.dirty_since.is_none() {
+            core.dirty_since = Some(self.now_ms());
+            core.dirty_ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+            count(&self.counters.dirty_replicas, 1);
+            count(&self.counters.dirty_bytes, core.received);
+            let entry = (core.dirty_ticket, Arc::downgrade(replica));
+            self.dirty[replica.slice.volume.index].lock().push_back(entry);
+        }
+    }
+
+    pub fn clear_dirty(&self, core: &mut Core) {
+        if core.dirty_since.take().is_some() {
+            self.counters.dirty_replicas.fetch_sub(1, Ordering::Relaxed);
+            self.counters.dirty_bytes.fetch_sub(core.received, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets what is counted as used, and what is still promised, to what `core` says.
+    pub fn settle_space(&self, replica: &Replica, core: &mut Core) {
+        let checksum = core.checksum.unwrap_or(ChecksumSpec::DEFAULT);
+        let meta = ChecksumSpec::META_HEADER_BYTES as u64 + checksum.checksum_bytes(core.received);
+        let finalized = core.state == ReplicaState::Finalized && !core.gone;
+        let counted = if finalized { core.received + meta } else { 0 };
+        // Whatever is counted has the header of a meta file at least.
+        replica.slice.finalized.fetch_add(u64::from(counted > 0), Ordering::Relaxed);
+        replica.slice.finalized.fetch_sub(u64::from(core.counted > 0), Ordering::Relaxed);
+        replica.slice.used.fetch_add(counted, Ordering::Relaxed);
+        replica.slice.used.fetch_sub(core.counted, Ordering::Relaxed);
+        core.counted = counted;
+        let reserved = match () {
+            () if core.gone => 0,
+            // Counted as used already, and not yet taken from the disk: the promise makes up for it.
+            () if finalized => {
+                if core.is_on_disk() {
+                    0
+                } else {
+                    counted
+                }
+            }
+            () => core.reserved,
+        };
+        replica.slice.volume.change_reserved(core.reserved, reserved);
+        core.reserved = reserved;
+    }
+
+    /// Takes a replica out: memory, disk, map, if it is there. Under `change`, its writer stopped.
+    pub fn discard(&self, replica: &Arc<Replica>) {
+        let disk = {
+            let mut core = replica.core();
+            self.withdraw(replica, &mut core, WithdrawReason::Deletion);
+            self.clear_dirty(&mut core);
+            core.gone = true;
+            core.cached_files = None;
+            core.disk_files = None;
+            core.writer = None;
+            self.drop_memory(&mut core);
+            self.settle_space(replica, &mut core);
+            core.disk.take()
+        };
+        // What a failed one has is for whoever repairs it: it is reported when it is found again, and deleted then if nobody wants it.
+        if let Some(disk) = disk
+            && !replica.slice.volume.is_failed()
+        {
+            copy::remove(&replica.slice.dirs, replica.id, disk);
+        }
+        if let Some(pool) = self.pools.read().get(&replica.slice.pool) {
+            pool.replicas.remove(replica);
+        }
+    }
+
+    pub fn summary(&self, replica: &Replica) -> ReplicaSummary {
+        ReplicaSummary {
+            block: replica.block(&replica.core()),
+            storage: replica.slice.volume.id.clone(),
+            storage_type: replica.slice.volume.storage_type,
+        }
+    }
+
+    pub fn event(&self, event: StoreEvent) {
+        let mut events = self.events.lock();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// No good copy is left.
+    pub fn mark_corrupt(&self, replica: &Replica, core: &mut Core, reason: &str) -> StoreError {
+        let block = replica.block(core);
+        if core.corrupt.is_none() {
+            self.withdraw(replica, core, WithdrawReason::Corruption);
+            core.corrupt = Some(reason.into());
+            core.cached_files = None;
+            self.clear_dirty(core);
+            count(&self.counters.corruptions, 1);
+            tracing::error!(%block, reason, storage = %replica.slice.volume.id, "replica is corrupt");
+            self.event(self.corrupt_event(replica, core));
+        }
+        StoreError::Corrupt { block, reason: reason.to_owned() }
+    }
+
+    pub fn corrupt_event(&self, replica: &Replica, core: &Core) -> StoreEvent {
+        let volume = &replica.slice.volume;
+        StoreEvent::Corrupt {
+            block: replica.block(core),
+            storage: volume.id.clone(),
+            storage_type: volume.storage_type,
+        }
+    }
+
+    /// The volume is out of use from here on. Replicas that are in memory are still served, and leave it: see `ops/evacuate.rs`.
+    pub fn fail_volume(&self, volume: &Arc<Volume>, reason: &str) {
+        let capacity_lost = volume.space(self.used_on(volume)).map_or(0, |space| space.capacity);
+        if !volume.fail(reason) {
+            return;
+        }
+        tracing::error!(dir = %volume.dir.display(), reason, "storage has failed");
+        self.event(StoreEvent::VolumeFailed {
+            storage: Some(volume.id.clone()),
+            dir: volume.dir.clone(),
+            reason: reason.to_owned(),
+            capacity_lost,
+        });
+        self.wake();
+    }
+
+    /// The end: writers and readers that outlive the store must not touch directories that others may have by then.
+    pub fn close(&self) {
+        self.for_each_replica(|replica| {
+            let _change = replica.change.lock();
+            if let Err(error) = replica.stop_writer(self.options.writer_stop_timeout) {
+                tracing::warn!(%error, "closing the store");
+            }
+        });
+        for pool in self.pools.read().values() {
+            pool.slices.iter().for_each(|slice| slice.slabs.close());
+        }
+        self.budget.forget_lingering();
+        self.volumes.iter().for_each(|volume| volume.unlock());
+    }
+
+    pub fn wake(&self) {
+        let _guard = self.threads.lock.lock();
+        self.threads.wake.notify_all();
     }
 }

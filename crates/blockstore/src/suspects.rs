@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use crate::StoreEvent;
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
-use crate::inner::Inner;
 use crate::replica::{Core, Replica};
+use crate::store::Store;
 use crate::volume::Volume;
 
 /// Replicas of one volume that wait to be looked at; the next reader names one again that found no place.
@@ -49,7 +49,7 @@ impl StoreError {
     }
 }
 
-impl Inner {
+impl Store {
     /// Looks at `count` replicas of a volume, and at the volume before. Waits for the disk.
     pub fn look_at_suspects(&self, volume: &Arc<Volume>, count: usize) {
         for _ in 0..count {
@@ -75,7 +75,7 @@ impl Inner {
             let core = replica.core();
             missing_files(replica, &core)?.is_some()
         };
-        if some_are && self.look_at_volume(volume) { self.forget_if_missing(replica) } else { Ok(false) }
+        if some_are && self.probe_volume(volume) { self.forget_if_missing(replica) } else { Ok(false) }
     }
 
     /// Takes out a replica of which the disk has lost the files; one of which it has lost one file is corrupt. Returns whether it did

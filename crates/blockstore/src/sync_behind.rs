@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 
 use crate::disk::copy::DiskCopy;
 use crate::flush::sync_dirs;
-use crate::inner::{Inner, count};
 use crate::replica::Replica;
+use crate::store::{Store, count};
 use crate::volume::Volume;
 use crate::{FlushProgress, sys};
 
@@ -29,7 +29,7 @@ const BATCH: usize = 256;
 /// More than that are left to the kernel, which writes what is older than half a minute.
 const UNSYNCED_MAX: usize = 1 << 20;
 
-impl Inner {
+impl Store {
     /// `replica` has become finalized as `copy`, in the page cache. Under its core lock.
     pub fn note_unsynced(&self, replica: &Arc<Replica>, copy: DiskCopy) {
         let mut queue = self.unsynced[replica.slice.volume.index].lock();

@@ -54,12 +54,12 @@ pub fn drop_cache(file: &File) {
 }
 
 /// Whoever reads `file` reads short pieces here and there: reading ahead would be in vain. Failing is harmless.
-pub fn reads_here_and_there(file: &File) {
+pub fn advise_random(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
 }
 
 /// Whoever reads `file` reads it from front to back: twice as much is read ahead. Failing is harmless.
-pub fn reads_onwards(file: &File) {
+pub fn advise_sequential(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
 }
 

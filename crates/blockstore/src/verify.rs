@@ -7,12 +7,12 @@ use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
-use crate::inner::{Inner, count};
 use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Snapshot, Source};
-use crate::{Withdrawal, sys};
+use crate::store::{Store, count};
+use crate::{WithdrawReason, sys};
 
-impl Inner {
+impl Store {
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
         self.with_replica(block, |replica| match self.verify_replica(replica, &mut |_| true) {
             // It may have moved to another storage.
@@ -39,19 +39,21 @@ impl Inner {
             let memory = core.memory.is_some().then(|| replica.snapshot(&mut core));
             let disk = core.is_on_disk().then(|| replica.disk_snapshot(&mut core));
             // What is read now and then stays in the page cache, the rest leaves it again.
-            read_too = core.kept.is_some();
+            read_too = core.cached_files.is_some();
             // Held, it is not evicted while the disk's copy, which may be bad, is read.
             (memory, disk, core.stamp, core.memory.clone())
         };
         let memory = memory.map(|opened| check(opened, read_too, pause));
         let disk = disk.map(|opened| check(opened, read_too, pause));
-        if ![&memory, &disk].into_iter().flatten().any(|seen| matches!(seen, Seen::Bad(_))) {
-            if matches!(memory, Some(Seen::Good)) {
+        if ![&memory, &disk].into_iter().flatten().any(|seen| matches!(seen, CheckResult::Bad(_))) {
+            if matches!(memory, Some(CheckResult::Good)) {
                 self.note_verified(replica, stamp);
             }
             return match (memory, disk) {
-                (Some(Seen::Good), _) | (_, Some(Seen::Good)) => Ok(()),
-                (Some(Seen::Unknown(Some(error))), _) | (_, Some(Seen::Unknown(Some(error)))) => Err(error),
+                (Some(CheckResult::Good), _) | (_, Some(CheckResult::Good)) => Ok(()),
+                (Some(CheckResult::Unknown(Some(error))), _) | (_, Some(CheckResult::Unknown(Some(error)))) => {
+                    Err(error)
+                }
                 _ => Ok(()),
             };
         }
@@ -69,26 +71,26 @@ impl Inner {
         }
         let memory = memory.filter(|_| core.memory.is_some());
         match (memory, disk) {
-            (Some(Seen::Bad(problem)), Some(Seen::Good)) if core.is_on_disk() => {
+            (Some(CheckResult::Bad(problem)), Some(CheckResult::Good)) if core.is_on_disk() => {
                 tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the disk has a good one");
                 count(&self.counters.corruptions, 1);
-                self.withdraw(replica, &mut core, Withdrawal::Corruption);
+                self.withdraw(replica, &mut core, WithdrawReason::Corruption);
                 self.drop_memory(&mut core);
                 Ok(())
             }
-            (Some(Seen::Bad(problem)), Some(Seen::Unknown(error))) if core.is_on_disk() => {
+            (Some(CheckResult::Bad(problem)), Some(CheckResult::Unknown(error))) if core.is_on_disk() => {
                 // The disk may have the good one.
                 tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, that on disk cannot be looked at");
                 core.verified = false;
                 error.map_or(Ok(()), Err)
             }
-            (Some(seen @ (Seen::Good | Seen::Unknown(_))), Some(Seen::Bad(problem))) => {
+            (Some(seen @ (CheckResult::Good | CheckResult::Unknown(_))), Some(CheckResult::Bad(problem))) => {
                 tracing::error!(block = %replica.block(&core), problem, "copy on disk is bad, memory has one");
                 count(&self.counters.corruptions, 1);
-                self.lose_disk(replica, &mut core, matches!(seen, Seen::Good));
+                self.lose_disk(replica, &mut core, matches!(seen, CheckResult::Good));
                 Ok(())
             }
-            (Some(Seen::Bad(problem)), _) | (_, Some(Seen::Bad(problem))) => {
+            (Some(CheckResult::Bad(problem)), _) | (_, Some(CheckResult::Bad(problem))) => {
                 Err(self.mark_corrupt(replica, &mut core, &problem))
             }
             _ => Ok(()),
@@ -112,30 +114,30 @@ impl Inner {
     /// What a finalized replica that was found at a start is worth, beside another of the same block. Its bytes are read from the disk itself
     /// while `room` bytes are enough for that: after a failed write the page cache has what the disk has not. A bad copy beside a good one
     /// is given up.
-    pub fn judge(&self, replica: &Arc<Replica>, room: &mut u64) -> Worth {
+    pub fn assess(&self, replica: &Arc<Replica>, room: &mut u64) -> CopyQuality {
         let mut core = replica.core();
         if core.state != ReplicaState::Finalized {
-            return Worth::Unknown;
+            return CopyQuality::Unknown;
         }
         let go_on = &mut |_| true;
         let memory = core.memory.is_some().then(|| check(replica.snapshot(&mut core), false, go_on));
         let disk = core.is_on_disk().then(|| match room.checked_sub(core.received) {
-            None => Seen::Unknown(None),
+            None => CheckResult::Unknown(None),
             Some(left) => {
                 *room = left;
                 check(replica.disk_snapshot(&mut core).and_then(|disk| on_the_disk(replica, disk)), false, go_on)
             }
         });
         match (&memory, &disk) {
-            (Some(Seen::Bad(_)), Some(Seen::Good)) => self.drop_memory(&mut core),
-            (Some(Seen::Good), Some(Seen::Bad(_))) => self.lose_disk(replica, &mut core, true),
+            (Some(CheckResult::Bad(_)), Some(CheckResult::Good)) => self.drop_memory(&mut core),
+            (Some(CheckResult::Good), Some(CheckResult::Bad(_))) => self.lose_disk(replica, &mut core, true),
             _ => {}
         }
         match (memory, disk) {
-            (_, Some(Seen::Good)) => Worth::GoodOnDisk,
-            (Some(Seen::Good), _) => Worth::GoodInMemory,
-            (Some(Seen::Unknown(_)), _) | (_, Some(Seen::Unknown(_))) => Worth::Unknown,
-            _ => Worth::Bad,
+            (_, Some(CheckResult::Good)) => CopyQuality::GoodOnDisk,
+            (Some(CheckResult::Good), _) => CopyQuality::GoodInMemory,
+            (Some(CheckResult::Unknown(_)), _) | (_, Some(CheckResult::Unknown(_))) => CopyQuality::Unknown,
+            _ => CopyQuality::Bad,
         }
     }
 
@@ -180,7 +182,7 @@ impl Inner {
 }
 
 /// What is known of a copy after a look at its bytes.
-enum Seen {
+enum CheckResult {
     /// Every byte fits its CRC.
     Good,
     Bad(String),
@@ -190,7 +192,7 @@ enum Seen {
 
 /// What a replica's best copy is worth; more is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Worth {
+pub enum CopyQuality {
     Bad,
     Unknown,
     GoodInMemory,
@@ -198,17 +200,17 @@ pub enum Worth {
 }
 
 /// `read_too`: others read it, so the page cache keeps it.
-fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> Seen {
+fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> CheckResult {
     let snapshot = match opened {
         Ok(snapshot) => snapshot,
         Err(
             error @ (StoreError::Corrupt { .. } | StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. }),
-        ) => return Seen::Bad(error.to_string()),
-        Err(error) if is_not_there(&error) => return Seen::Bad(error.to_string()),
+        ) => return CheckResult::Bad(error.to_string()),
+        Err(error) if is_not_there(&error) => return CheckResult::Bad(error.to_string()),
         // No descriptors left, say: nothing is known of the bytes.
         Err(error) => {
             tracing::warn!(%error, "could not open a replica to check it");
-            return Seen::Unknown(Some(error));
+            return CheckResult::Unknown(Some(error));
         }
     };
     let mut is_whole = true;
@@ -220,13 +222,13 @@ fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) ->
         sys::drop_cache(&files.data);
     }
     match outcome {
-        Ok(()) if is_whole => Seen::Good,
-        Ok(()) => Seen::Unknown(None),
+        Ok(()) if is_whole => CheckResult::Good,
+        Ok(()) => CheckResult::Unknown(None),
         Err(CopyError::Read(error)) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
             // Of a disk this is as bad as wrong bytes; memory does not fail so.
-            Seen::Bad(format!("reading failed: {error}"))
+            CheckResult::Bad(format!("reading failed: {error}"))
         }
-        Err(error) => Seen::Bad(error.to_string()),
+        Err(error) => CheckResult::Bad(error.to_string()),
     }
 }
 
@@ -245,7 +247,7 @@ fn on_the_disk(replica: &Replica, snapshot: Snapshot) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-impl crate::inner::Threads {
+impl crate::store::Threads {
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(std::sync::atomic::Ordering::Acquire)
     }

@@ -37,7 +37,7 @@ pub struct Volume {
     failed: AtomicBool,
     pub failure: RwLock<Option<String>>,
     /// Failed, when its replicas are looked at again, in ms of the monotonic clock; `u64::MAX`: all have left it.
-    leave_at_ms: AtomicU64,
+    evacuate_at_ms: AtomicU64,
     locks: Mutex<Vec<DirLock>>,
     pub suspects: Suspects,
     /// When a file was last written to see whether that can be done.
@@ -77,7 +77,7 @@ impl Volume {
             version: Mutex::new(version),
             failed: AtomicBool::new(false),
             failure: RwLock::new(None),
-            leave_at_ms: AtomicU64::new(0),
+            evacuate_at_ms: AtomicU64::new(0),
             locks: Mutex::new(locks),
             suspects: Suspects::default(),
             write_checked: Mutex::new(None),
@@ -115,13 +115,13 @@ impl Volume {
     }
 
     /// Whether replicas may be left on it that are to leave it, and it is time to look. It has failed.
-    pub fn leaves_at(&self, now_ms: u64) -> bool {
-        now_ms >= self.leave_at_ms.load(Ordering::Relaxed)
+    pub fn is_evacuation_due(&self, now_ms: u64) -> bool {
+        now_ms >= self.evacuate_at_ms.load(Ordering::Relaxed)
     }
 
     /// `None`: nothing is left on it that could.
-    pub fn leave_again_at(&self, when_ms: Option<u64>) {
-        self.leave_at_ms.store(when_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
+    pub fn schedule_evacuation(&self, when_ms: Option<u64>) {
+        self.evacuate_at_ms.store(when_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Errors: `VolumeFailed`, once it has.

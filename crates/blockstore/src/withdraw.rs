@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use hearth_types::ExtendedBlock;
 
-use crate::inner::Inner;
 use crate::replica::{Core, Replica};
+use crate::store::Store;
 
 /// What is about to happen to a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Withdrawal {
+pub enum WithdrawReason {
     /// It is opened again: there will be more bytes, under a new stamp.
     Append,
     /// It gets another stamp, and perhaps fewer bytes.
@@ -27,7 +27,7 @@ pub enum Withdrawal {
 
 /// What the owner says to a withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Withdrawn {
+pub enum WithdrawReply {
     /// Nobody relies on it any more who was not told.
     Done,
     /// Somebody does, and will be given some time. Regarded for an eviction only, which is tried again later.
@@ -40,13 +40,13 @@ pub trait WithdrawHook: Send + Sync {
     ///
     /// What was shown stays as it is for whoever holds it (a descriptor, a mapping, a [`crate::ReplicaReader`]): bytes are
     /// never changed under them. The call is there so that nobody takes them for the replica any longer.
-    fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn;
+    fn withdraw(&self, block: &ExtendedBlock, what: WithdrawReason) -> WithdrawReply;
 }
 
 /// Nothing of the replica is shown while this lives: it is changing.
-pub struct Changing<'a>(&'a Replica);
+pub struct ChangeGuard<'a>(&'a Replica);
 
-impl Drop for Changing<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let mut core = self.0.core();
         core.changing = false;
@@ -55,24 +55,24 @@ impl Drop for Changing<'_> {
     }
 }
 
-impl Inner {
+impl Store {
     /// Tells the owner. What was opened for reading before cannot be shown any more.
-    pub fn withdraw(&self, replica: &Replica, core: &mut Core, what: Withdrawal) -> Withdrawn {
+    pub fn withdraw(&self, replica: &Replica, core: &mut Core, what: WithdrawReason) -> WithdrawReply {
         core.withdrawals = core.withdrawals.wrapping_add(1);
         match self.withdraw_hook.get() {
             Some(hook) => hook.withdraw(&replica.block(core), what),
-            None => Withdrawn::Done,
+            None => WithdrawReply::Done,
         }
     }
 
     /// The same before a change that takes a while. Under `change`; drop it with `core` free.
     #[must_use]
-    pub fn begin_change<'a>(&self, replica: &'a Replica, what: Withdrawal) -> Changing<'a> {
+    pub fn begin_change<'a>(&self, replica: &'a Replica, what: WithdrawReason) -> ChangeGuard<'a> {
         let mut core = replica.core();
         core.changing = true;
-        core.kept = None;
+        core.cached_files = None;
         self.withdraw(replica, &mut core, what);
-        Changing(replica)
+        ChangeGuard(replica)
     }
 
     pub fn set_withdraw_hook(&self, hook: Arc<dyn WithdrawHook>) {

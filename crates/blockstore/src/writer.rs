@@ -7,10 +7,10 @@ use std::sync::Arc;
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
 use parking_lot::MutexGuard;
 
-use crate::disk::layout::Place;
-use crate::disk::stream::{DuePiece, WrittenPiece};
-use crate::inner::Inner;
-use crate::replica::{Hands, Replica, WriterShared};
+use crate::disk::layout::ReplicaDir;
+use crate::disk::stream::{CompletedWrite, PendingWrite};
+use crate::replica::{Replica, WriteTarget, WriterShared};
+use crate::store::Store;
 use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 
 /// The one writer of a replica. A later operation on the replica may stop it: every call then answers `WriterStopped`.
@@ -18,7 +18,7 @@ use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 /// Dropped before `finalize`, it leaves a replica being written as it is (a pipeline recovery may come), and removes a
 /// TEMPORARY one. Whoever was lent its memory is trusted no more then, unless [`ReplicaWriter::abandon`] has shut him out.
 pub struct ReplicaWriter {
-    store: Arc<Inner>,
+    store: Arc<Store>,
     replica: Arc<Replica>,
     shared: Arc<WriterShared>,
     checksum: ChecksumSpec,
@@ -70,8 +70,8 @@ impl Acker {
 
 impl ReplicaWriter {
     /// Makes the caller the writer of `replica`. Under `change`, with no writer there.
-    pub(crate) fn new(store: &Arc<Inner>, replica: &Arc<Replica>, hands: Hands, expected_bytes: u64) -> Self {
-        let shared = WriterShared::new(hands);
+    pub(crate) fn new(store: &Arc<Store>, replica: &Arc<Replica>, target: WriteTarget, expected_bytes: u64) -> Self {
+        let shared = WriterShared::new(target);
         let mut core = replica.core();
         core.writer = Some(shared.clone());
         let checksum = core.checksum.expect("known of a replica that has hands on it");
@@ -139,7 +139,7 @@ impl ReplicaWriter {
     /// `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`.
     pub fn write(&mut self, offset: u64, data: &[u8], checksums: Checksums<'_>) -> Result<u64> {
         let shared = self.shared.clone();
-        let mut hands = self.hands(&shared)?;
+        let mut target = self.target(&shared)?;
         let crc_bytes = match checksums {
             Checksums::Given(given) => given.len(),
             Checksums::Compute => self.checksum.checksum_bytes(data.len() as u64) as usize,
@@ -151,23 +151,23 @@ impl ReplicaWriter {
         let within = u64::from(self.checksum.bytes_per_chunk);
         if !self.received.is_multiple_of(within) {
             // The chunk at the seam is read and its CRC replaced, which a stream has no way to do.
-            self.store.end_stream(&self.replica, &mut hands)?;
+            self.store.end_stream(&self.replica, &mut target)?;
         }
         let fresh = &data[(self.received - offset) as usize..];
-        let crcs = self.crcs(&hands, offset, fresh, end, checksums)?;
+        let crcs = self.crcs(&target, offset, fresh, end, checksums)?;
 
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let size = self.checksum.kind.size() as u64;
         let first = self.received / chunk;
         let (whole, partial) = crcs.split_at(((end / chunk - first) * size) as usize);
-        self.store.make_room(&self.replica, &mut hands, end, self.expected_bytes)?;
-        hands
+        self.store.make_room(&self.replica, &mut target, end, self.expected_bytes)?;
+        target
             .append(self.received, fresh, first * size, whole, partial)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))?;
         if !self.checked && matches!(checksums, Checksums::Given(_)) {
             self.replica.core().verified = false;
         }
-        self.advance(&mut hands, end, partial)
+        self.advance(&mut target, end, partial)
     }
 
     /// Whether [`Self::write`] of `bytes` more may wait for a disk, and belongs on a thread that may: the replica is written in files, or
@@ -175,27 +175,27 @@ impl ReplicaWriter {
     pub fn write_may_wait(&self, bytes: u64) -> bool {
         let end = self.received.saturating_add(bytes);
         let within = u64::from(self.checksum.bytes_per_chunk.max(1));
-        match &*self.shared.hands.lock() {
-            Hands::Disk(_) => true,
+        match &*self.shared.target.lock() {
+            WriteTarget::Disk(_) => true,
             // What is held back is written before a chunk is gone on with.
-            Hands::Stream(_) => !self.received.is_multiple_of(within),
-            Hands::Slot(slot) => end > u64::from(slot.capacity()) && self.store.is_short_of(self.checksum, end),
-            Hands::File(file) => {
+            WriteTarget::Stream(_) => !self.received.is_multiple_of(within),
+            WriteTarget::Slot(slot) => end > u64::from(slot.capacity()) && self.store.is_short_of(self.checksum, end),
+            WriteTarget::File(file) => {
                 end > file.allocated() && self.store.is_short_of(self.checksum, end - file.allocated())
             }
-            Hands::Gone => false,
+            WriteTarget::Detached => false,
         }
     }
 
     /// The bytes up to `end` are there, and the CRCs of their whole chunks; `partial`: that of the last chunk, if it is
     /// not whole.
-    fn advance(&mut self, hands: &mut Hands, end: u64, partial: &[u8]) -> Result<u64> {
+    fn advance(&mut self, target: &mut WriteTarget, end: u64, partial: &[u8]) -> Result<u64> {
         self.received = end;
         self.partial_crc = partial.try_into().map_or(0, u32::from_be_bytes);
         let mut core = self.replica.core();
         core.received = end;
         core.partial_crc = self.partial_crc;
-        if let (Hands::Disk(_), Some(disk)) = (&*hands, &mut core.disk) {
+        if let (WriteTarget::Disk(_), Some(disk)) = (&*target, &mut core.disk) {
             disk.length = end;
         }
         core.record().map_err(StoreError::io("record the received length in", &self.replica.slice.memory_dir))?;
@@ -219,13 +219,13 @@ impl ReplicaWriter {
     }
 
     /// Locked for the writer itself.
-    fn hands<'a>(&self, shared: &'a WriterShared) -> Result<MutexGuard<'a, Hands>> {
-        let hands = shared.hands.lock();
+    fn target<'a>(&self, shared: &'a WriterShared) -> Result<MutexGuard<'a, WriteTarget>> {
+        let target = shared.target.lock();
         if shared.is_stopped() {
             return Err(StoreError::WriterStopped { block: self.block() });
         }
         self.replica.slice.volume.check()?;
-        Ok(hands)
+        Ok(target)
     }
 
     fn bad_write(&self, reason: impl Into<String>) -> StoreError {
@@ -235,7 +235,7 @@ impl ReplicaWriter {
     /// CRCs of the chunks from the one that holds the byte at `received` to the one before `end`.
     fn crcs<'a>(
         &self,
-        hands: &Hands,
+        target: &WriteTarget,
         offset: u64,
         fresh: &[u8],
         end: u64,
@@ -257,7 +257,7 @@ impl ReplicaWriter {
         }
         // The chunk at the seam has bytes already: their CRC is checked before they come under a new one.
         let mut old = vec![0; (self.received - first * chunk) as usize];
-        hands
+        target
             .read(self.received, first * chunk, &mut old)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "read a replica in", error))?;
         if !old.is_empty() && self.checksum.kind.of(&old) != self.partial_crc {
@@ -276,20 +276,20 @@ impl ReplicaWriter {
         Ok(Cow::Owned(crcs))
     }
 
-    /// Bytes that are ready to be written to disk, by [`DuePiece::write`] on a thread that may wait; it goes back with
-    /// [`Self::piece_written`] before the next one is asked for and before the end. Nothing has to be taken: what is not taken,
+    /// Bytes that are ready to be written to disk, by [`PendingWrite::write`] on a thread that may wait; it goes back with
+    /// [`Self::complete_write`] before the next one is asked for and before the end. Nothing has to be taken: what is not taken,
     /// later calls write themselves.
-    pub fn due_piece(&mut self) -> Option<DuePiece> {
-        match &mut *self.shared.hands.lock() {
-            Hands::Stream(stream) => stream.take_due(),
+    pub fn take_pending_write(&mut self) -> Option<PendingWrite> {
+        match &mut *self.shared.target.lock() {
+            WriteTarget::Stream(stream) => stream.take_due(),
             _ => None,
         }
     }
 
     /// Whether writing `bytes` more makes a piece due, so that one which is out had better be back before.
     pub fn makes_piece_due(&self, bytes: usize) -> bool {
-        match &*self.shared.hands.lock() {
-            Hands::Stream(stream) => stream.fills_with(bytes),
+        match &*self.shared.target.lock() {
+            WriteTarget::Stream(stream) => stream.fills_with(bytes),
             _ => false,
         }
     }
@@ -300,10 +300,10 @@ impl ReplicaWriter {
     }
 
     /// Errors: `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`: the bytes are lost.
-    pub fn piece_written(&mut self, piece: WrittenPiece) -> Result<()> {
-        let mut hands = self.hands(&self.shared)?;
-        let outcome = match &mut *hands {
-            Hands::Stream(stream) => stream.take_back(piece),
+    pub fn complete_write(&mut self, piece: CompletedWrite) -> Result<()> {
+        let mut target = self.target(&self.shared)?;
+        let outcome = match &mut *target {
+            WriteTarget::Stream(stream) => stream.take_back(piece),
             _ => piece.outcome,
         };
         outcome.map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))
@@ -312,9 +312,9 @@ impl ReplicaWriter {
     /// hsync: all bytes received, their CRCs and the directory entries are on disk on return. Waits for the disk.
     pub fn sync(&mut self) -> Result<()> {
         let _change = self.replica.change.lock();
-        let mut hands = self.hands(&self.shared)?;
-        self.store.end_stream(&self.replica, &mut hands)?;
-        if let Hands::Disk(disk) = &*hands {
+        let mut target = self.target(&self.shared)?;
+        self.store.end_stream(&self.replica, &mut target)?;
+        if let WriteTarget::Disk(disk) = &*target {
             let synced = disk.sync().and_then(|()| self.sync_dir());
             return synced.map_err(|error| self.store.disk_error(&self.replica.slice, "sync a replica in", error));
         }
@@ -322,7 +322,7 @@ impl ReplicaWriter {
     }
 
     fn sync_dir(&self) -> std::io::Result<()> {
-        let place = self.replica.core().disk.map_or(Place::BeingWritten, |disk| disk.place);
+        let place = self.replica.core().disk.map_or(ReplicaDir::BeingWritten, |disk| disk.place);
         crate::sys::sync_dir(&self.replica.slice.dirs.dir(place, self.replica.id))
     }
 
@@ -334,9 +334,9 @@ impl ReplicaWriter {
         let shared = self.shared.clone();
         let _change = replica.change.lock();
         {
-            let mut hands = self.hands(&shared)?;
-            self.store.finish(&replica, &mut hands, durability)?;
-            shared.finish(&mut hands);
+            let mut target = self.target(&shared)?;
+            self.store.finish(&replica, &mut target, durability)?;
+            shared.finish(&mut target);
         }
         self.done = true;
         self.store.stay_durable(&replica);
@@ -345,14 +345,14 @@ impl ReplicaWriter {
     }
 
     /// TRANSFER_RBW: the TEMPORARY replica becomes one being written, with all received bytes visible and no writer.
-    pub fn leave_being_written(mut self) -> Result<ReplicaSummary> {
+    pub fn convert_temporary_to_being_written(mut self) -> Result<ReplicaSummary> {
         let replica = self.replica.clone();
         let shared = self.shared.clone();
         let _change = replica.change.lock();
-        let mut hands = self.hands(&shared)?;
-        self.store.end_stream(&replica, &mut hands)?;
-        self.store.leave_being_written(&replica)?;
-        shared.finish(&mut hands);
+        let mut target = self.target(&shared)?;
+        self.store.end_stream(&replica, &mut target)?;
+        self.store.convert_temporary_to_being_written(&replica)?;
+        shared.finish(&mut target);
         self.done = true;
         Ok(self.store.summary(&replica))
     }
@@ -391,22 +391,22 @@ impl Drop for ReplicaWriter {
             return;
         }
         let _change = replica.change.lock();
-        let mut hands = self.shared.hands.lock();
+        let mut target = self.shared.target.lock();
         if self.shared.is_stopped() {
             return;
         }
         // Who has not been shut out may write on for a while, and the next writer has no hook for him.
-        if let Hands::File(file) = &*hands
+        if let WriteTarget::File(file) = &*target
             && self.until_shut_out
             && self.shared.has_hook()
         {
             file.distrust();
         }
-        self.shared.finish(&mut hands);
+        self.shared.finish(&mut target);
         let temporary = {
             let mut core = replica.core();
             core.writer = None;
-            core.hot = None;
+            core.open_header = None;
             core.disk_files = None;
             // Memory that its borrower took beyond the grant goes with the connection.
             self.store.settle_lent(&replica, &core);

@@ -172,7 +172,7 @@ fn creating_minds_what_is_there() {
         assert!(store.reader(&block(1, 11, 0)).is_err(), "temporary replicas are not read");
         assert!(store.report(&bed.pool.pool)[0].replicas.is_empty(), "nor reported");
         send(&mut writer, b"second", 100);
-        let summary = writer.leave_being_written().unwrap();
+        let summary = writer.convert_temporary_to_being_written().unwrap();
         assert_eq!(summary.block.length(), 6);
         let now = info(&store, 1);
         assert_eq!((now.state, now.visible_length), (ReplicaState::BeingWritten, Some(6)));

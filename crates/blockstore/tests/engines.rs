@@ -35,7 +35,7 @@ fn gets(store: &Blockstore, id: i64, data: &[u8]) {
 #[test]
 fn what_is_read_again_is_mapped_and_what_goes_is_let_go() {
     let mut bed = Bed::new(Kind::Mmap);
-    bed.options.keep.map_at = 2;
+    bed.options.open_file_cache.map_at = 2;
     let store = bed.open();
     let data = bytes(1, 300_000);
     put(&store, 1, 1, &data);
@@ -139,8 +139,8 @@ fn storages_know_how_many_finalized_replicas_they_have() {
 fn no_more_is_kept_open_or_mapped_than_allowed() {
     for kind in [Kind::Mmap, Kind::File] {
         let mut bed = Bed::new(kind);
-        bed.options.keep.replicas_max = 10;
-        bed.options.keep.mapped_bytes_max = 100_000;
+        bed.options.open_file_cache.replicas_max = 10;
+        bed.options.open_file_cache.mapped_bytes_max = 100_000;
         let store = bed.open();
         let replicas: Vec<Vec<u8>> = (0..40).map(|id| bytes(id, 20_000)).collect();
         for (id, data) in replicas.iter().enumerate() {
@@ -165,7 +165,7 @@ fn no_more_is_kept_open_or_mapped_than_allowed() {
         assert_eq!(store.metrics().mapped_bytes, mapped);
     }
     let mut bed = Bed::new(Kind::Mmap);
-    bed.options.keep.replicas_max = 0;
+    bed.options.open_file_cache.replicas_max = 0;
     let store = bed.open();
     put(&store, 1, 1, &bytes(1, 20_000));
     gets(&store, 1, &bytes(1, 20_000));
@@ -371,23 +371,23 @@ fn what_the_kernel_has_forgotten_is_brought_back_by_whoever_may_wait() {
     let tells = forget(&path_of(&bed, "blk_1")) & forget(&path_of(&bed, "blk_1_1.meta"));
     for (from, to, ahead) in [(0, 65_536, 1 << 20), (2_000_000, 2_100_000, 0), (2_990_080, 3_000_001, 1 << 20)] {
         let range = ByteRange::new(from, to).unwrap();
-        let due = reader.cold_data(range, ahead);
+        let due = reader.data_prefetch(range, ahead);
         assert!(due.is_some() || !tells, "{range:?}");
         if let Some(due) = due {
             due.fetch().unwrap();
         }
         let after = ByteRange::new(from, (from + ahead).min(3_000_001).max(to)).unwrap();
-        assert!(reader.cold_data(after, 0).is_none() || !tells, "{range:?}");
+        assert!(reader.data_prefetch(after, 0).is_none() || !tells, "{range:?}");
     }
     let all = ByteRange::new(0, 3_000_001).unwrap();
-    let due = reader.cold_checksums(all);
+    let due = reader.checksum_prefetch(all);
     assert!(due.is_some() || !tells);
     if let Some(due) = due {
         due.fetch().unwrap();
     }
-    assert!(reader.cold_checksums(all).is_none() || !tells);
+    assert!(reader.checksum_prefetch(all).is_none() || !tells);
     // Its last chunk's CRC alone is at hand.
-    assert!(reader.cold_checksums(ByteRange::new(2_999_808, 3_000_001).unwrap()).is_none());
+    assert!(reader.checksum_prefetch(ByteRange::new(2_999_808, 3_000_001).unwrap()).is_none());
     assert!(read(&reader) == data);
     // Memory is never cold, nor is a tmpfs.
     for kind in [Kind::Memory, Kind::MmapOnTmpfs] {
@@ -395,7 +395,7 @@ fn what_the_kernel_has_forgotten_is_brought_back_by_whoever_may_wait() {
         let store = bed.open();
         put(&store, 1, 1, &data);
         let reader = store.reader(&block(1, 1, 0)).unwrap();
-        assert!(reader.cold_data(all, 0).is_none() && reader.cold_checksums(all).is_none());
+        assert!(reader.data_prefetch(all, 0).is_none() && reader.checksum_prefetch(all).is_none());
         assert!(reader.read_now(all, &mut Vec::new()).unwrap());
         assert!(matches!(store.reader_now(&block(1, 1, 0)).unwrap(), Reading::Now(_)));
     }

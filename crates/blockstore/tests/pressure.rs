@@ -68,7 +68,7 @@ fn what_is_held_stays_in_memory_until_it_changes() {
     let store = bed.open();
     fill(&store);
     // The first ones have left; held, they are back and stay, whatever else passes through.
-    let held: Vec<_> = (0..3).map(|id| store.hold(&block(id, 1, 0)).unwrap().expect("there is room")).collect();
+    let held: Vec<_> = (0..3).map(|id| store.pin(&block(id, 1, 0)).unwrap().expect("there is room")).collect();
     for round in 0..3 {
         for id in 3..20 {
             assert!(get(&store, id, 1) == bytes(id as u64, MIB), "{round}: {id}");
@@ -82,14 +82,14 @@ fn what_is_held_stays_in_memory_until_it_changes() {
         assert!(info(&store, id).in_memory && held.is_current() && held.length() == MIB as u64, "{id}");
     }
     // More than memory takes is refused, not waited for.
-    let many: Vec<_> = (3..20).filter_map(|id| store.hold(&block(id, 1, 0)).unwrap()).collect();
+    let many: Vec<_> = (3..20).filter_map(|id| store.pin(&block(id, 1, 0)).unwrap()).collect();
     assert!(many.len() < 8, "{} MiB held besides the others in 8", many.len());
     drop(many);
     // A change ends it.
     let gone = Block { id: BlockId(0), stamp: GenerationStamp(1), length: MIB as u64 };
     store.invalidate(&block(0, 1, 0).pool, &[gone])[0].as_ref().unwrap();
     assert!(!held[0].is_current() && held[1].is_current());
-    assert!(matches!(store.hold(&block(0, 1, 0)), Err(StoreError::ReplicaNotFound { .. })));
+    assert!(matches!(store.pin(&block(0, 1, 0)), Err(StoreError::ReplicaNotFound { .. })));
 }
 
 #[test]
@@ -357,23 +357,23 @@ fn small_replicas_are_small() {
 fn copy(store: &Blockstore, id: i64, data: &[u8], packet: usize, driven: bool) -> ReplicaWriter {
     let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
     let mut writer = store.create(&block(id, 1, data.len() as u64), CreateKind::Temporary, &options).unwrap();
-    let mut out: Option<DuePiece> = None;
+    let mut out: Option<PendingWrite> = None;
     for piece in data.chunks(packet) {
         if writer.makes_piece_due(piece.len())
             && let Some(due) = out.take()
         {
-            writer.piece_written(due.write()).unwrap();
+            writer.complete_write(due.write()).unwrap();
         }
         let sums = crcs(writer.checksum(), piece);
         let at = writer.received();
         let given = if at.is_multiple_of(512) { Checksums::Given(&sums) } else { Checksums::Compute };
         writer.write(at, piece, given).unwrap();
         if driven {
-            out = out.or_else(|| writer.due_piece());
+            out = out.or_else(|| writer.take_pending_write());
         }
     }
     if let Some(due) = out {
-        writer.piece_written(due.write()).unwrap();
+        writer.complete_write(due.write()).unwrap();
     }
     writer
 }
@@ -436,15 +436,15 @@ fn a_copy_on_its_way_to_disk_can_join_a_pipeline_and_be_stopped() {
     bed.options.memory.limit = 2 << 20;
     let store = bed.open();
     let data = bytes(1, 3 * MIB + 100);
-    let replica = copy(&store, 1, &data, 64 << 10, true).leave_being_written().unwrap();
+    let replica = copy(&store, 1, &data, 64 << 10, true).convert_temporary_to_being_written().unwrap();
     assert_eq!((replica.block.length(), info(&store, 1).visible_length), (data.len() as u64, Some(data.len() as u64)));
     assert!(get(&store, 1, 1) == data);
     // A newer one takes the place of one that is still coming; a piece of that may be on its way to the disk.
     let mut old = copy(&store, 2, &data, 64 << 10, false);
-    let due = old.due_piece().expect("the last one is nobody's");
+    let due = old.take_pending_write().expect("the last one is nobody's");
     let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
     let mut new = store.create(&block(2, 2, 0), CreateKind::Temporary, &options).unwrap();
-    assert!(matches!(old.piece_written(due.write()), Err(StoreError::WriterStopped { .. })));
+    assert!(matches!(old.complete_write(due.write()), Err(StoreError::WriterStopped { .. })));
     drop(old);
     new.write(0, &data, Checksums::Compute).unwrap();
     new.finalize(Durability::Disk).unwrap();

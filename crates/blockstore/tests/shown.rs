@@ -18,15 +18,15 @@ use parking_lot::Mutex;
 /// Notes what it is told.
 #[derive(Default)]
 struct Told {
-    all: Mutex<Vec<(BlockId, Withdrawal)>>,
+    all: Mutex<Vec<(BlockId, WithdrawReason)>>,
     /// An eviction has to wait.
     busy: AtomicBool,
 }
 
 impl WithdrawHook for Told {
-    fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn {
+    fn withdraw(&self, block: &ExtendedBlock, what: WithdrawReason) -> WithdrawReply {
         self.all.lock().push((block.id(), what));
-        if self.busy.load(Ordering::Acquire) { Withdrawn::Later } else { Withdrawn::Done }
+        if self.busy.load(Ordering::Acquire) { WithdrawReply::Later } else { WithdrawReply::Done }
     }
 }
 
@@ -81,7 +81,7 @@ fn all_of(descriptor: OwnedFd) -> Vec<u8> {
 #[test]
 fn what_was_shown_stays_as_it_was_across_every_change() {
     type Change = fn(&Bed, &Blockstore, i64);
-    let changes: [(&str, Change, &[Withdrawal]); 5] = [
+    let changes: [(&str, Change, &[WithdrawReason]); 5] = [
         (
             "append",
             |_, store, id| {
@@ -92,7 +92,7 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
                 send(&mut writer, &bytes(78, 300_000), 64 << 10);
                 writer.finalize(Durability::Memory).unwrap();
             },
-            &[Withdrawal::Append],
+            &[WithdrawReason::Append],
         ),
         (
             "truncate",
@@ -101,7 +101,7 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
                 let old = ExtendedBlock { pool: pool_identity().pool, block: info.block };
                 store.update_under_recovery(&old, GenerationStamp(2), 700, None).unwrap();
             },
-            &[Withdrawal::Recovery],
+            &[WithdrawReason::Recovery],
         ),
         (
             "recovery",
@@ -110,14 +110,14 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
                 let old = ExtendedBlock { pool: pool_identity().pool, block: info.block };
                 store.update_under_recovery(&old, GenerationStamp(2), info.block.length, None).unwrap();
             },
-            &[Withdrawal::Recovery],
+            &[WithdrawReason::Recovery],
         ),
         (
             "delete",
             |bed, store, id| {
                 store.invalidate(&bed.pool.pool, &[block(id, 1, 0).block]).remove(0).unwrap();
             },
-            &[Withdrawal::Deletion],
+            &[WithdrawReason::Deletion],
         ),
         (
             "replace",
@@ -127,7 +127,7 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
                 send(&mut writer, &bytes(79, 200_000), 64 << 10);
                 writer.finalize(Durability::Memory).unwrap();
             },
-            &[Withdrawal::Deletion],
+            &[WithdrawReason::Deletion],
         ),
     ];
     for kind in KINDS {
@@ -278,7 +278,7 @@ fn what_others_hold_leaves_last_and_only_when_they_are_ready() {
     // 4 would do, but its owner says that it has to wait, as do all the others.
     put(&store, 5, 1, &bytes(5, size));
     assert_eq!([1, 2, 4, 5].map(in_memory), [true, true, true, false]);
-    assert!(told.all.lock().iter().all(|(_, what)| *what == Withdrawal::Eviction));
+    assert!(told.all.lock().iter().all(|(_, what)| *what == WithdrawReason::Eviction));
     told.busy.store(false, Ordering::Release);
     for id in 6..=7 {
         put(&store, id, 1, &bytes(id as u64, size));

@@ -40,7 +40,7 @@ pub struct LocalCluster {
     options: LocalClusterOptions,
     memory_dir: PathBuf,
     /// Bytes of memory for replicas, by what the machine has.
-    room: u64,
+    memory_capacity: u64,
 }
 
 impl LocalCluster {
@@ -70,8 +70,8 @@ impl LocalCluster {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&memory_dir, std::fs::Permissions::from_mode(0o700))
             .with_context(|| format!("cannot restrict {}", memory_dir.display()))?;
-        let room = hearth_datanode::memory_room(&memory_dir);
-        Ok(Self { options, memory_dir, room })
+        let memory_capacity = hearth_datanode::available_memory(&memory_dir);
+        Ok(Self { options, memory_dir, memory_capacity })
     }
 
     pub fn dir(&self) -> &Path {
@@ -91,7 +91,7 @@ impl LocalCluster {
         self.options.dir.join("logs").join(format!("{role}.log"))
     }
 
-    fn common(&self) -> Configuration {
+    fn base_configuration(&self) -> Configuration {
         let replication = self.options.datanodes.min(3).to_string();
         let mut configuration = Configuration::empty()
             .with_environment(Environment::new(std::env::vars()))
@@ -100,7 +100,7 @@ impl LocalCluster {
             .with("dfs.namenode.datanode.registration.ip-hostname-check", "false")
             .with("dfs.namenode.safemode.extension", "0")
             // The DataNodes share the machine's memory; half of it is for everything else.
-            .with("hearth.memory.limit", (self.room / 2 / self.options.datanodes as u64).to_string())
+            .with("hearth.memory.limit", (self.memory_capacity / 2 / self.options.datanodes as u64).to_string())
             // Clients of the same user have the rights of the DataNodes anyway.
             .with("hearth.local.write.trusted", "true");
         if let Some(path) = self.socket_path() {
@@ -124,7 +124,7 @@ impl LocalCluster {
     pub fn namenode(&self) -> Configuration {
         let Self { options, .. } = self;
         let address = format!("127.0.0.1:{}", options.port);
-        self.common()
+        self.base_configuration()
             .with("fs.defaultFS", format!("hdfs://{address}"))
             .with("dfs.namenode.rpc-address", address)
             .with("dfs.namenode.http-address", format!("127.0.0.1:{}", options.http_port))
@@ -134,7 +134,7 @@ impl LocalCluster {
     /// The configuration of DataNode `number` (from 1), which joins the NameNode at `namenode`. Its ports are free ones.
     pub fn datanode(&self, number: usize, namenode: SocketAddr) -> Configuration {
         let name = format!("data{number}");
-        self.common()
+        self.base_configuration()
             .with("fs.defaultFS", format!("hdfs://{namenode}"))
             .with("dfs.namenode.rpc-address", namenode.to_string())
             .with("dfs.datanode.data.dir", self.options.dir.join(&name).display().to_string())

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hearth_types::{ChecksumKind, CrcJoiner, LocatedBlock};
+use hearth_types::{ChecksumKind, CrcCombiner, LocatedBlock};
 use hearth_wire::data_transfer::{
     BlockChecksum, BlockChecksumAnswer, BlockChecksumKind, BlockChecksumOptions, Operation,
 };
@@ -153,7 +153,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
                     let why = "a DataNode gave several CRCs for one block";
                     return Err(Error::InvalidPath { path: path.to_owned(), why });
                 };
-                let Some(joiner) = CrcJoiner::new(kind, counted) else {
+                let Some(joiner) = CrcCombiner::new(kind, counted) else {
                     let why = "its blocks have no CRCs to combine";
                     return Err(Error::InvalidPath { path: path.to_owned(), why });
                 };

@@ -1,20 +1,20 @@
 //! Connections to datanodes: set up, kept for reuse, and what was learnt of datanodes that do not answer.
 
-mod complaints;
 mod offers;
 mod operation;
-mod peers;
+mod peer_cache;
 mod recent_paths;
 mod unreachable;
 mod visible_length;
+mod warning_limit;
 
-pub(crate) use complaints::Complaints;
 pub(crate) use offers::Offers;
 pub(crate) use operation::{Peer, request};
-pub(crate) use peers::Peers;
+pub(crate) use peer_cache::PeerCache;
 pub(crate) use recent_paths::RecentPaths;
 pub(crate) use unreachable::Unreachable;
 pub(crate) use visible_length::{VisibleLength, visible_length};
+pub(crate) use warning_limit::WarningLimit;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -58,7 +58,7 @@ pub enum Error {
     #[error("Unable to close file because the last block {block} does not have enough number of replicas ({path})")]
     NotComplete { path: String, block: String },
     #[error("bytes for {path} can neither be put in the datanode's memory nor had back from it")]
-    Place { path: String, source: Arc<std::io::Error> },
+    GrantedMemory { path: String, source: Arc<std::io::Error> },
     #[error("{path} is closed for writing")]
     WriterClosed { path: String },
     /// The lease could not be renewed for so long that the file may belong to somebody else by now.
@@ -77,10 +77,10 @@ pub enum DatanodeError {
     Transfer(#[from] hearth_protocol::data_transfer::TransferError),
     /// Of an attempt, as to connect, that all who wanted the same waited for.
     #[error(transparent)]
-    Together(Arc<DatanodeError>),
+    SharedAttempt(Arc<DatanodeError>),
     /// The connection that the read shared with others broke.
     #[error("a connection that many reads shared")]
-    Shared { source: Arc<hearth_protocol::data_transfer::TransferError> },
+    SharedConnection { source: Arc<hearth_protocol::data_transfer::TransferError> },
     #[error("the datanode refused {operation} of {block}: {status} {message}")]
     Refused { operation: &'static str, block: Box<ExtendedBlock>, status: String, message: String },
     /// The block token is not, or no longer, good.
@@ -105,13 +105,13 @@ pub enum DatanodeError {
     },
     /// Not by the one-sided path, now; others may lead there.
     #[error("{block} cannot be read one-sidedly: {why}")]
-    NotShown { block: Box<ExtendedBlock>, why: String },
+    NotAdvertised { block: Box<ExtendedBlock>, why: String },
     /// Not by the local path, now; others may lead there.
     #[error("{datanode} has no way in on this machine: {why}")]
-    NoSocket { datanode: Box<DatanodeId>, why: &'static str },
+    NoDomainSocket { datanode: Box<DatanodeId>, why: &'static str },
     /// Another process listens where the datanode did.
     #[error("{peer} is not the datanode, or it was started again")]
-    OtherLife { peer: std::net::SocketAddr },
+    OtherIncarnation { peer: std::net::SocketAddr },
     #[error("the one-sided network")]
     OneSided(#[from] hearth_fabric::one_sided::Error),
     #[error("{peer} does not keep to the protocol: {what}")]
@@ -124,16 +124,16 @@ pub enum DatanodeError {
     OneSidedProtocol { peer: std::net::SocketAddr, what: String },
     /// Bytes that the writer had put in a datanode's memory, to be sent to another, cannot be had back.
     #[error("bytes from {offset} of the block cannot be read from the memory that they were put in")]
-    Fetch { offset: u64, source: std::io::Error },
+    ReadBack { offset: u64, source: std::io::Error },
     #[error("call to the datanode")]
-    Call(#[source] Arc<hearth_protocol::rpc::RpcError>),
+    Rpc(#[source] Arc<hearth_protocol::rpc::RpcError>),
 }
 
 impl DatanodeError {
     /// What went wrong, whoever's attempt it was.
     pub fn cause(&self) -> &Self {
         match self {
-            Self::Together(error) => error.cause(),
+            Self::SharedAttempt(error) => error.cause(),
             error => error,
         }
     }
@@ -142,7 +142,7 @@ impl DatanodeError {
     pub(crate) fn is_time_out(&self) -> bool {
         match self.cause() {
             Self::Transfer(error) => error.is_time_out(),
-            Self::Shared { source } => source.is_time_out(),
+            Self::SharedConnection { source } => source.is_time_out(),
             Self::OneSided(error) => {
                 use hearth_fabric::one_sided::Error;
                 matches!(error, Error::TimedOut { .. } | Error::NoMessage { .. })
@@ -193,7 +193,7 @@ impl Error {
             | Self::PipelineLost { .. }
             | Self::PipelineSetup { .. }
             | Self::NoReplacement { .. }
-            | Self::Place { .. }
+            | Self::GrantedMemory { .. }
             | Self::NotComplete { .. } => ErrorKind::DataUnavailable,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Answer { .. } | Self::WriterClosed { .. } | Self::LeaseLost { .. } | Self::FileChanged { .. } => {

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Once};
 use std::time::Instant;
 
-use hearth_config::{Configuration, Program, WithoutEffect, keys};
+use hearth_config::{Configuration, IneffectiveSetting, Program, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
     AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, ExtendedBlock, FileKind, FileStatus, FsPermission,
@@ -11,18 +11,19 @@ use hearth_types::{
 use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
-use crate::datanode::{Complaints, Offers, Peers, Unreachable};
+use crate::datanode::{Offers, PeerCache, Unreachable, WarningLimit};
 use crate::lease::Leases;
-use crate::local::{Local, LocalOptions};
 use crate::multiplexed::{MultiplexOptions, Multiplexed};
 use crate::namenode::{
-    BlockStatistics, Creation, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage, SafeModeAction,
+    BlockStatistics, CreateRequest, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage,
+    SafeModeAction,
 };
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
 use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_opened};
+use crate::short_circuit::{ShortCircuit, ShortCircuitOptions};
 use crate::statistics::{Counters, Statistics};
-use crate::write::{Begin, FailedPaths, Writer, WrittenFile};
+use crate::write::{FailedPaths, WriteStart, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.
@@ -42,14 +43,14 @@ pub(crate) struct Shared {
     /// Holder of this client's leases; unique.
     pub client_name: String,
     pub user: Arc<str>,
-    pub peers: Peers,
+    pub peer_cache: PeerCache,
     pub unreachable: Unreachable,
-    pub complaints: Complaints,
+    pub warning_limit: WarningLimit,
     pub leases: Leases,
     pub failed_write_paths: FailedPaths,
     pub counters: Counters,
     pub offers: Arc<Offers>,
-    pub local: Arc<Local>,
+    pub short_circuit: Arc<ShortCircuit>,
     pub one_sided: OneSided,
     pub multiplexed: Multiplexed,
     uri: String,
@@ -63,18 +64,18 @@ impl Shared {
         // Its lease counts from before the question.
         let asked = Instant::now();
         let mut located = self.namenode.block_locations(path, offset, length).await?;
-        self.take_handed_on(&mut located, asked);
+        self.take_piggybacked(&mut located, asked);
         Ok(located)
     }
 
     /// Puts what came with `located` of replicas' memory where one-sided reads find it. `asked`: when the question was sent, or before.
-    pub(crate) fn take_handed_on(&self, located: &mut LocatedBlocks, asked: Instant) {
+    pub(crate) fn take_piggybacked(&self, located: &mut LocatedBlocks, asked: Instant) {
         let wanted = self.options.read_paths.iter().any(|path| path == DataPath::OneSided);
-        for block in located.blocks.iter_mut().filter(|block| !block.handed_on.is_empty()) {
+        for block in located.blocks.iter_mut().filter(|block| !block.advertisements.is_empty()) {
             if wanted {
                 self.one_sided.note(block, asked);
             }
-            block.handed_on = Vec::new();
+            block.advertisements = Vec::new();
         }
     }
 }
@@ -157,7 +158,7 @@ impl FileSystem {
             None => None,
         };
         let multiplex = MultiplexOptions::read(configuration, options.read_timeouts())?;
-        let local = LocalOptions::read(configuration, options.read_timeouts(), multiplex.clone())?;
+        let short_circuit = ShortCircuitOptions::read(configuration, options.read_timeouts(), multiplex.clone())?;
         let rpc_options = RpcClientOptions { real_user: real_user.map(Arc::from), ..rpc_options(configuration)? };
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
@@ -165,13 +166,13 @@ impl FileSystem {
         let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
         let offers = Arc::<Offers>::default();
         let shared = Shared {
-            peers: Peers::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
+            peer_cache: PeerCache::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
             unreachable: Unreachable::default(),
-            complaints: Complaints::default(),
+            warning_limit: WarningLimit::default(),
             failed_write_paths: FailedPaths::default(),
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
-            local: Arc::new(Local::new(local, client_name.clone(), Arc::clone(&offers))),
+            short_circuit: Arc::new(ShortCircuit::new(short_circuit, client_name.clone(), Arc::clone(&offers))),
             offers,
             multiplexed: Multiplexed::new(multiplex, client_name.clone()),
             one_sided: OneSided::new(options.one_sided.clone()),
@@ -208,7 +209,7 @@ impl FileSystem {
 
     /// What this file system and its clones have moved so far.
     pub fn statistics(&self) -> Statistics {
-        self.shared.counters.statistics().with(self.shared.one_sided.figures())
+        self.shared.counters.statistics().with(self.shared.one_sided.counts())
     }
 
     /// Where relative paths start.
@@ -503,7 +504,7 @@ impl FileSystem {
         if block_size == 0 {
             return Err(Error::InvalidPath { path, why: "a block size of 0" });
         }
-        let creation = Creation {
+        let create_request = CreateRequest {
             path: &path,
             permission: match (options.permission, options.unmasked) {
                 (Some(masked), Some(unmasked)) => (masked, unmasked),
@@ -518,13 +519,13 @@ impl FileSystem {
             storage_policy: options.storage_policy.as_deref(),
         };
         let open = Leases::open(&self.shared);
-        let inode = match self.shared.namenode.create(&creation).await? {
+        let inode = match self.shared.namenode.create(&create_request).await? {
             Some(status) => status.inode,
             // Only servers of old say nothing; 0 means "by path" to them.
             None => 0,
         };
         let file = WrittenFile::new(path, inode, replication, block_size);
-        Ok(Writer::start(Arc::clone(&self.shared), file, Begin::default(), open))
+        Ok(Writer::start(Arc::clone(&self.shared), file, WriteStart::default(), open))
     }
 
     /// Opens a closed file for writing behind its end. Dropped half way, as by a time-out around it, it closes the file again.
@@ -542,13 +543,13 @@ impl FileSystem {
         let (fs, path) = (self.clone(), self.absolute(path)?);
         let opening = {
             let path = path.clone();
-            tokio::spawn(async move { fs.open_again(path, new_block).await })
+            tokio::spawn(async move { fs.reopen(path, new_block).await })
         };
         let opened = opening.await.map_err(|_| Error::WriterClosed { path })??;
         Ok(opened.take())
     }
 
-    async fn open_again(&self, path: String, new_block: bool) -> Result<Opened, Error> {
+    async fn reopen(&self, path: String, new_block: bool) -> Result<AppendGuard, Error> {
         let open = Leases::open(&self.shared);
         let (namenode, client) = (&self.shared.namenode, &self.shared.client_name);
         let (block, status) = namenode.append(&path, client, new_block).await?;
@@ -559,7 +560,7 @@ impl FileSystem {
             Ok((file, begin)) => {
                 let writer = Writer::start(Arc::clone(&self.shared), file, begin, open);
                 let (shared, runtime) = (Arc::clone(&self.shared), tokio::runtime::Handle::current());
-                Ok(Opened { writer: Some(writer), last, shared, runtime })
+                Ok(AppendGuard { writer: Some(writer), last, shared, runtime })
             }
             Err(error) => {
                 namenode.close_unchanged(&path, inode, client, last.as_ref()).await;
@@ -575,7 +576,7 @@ impl FileSystem {
         block: Option<LocatedBlock>,
         status: Option<FileStatus>,
         new_block: bool,
-    ) -> Result<(WrittenFile, Begin), Error> {
+    ) -> Result<(WrittenFile, WriteStart), Error> {
         let status = match status {
             Some(status) => status,
             None => {
@@ -589,7 +590,7 @@ impl FileSystem {
         let file = WrittenFile::new(path.to_owned(), status.inode, status.replication, status.block_size);
         if new_block {
             // The answer is the block to be committed before the new one.
-            let begin = Begin { append: None, previous: block.map(|block| block.block), length: status.length };
+            let begin = WriteStart { append: None, previous: block.map(|block| block.block), length: status.length };
             return Ok((file, begin));
         }
         if let Some(block) = &block
@@ -602,12 +603,12 @@ impl FileSystem {
             Some(block) => block.offset + block.block.length(),
             None => status.length,
         };
-        Ok((file, Begin { append: block, previous: None, length }))
+        Ok((file, WriteStart { append: block, previous: None, length }))
     }
 }
 
 /// A file that is open, until somebody takes it. Who would have may have gone: then it is closed, as it was.
-struct Opened {
+struct AppendGuard {
     writer: Option<Writer>,
     /// The block that was opened again.
     last: Option<ExtendedBlock>,
@@ -616,13 +617,13 @@ struct Opened {
     runtime: tokio::runtime::Handle,
 }
 
-impl Opened {
+impl AppendGuard {
     fn take(mut self) -> Writer {
         self.writer.take().expect("it is taken once")
     }
 }
 
-impl Drop for Opened {
+impl Drop for AppendGuard {
     fn drop(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let (shared, last) = (Arc::clone(&self.shared), self.last.take());
@@ -639,9 +640,9 @@ impl Drop for Opened {
 ///
 /// Errors: a value without which a user would rely on what is not there.
 fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Error> {
-    static SAID: Once = Once::new();
-    let found = configuration.without_effect(Program::Client)?;
-    SAID.call_once(|| found.iter().for_each(WithoutEffect::warn));
+    static WARNED: Once = Once::new();
+    let found = configuration.ineffective_settings(Program::Client)?;
+    WARNED.call_once(|| found.iter().for_each(IneffectiveSetting::warn));
     Ok(())
 }
 
@@ -658,8 +659,8 @@ fn authority(uri: &str) -> Result<&str, Error> {
 
 fn rpc_options(configuration: &Configuration) -> Result<RpcClientOptions, Error> {
     Ok(RpcClientOptions {
-        connect_timeout: configuration.wait(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
-        rpc_timeout: configuration.wait(keys::IPC_CLIENT_RPC_TIMEOUT)?,
+        connect_timeout: configuration.timeout(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
+        rpc_timeout: configuration.timeout(keys::IPC_CLIENT_RPC_TIMEOUT)?,
         ping_interval: configuration.get(keys::IPC_PING_INTERVAL)?,
         idle_timeout: configuration.get(keys::IPC_CLIENT_CONNECTION_MAXIDLETIME)?,
         response_bytes_max: configuration.get(keys::IPC_MAXIMUM_RESPONSE_LENGTH)? as usize,

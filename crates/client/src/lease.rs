@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use crate::file_system::Shared;
 
 /// Half of the soft limit of 60 s, after which others may take a file over.
-const RENEW_EVERY: Duration = Duration::from_secs(30);
+const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 /// How often the task looks whether it is time, or a failed renewal is tried again.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the task stays after the last file was closed.
-const LINGER: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Leases {
     hard_limit: Duration,
-    state: Arc<State>,
+    state: Arc<LeaseState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LeaseState {
     open: AtomicUsize,
     /// How often the lease was lost: files opened before are given up, later ones are not.
     losses: AtomicU64,
@@ -33,9 +33,9 @@ struct State {
 }
 
 /// The renewing task's sign that it runs. With the task it goes, also when the runtime ends it, and then the next file starts another.
-struct Renewing(Option<Arc<State>>);
+struct RenewalGuard(Option<Arc<LeaseState>>);
 
-impl Renewing {
+impl RenewalGuard {
     /// The task ends by itself. Under the lock, so that what is started from then on is not taken for it.
     fn end(mut self, renewing: &mut bool) {
         *renewing = false;
@@ -43,7 +43,7 @@ impl Renewing {
     }
 }
 
-impl Drop for Renewing {
+impl Drop for RenewalGuard {
     fn drop(&mut self) {
         if let Some(state) = &self.0 {
             *state.renewing.lock() = false;
@@ -54,7 +54,7 @@ impl Drop for Renewing {
 /// A file open for writing. Dropped, it no longer keeps the lease alive.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    state: Arc<State>,
+    state: Arc<LeaseState>,
     /// Losses when it was opened.
     losses: u64,
 }
@@ -63,7 +63,7 @@ impl Leases {
     pub(crate) fn new(hard_limit: Duration) -> Self {
         Self {
             hard_limit,
-            state: Arc::new(State {
+            state: Arc::new(LeaseState {
                 open: AtomicUsize::new(0),
                 losses: AtomicU64::new(0),
                 renewing: Mutex::new(false),
@@ -75,20 +75,20 @@ impl Leases {
     pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
         let state = &shared.leases.state;
         state.open.fetch_add(1, Ordering::AcqRel);
-        Self::go_on(shared);
+        Self::resume_renewal(shared);
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
     }
 
     /// Sees to it that the task that renews still runs: the runtime that it ran in may have ended. Within a runtime.
-    pub(crate) fn go_on(shared: &Arc<Shared>) {
-        shared.leases.renew_from_now_on(|| Arc::downgrade(shared));
+    pub(crate) fn resume_renewal(shared: &Arc<Shared>) {
+        shared.leases.start_renewal(|| Arc::downgrade(shared));
     }
 
-    fn renew_from_now_on(&self, shared: impl FnOnce() -> Weak<Shared>) {
+    fn start_renewal(&self, shared: impl FnOnce() -> Weak<Shared>) {
         let runs = std::mem::replace(&mut *self.state.renewing.lock(), true);
         if !runs {
             // Without the lock: a runtime that is about to end drops the task at once.
-            let sign = Renewing(Some(Arc::clone(&self.state)));
+            let sign = RenewalGuard(Some(Arc::clone(&self.state)));
             tokio::spawn(renew(shared(), Arc::clone(&self.state), self.hard_limit, sign));
         }
     }
@@ -111,15 +111,15 @@ impl Drop for OpenFile {
 }
 
 /// Renews while files are open. Holds the file system only while it calls, so that dropping it ends the task.
-async fn renew(shared: Weak<Shared>, state: Arc<State>, hard_limit: Duration, sign: Renewing) {
+async fn renew(shared: Weak<Shared>, state: Arc<LeaseState>, hard_limit: Duration, sign: RenewalGuard) {
     let mut renewed = Instant::now();
     let mut used = Instant::now();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let Some(shared) = shared.upgrade() else { return };
         if state.open.load(Ordering::Acquire) > 0 {
             used = Instant::now();
-        } else if used.elapsed() > LINGER {
+        } else if used.elapsed() > IDLE_TIMEOUT {
             let mut renewing = state.renewing.lock();
             // Under the lock, so that a file opened just now starts another task.
             if state.open.load(Ordering::Acquire) == 0 {
@@ -131,7 +131,7 @@ async fn renew(shared: Weak<Shared>, state: Arc<State>, hard_limit: Duration, si
             renewed = Instant::now();
             continue;
         }
-        if renewed.elapsed() < RENEW_EVERY {
+        if renewed.elapsed() < RENEW_INTERVAL {
             continue;
         }
         match shared.namenode.renew_lease(&shared.client_name).await {
@@ -161,7 +161,7 @@ mod tests {
         let leases = Leases::new(Duration::from_secs(1200));
         let renew = |runtime: &Runtime| {
             let _entered = runtime.enter();
-            leases.renew_from_now_on(Weak::new);
+            leases.start_renewal(Weak::new);
             *leases.state.renewing.lock()
         };
         let first = runtime();
@@ -180,7 +180,7 @@ mod tests {
         let handle = second.handle().clone();
         drop(second);
         let _entered = handle.enter();
-        leases.renew_from_now_on(Weak::new);
+        leases.start_renewal(Weak::new);
         assert!(!*leases.state.renewing.lock());
     }
 }

@@ -17,7 +17,6 @@
 //! A read goes [`read`] → locate → replica → a path ([`DataPath`]); a write [`write`] → stream → block → pipeline → packets;
 //! [`namenode`] has the calls, [`datanode`] the connections.
 
-mod attempt;
 mod backoff;
 mod checksum;
 mod data_path;
@@ -26,13 +25,14 @@ mod error;
 mod file_system;
 pub mod from_env;
 mod lease;
-mod local;
 mod multiplexed;
 mod namenode;
 mod one_sided;
 mod options;
 mod path;
 mod read;
+mod short_circuit;
+mod single_flight;
 mod statistics;
 mod user;
 mod webhdfs;

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! Multiplexed   one for a file system and its clones: datanodes by address
-//!  └ Links        one for each place where a datanode listens: how many connections, and which is used
-//!     └ Link        one connection: credit, what is asked and not answered, a task that receives
+//!  └ ConnectionPool  one for each place where a datanode listens: how many connections, and which is used
+//!     └ MultiplexedConnection  one connection: credit, what is asked and not answered, a task that receives
 //!        ├ Window     how much is asked for before it comes, where the way is long
-//!        └ Lent       memory that a datanode on this machine puts its answers into
+//!        └ SharedMemory  memory that a datanode on this machine puts its answers into
 //! ```
 
-mod growth;
-mod lent;
-mod link;
-mod links;
+mod connection;
+mod connection_pool;
+mod scaling;
+mod shared_memory;
 #[cfg(test)]
 pub(crate) mod tests;
 mod window;
@@ -30,7 +30,7 @@ use hearth_types::{ByteRange, ExtendedBlock, Token};
 use hearth_wire::data_transfer::ReadMany;
 use parking_lot::Mutex;
 
-pub(crate) use links::{Links, Outcome};
+pub(crate) use connection_pool::{ConnectionPool, Outcome};
 
 /// Datanodes that are remembered at most.
 const DATANODES_MAX: usize = 4096;
@@ -43,7 +43,7 @@ pub(crate) struct MultiplexOptions {
     /// Bytes that are asked for and have not come, on one connection, at most.
     pub outstanding_bytes: u32,
     /// With a shorter round trip they are as many at once; with a longer one, as many as come soon.
-    pub near: Duration,
+    pub lan_round_trip_max: Duration,
     /// Longest range that is read so.
     pub range_bytes: u64,
     /// Memory that is lent to a datanode on this machine for what it answers on one connection.
@@ -62,7 +62,7 @@ impl MultiplexOptions {
         Ok(Self {
             connections_max: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_CONNECTIONS)? as usize,
             outstanding_bytes: u32::try_from(outstanding).unwrap_or(u32::MAX).clamp(64 << 10, 1 << 30),
-            near: window::NEAR,
+            lan_round_trip_max: window::LAN_ROUND_TRIP_MAX,
             range_bytes: range.min(most),
             memory_bytes: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_MEMORY_BYTES)?,
             expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
@@ -73,7 +73,7 @@ impl MultiplexOptions {
 
 /// A range of a replica that is wanted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedRange<'a> {
     pub block: &'a ExtendedBlock,
     pub token: &'a Token,
     pub range: ByteRange,
@@ -81,12 +81,12 @@ pub(crate) struct Wanted<'a> {
 
 /// Where a datanode listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     Tcp(SocketAddr),
     Socket(PathBuf),
 }
 
-impl Place {
+impl Endpoint {
     async fn connect(&self, timeout: Duration) -> Result<Connection, stream::Error> {
         match self {
             Self::Tcp(address) => tcp::connect(*address, None, SocketOptions::default(), timeout).await,
@@ -106,7 +106,7 @@ impl Place {
 pub(crate) struct Multiplexed {
     options: MultiplexOptions,
     client_name: String,
-    datanodes: Mutex<HashMap<SocketAddr, Arc<Links>>>,
+    datanodes: Mutex<HashMap<SocketAddr, Arc<ConnectionPool>>>,
 }
 
 impl Multiplexed {
@@ -120,13 +120,14 @@ impl Multiplexed {
     }
 
     /// Those to the datanode at `address`; `None` when that went wrong lately.
-    pub(crate) fn to(&self, address: SocketAddr) -> Option<Arc<Links>> {
+    pub(crate) fn to(&self, address: SocketAddr) -> Option<Arc<ConnectionPool>> {
         let mut datanodes = self.datanodes.lock();
         if datanodes.len() >= DATANODES_MAX && !datanodes.contains_key(&address) {
             datanodes.clear();
         }
-        let make = || Arc::new(Links::new(Place::Tcp(address), self.options.clone(), self.client_name.clone()));
-        let links = datanodes.entry(address).or_insert_with(make);
-        links.is_on().then(|| Arc::clone(links))
+        let make =
+            || Arc::new(ConnectionPool::new(Endpoint::Tcp(address), self.options.clone(), self.client_name.clone()));
+        let connection_pool = datanodes.entry(address).or_insert_with(make);
+        connection_pool.is_enabled().then(|| Arc::clone(connection_pool))
     }
 }

@@ -15,4 +15,4 @@ pub(crate) use exceptions::without_stack_trace;
 pub(crate) use failover::Namenode;
 pub use files::{Listing, QuotaUsage};
 pub(crate) use observer::Observers;
-pub(crate) use writing::Creation;
+pub(crate) use writing::CreateRequest;

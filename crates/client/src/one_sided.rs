@@ -1,24 +1,24 @@
 //! Replicas in the memory of datanodes on other machines, read there without the datanode's code.
 //!
 //! Where a datanode listens is in its offer ([`crate::datanode::Offers`]). Where the bytes of a replica are comes with the block's locations
-//! ([`handed_on`]), else the datanode is asked; either is a lease.
+//! ([`piggybacked`]), else the datanode is asked; either is a lease.
 //! From then on a read is a batch of READs: data, CRCs, and the record that says whose memory it is. Connections,
 //! registered buffers, leases and CRCs are kept.
 //!
 //! ```text
 //! OneSided     one for a file system and its clones
-//!  ├ Site        one for each datanode: the connection ([`link`])
-//!  ├ leases      of replicas, by block and datanode ([`replica`])
-//!  ├ HandedOn    what the namenode said of replicas that nobody has read yet
-//!  ├ Buffers     registered memory
-//!  └ Tables      of CRCs that are kept
+//!  ├ PeerState   one for each datanode: the connection ([`read_connection`])
+//!  ├ leases      of replicas, by block and datanode ([`advertised_replica`])
+//!  ├ PiggybackedAdvertisements  what the namenode said of replicas that nobody has read yet
+//!  ├ BufferPool     registered memory
+//!  └ CrcTables      of CRCs that are kept
 //! ```
 
-mod buffers;
-mod handed_on;
-mod link;
-mod replica;
-mod tables;
+mod advertised_replica;
+mod buffer_pool;
+mod crc_tables;
+mod piggybacked;
+mod read_connection;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,37 +29,37 @@ use std::time::{Duration, Instant};
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transport};
-use hearth_protocol::one_sided_write::{WriteBuffers, WriterConnections};
+use hearth_protocol::one_sided_write::{WriteBuffers, WriterConnectionPool};
 use hearth_types::{
     BlockId, BlockPoolId, ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
 };
 use hearth_wire::data_transfer::Status;
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{
-    Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION, accepted_by,
+    Located, PURPOSE_READING, PURPOSE_WRITING, SmallBytes, SmallReplica, VERSION, decode_acceptance,
 };
 use parking_lot::Mutex;
 
-use crate::attempt::Attempt;
 use crate::datanode::{Offers, address_of};
 use crate::file_system::Shared;
-use crate::statistics::ReplicaFigures;
+use crate::single_flight::SingleFlight;
+use crate::statistics::AdvertisementCounts;
 use crate::{DataPath, DatanodeError};
-use buffers::Buffers;
-use handed_on::HandedOn;
-use link::Link;
-pub(crate) use replica::{Fetched, Posted, ReadError, ShownReplica};
-use replica::{Source, Told};
-use tables::{TABLES_BYTES_MAX, Tables};
+pub(crate) use advertised_replica::{AdvertisedReplica, CompletedRead, PostedRead, ReadError};
+use advertised_replica::{AdvertisementSource, ReceivedAdvertisement};
+use buffer_pool::BufferPool;
+use crc_tables::{CrcTables, TABLES_BYTES_MAX};
+use piggybacked::PiggybackedAdvertisements;
+use read_connection::ReadConnection;
 
 /// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
-const FAILED: Duration = Duration::from_secs(30);
+const FAILURE_BACKOFF: Duration = Duration::from_secs(30);
 
 /// How long it is remembered that a replica is not to be had one-sidedly.
-const REFUSED: Duration = Duration::from_secs(5);
+const REFUSAL_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Datanodes, leases and refusals that are remembered at most.
-const SITES_MAX: usize = 4096;
+const PEERS_MAX: usize = 4096;
 const LEASES_MAX: usize = 16384;
 const REFUSALS_MAX: usize = 4096;
 
@@ -76,13 +76,13 @@ const WRITER_PACKET_BYTES_MAX: u64 = 1 << 20;
 const NOT_LISTENING: &str = "the datanode does not listen for one-sided reads";
 
 /// It has been cut, or is older than the namenode knows.
-const ANOTHER: &str = "the datanode shows another replica";
+const OTHER_REPLICA: &str = "the datanode shows another replica";
 
 /// What a writer needs for a block.
-type WriterParts = (Arc<dyn Connection>, Arc<WriterConnections>, Arc<WriteBuffers>);
+type WriterParts = (Arc<dyn Connection>, Arc<WriterConnectionPool>, Arc<WriteBuffers>);
 
 /// What this side allows on a connection.
-const LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
+const CONNECTION_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
 
 /// The client's share of the configuration.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ pub(crate) struct OneSidedOptions {
     /// For a connection, a question, a batch of reads.
     timeout: Duration,
     /// Bytes of registered buffers that are kept.
-    kept_bytes_max: u64,
+    idle_buffer_bytes_max: u64,
 }
 
 impl OneSidedOptions {
@@ -107,7 +107,7 @@ impl OneSidedOptions {
         Ok(Self {
             transport,
             timeout: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_TIMEOUT)?,
-            kept_bytes_max: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES)?,
+            idle_buffer_bytes_max: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES)?,
         })
     }
 }
@@ -117,27 +117,27 @@ impl OneSidedOptions {
 pub(crate) struct OneSided {
     options: OneSidedOptions,
     /// `None`: this machine has no such network.
-    ground: Option<Ground>,
-    sites: Mutex<HashMap<DatanodeUuid, Arc<Site>>>,
-    leases: Mutex<HashMap<Key, Arc<ShownReplica>>>,
+    rdma: Option<RdmaContext>,
+    peers: Mutex<HashMap<DatanodeUuid, Arc<PeerState>>>,
+    leases: Mutex<HashMap<Key, Arc<AdvertisedReplica>>>,
     refusals: Mutex<HashMap<Key, Instant>>,
-    handed_on: HandedOn,
+    piggybacked: PiggybackedAdvertisements,
     /// Questions to datanodes where a replica is.
     asked: AtomicU64,
 }
 
 /// The network and this client's memory in it.
 #[derive(Debug)]
-struct Ground {
+struct RdmaContext {
     transport: Arc<dyn Transport>,
     domain: Arc<dyn Domain>,
-    buffers: Arc<Buffers>,
-    tables: Arc<Tables>,
+    buffers: Arc<BufferPool>,
+    tables: Arc<CrcTables>,
     /// Memory that datanodes may write small replicas to.
     small: Mutex<Vec<Arc<dyn Region>>>,
     /// Made for the first writer.
     write_buffers: OnceLock<Arc<WriteBuffers>>,
-    writers: Arc<WriterConnections>,
+    writers: Arc<WriterConnectionPool>,
 }
 
 /// A replica of a block: with a later stamp it is another.
@@ -158,28 +158,28 @@ impl Key {
 
 /// What is known of a datanode.
 #[derive(Debug, Default)]
-struct Site {
-    link: Mutex<Option<Arc<Link>>>,
+struct PeerState {
+    read_connection: Mutex<Option<Arc<ReadConnection>>>,
     /// Of who makes the connection.
-    connecting: Attempt,
+    connecting: SingleFlight,
     failed: Mutex<Option<Instant>>,
 }
 
-impl Site {
+impl PeerState {
     /// The connection, if there is one. One that has ended is let go of.
-    fn open_link(&self) -> Option<Arc<Link>> {
-        let mut link = self.link.lock();
-        link.take_if(|link| !link.is_open());
-        link.clone()
+    fn open_connection(&self) -> Option<Arc<ReadConnection>> {
+        let mut read_connection = self.read_connection.lock();
+        read_connection.take_if(|read_connection| !read_connection.is_open());
+        read_connection.clone()
     }
 
     /// `ended` is not to be used any more: a question may learn of its end before the connection itself is seen to be over.
-    fn leave(&self, ended: &Arc<Link>) {
-        self.link.lock().take_if(|link| Arc::ptr_eq(link, ended));
+    fn discard_connection(&self, ended: &Arc<ReadConnection>) {
+        self.read_connection.lock().take_if(|read_connection| Arc::ptr_eq(read_connection, ended));
     }
 
     fn failed_lately(&self) -> bool {
-        self.failed.lock().is_some_and(|failed| failed.elapsed() < FAILED)
+        self.failed.lock().is_some_and(|failed| failed.elapsed() < FAILURE_BACKOFF)
     }
 
     fn note_failure(&self) {
@@ -193,8 +193,8 @@ impl Site {
 
 /// A replica, ready to be read.
 #[derive(Debug)]
-pub(crate) enum Opened {
-    Shown(Arc<ShownReplica>),
+pub(crate) enum OpenRemoteReplica {
+    Advertised(Arc<AdvertisedReplica>),
     /// All of it.
     Small(SmallCopy),
 }
@@ -215,14 +215,14 @@ impl SmallCopy {
 
 impl OneSided {
     pub(crate) fn new(options: OneSidedOptions) -> Self {
-        let ground = options.transport.clone().and_then(|transport| match transport.domain() {
+        let rdma = options.transport.clone().and_then(|transport| match transport.domain() {
             Ok(domain) => {
-                let buffers = Arc::new(Buffers::new(domain.clone(), options.kept_bytes_max));
-                Some(Ground {
+                let buffers = Arc::new(BufferPool::new(domain.clone(), options.idle_buffer_bytes_max));
+                Some(RdmaContext {
                     transport,
                     domain,
                     buffers,
-                    tables: Tables::new(TABLES_BYTES_MAX),
+                    tables: CrcTables::new(TABLES_BYTES_MAX),
                     small: Mutex::new(Vec::new()),
                     write_buffers: OnceLock::new(),
                     writers: Arc::default(),
@@ -235,11 +235,11 @@ impl OneSided {
         });
         Self {
             options,
-            ground,
-            sites: Mutex::default(),
+            rdma,
+            peers: Mutex::default(),
             leases: Mutex::default(),
             refusals: Mutex::default(),
-            handed_on: HandedOn::default(),
+            piggybacked: PiggybackedAdvertisements::default(),
             asked: AtomicU64::new(0),
         }
     }
@@ -253,19 +253,19 @@ impl OneSided {
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<bool, &'static str> {
-        let Some(ground) = &self.ground else {
+        let Some(rdma) = &self.rdma else {
             return Err("this machine has no one-sided network, or the configuration wants none");
         };
         if let Some(offer) = offers.known(&datanode.uuid)
-            && !offer.is_some_and(|offer| ground.is_in(&offer))
+            && !offer.is_some_and(|offer| rdma.can_reach(&offer))
         {
             return Err(NOT_LISTENING);
         }
-        if self.sites.lock().get(&datanode.uuid).is_some_and(|site| site.failed_lately()) {
+        if self.peers.lock().get(&datanode.uuid).is_some_and(|peer| peer.failed_lately()) {
             return Ok(true);
         }
         let refused = self.refusals.lock().get(&Key::new(block, datanode)).copied();
-        if refused.is_some_and(|refused| refused.elapsed() < REFUSED) {
+        if refused.is_some_and(|refused| refused.elapsed() < REFUSAL_BACKOFF) {
             return Err("the datanode does not show the replica now");
         }
         Ok(false)
@@ -277,40 +277,40 @@ impl OneSided {
         shared: &Shared,
         block: &LocatedBlock,
         datanode: &DatanodeId,
-    ) -> Result<Opened, DatanodeError> {
+    ) -> Result<OpenRemoteReplica, DatanodeError> {
         let key = Key::new(block, datanode);
         if let Some(replica) = self.leases.lock().get(&key)
             && replica.is_usable()
         {
-            return Ok(Opened::Shown(replica.clone()));
+            return Ok(OpenRemoteReplica::Advertised(replica.clone()));
         }
-        let Some(ground) = &self.ground else { return Err(not_shown(block, "there is no one-sided network")) };
-        let site = self.site(&datanode.uuid);
-        if let Some(replica) = self.take_up(shared, ground, &site, block, datanode).await? {
-            return Ok(Opened::Shown(replica));
+        let Some(rdma) = &self.rdma else { return Err(not_shown(block, "there is no one-sided network")) };
+        let peer = self.peer_state(&datanode.uuid);
+        if let Some(replica) = self.open_piggybacked(shared, rdma, &peer, block, datanode).await? {
+            return Ok(OpenRemoteReplica::Advertised(replica));
         }
-        let located = self.locate(shared, ground, &site, block, datanode).await;
+        let located = self.locate(shared, rdma, &peer, block, datanode).await;
         match located {
-            Ok((Located::Shown { advertisement, .. }, asked, link, _)) => {
-                site.note_success();
-                let told = Told { advertisement, asked, source: Source::Datanode };
-                let kept = self.keep(ground, key, link, told, block);
-                kept.map(Opened::Shown).map_err(|why| self.refuse(block, datanode, why))
+            Ok((Located::Shown { advertisement, .. }, asked, read_connection, _)) => {
+                peer.note_success();
+                let received = ReceivedAdvertisement { advertisement, asked, source: AdvertisementSource::Datanode };
+                let kept = self.add_lease(rdma, key, read_connection, received, block);
+                kept.map(OpenRemoteReplica::Advertised).map_err(|why| self.note_refusal(block, datanode, why))
             }
             Ok((Located::Small { replica, .. }, _, _, into)) => {
-                site.note_success();
-                let copied = small_copy(ground, block, replica, into);
-                copied.map(Opened::Small).map_err(|why| self.refuse(block, datanode, why))
+                peer.note_success();
+                let copied = small_copy(rdma, block, replica, into);
+                copied.map(OpenRemoteReplica::Small).map_err(|why| self.note_refusal(block, datanode, why))
             }
             Ok((Located::Refused { refusal, .. }, ..)) => {
                 if refusal.status == Status::ErrorAccessToken {
                     return Err(DatanodeError::AccessToken { block: Box::new(block.block.clone()) });
                 }
-                Err(self.refuse(block, datanode, &refusal.message))
+                Err(self.note_refusal(block, datanode, &refusal.message))
             }
             Err(error) => {
-                if !matches!(error, DatanodeError::NotShown { .. }) {
-                    site.note_failure();
+                if !matches!(error, DatanodeError::NotAdvertised { .. }) {
+                    peer.note_failure();
                 }
                 Err(error)
             }
@@ -319,34 +319,34 @@ impl OneSided {
 
     /// Takes in what the namenode says of the memory of a block's replicas, in answer to a question of `asked`.
     pub(crate) fn note(&self, block: &LocatedBlock, asked: Instant) {
-        if self.ground.is_some() {
-            self.handed_on.note(block, asked);
+        if self.rdma.is_some() {
+            self.piggybacked.note(block, asked);
         }
     }
 
-    pub(crate) fn figures(&self) -> ReplicaFigures {
-        let (handed_on, refused) = self.handed_on.figures();
-        ReplicaFigures { asked: self.asked.load(Ordering::Relaxed), handed_on, refused }
+    pub(crate) fn counts(&self) -> AdvertisementCounts {
+        let (piggybacked, refused) = self.piggybacked.counts();
+        AdvertisementCounts { asked: self.asked.load(Ordering::Relaxed), piggybacked, refused }
     }
 
     /// The replica as the namenode described it, if it did, and if that still holds. Else the datanode is to be asked.
-    async fn take_up(
+    async fn open_piggybacked(
         &self,
         shared: &Shared,
-        ground: &Ground,
-        site: &Site,
+        rdma: &RdmaContext,
+        peer: &PeerState,
         block: &LocatedBlock,
         datanode: &DatanodeId,
-    ) -> Result<Option<Arc<ShownReplica>>, DatanodeError> {
+    ) -> Result<Option<Arc<AdvertisedReplica>>, DatanodeError> {
         let key = Key::new(block, datanode);
-        if !self.handed_on.has(&key) {
+        if !self.piggybacked.has(&key) {
             return Ok(None);
         }
-        let (link, _) = match self.link(shared, ground, site, block, datanode).await {
-            Ok(link) => link,
+        let (read_connection, _) = match self.read_connection(shared, rdma, peer, block, datanode).await {
+            Ok(read_connection) => read_connection,
             Err(error) => {
-                if !matches!(error, DatanodeError::NotShown { .. }) {
-                    site.note_failure();
+                if !matches!(error, DatanodeError::NotAdvertised { .. }) {
+                    peer.note_failure();
                 }
                 return Err(error);
             }
@@ -357,19 +357,20 @@ impl OneSided {
         {
             return Ok(Some(replica.clone()));
         }
-        let Some((advertisement, asked)) = self.handed_on.take(&key, link.incarnation(), Instant::now()) else {
+        let Some((advertisement, asked)) = self.piggybacked.take(&key, read_connection.incarnation(), Instant::now())
+        else {
             return Ok(None);
         };
-        site.note_success();
-        let told = Told { advertisement, asked, source: Source::Namenode };
-        match self.keep(ground, key.clone(), link, told, block) {
+        peer.note_success();
+        let received = ReceivedAdvertisement { advertisement, asked, source: AdvertisementSource::Namenode };
+        match self.add_lease(rdma, key.clone(), read_connection, received, block) {
             Ok(replica) if replica.is_usable() => {
-                self.handed_on.note_used();
+                self.piggybacked.note_used();
                 Ok(Some(replica))
             }
             _ => {
                 self.leases.lock().remove(&key);
-                self.handed_on.note_refused();
+                self.piggybacked.note_refused();
                 Ok(None)
             }
         }
@@ -377,13 +378,13 @@ impl OneSided {
 
     /// Whether this machine has such a network at all.
     pub(crate) fn is_possible(&self) -> bool {
-        self.ground.is_some()
+        self.rdma.is_some()
     }
 
     /// A connection for writing a block at `datanode`, and what goes with it. `None`: there is no such way to it, or it has
     /// failed lately.
     pub(crate) async fn writer(&self, shared: &Shared, datanode: &DatanodeId) -> Option<WriterParts> {
-        let ground = self.ground.as_ref()?;
+        let rdma = self.rdma.as_ref()?;
         let options = &shared.options;
         let (data_bytes, packets) = (options.packet_data_bytes as u64, options.packets_in_flight as u64);
         let checksum_bytes = options.checksum.checksum_bytes(data_bytes);
@@ -391,33 +392,33 @@ impl OneSided {
         if checksum_bytes * (packets + 4) > WRITER_CHECKSUM_BYTES || data_bytes > WRITER_PACKET_BYTES_MAX {
             return None;
         }
-        let make = || WriteBuffers::new(ground.domain.clone(), data_bytes, checksum_bytes, packets as usize * 2);
-        let buffers = ground.write_buffers.get_or_init(make).clone();
-        let writers = ground.writers.clone();
+        let make = || WriteBuffers::new(rdma.domain.clone(), data_bytes, checksum_bytes, packets as usize * 2);
+        let buffers = rdma.write_buffers.get_or_init(make).clone();
+        let writers = rdma.writers.clone();
         if let Some(connection) = writers.take(datanode) {
             return Some((connection, writers, buffers));
         }
-        let site = self.site(&datanode.uuid);
-        if site.failed_lately() {
+        let peer = self.peer_state(&datanode.uuid);
+        if peer.failed_lately() {
             return None;
         }
-        match self.connect(shared, ground, datanode, PURPOSE_WRITING).await {
+        match self.connect(shared, rdma, datanode, PURPOSE_WRITING).await {
             Ok(connection) => Some((connection?.0, writers, buffers)),
             Err(error) => {
-                if shared.complaints.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
+                if shared.warning_limit.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
                     tracing::warn!(%datanode, %error, "no one-sided write: going on another way");
                 }
-                site.note_failure();
+                peer.note_failure();
                 None
             }
         }
     }
 
     /// The lease is not to be used any more.
-    pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<ShownReplica>) {
+    pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<AdvertisedReplica>) {
         let key = Key::new(block, datanode);
         // What the namenode said of it is no newer.
-        self.handed_on.forget(&key);
+        self.piggybacked.forget(&key);
         let mut leases = self.leases.lock();
         if leases.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, replica)) {
             leases.remove(&key);
@@ -428,23 +429,23 @@ impl OneSided {
     async fn locate(
         &self,
         shared: &Shared,
-        ground: &Ground,
-        site: &Site,
+        rdma: &RdmaContext,
+        peer: &PeerState,
         block: &LocatedBlock,
         datanode: &DatanodeId,
-    ) -> Result<(Located, Instant, Arc<Link>, Option<Arc<dyn Region>>), DatanodeError> {
+    ) -> Result<(Located, Instant, Arc<ReadConnection>, Option<Arc<dyn Region>>), DatanodeError> {
         let mut again = true;
         loop {
-            let (link, fresh) = self.link(shared, ground, site, block, datanode).await?;
+            let (read_connection, fresh) = self.read_connection(shared, rdma, peer, block, datanode).await?;
             // Most replicas are too large for it, and most of the others fit into the answer.
-            let lend = block.block.length() <= SMALL_BYTES_MAX && link.may_lend();
-            let into = if lend { Some(ground.small_memory()?) } else { None };
+            let lend = block.block.length() <= SMALL_BYTES_MAX && read_connection.may_grant_memory();
+            let into = if lend { Some(rdma.small_memory()?) } else { None };
             let asked = Instant::now();
             self.asked.fetch_add(1, Ordering::Relaxed);
-            match link.locate(&block.block, &block.token, into, self.options.timeout).await {
-                Ok((located, into)) => return Ok((located, asked, link, into)),
+            match read_connection.locate(&block.block, &block.token, into, self.options.timeout).await {
+                Ok((located, into)) => return Ok((located, asked, read_connection, into)),
                 Err(Error::Closed { .. }) if again && !fresh => {
-                    site.leave(&link);
+                    peer.discard_connection(&read_connection);
                     again = false;
                 }
                 Err(error) => return Err(error.into()),
@@ -453,27 +454,27 @@ impl OneSided {
     }
 
     /// The connection to a datanode, and whether it was made just now.
-    async fn link(
+    async fn read_connection(
         &self,
         shared: &Shared,
-        ground: &Ground,
-        site: &Site,
+        rdma: &RdmaContext,
+        peer: &PeerState,
         block: &LocatedBlock,
         datanode: &DatanodeId,
-    ) -> Result<(Arc<Link>, bool), DatanodeError> {
-        let find = || Some((site.open_link()?, false));
+    ) -> Result<(Arc<ReadConnection>, bool), DatanodeError> {
+        let find = || Some((peer.open_connection()?, false));
         if let Some(found) = find() {
             return Ok(found);
         }
         let make = async {
-            let Some((connection, incarnation)) = self.connect(shared, ground, datanode, PURPOSE_READING).await? else {
-                return Err(self.refuse(block, datanode, NOT_LISTENING));
+            let Some((connection, incarnation)) = self.connect(shared, rdma, datanode, PURPOSE_READING).await? else {
+                return Err(self.note_refusal(block, datanode, NOT_LISTENING));
             };
-            let link = Arc::new(Link::new(connection, incarnation));
-            *site.link.lock() = Some(link.clone());
-            Ok((link, true))
+            let read_connection = Arc::new(ReadConnection::new(connection, incarnation));
+            *peer.read_connection.lock() = Some(read_connection.clone());
+            Ok((read_connection, true))
         };
-        site.connecting.or_make(find, make).await
+        peer.connecting.get_or_try_init(find, make).await
     }
 
     /// A new connection, and which life of the datanode it leads to. `None`: the datanode does not listen in this client's network.
@@ -482,29 +483,29 @@ impl OneSided {
     async fn connect(
         &self,
         shared: &Shared,
-        ground: &Ground,
+        rdma: &RdmaContext,
         datanode: &DatanodeId,
         purpose: u8,
     ) -> Result<Option<(Arc<dyn Connection>, u64)>, DatanodeError> {
         let mut again = true;
         loop {
-            let offer = shared.offers.ask(shared, datanode).await?;
-            let Some(offer) = offer.filter(|offer| ground.is_in(offer)) else { return Ok(None) };
+            let offer = shared.offers.get_or_describe(shared, datanode).await?;
+            let Some(offer) = offer.filter(|offer| rdma.can_reach(offer)) else { return Ok(None) };
             let Some(address) = address_in(&offer, shared, datanode).await? else { return Ok(None) };
             let (private, timeout) = ([purpose, VERSION], self.options.timeout);
-            let connected = ground.transport.connect(&ground.domain, address, &private, LIMITS, timeout).await;
+            let connected = rdma.transport.connect(&rdma.domain, address, &private, CONNECTION_LIMITS, timeout).await;
             let error: DatanodeError = match connected {
-                Ok(connection) if accepted_by(connection.private()) == Some(offer.incarnation) => {
+                Ok(connection) if decode_acceptance(connection.private()) == Some(offer.incarnation) => {
                     return Ok(Some((connection, offer.incarnation)));
                 }
                 Ok(connection) => {
                     connection.close().await;
-                    DatanodeError::OtherLife { peer: address }
+                    DatanodeError::OtherIncarnation { peer: address }
                 }
                 Err(error) => error.into(),
             };
             // It may have been started again, on another port.
-            shared.offers.doubt(&datanode.uuid, &offer);
+            shared.offers.note_stale(&datanode.uuid, &offer);
             // Who does not answer here will hardly answer there, and that wait may be longer.
             let silent = matches!(error, DatanodeError::OneSided(Error::TimedOut { .. }));
             if silent || !std::mem::take(&mut again) {
@@ -514,34 +515,34 @@ impl OneSided {
         }
     }
 
-    fn site(&self, datanode: &DatanodeUuid) -> Arc<Site> {
-        let mut sites = self.sites.lock();
-        if sites.len() >= SITES_MAX && !sites.contains_key(datanode) {
+    fn peer_state(&self, datanode: &DatanodeUuid) -> Arc<PeerState> {
+        let mut peers = self.peers.lock();
+        if peers.len() >= PEERS_MAX && !peers.contains_key(datanode) {
             // Who uses one goes on with it.
-            sites.clear();
+            peers.clear();
         }
-        sites.entry(datanode.clone()).or_default().clone()
+        peers.entry(datanode.clone()).or_default().clone()
     }
 
     /// Errors: why it is not the replica that is wanted, for people.
-    fn keep(
+    fn add_lease(
         &self,
-        ground: &Ground,
+        rdma: &RdmaContext,
         key: Key,
-        link: Arc<Link>,
-        told: Told,
+        read_connection: Arc<ReadConnection>,
+        received: ReceivedAdvertisement,
         block: &LocatedBlock,
-    ) -> Result<Arc<ShownReplica>, &'static str> {
-        let shown = &told.advertisement.block;
+    ) -> Result<Arc<AdvertisedReplica>, &'static str> {
+        let shown = &received.advertisement.block;
         let other = shown.pool != block.block.pool || shown.id() != block.block.id();
         if other || shown.stamp() < block.block.stamp() || shown.length() < block.block.length() {
-            return Err(ANOTHER);
+            return Err(OTHER_REPLICA);
         }
-        let buffers = ground.buffers.clone();
+        let buffers = rdma.buffers.clone();
         let mut leases = self.leases.lock();
-        let table = leases.get(&key).and_then(|earlier| earlier.table_of(&told.advertisement));
-        let table = table.unwrap_or_else(|| ground.tables.another());
-        let replica = Arc::new(ShownReplica::new(link, buffers, table, told, self.options.timeout));
+        let table = leases.get(&key).and_then(|earlier| earlier.table_of(&received.advertisement));
+        let table = table.unwrap_or_else(|| rdma.tables.new_table());
+        let replica = Arc::new(AdvertisedReplica::new(read_connection, buffers, table, received, self.options.timeout));
         if leases.len() >= LEASES_MAX {
             leases.retain(|_, kept| kept.is_usable());
             if leases.len() >= LEASES_MAX {
@@ -553,11 +554,11 @@ impl OneSided {
     }
 
     /// For a while the replica is not looked for on this path.
-    pub(crate) fn refuse(&self, block: &LocatedBlock, datanode: &DatanodeId, why: &str) -> DatanodeError {
+    pub(crate) fn note_refusal(&self, block: &LocatedBlock, datanode: &DatanodeId, why: &str) -> DatanodeError {
         let key = Key::new(block, datanode);
         let mut refusals = self.refusals.lock();
         if refusals.len() >= REFUSALS_MAX {
-            refusals.retain(|_, since| since.elapsed() < REFUSED);
+            refusals.retain(|_, since| since.elapsed() < REFUSAL_BACKOFF);
         }
         if refusals.len() < REFUSALS_MAX {
             refusals.insert(key, Instant::now());
@@ -566,9 +567,9 @@ impl OneSided {
     }
 }
 
-impl Ground {
+impl RdmaContext {
     /// Whether the datanode of `offer` listens in this network.
-    fn is_in(&self, offer: &Offer) -> bool {
+    fn can_reach(&self, offer: &Offer) -> bool {
         let same = offer.transport.as_ref().is_none_or(|name| name == self.transport.name());
         same && !offer.one_sided.is_empty()
     }
@@ -585,20 +586,20 @@ impl Ground {
 }
 
 /// Idle memory for small replicas that is kept.
-const SMALL_KEPT: usize = 16;
+const SMALL_REGIONS_MAX: usize = 16;
 
 /// Takes a small replica out of the answer, or out of the memory that it was written to.
 ///
 /// Errors: why it is not the replica that is wanted, for people.
 fn small_copy(
-    ground: &Ground,
+    rdma: &RdmaContext,
     block: &LocatedBlock,
     replica: SmallReplica,
     into: Option<Arc<dyn Region>>,
 ) -> Result<SmallCopy, &'static str> {
     let SmallReplica { block: found, checksum, bytes } = replica;
     if found.id() != block.block.id() || found.length() < block.block.length() {
-        return Err(ANOTHER);
+        return Err(OTHER_REPLICA);
     }
     let copy = match bytes {
         SmallBytes::Inline { data, checksums } => {
@@ -621,8 +622,8 @@ fn small_copy(
     };
     // It was answered: the datanode writes there no more.
     if let Some(into) = into {
-        let mut kept = ground.small.lock();
-        if kept.len() < SMALL_KEPT {
+        let mut kept = rdma.small.lock();
+        if kept.len() < SMALL_REGIONS_MAX {
             kept.push(into);
         }
     }
@@ -630,7 +631,7 @@ fn small_copy(
 }
 
 fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
-    DatanodeError::NotShown { block: Box::new(block.block.clone()), why: why.to_owned() }
+    DatanodeError::NotAdvertised { block: Box::new(block.block.clone()), why: why.to_owned() }
 }
 
 /// Where the datanode of `offer` listens, as this client reaches it.
@@ -651,14 +652,14 @@ mod tests {
 
     use super::*;
 
-    fn ground() -> Ground {
+    fn rdma() -> RdmaContext {
         let transport: Arc<dyn Transport> = Arc::new(Sim::new());
         let domain = transport.domain().unwrap();
-        Ground {
-            buffers: Arc::new(Buffers::new(domain.clone(), 0)),
+        RdmaContext {
+            buffers: Arc::new(BufferPool::new(domain.clone(), 0)),
             transport,
             domain,
-            tables: Tables::new(0),
+            tables: CrcTables::new(0),
             small: Mutex::default(),
             write_buffers: OnceLock::new(),
             writers: Arc::default(),
@@ -672,15 +673,15 @@ mod tests {
 
     #[test]
     fn a_small_replica_is_no_longer_than_the_memory_that_it_was_written_to() {
-        let ground = ground();
+        let rdma = rdma();
         let copy = |length, bytes, into| {
             let replica = SmallReplica { block: extended(length), checksum: ChecksumSpec::DEFAULT, bytes };
-            small_copy(&ground, &LocatedBlock::nowhere(extended(1000)), replica, into)
+            small_copy(&rdma, &LocatedBlock::nowhere(extended(1000)), replica, into)
         };
-        let written = |length| copy(length, SmallBytes::Written, Some(ground.small_memory().unwrap()));
+        let written = |length| copy(length, SmallBytes::Written, Some(rdma.small_memory().unwrap()));
         let (data, mut checksums) = (vec![7; 1000], Vec::new());
         ChecksumSpec::DEFAULT.compute(&data, &mut checksums);
-        let into = ground.small_memory().unwrap();
+        let into = rdma.small_memory().unwrap();
         into.memory().write(0, &data);
         into.memory().write(1000, &checksums);
         let taken = copy(1000, SmallBytes::Written, Some(into)).unwrap();
@@ -692,7 +693,7 @@ mod tests {
             written(length).unwrap_err();
         }
         copy(1000, SmallBytes::Written, None).unwrap_err();
-        assert_eq!(copy(999, SmallBytes::Written, None).unwrap_err(), ANOTHER);
+        assert_eq!(copy(999, SmallBytes::Written, None).unwrap_err(), OTHER_REPLICA);
         let (data, checksums) = (Bytes::from(data), Bytes::from(checksums));
         assert!(copy(1000, SmallBytes::Inline { data, checksums }, None).unwrap().verify().is_ok());
     }

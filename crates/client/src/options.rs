@@ -123,8 +123,8 @@ impl ClientOptions {
             packet_data_bytes,
             placed_packet_bytes,
             packets_in_flight: packets.min(IN_FLIGHT_BYTES / packet_data_bytes).max(4),
-            socket_timeout: configuration.wait(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
-            write_timeout: configuration.wait(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
+            socket_timeout: configuration.timeout(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
+            write_timeout: configuration.timeout(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
             use_datanode_hostname: configuration.get(keys::DFS_CLIENT_USE_DATANODE_HOSTNAME)?,
             home_prefix: configuration.get(keys::DFS_USER_HOME_DIR_PREFIX)?,
             prefetch_bytes: if prefetch == 0 { block_size.saturating_mul(10) } else { prefetch },
@@ -264,7 +264,7 @@ mod tests {
             .with("dfs.client.socket-timeout", "0")
             .with("dfs.datanode.socket.write.timeout", "0");
         let options = ClientOptions::read(&configuration).unwrap();
-        let longest = Configuration::LONGEST_WAIT;
+        let longest = Configuration::TIMEOUT_MAX;
         assert_eq!(options.read_timeouts(), Timeouts { connect: longest, read: longest, write: longest });
         // Datanodes wait for a writer as long as they please.
         assert_eq!(options.heartbeat(), Duration::from_secs(30));

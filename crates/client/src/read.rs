@@ -5,19 +5,19 @@
 //! cut of [`warm`]. Every byte is checked against its checksum before
 //! the caller sees it, except by a reader that was opened without checks ([`crate::FileSystem::open_unverified`]).
 
-mod local;
+mod block_stream;
+mod candidate;
+mod local_stream;
 mod locate;
 mod many;
-mod multiplexed;
-mod one_sided;
-mod packets;
-mod replica;
-mod stream;
+mod mapped_cache;
+mod multiplexed_stream;
+mod one_sided_stream;
+mod packet_stream;
+mod replicas;
 #[cfg(test)]
 mod tests;
 mod view;
-mod warm;
-mod way;
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use hearth_types::{ByteRange, LocatedBlocks};
 
 use crate::file_system::Shared;
 use crate::{DatanodeError, Error};
+use block_stream::BlockStream;
+use candidate::Checks;
 use locate::Locations;
-use replica::{Failures, Replicas};
-use stream::BlockStream;
-use way::Checks;
+use replicas::{Failures, Replicas};
 
 pub(crate) use many::{Collected, FileRange, open_many, read_ranges, visit_opened};
 pub use view::View;
@@ -130,7 +130,7 @@ impl Reader {
                     // Before anything is waited for: the caller may be gone then.
                     self.position += count as u64;
                     filled += count;
-                    self.replicas.came(&stream.way().block, &mut self.failures).await;
+                    self.replicas.note_success(&stream.candidate().block, &mut self.failures).await;
                 }
                 Err(error) => self.block_failed(error).await?,
             }
@@ -154,7 +154,7 @@ impl Reader {
                 break;
             }
             match stream.advance(&self.replicas.shared).await {
-                Ok(true) => self.replicas.came(&stream.way().block, &mut self.failures).await,
+                Ok(true) => self.replicas.note_success(&stream.candidate().block, &mut self.failures).await,
                 Ok(false) => self.end_block(),
                 Err(error) => self.block_failed(error).await?,
             }
@@ -207,7 +207,7 @@ impl Reader {
 
     async fn block_failed(&mut self, error: DatanodeError) -> Result<(), Error> {
         match self.current.take() {
-            Some(stream) => self.replicas.broke(&stream, error, &mut self.failures).await,
+            Some(stream) => self.replicas.handle_stream_failure(&stream, error, &mut self.failures).await,
             None => Ok(()),
         }
     }
@@ -215,7 +215,7 @@ impl Reader {
 
 /// Where in the file the block of `stream` ends.
 fn block_end(stream: &BlockStream) -> u64 {
-    let block = &stream.way().block;
+    let block = &stream.candidate().block;
     block.offset + block.block.length()
 }
 

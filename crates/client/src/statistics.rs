@@ -10,14 +10,14 @@ pub struct Statistics {
     read: [u64; DataPath::ALL.len()],
     /// Acknowledged by every datanode of their pipeline, by path to its first one.
     written: [u64; DataPath::ALL.len()],
-    replicas: ReplicaFigures,
+    replicas: AdvertisementCounts,
 }
 
 /// How the memory of replicas on other machines was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ReplicaFigures {
+pub(crate) struct AdvertisementCounts {
     pub asked: u64,
-    pub handed_on: u64,
+    pub piggybacked: u64,
     pub refused: u64,
 }
 
@@ -32,7 +32,7 @@ impl Statistics {
         self.written[path as usize]
     }
 
-    pub(crate) fn with(self, replicas: ReplicaFigures) -> Self {
+    pub(crate) fn with(self, replicas: AdvertisementCounts) -> Self {
         Self { replicas, ..self }
     }
 
@@ -42,8 +42,8 @@ impl Statistics {
     }
 
     /// How often that was known from the namenode, with the block's locations.
-    pub fn replicas_handed_on(&self) -> u64 {
-        self.replicas.handed_on
+    pub fn replicas_piggybacked(&self) -> u64 {
+        self.replicas.piggybacked
     }
 
     /// How often what the namenode had said of it was of no use: out of date, of an earlier life of the datanode, unreadable.

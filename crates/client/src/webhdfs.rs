@@ -17,17 +17,17 @@ use serde_json::Value;
 
 use crate::options::ClientOptions;
 use crate::{CreateOptions, Error, FileChecksum, FsUsage, QuotaUsage, RenameOptions, path};
-use http::{Answer, Body, Connector};
+use http::{Connector, HttpResponse, RequestBody};
 pub use transfer::{WebReader, WebWriter};
 
 /// A file system over HTTP. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct WebFileSystem {
-    shared: Arc<Shared>,
+    shared: Arc<WebSession>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WebSession {
     uri: String,
     home: String,
     user: String,
@@ -53,7 +53,7 @@ impl WebFileSystem {
     ) -> Result<Self, Error> {
         configuration.refuse_client_authentication()?;
         let options = ClientOptions::read(configuration)?;
-        let shared = Shared {
+        let shared = WebSession {
             uri: format!("webhdfs://{authority}"),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             user: user.to_owned(),
@@ -347,7 +347,7 @@ impl WebFileSystem {
         let path = self.absolute(path)?;
         let mut answer = self.ask_namenode(method.clone(), &path, operation, parameters).await?;
         if let Some(to) = answer.redirect.take() {
-            answer = self.shared.connector.send(operation, method, &to, Body::empty()).await?;
+            answer = self.shared.connector.send(operation, method, &to, RequestBody::empty()).await?;
         }
         answer.json(operation).await
     }
@@ -359,7 +359,7 @@ impl WebFileSystem {
         path: &str,
         operation: &'static str,
         parameters: Parameters<'_>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<HttpResponse, Error> {
         use std::sync::atomic::Ordering;
         let (user, doas) = match &self.shared.real_user {
             Some(real) => (real, Some(&self.shared.user)),
@@ -373,7 +373,7 @@ impl WebFileSystem {
         loop {
             let at = self.shared.current.load(Ordering::Relaxed) % count;
             let url = http::url(&self.shared.namenodes[at], path, &query);
-            let outcome = self.shared.connector.send(operation, method.clone(), &url, Body::empty()).await;
+            let outcome = self.shared.connector.send(operation, method.clone(), &url, RequestBody::empty()).await;
             tried += 1;
             match outcome {
                 Err(error) if tried < count && error.is_of_another_namenode() => {

@@ -1,22 +1,22 @@
-//! Writing a file. The caller's bytes are cut into packets ([`chunker`]) in reused memory ([`packet`]), summed while they
-//! are in the processor's cache, and handed to a task of the file's own ([`stream`]) that allocates blocks ([`block`]),
+//! Writing a file. The caller's bytes are cut into packets ([`packetizer`]) in reused memory ([`packet`]), summed while they
+//! are in the processor's cache, and handed to a task of the file's own ([`data_streamer`]) that allocates blocks ([`block`]),
 //! sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures ([`recovery`]).
 //!
-//! The way to the first datanode is a [`link`]: [`packets`] over TCP, or [`local`], where the datanode lends the replica's own
-//! memory and the caller's bytes go straight there ([`place`]), mapped where it has huge pages, from the second packet of a block on.
+//! The way to the first datanode is a [`packet_sender`]: [`packets`] over TCP, or [`local_sender`], where the datanode lends the replica's own
+//! memory and the caller's bytes go straight there ([`granted_memory`]), mapped where it has huge pages, from the second packet of a block on.
 
 mod block;
-mod chunker;
+mod data_streamer;
 mod failed_paths;
-mod link;
-mod local;
-mod one_sided;
+mod granted_memory;
+mod local_sender;
+mod one_sided_sender;
 mod packet;
+mod packet_sender;
+mod packetizer;
 mod packets;
 mod pipeline;
-mod place;
 mod recovery;
-mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -31,11 +31,11 @@ use tokio::task::JoinHandle;
 use crate::file_system::Shared;
 use crate::lease::{Leases, OpenFile};
 use crate::{DataPath, Error, backoff};
-use chunker::Chunker;
+use data_streamer::{DataStreamer, Progress};
 pub(crate) use failed_paths::FailedPaths;
+use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
-use place::{Ground, Place};
-use stream::{Progress, Stream};
+use packetizer::Packetizer;
 
 /// What a writer needs to know of its file.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct WrittenFile {
 
 /// Where writing starts.
 #[derive(Debug, Default)]
-pub(crate) struct Begin {
+pub(crate) struct WriteStart {
     /// The last block, not full, that is to be continued.
     pub append: Option<LocatedBlock>,
     /// The last block, which the next one follows whatever its length.
@@ -73,7 +73,7 @@ impl WrittenFile {
 pub struct Writer {
     shared: Arc<Shared>,
     file: Arc<WrittenFile>,
-    chunker: Chunker,
+    packetizer: Packetizer,
     pool: Arc<PacketPool>,
     packets: mpsc::Sender<Arc<Packet>>,
     /// Filled, and not yet handed to the task, in their order. Whoever drops a call half way leaves them here for the next one.
@@ -89,7 +89,7 @@ pub struct Writer {
     /// Whether a packet of that block was filled.
     begun: bool,
     /// The datanode's memory may come: it is waited for rather than to fill packets meanwhile.
-    local: bool,
+    waits_for_memory: bool,
     /// Which pipelines (see [`Progress::pipelines`]) the namenode was told of by `fsync`.
     persisted: u64,
     /// hsync has been called: blocks that end from then on are on disk when they have.
@@ -98,7 +98,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(shared: Arc<Shared>, file: WrittenFile, begin: Begin, open: OpenFile) -> Self {
+    pub(crate) fn start(shared: Arc<Shared>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
         let options = &shared.options;
         let file = Arc::new(file);
         let length = begin.length;
@@ -107,12 +107,12 @@ impl Writer {
         let pool = PacketPool::new(options.packets_in_flight, data_bytes, placed_bytes, options.checksum);
         // The window is the pool's; empty packets are few, so the queue never holds a sender up for long.
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
-        let (stream, progress) = Stream::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
-        let task = tokio::spawn(stream.run(receiver));
-        let local = shared.local.is_possible() && options.write_paths.contains(&DataPath::Local)
+        let (streamer, progress) = DataStreamer::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
+        let task = tokio::spawn(streamer.run(receiver));
+        let waits_for_memory = shared.short_circuit.is_possible() && options.write_paths.contains(&DataPath::Local)
             || shared.one_sided.is_possible() && options.write_paths.contains(&DataPath::OneSided);
         Self {
-            chunker: Chunker::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
+            packetizer: Packetizer::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
             shared,
             file,
             pool,
@@ -124,7 +124,7 @@ impl Writer {
             before_block: length - in_block,
             block: 1,
             begun: false,
-            local,
+            waits_for_memory,
             persisted: 0,
             syncs: false,
             open,
@@ -142,7 +142,7 @@ impl Writer {
 
     /// Bytes of the file, those not yet sent included.
     pub fn position(&self) -> u64 {
-        self.before_block + self.chunker.in_block()
+        self.before_block + self.packetizer.in_block()
     }
 
     /// Takes all of `data`. Returns when the window has room for it, which says nothing of its having arrived. Dropped before, it has
@@ -150,9 +150,9 @@ impl Writer {
     pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         while !data.is_empty() {
             self.begin_packet().await?;
-            let (count, packet) = self.chunker.take(data).map_err(|error| self.misplaced(error))?;
+            let (count, packet) = self.packetizer.take(data).map_err(|error| self.granted_memory_error(error))?;
             data = &data[count..];
-            self.go_on(packet).await?;
+            self.send_filled(packet).await?;
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Writer {
     /// no copy. Say with [`Writer::advance`] how much of it was filled.
     pub async fn space(&mut self) -> Result<&mut [u8], Error> {
         self.begin_packet().await?;
-        Ok(self.chunker.space())
+        Ok(self.packetizer.space())
     }
 
     /// The first `count` bytes of [`Writer::space`] are the file's next.
@@ -169,48 +169,49 @@ impl Writer {
         if count == 0 {
             return Ok(());
         }
-        let packet = self.chunker.advance(count).map_err(|error| self.misplaced(error))?;
-        self.go_on(packet).await
+        let packet = self.packetizer.advance(count).map_err(|error| self.granted_memory_error(error))?;
+        self.send_filled(packet).await
     }
 
     /// Sees to it that there is a packet to fill.
     async fn begin_packet(&mut self) -> Result<(), Error> {
         self.check()?;
-        self.hand_over().await?;
-        if !self.chunker.needs_body() {
+        self.send_outgoing().await?;
+        if !self.packetizer.needs_body() {
             return Ok(());
         }
-        let place = self.place().await?;
-        let Some(body) = self.pool.take(place).await else { return Err(self.failure().await) };
-        self.chunker.start(body).map_err(|error| self.misplaced(error))
+        let granted_range = self.next_range().await?;
+        let Some(body) = self.pool.take(granted_range).await else { return Err(self.failure().await) };
+        self.packetizer.start(body).map_err(|error| self.granted_memory_error(error))
     }
 
     /// Where the next packet's bytes are put: in the datanode's memory, if it lends any. The first packet of a block is
     /// filled without that, since the block has no datanodes before it is sent.
-    async fn place(&mut self) -> Result<Option<Place>, Error> {
+    async fn next_range(&mut self) -> Result<Option<GrantedRange>, Error> {
         loop {
-            let (block, ground, broken, quiet, failed) = {
+            let (block, granted_memory, broken, quiet, failed) = {
                 let progress = self.progress.borrow_and_update();
                 let quiet = progress.acknowledged >= self.queued;
-                (progress.block, progress.ground.clone(), progress.broken, quiet, progress.failed.clone())
+                (progress.block, progress.granted_memory.clone(), progress.broken, quiet, progress.failed.clone())
             };
             if let Some(error) = failed {
                 return Err(error);
             }
-            match ground {
-                _ if block != self.block && !(self.local && self.begun) => return Ok(None),
-                Ground::Unknown if !(self.local && self.begun) => return Ok(None),
-                Ground::Packets if block == self.block => {
-                    self.local &= broken;
+            match granted_memory {
+                _ if block != self.block && !(self.waits_for_memory && self.begun) => return Ok(None),
+                GrantedMemory::Unknown if !(self.waits_for_memory && self.begun) => return Ok(None),
+                GrantedMemory::Packets if block == self.block => {
+                    self.waits_for_memory &= broken;
                     return Ok(None);
                 }
-                Ground::Memory { more, .. } | Ground::Remote { more, .. } if block == self.block => {
-                    self.local = true;
+                GrantedMemory::Local { more, .. } | GrantedMemory::Remote { more, .. } if block == self.block => {
+                    self.waits_for_memory = true;
                     let checksum = self.shared.options.checksum;
-                    let place = ground.place(self.chunker.next_offset(), self.file.block_size, checksum);
+                    let granted_range =
+                        granted_memory.range_at(self.packetizer.next_offset(), self.file.block_size, checksum);
                     // More comes with acknowledgements, and with nothing else.
-                    if place.is_some() || !more || quiet {
-                        return Ok(place);
+                    if granted_range.is_some() || !more || quiet {
+                        return Ok(granted_range);
                     }
                 }
                 // Not known yet.
@@ -223,18 +224,18 @@ impl Writer {
     }
 
     /// After bytes were added: sends the packet that they have filled, and ends the block that they have.
-    async fn go_on(&mut self, packet: Option<Packet>) -> Result<(), Error> {
+    async fn send_filled(&mut self, packet: Option<Packet>) -> Result<(), Error> {
         if let Some(packet) = packet {
             self.queue(packet);
         }
-        if self.chunker.block_full() {
+        if self.packetizer.block_full() {
             self.end_block(self.syncs);
         }
-        self.hand_over().await
+        self.send_outgoing().await
     }
 
-    fn misplaced(&self, source: std::io::Error) -> Error {
-        Error::Place { path: self.file.path.clone(), source: Arc::new(source) }
+    fn granted_memory_error(&self, source: std::io::Error) -> Error {
+        Error::GrantedMemory { path: self.file.path.clone(), source: Arc::new(source) }
     }
 
     /// Returns when every byte written so far is in the memory of every datanode of the pipeline, where readers that
@@ -254,17 +255,17 @@ impl Writer {
         self.file.flushed.store(true, Ordering::Relaxed);
         self.syncs |= sync;
         // What a call that was dropped has left goes first: each would add to it.
-        self.hand_over().await?;
-        match self.chunker.flush(sync) {
+        self.send_outgoing().await?;
+        match self.packetizer.flush(sync) {
             Some(packet) => self.queue(packet),
             // Bytes that are out already but were never synced.
-            None if sync && self.chunker.in_block() > 0 => {
-                let packet = self.chunker.empty_sync();
+            None if sync && self.packetizer.in_block() > 0 => {
+                let packet = self.packetizer.empty_sync();
                 self.queue(packet);
             }
             None => {}
         }
-        self.hand_over().await?;
+        self.send_outgoing().await?;
         self.acknowledged(self.queued).await?;
         self.persist().await
     }
@@ -272,11 +273,11 @@ impl Writer {
     /// Tells the namenode of the block, once for each pipeline, so that it and its length survive the namenode.
     async fn persist(&mut self) -> Result<(), Error> {
         let pipelines = self.progress.borrow().pipelines;
-        if self.chunker.in_block() == 0 || pipelines == self.persisted {
+        if self.packetizer.in_block() == 0 || pipelines == self.persisted {
             return Ok(());
         }
         let namenode = &self.shared.namenode;
-        namenode.fsync(&self.file.path, self.file.inode, &self.shared.client_name, self.chunker.in_block()).await?;
+        namenode.fsync(&self.file.path, self.file.inode, &self.shared.client_name, self.packetizer.in_block()).await?;
         self.persisted = pipelines;
         Ok(())
     }
@@ -286,13 +287,13 @@ impl Writer {
     /// Dropped half way, as by a time-out around it, it goes on by itself once there was room for what is left, and only the answer is lost.
     pub async fn close(mut self) -> Result<(), Error> {
         self.check()?;
-        if let Some(packet) = self.chunker.flush(false) {
+        if let Some(packet) = self.packetizer.flush(false) {
             self.queue(packet);
         }
-        if self.chunker.in_block() > 0 {
+        if self.packetizer.in_block() > 0 {
             self.end_block(false);
         }
-        self.hand_over().await?;
+        self.send_outgoing().await?;
         let Self { shared, file, packets, task, open, .. } = self;
         // The task ends when it has worked off the queue.
         drop(packets);
@@ -308,8 +309,8 @@ impl Writer {
     }
 
     fn end_block(&mut self, sync: bool) {
-        self.before_block += self.chunker.in_block();
-        let packet = self.chunker.end_block(sync);
+        self.before_block += self.packetizer.in_block();
+        let packet = self.packetizer.end_block(sync);
         self.queue(packet);
         self.block += 1;
         self.begun = false;
@@ -323,7 +324,7 @@ impl Writer {
     }
 
     /// Hands what is filled to the task. Dropped while it waits for room, it has lost nothing.
-    async fn hand_over(&mut self) -> Result<(), Error> {
+    async fn send_outgoing(&mut self) -> Result<(), Error> {
         while !self.outgoing.is_empty() {
             let Ok(room) = self.packets.reserve().await else { return Err(self.failure().await) };
             if let Some(packet) = self.outgoing.pop_front() {
@@ -337,7 +338,7 @@ impl Writer {
         if self.open.lost() {
             return Err(Error::LeaseLost { path: self.file.path.clone() });
         }
-        Leases::go_on(&self.shared);
+        Leases::resume_renewal(&self.shared);
         match &self.progress.borrow().failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),

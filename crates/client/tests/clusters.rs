@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Make, NodeProcess, files_below, jmx_bean, skip_or_fail};
+use hearth_testkit::{
+    Apache, Cluster, ClusterSpec, Content, Implementation, NodeProcess, files_below, jmx_bean, skip_or_fail,
+};
 use hearth_types::{FileKind, FsPermission};
 
 use common::streamed;
@@ -21,11 +23,11 @@ fn on_clusters<F>(name: &str, datanodes: usize, test: impl Fn(FileSystem, Arc<Mu
 where
     F: Future<Output = Outcome>,
 {
-    for make in [Make::Apache, Make::Hearth] {
+    for make in [Implementation::Apache, Implementation::Hearth] {
         let spec = ClusterSpec::new(make, make).datanodes(datanodes).set("dfs.replication", datanodes.min(3));
         let cluster = match spec.start() {
             Ok(cluster) => cluster,
-            Err(error) if make == Make::Apache => {
+            Err(error) if make == Implementation::Apache => {
                 skip_or_fail(name, &error);
                 continue;
             }
@@ -338,7 +340,7 @@ fn a_datanode_killed_in_the_middle_is_replaced_and_nothing_is_lost() {
 /// A cluster of Hearth's whose datanodes listen for clients on this machine, and a client that uses `paths`.
 fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (Cluster, FileSystem, tempfile::TempDir) {
     let sockets = tempfile::tempdir().unwrap();
-    let mut spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+    let mut spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(datanodes)
         .set("dfs.replication", datanodes.min(3))
         .set("dfs.blocksize", 6 << 20)
@@ -665,7 +667,7 @@ fn files_that_cannot_be_written_are_left_as_they_are() {
         let arguments = ["create", "key", "-provider", provider.as_str()];
         apache.run(keys.path(), "org.apache.hadoop.crypto.key.KeyShell", arguments)?.success()
     };
-    let spec = ClusterSpec::new(Make::Apache, Make::Apache).datanodes(1).set("dfs.replication", 1);
+    let spec = ClusterSpec::new(Implementation::Apache, Implementation::Apache).datanodes(1).set("dfs.replication", 1);
     let spec = spec.set("hadoop.security.key.provider.path", &provider);
     let cluster = match Apache::find().and_then(create_key).and_then(|_| spec.start()) {
         Ok(cluster) => cluster,

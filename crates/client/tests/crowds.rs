@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::Configuration;
 use hearth_protocol::rpc::{ClientId, RpcClient, RpcClientOptions, RpcError, Target, raise_descriptor_limit};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, free_port, get_text, skip_or_fail, usage};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, free_port, get_text, skip_or_fail, usage};
 use hearth_wire::proto::hdfs::ExtendedBlockProto;
 use hearth_wire::proto::hdfs::{GetFileInfoResponseProto, GetReplicaVisibleLengthResponseProto};
 use hearth_wire::rpc::{AuthProtocol, ConnectionContext, ConnectionHeader, encode_context, protocols};
@@ -45,7 +45,7 @@ const LENGTH: usize = 100_000;
 const CONTENT: Content = Content { seed: 36 };
 
 fn cluster() -> Cluster {
-    ClusterSpec::new(Make::Hearth, Make::Hearth)
+    ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .short_circuit()
         .set("hearth.one-sided.transport", "tcp")
         .set("hearth.one-sided.address", format!("127.0.0.1:{}", free_port()))

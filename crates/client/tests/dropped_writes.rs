@@ -3,14 +3,14 @@
 use futures_util::FutureExt;
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{ClusterSpec, Content, Make};
+use hearth_testkit::{ClusterSpec, Content, Implementation};
 
 const BLOCK: u64 = 64 << 10;
 const BYTES: usize = 5 << 20;
 
 #[test]
 fn a_write_or_a_flush_that_is_dropped_loses_nothing() {
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(1).set("dfs.replication", 1);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).datanodes(1).set("dfs.replication", 1);
     // Many packets of many blocks: each end of a block goes behind its last packet.
     let spec = spec.set("dfs.namenode.fs-limits.min-block-size", 512).set("dfs.blocksize", BLOCK);
     let cluster = spec.set("dfs.client-write-packet-size", 4096).start().unwrap();

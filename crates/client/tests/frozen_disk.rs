@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, LoopDisk, Make, jmx_bean, skip_or_fail};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, LoopDisk, jmx_bean, skip_or_fail};
 
 use common::streamed;
 
@@ -41,7 +41,7 @@ fn a_disk_that_hangs_holds_up_those_who_write_to_it_only() {
         Ok(disk) => disk,
         Err(error) => return skip_or_fail(TEST, &error.context("no file system of a test's own (root may mount one)")),
     };
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .set("dfs.blocksize", 6 << 20)
         .set("hearth.storage.engine", "file")
         .set("hearth.client.paths", "packets");

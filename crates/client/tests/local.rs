@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, unshared_directory};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, skip_or_fail, unshared_directory};
 
 use common::streamed;
 
@@ -23,7 +23,7 @@ struct Local {
 
 fn start(datanodes: usize, settings: &[(&str, &str)]) -> Local {
     let sockets = tempfile::Builder::new().prefix("hearth-sockets-").tempdir().unwrap();
-    let mut spec = ClusterSpec::new(Make::Hearth, Make::Hearth)
+    let mut spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(datanodes)
         .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
         .set("dfs.domain.socket.disable.interval.seconds", 1)
@@ -123,7 +123,7 @@ fn every_path_gives_the_same_bytes_and_says_which_it_was() {
 #[test]
 fn apaches_datanode_hands_over_its_files_as_well() {
     // Its directories above the socket must not be writable by others, as /tmp is.
-    let spec = ClusterSpec::new(Make::Apache, Make::Apache)
+    let spec = ClusterSpec::new(Implementation::Apache, Implementation::Apache)
         .short_circuit()
         .within(&unshared_directory())
         .set("dfs.domain.socket.disable.interval.seconds", 1)

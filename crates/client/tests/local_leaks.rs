@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, wait_until};
 
 const LENGTH: usize = 300_000;
 const FILES: u64 = 40;
@@ -70,7 +70,7 @@ async fn read_everything(fs: &FileSystem) -> anyhow::Result<()> {
 }
 
 fn start(sockets: &std::path::Path) -> anyhow::Result<(Cluster, Configuration)> {
-    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth)
+    let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .set("dfs.domain.socket.path", sockets.join("dn_PORT").display())
         // What the DataNode itself keeps open between short reads is not what is counted.
         .set("hearth.storage.open.max", 0)

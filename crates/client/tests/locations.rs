@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{ClusterSpec, Content, Make, NamenodePorts, RecordingProxy, free_port};
+use hearth_testkit::{ClusterSpec, Content, Implementation, NamenodePorts, RecordingProxy, free_port};
 
 const BLOCK: usize = 1 << 20;
 const BLOCKS: usize = 16;
@@ -20,7 +20,7 @@ fn a_long_read_asks_the_namenode_once_for_each_window_that_it_looks_ahead() {
     let ports = NamenodePorts { rpc: free_port(), seen: free_port() };
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let proxy = RecordingProxy::start(local(ports.seen), local(ports.rpc)).unwrap();
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(1).ports(ports);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).datanodes(1).ports(ports);
     let spec = spec.set("dfs.replication", 1).set("dfs.blocksize", BLOCK);
     let cluster = spec.set("dfs.client.read.prefetch.size", 4 * BLOCK).start().unwrap();
     let conf = Configuration::load_dir(cluster.conf(), Environment::empty()).unwrap();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use hearth_client::{CreateOptions, DataPath, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, skip_or_fail, unshared_directory};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, skip_or_fail, unshared_directory};
 use hearth_types::ByteRange;
 
 type Outcome = anyhow::Result<()>;
@@ -107,7 +107,7 @@ async fn check(fs: &FileSystem, count: usize) -> Outcome {
 #[test]
 fn many_files_are_read_at_once_over_every_path() {
     let (_directory, socket) = sockets();
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).set("dfs.replication", 1);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).set("dfs.replication", 1);
     let cluster = spec.set("dfs.domain.socket.path", socket).start().unwrap();
     run(async {
         store(&client(&cluster, &[]), 36).await?;
@@ -145,8 +145,11 @@ fn many_files_are_read_at_once_over_every_path() {
 
 #[test]
 fn reads_go_on_when_the_datanode_is_killed_and_started_again() {
-    let mut cluster =
-        ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(2).set("dfs.replication", 2).start().unwrap();
+    let mut cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
+        .datanodes(2)
+        .set("dfs.replication", 2)
+        .start()
+        .unwrap();
     run(async {
         store(&client(&cluster, &[]), 18).await?;
         let fs = client(&cluster, &[("hearth.client.paths", "packets")]);
@@ -165,7 +168,7 @@ fn reads_go_on_when_the_datanode_is_killed_and_started_again() {
 #[test]
 fn without_the_call_for_many_files_they_are_opened_one_by_one_at_once() {
     // Apache's NameNode, where there is one on this machine.
-    let spec = ClusterSpec::mixed(Make::Apache, &[Make::Hearth]).set("dfs.replication", 1);
+    let spec = ClusterSpec::mixed(Implementation::Apache, &[Implementation::Hearth]).set("dfs.replication", 1);
     let (_directory, socket) = sockets();
     let cluster = match spec.set("dfs.domain.socket.path", socket).start() {
         Ok(cluster) => cluster,

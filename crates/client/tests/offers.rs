@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::Configuration;
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, jmx_bean, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, get_text, jmx_bean, wait_until};
 
 type Outcome = anyhow::Result<()>;
 
@@ -13,7 +13,9 @@ const BLOCK: usize = 1 << 20;
 const LENGTH: usize = 3 * BLOCK + 777;
 
 fn cluster(datanodes: usize, settings: &[(&str, &str)]) -> Cluster {
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(datanodes).set("dfs.replication", datanodes);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
+        .datanodes(datanodes)
+        .set("dfs.replication", datanodes);
     settings.iter().fold(spec, |spec, (key, value)| spec.set(key, value)).start().unwrap()
 }
 

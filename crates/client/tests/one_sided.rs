@@ -5,7 +5,7 @@ mod common;
 
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation};
 
 use common::streamed;
 
@@ -16,7 +16,9 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn cluster(datanodes: usize, settings: &[(&str, &str)]) -> Cluster {
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(datanodes).set("dfs.replication", datanodes);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
+        .datanodes(datanodes)
+        .set("dfs.replication", datanodes);
     let spec = spec.set("hearth.one-sided.transport", "tcp").set("dfs.blocksize", 4 << 20);
     settings.iter().fold(spec, |spec, (key, value)| spec.set(key, value)).start().unwrap()
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::Configuration;
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make, get_text, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, get_text, wait_until};
 
 const BLOCK: usize = 1 << 20;
 const BLOCKS: usize = 96;
@@ -59,7 +59,9 @@ fn wait_whole(cluster: &Cluster) {
 
 #[test]
 fn work_does_not_wait_for_heartbeats() {
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(2).set("dfs.heartbeat.interval", 3600);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
+        .datanodes(2)
+        .set("dfs.heartbeat.interval", 3600);
     // Many rounds of giving out work.
     let cluster = spec.set("hearth.namenode.replication.window", "8m").start().unwrap();
     let content = Content::new(7);
@@ -77,7 +79,7 @@ fn work_does_not_wait_for_heartbeats() {
 
 #[test]
 fn what_a_dead_datanode_held_is_copied() {
-    let spec = ClusterSpec::new(Make::Hearth, Make::Hearth).datanodes(3).set("dfs.replication", 2);
+    let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).datanodes(3).set("dfs.replication", 2);
     // Dead after eleven seconds of silence.
     let mut cluster = spec.set("dfs.namenode.heartbeat.recheck-interval", 500).start().unwrap();
     let content = Content::new(8);

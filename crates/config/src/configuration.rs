@@ -151,13 +151,13 @@ impl Configuration {
         key.read(self)
     }
 
-    /// What [`wait`](Self::wait) takes 0 for.
-    pub const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+    /// What [`timeout`](Self::timeout) takes 0 for.
+    pub const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
     /// As [`get`](Self::get), of a wait or an interval: 0 is "for ever" in Hadoop's keys, and here a day, since every wait ends.
-    pub fn wait<K: ConfigKey<Value = Duration>>(&self, key: K) -> Result<Duration, ConfigError> {
+    pub fn timeout<K: ConfigKey<Value = Duration>>(&self, key: K) -> Result<Duration, ConfigError> {
         let wait = self.get(key)?;
-        Ok(if wait.is_zero() { Self::LONGEST_WAIT } else { wait })
+        Ok(if wait.is_zero() { Self::TIMEOUT_MAX } else { wait })
     }
 
     /// The expanded, trimmed text of any key, or of its built-in default. `None` when neither is there or it is empty.
@@ -249,7 +249,7 @@ impl Configuration {
     }
 
     /// The same for others to see (`/conf`): what is secret is not told.
-    pub fn shown_entries(&self) -> Vec<Entry<'_>> {
+    pub fn redacted_entries(&self) -> Vec<Entry<'_>> {
         let mut entries = self.entries();
         for entry in entries.iter_mut().filter(|entry| is_sensitive(entry.name)) {
             entry.value = REDACTED;
@@ -401,12 +401,15 @@ mod tests {
             "my.credential",
         ] {
             let conf = Configuration::empty().with(secret, "hidden");
-            let shown = conf.shown_entries().into_iter().find(|entry| entry.name == secret).unwrap();
+            let shown = conf.redacted_entries().into_iter().find(|entry| entry.name == secret).unwrap();
             assert_eq!(shown.value, REDACTED, "{secret}");
         }
         for plain in ["dfs.block.access.token.enable", "fs.s3a.endpoint", "hadoop.security.credential.provider.path"] {
             let conf = Configuration::empty().with(plain, "shown");
-            assert!(conf.shown_entries().iter().any(|entry| entry.name == plain && entry.value == "shown"), "{plain}");
+            assert!(
+                conf.redacted_entries().iter().any(|entry| entry.name == plain && entry.value == "shown"),
+                "{plain}"
+            );
         }
     }
 

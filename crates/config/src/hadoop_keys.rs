@@ -105,7 +105,7 @@ pub fn hadoop_keys() -> &'static [HadoopKey] {
 
 /// A value that was set and has no effect.
 #[derive(Clone, Debug)]
-pub struct WithoutEffect {
+pub struct IneffectiveSetting {
     pub key: String,
     pub value: String,
     /// The file, or how else the value was set.
@@ -113,7 +113,7 @@ pub struct WithoutEffect {
     pub why: &'static str,
 }
 
-impl WithoutEffect {
+impl IneffectiveSetting {
     /// Logs a warning, as each program does at its start.
     pub fn warn(&self) {
         let Self { key, value, source, why } = self;
@@ -133,7 +133,7 @@ impl Configuration {
     /// The values of Hadoop's keys that `program` cannot carry out and has to warn of.
     ///
     /// Errors: a value that `program` has to refuse, by name: without it a user would rely on what is not there.
-    pub fn without_effect(&self, program: Program) -> Result<Vec<WithoutEffect>, ConfigError> {
+    pub fn ineffective_settings(&self, program: Program) -> Result<Vec<IneffectiveSetting>, ConfigError> {
         let mut found = Vec::new();
         for entry in self.entries_set() {
             let Some(row) = row_of(entry.name) else { continue };
@@ -152,7 +152,7 @@ impl Configuration {
                     format!("not supported: {}; remove the key", row.why),
                 ));
             }
-            found.push(WithoutEffect {
+            found.push(IneffectiveSetting {
                 key: entry.name.to_owned(),
                 value,
                 source: entry.source.to_string(),
@@ -224,7 +224,7 @@ mod tests {
             .with("dfs.datanode.fsdataset.volume.choosing.policy", "org.example.Other")
             .with("hadoop.zk.address", "zk:2181");
         let named = |program| -> Vec<String> {
-            conf.without_effect(program).unwrap().into_iter().map(|found| found.key).collect()
+            conf.ineffective_settings(program).unwrap().into_iter().map(|found| found.key).collect()
         };
         assert_eq!(named(Program::Namenode), ["dfs.namenode.plugins", "ipc.8020.backoff.enable"]);
         assert_eq!(
@@ -241,7 +241,7 @@ mod tests {
             .filter(|row| !row.name.contains('[') && !row.default.contains("${"))
             .fold(Configuration::empty(), |conf, row| conf.with(row.name, row.default));
         for program in [Program::Namenode, Program::Datanode, Program::Client] {
-            let found = conf.without_effect(program).unwrap();
+            let found = conf.ineffective_settings(program).unwrap();
             assert!(found.is_empty(), "{found:?}");
         }
     }
@@ -255,11 +255,14 @@ mod tests {
             ("dfs.webhdfs.rest-csrf.enabled", "true"),
         ] {
             let conf = Configuration::empty().with(key, value);
-            let said = conf.without_effect(Program::Namenode).unwrap_err().to_string();
+            let said = conf.ineffective_settings(Program::Namenode).unwrap_err().to_string();
             assert!(said.contains(key) && said.contains(value), "{said}");
-            conf.without_effect(Program::Client).unwrap();
+            conf.ineffective_settings(Program::Client).unwrap();
         }
         let shell = "org.apache.hadoop.security.ShellBasedUnixGroupsMapping";
-        Configuration::empty().with("hadoop.security.group.mapping", shell).without_effect(Program::Namenode).unwrap();
+        Configuration::empty()
+            .with("hadoop.security.group.mapping", shell)
+            .ineffective_settings(Program::Namenode)
+            .unwrap();
     }
 }

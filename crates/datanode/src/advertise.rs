@@ -10,70 +10,70 @@
 //!    and registration are gone. Only of corrupt replicas are keys withdrawn at once.
 //!
 //! 5. A namenode that hands advertisements on is told only of replicas that were finalized or asked for lately, and their memory is held
-//!    for another lease before it is told ([`Advertiser::hold`]).
+//!    for another lease before it is told ([`Advertiser::lease_until`]).
 //!
 //! So a read in flight, however late, finds the bytes that it was promised, or no record, or no key. Nothing waits for
-//! readers, and readers wait for nobody. [`board`] is the order of these steps, tested in all its interleavings.
+//! readers, and readers wait for nobody. [`lease_table`] is the order of these steps, tested in all its interleavings.
 
-mod board;
-mod recent;
+mod lease_table;
+mod recent_replicas;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::{
-    Blockstore, InPlace, Reaction, ReplicaReader, StoreError, WithdrawHook, Withdrawal, Withdrawn,
+    Blockstore, InPlace, Reaction, ReplicaReader, StoreError, WithdrawHook, WithdrawReason, WithdrawReply,
 };
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{self, Access, Domain, Region};
-use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, ShownRecord};
+use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, ValidityRecord};
 use hearth_wire::rdma_control::Advertisement;
 use tokio::sync::{Notify, mpsc};
 
-use board::{Board, Left, Placing, Showing};
-pub use board::{Bounds, Figures};
-use recent::Recent;
+use lease_table::{AdvertisedMemory, ClaimResult, LeaseTable, WithdrawOutcome};
+pub use lease_table::{AdvertisedMetrics, Bounds};
+use recent_replicas::RecentReplicas;
 
 /// Replicas that wait to be registered ahead; those beyond it are registered when somebody asks for them.
-const AHEAD_MAX: usize = 4096;
+const PREREGISTER_QUEUE_MAX: usize = 4096;
 
 /// How often a question is tried again when the replica changes under it.
-const TRIES: usize = 4;
+const LOCATE_ATTEMPTS: usize = 4;
 
 /// How long a question waits for another that registers the same replica.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often memory is looked for that nobody may rely on any more.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
-type Key = (BlockPoolId, BlockId);
+type BlockKey = (BlockPoolId, BlockId);
 
 /// What this datanode shows to one-sided readers.
 pub struct Advertiser {
     domain: Arc<dyn Domain>,
-    board: Board<Key, InMemory>,
+    lease_table: LeaseTable<BlockKey, RegisteredReplica>,
     incarnation: u64,
     lease: Duration,
     started: Instant,
-    ahead: mpsc::Sender<ExtendedBlock>,
+    preregister: mpsc::Sender<ExtendedBlock>,
     /// A replica has been registered, or could not be.
-    settled: Notify,
+    registration_done: Notify,
     leases: AtomicU64,
-    recent: Recent,
-    announced: Arc<AnnouncedFigures>,
+    recent: RecentReplicas,
+    announced: Arc<AnnouncementMetrics>,
 }
 
 /// What namenodes know of this datanode's memory, for metrics.
 #[derive(Debug, Default)]
-pub struct AnnouncedFigures {
+pub struct AnnouncementMetrics {
     replicas: AtomicU64,
     advertisements: AtomicU64,
 }
 
-impl AnnouncedFigures {
+impl AnnouncementMetrics {
     /// `added` are told now; the replicas that one namenode knows were `before` and are `after`.
-    pub fn announced(&self, added: usize, after: usize, before: usize) {
+    pub fn record(&self, added: usize, after: usize, before: usize) {
         self.advertisements.fetch_add(added as u64, Ordering::Relaxed);
         self.replicas.fetch_add(after as u64, Ordering::Relaxed);
         self.replicas.fetch_sub(before as u64, Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl AnnouncedFigures {
 }
 
 /// A replica that can be read from outside. Dropped in this order.
-struct InMemory {
+struct RegisteredReplica {
     data: Arc<dyn Region>,
     crcs: Arc<dyn Region>,
     block: ExtendedBlock,
@@ -102,7 +102,7 @@ struct InMemory {
 }
 
 /// Where the bytes of a replica are to be had.
-pub enum Found {
+pub enum LocateOutcome {
     Shown(Box<Advertisement>),
     /// Too small to be shown; here they are.
     Small(ReplicaReader),
@@ -124,13 +124,13 @@ pub enum AdvertiseError {
 }
 
 /// What became of a wish to show a replica.
-enum Outcome {
+enum AdvertiseOutcome {
     Advertised,
     /// Somebody else is at it.
     Busy,
     /// It was withdrawn meanwhile: from the beginning.
     Withdrawn,
-    Other(Found),
+    Other(LocateOutcome),
 }
 
 impl Advertiser {
@@ -142,20 +142,20 @@ impl Advertiser {
         lease: Duration,
         bounds: Bounds,
     ) -> Arc<Self> {
-        let (ahead, queue) = mpsc::channel(AHEAD_MAX);
+        let (preregister, queue) = mpsc::channel(PREREGISTER_QUEUE_MAX);
         let this = Arc::new(Self {
             domain,
-            board: Board::new(bounds),
+            lease_table: LeaseTable::new(bounds),
             incarnation,
             lease,
             started: Instant::now(),
-            ahead,
-            settled: Notify::new(),
+            preregister,
+            registration_done: Notify::new(),
             leases: AtomicU64::new(0),
-            recent: Recent::default(),
+            recent: RecentReplicas::default(),
             announced: Arc::default(),
         });
-        tokio::spawn(register_ahead(Arc::downgrade(&this), Arc::downgrade(store), queue));
+        tokio::spawn(preregister_all(Arc::downgrade(&this), Arc::downgrade(store), queue));
         tokio::spawn(sweep(Arc::downgrade(&this)));
         this
     }
@@ -164,8 +164,8 @@ impl Advertiser {
         &self.domain
     }
 
-    pub fn figures(&self) -> Figures {
-        self.board.figures()
+    pub fn metrics(&self) -> AdvertisedMetrics {
+        self.lease_table.metrics()
     }
 
     /// Advertisements given out.
@@ -178,31 +178,31 @@ impl Advertiser {
         self.started.elapsed().as_millis() as u64
     }
 
-    pub fn announced_figures(&self) -> &Arc<AnnouncedFigures> {
+    pub fn announcement_metrics(&self) -> &Arc<AnnouncementMetrics> {
         &self.announced
     }
 
     /// Replicas that were finalized or asked for at `since_ms` or later, and are of `bytes_max` bytes together.
     pub fn recent(&self, pool: &BlockPoolId, since_ms: u64, bytes_max: u64) -> Vec<BlockId> {
-        self.recent.of(pool, since_ms, bytes_max)
+        self.recent.used_since(pool, since_ms, bytes_max)
     }
 
     /// What is advertised of a replica, whose memory stays until `until_ms` at least, for somebody who hands it on. `None`: it is not
     /// shown now.
-    pub fn hold(&self, pool: &BlockPoolId, block: BlockId, until_ms: u64) -> Option<Advertisement> {
+    pub fn lease_until(&self, pool: &BlockPoolId, block: BlockId, until_ms: u64) -> Option<Advertisement> {
         let key = (pool.clone(), block);
         // How much of the lease is left is said by who hands it on.
-        self.board.lease(&key, until_ms, |shown| shown.advertisement(Duration::ZERO, self.incarnation))
+        self.lease_table.lease(&key, until_ms, |shown| shown.advertisement(Duration::ZERO, self.incarnation))
     }
 
-    fn note_use(&self, block: &ExtendedBlock, bytes: u64) {
-        self.recent.note((block.pool.clone(), block.id()), bytes, self.now_ms());
+    fn record_use(&self, block: &ExtendedBlock, bytes: u64) {
+        self.recent.record((block.pool.clone(), block.id()), bytes, self.now_ms());
     }
 
     /// A replica was finalized: it will be registered before anybody asks, if there is room.
-    pub fn finalized(&self, block: ExtendedBlock) {
+    pub fn on_finalized(&self, block: ExtendedBlock) {
         // Full: whoever asks for it registers it.
-        let _ = self.ahead.try_send(block);
+        let _ = self.preregister.try_send(block);
     }
 
     /// Where the bytes of `block` are, with a lease of them. The caller has checked the token.
@@ -210,11 +210,11 @@ impl Advertiser {
         self: &Arc<Self>,
         store: &Arc<Blockstore>,
         block: &ExtendedBlock,
-    ) -> Result<Found, AdvertiseError> {
-        for _ in 0..TRIES {
-            let mut settled = std::pin::pin!(self.settled.notified());
+    ) -> Result<LocateOutcome, AdvertiseError> {
+        for _ in 0..LOCATE_ATTEMPTS {
+            let mut settled = std::pin::pin!(self.registration_done.notified());
             settled.as_mut().enable();
-            if let Some(advertisement) = self.advertised(block) {
+            if let Some(advertisement) = self.lease_advertisement(block) {
                 return Ok(advertisement);
             }
             let (this, store, wanted) = (self.clone(), store.clone(), block.clone());
@@ -222,56 +222,57 @@ impl Advertiser {
                 .await
                 .map_err(|_| AdvertiseError::Interrupted)??;
             match outcome {
-                Outcome::Other(found) => return Ok(found),
-                Outcome::Advertised | Outcome::Withdrawn => {}
-                Outcome::Busy => {
-                    let _ = tokio::time::timeout(SETTLE_TIMEOUT, settled).await;
+                AdvertiseOutcome::Other(found) => return Ok(found),
+                AdvertiseOutcome::Advertised | AdvertiseOutcome::Withdrawn => {}
+                AdvertiseOutcome::Busy => {
+                    let _ = tokio::time::timeout(REGISTRATION_TIMEOUT, settled).await;
                 }
             }
         }
-        Ok(Found::NotShown("the replica is changing"))
+        Ok(LocateOutcome::NotShown("the replica is changing"))
     }
 
     /// What is advertised of `block`, with a lease from now.
-    fn advertised(&self, block: &ExtendedBlock) -> Option<Found> {
+    fn lease_advertisement(&self, block: &ExtendedBlock) -> Option<LocateOutcome> {
         let end = self.now_ms() + self.lease.as_millis() as u64;
         let key = (block.pool.clone(), block.id());
-        let advertisement = self.board.lease(&key, end, |shown| shown.advertisement(self.lease, self.incarnation))?;
+        let advertisement =
+            self.lease_table.lease(&key, end, |shown| shown.advertisement(self.lease, self.incarnation))?;
         if advertisement.block.stamp() < block.stamp() {
-            return Some(Found::NotShown("the replica is older than what is asked for"));
+            return Some(LocateOutcome::NotShown("the replica is older than what is asked for"));
         }
         self.leases.fetch_add(1, Ordering::Relaxed);
-        self.note_use(&advertisement.block, advertisement.data.length + advertisement.checksums.length);
-        Some(Found::Shown(Box::new(advertisement)))
+        self.record_use(&advertisement.block, advertisement.data.length + advertisement.checksums.length);
+        Some(LocateOutcome::Shown(Box::new(advertisement)))
     }
 
-    /// Registers a replica and shows it. Takes milliseconds. `push`: others whose leases are over make room for it.
-    fn show(&self, store: &Blockstore, block: &ExtendedBlock, push: bool) -> Result<Outcome, AdvertiseError> {
+    /// Registers a replica and shows it. Takes milliseconds. `evict`: others whose leases are over make room for it.
+    fn show(&self, store: &Blockstore, block: &ExtendedBlock, evict: bool) -> Result<AdvertiseOutcome, AdvertiseError> {
         let key = (block.pool.clone(), block.id());
-        let place = match self.board.place(&key) {
-            Placing::Yours(place) => place,
-            Placing::Taken => return Ok(Outcome::Busy),
-            Placing::Advertised => return Ok(Outcome::Advertised),
+        let claim = match self.lease_table.claim(&key) {
+            ClaimResult::Claimed(claim) => claim,
+            ClaimResult::Busy => return Ok(AdvertiseOutcome::Busy),
+            ClaimResult::Advertised => return Ok(AdvertiseOutcome::Advertised),
         };
-        let outcome = match self.register(store, block, &place, push) {
-            Ok(Registered::Showing(showing)) => match self.board.show(place, *showing) {
-                Ok(()) => Ok(Outcome::Advertised),
-                Err(_withdrawn) => Ok(Outcome::Withdrawn),
+        let outcome = match self.register(store, block, &claim, evict) {
+            Ok(RegisterOutcome::Registered(showing)) => match self.lease_table.show(claim, *showing) {
+                Ok(()) => Ok(AdvertiseOutcome::Advertised),
+                Err(_withdrawn) => Ok(AdvertiseOutcome::Withdrawn),
             },
-            Ok(Registered::Withdrawn) => {
-                self.board.give_up(place);
-                Ok(Outcome::Withdrawn)
+            Ok(RegisterOutcome::Withdrawn) => {
+                self.lease_table.abandon_claim(claim);
+                Ok(AdvertiseOutcome::Withdrawn)
             }
-            Ok(Registered::Other(found)) => {
-                self.board.give_up(place);
-                Ok(Outcome::Other(found))
+            Ok(RegisterOutcome::Other(found)) => {
+                self.lease_table.abandon_claim(claim);
+                Ok(AdvertiseOutcome::Other(found))
             }
             Err(error) => {
-                self.board.give_up(place);
+                self.lease_table.abandon_claim(claim);
                 Err(error)
             }
         };
-        self.settled.notify_waiters();
+        self.registration_done.notify_waiters();
         outcome
     }
 
@@ -279,25 +280,28 @@ impl Advertiser {
         &self,
         store: &Blockstore,
         block: &ExtendedBlock,
-        place: &board::Place<Key>,
-        push: bool,
-    ) -> Result<Registered, AdvertiseError> {
+        claim: &lease_table::Claim<BlockKey>,
+        evict: bool,
+    ) -> Result<RegisterOutcome, AdvertiseError> {
         let reader = store.reader(block)?;
         if reader.state() != ReplicaState::Finalized {
-            return Ok(Registered::Other(Found::NotShown("the replica is being written")));
+            return Ok(RegisterOutcome::Other(LocateOutcome::NotShown("the replica is being written")));
         }
         let Some(files) = reader.in_place()? else {
-            let found =
-                if reader.in_memory() { Found::Small(reader) } else { Found::NotShown("the replica is on disk") };
-            return Ok(Registered::Other(found));
+            let found = if reader.in_memory() {
+                LocateOutcome::Small(reader)
+            } else {
+                LocateOutcome::NotShown("the replica is on disk")
+            };
+            return Ok(RegisterOutcome::Other(found));
         };
         let (length, checksum) = (reader.length(), reader.checksum());
         let table_bytes = checksum.checksum_bytes(length);
         let shown = InPlace::SHOWN..InPlace::TABLE + table_bytes;
         let mut gone = Vec::new();
-        let push = push.then(|| self.now_ms());
-        if !self.board.reserve(place, length + (shown.end - shown.start), push, &mut gone) {
-            return Ok(Registered::Other(Found::NotShown("no more replicas may be shown at once")));
+        let evict = evict.then(|| self.now_ms());
+        if !self.lease_table.reserve(claim, length + (shown.end - shown.start), evict, &mut gone) {
+            return Ok(RegisterOutcome::Other(LocateOutcome::NotShown("no more replicas may be shown at once")));
         }
         drop(gone);
         let map = |file, bytes, writable| {
@@ -314,24 +318,24 @@ impl Advertiser {
         let crcs = register(&crcs, shown)?;
         match reader.mark_shown() {
             Ok(_) => {}
-            Err(StoreError::Withdrawn { .. }) => return Ok(Registered::Withdrawn),
+            Err(StoreError::Withdrawn { .. }) => return Ok(RegisterOutcome::Withdrawn),
             Err(error) => return Err(error.into()),
         }
         let block = reader.block().clone();
-        let showing = InMemory { data, crcs, block, checksum, nonce: files.nonce, _guard: reader };
-        Ok(Registered::Showing(Box::new(showing)))
+        let showing = RegisteredReplica { data, crcs, block, checksum, nonce: files.nonce, _guard: reader };
+        Ok(RegisterOutcome::Registered(Box::new(showing)))
     }
 }
 
-enum Registered {
-    Showing(Box<InMemory>),
+enum RegisterOutcome {
+    Registered(Box<RegisteredReplica>),
     Withdrawn,
-    Other(Found),
+    Other(LocateOutcome),
 }
 
-impl InMemory {
-    fn record(&self) -> ShownRecord {
-        ShownRecord { block: self.block.block, nonce: self.nonce }
+impl RegisteredReplica {
+    fn record(&self) -> ValidityRecord {
+        ValidityRecord { block: self.block.block, nonce: self.nonce }
     }
 
     fn advertisement(&self, lease: Duration, incarnation: u64) -> Advertisement {
@@ -344,40 +348,40 @@ impl InMemory {
             nonce: self.nonce,
             data: self.data.remote(),
             checksums: within(table, crcs.length - table),
-            shown: within(0, ShownRecord::BYTES as u64),
+            shown: within(0, ValidityRecord::BYTES as u64),
             lease,
             incarnation,
         }
     }
 }
 
-impl Showing for InMemory {
+impl AdvertisedMemory for RegisteredReplica {
     fn bytes(&self) -> u64 {
         let length = |region: &Arc<dyn Region>| region.range().end - region.range().start;
         length(&self.data) + length(&self.crcs)
     }
 
-    fn fill(&self) {
+    fn write_record(&self) {
         self.crcs.memory().write(InPlace::SHOWN, &self.record().encode());
     }
 
-    fn clear(&self) {
-        self.crcs.memory().write(InPlace::SHOWN, &[0; ShownRecord::BYTES]);
+    fn clear_record(&self) {
+        self.crcs.memory().write(InPlace::SHOWN, &[0; ValidityRecord::BYTES]);
     }
 }
 
 impl WithdrawHook for Advertiser {
-    fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn {
+    fn withdraw(&self, block: &ExtendedBlock, what: WithdrawReason) -> WithdrawReply {
         let key = (block.pool.clone(), block.id());
         self.recent.forget(&key);
-        match self.board.withdraw(&key, self.now_ms(), what == Withdrawal::Corruption) {
-            Left::Nothing => Withdrawn::Done,
+        match self.lease_table.withdraw(&key, self.now_ms(), what == WithdrawReason::Corruption) {
+            WithdrawOutcome::Nothing => WithdrawReply::Done,
             // Deregistering is quicker than what the store does next, and an eviction needs the memory now.
-            Left::Over(showing) => {
+            WithdrawOutcome::Over(showing) => {
                 drop(showing);
-                Withdrawn::Done
+                WithdrawReply::Done
             }
-            Left::Leased => Withdrawn::Later,
+            WithdrawOutcome::Leased => WithdrawReply::Later,
         }
     }
 }
@@ -385,7 +389,7 @@ impl WithdrawHook for Advertiser {
 impl Drop for Advertiser {
     fn drop(&mut self) {
         // The records outlive this process in their files: the next one starts with none.
-        drop(self.board.clear());
+        drop(self.lease_table.clear());
     }
 }
 
@@ -398,7 +402,7 @@ pub fn small_bytes(reader: &ReplicaReader) -> Result<(Vec<u8>, Vec<u8>), StoreEr
     Ok((data, crcs))
 }
 
-async fn register_ahead(
+async fn preregister_all(
     advertiser: std::sync::Weak<Advertiser>,
     store: std::sync::Weak<Blockstore>,
     mut queue: mpsc::Receiver<ExtendedBlock>,
@@ -407,10 +411,10 @@ async fn register_ahead(
         let (Some(advertiser), Some(store)) = (advertiser.upgrade(), store.upgrade()) else { return };
         let shown = tokio::task::spawn_blocking(move || {
             match advertiser.show(&store, &block, false) {
-                Ok(Outcome::Advertised) => {
+                Ok(AdvertiseOutcome::Advertised) => {
                     // The length with which it is shown may be another.
-                    if let Some(shown) = advertiser.hold(&block.pool, block.id(), 0) {
-                        advertiser.note_use(&shown.block, shown.data.length + shown.checksums.length);
+                    if let Some(shown) = advertiser.lease_until(&block.pool, block.id(), 0) {
+                        advertiser.record_use(&shown.block, shown.data.length + shown.checksums.length);
                     }
                 }
                 Ok(_) => {}
@@ -427,7 +431,7 @@ async fn sweep(advertiser: std::sync::Weak<Advertiser>) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         let Some(advertiser) = advertiser.upgrade() else { return };
-        let over = advertiser.board.sweep(advertiser.now_ms());
+        let over = advertiser.lease_table.sweep(advertiser.now_ms());
         drop(advertiser);
         if !over.is_empty() {
             // Deregistering and unmapping take a while.

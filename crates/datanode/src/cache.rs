@@ -9,41 +9,41 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hearth_blockstore::{Blockstore, HeldReplica, StoreError};
+use hearth_blockstore::{Blockstore, PinnedReplica, StoreError};
 use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
 use parking_lot::Mutex;
 
-use crate::locked_memory::{Locked, LockedMemory};
+use crate::locked_memory::{LockedBytes, LockedMemory};
 
 /// Blocks that wait to be brought in; a namenode repeats what is not reported in time.
 const WANTED_MAX: usize = 1 << 20;
 
-type Name = (BlockPoolId, BlockId);
+type BlockKey = (BlockPoolId, BlockId);
 
 /// What is cached, and what shall be.
 pub struct Cache {
     memory: Arc<LockedMemory>,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     failed: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    held: HashMap<Name, (HeldReplica, Locked)>,
-    wanted: VecDeque<Name>,
+struct CacheState {
+    held: HashMap<BlockKey, (PinnedReplica, LockedBytes)>,
+    wanted: VecDeque<BlockKey>,
     /// The names in `wanted` that are still wanted.
-    queued: HashSet<Name>,
+    queued: HashSet<BlockKey>,
     /// A task works off `wanted`.
-    loading: bool,
+    worker_running: bool,
     /// What that task is bringing in, while it is wanted.
-    coming: Option<Name>,
+    loading_block: Option<BlockKey>,
     /// The datanode ends: nothing is wanted any more.
     stopped: bool,
 }
 
 impl Cache {
     pub fn new(memory: Arc<LockedMemory>) -> Self {
-        Self { memory, state: Mutex::new(State::default()), failed: AtomicU64::new(0) }
+        Self { memory, state: Mutex::new(CacheState::default()), failed: AtomicU64::new(0) }
     }
 
     /// Bytes of what is held, in whole pages.
@@ -61,7 +61,7 @@ impl Cache {
     }
 
     /// CACHE: `blocks` of `pool` shall be held. Returns at once.
-    pub fn want(self: &Arc<Self>, store: &Arc<Blockstore>, pool: &BlockPoolId, blocks: &[BlockId]) {
+    pub fn cache_blocks(self: &Arc<Self>, store: &Arc<Blockstore>, pool: &BlockPoolId, blocks: &[BlockId]) {
         if self.memory.capacity() == 0 {
             tracing::warn!("a namenode wants blocks cached, and dfs.datanode.max.locked.memory is 0");
             return;
@@ -74,18 +74,18 @@ impl Cache {
             for id in blocks {
                 let name = (pool.clone(), *id);
                 if state.wanted.len() < WANTED_MAX
-                    && state.coming.as_ref() != Some(&name)
+                    && state.loading_block.as_ref() != Some(&name)
                     && !state.held.contains_key(&name)
                     && state.queued.insert(name.clone())
                 {
                     state.wanted.push_back(name);
                 }
             }
-            !std::mem::replace(&mut state.loading, true)
+            !std::mem::replace(&mut state.worker_running, true)
         };
         if start {
             let (cache, store) = (self.clone(), store.clone());
-            tokio::task::spawn_blocking(move || cache.load(&store));
+            tokio::task::spawn_blocking(move || cache.load_queued(&store));
         }
     }
 
@@ -95,17 +95,17 @@ impl Cache {
         state.stopped = true;
         state.wanted.clear();
         state.queued.clear();
-        state.coming = None;
+        state.loading_block = None;
     }
 
     /// UNCACHE, and what is to be deleted. What is being brought in meanwhile is not kept.
-    pub fn release(&self, pool: &BlockPoolId, blocks: &[BlockId]) {
+    pub fn uncache(&self, pool: &BlockPoolId, blocks: &[BlockId]) {
         let mut state = self.state.lock();
         for id in blocks {
             let name = (pool.clone(), *id);
             state.queued.remove(&name);
             state.held.remove(&name);
-            state.coming.take_if(|coming| *coming == name);
+            state.loading_block.take_if(|coming| *coming == name);
         }
     }
 
@@ -117,9 +117,9 @@ impl Cache {
     }
 
     /// Brings in what is wanted, one after the other. Waits for the disk.
-    fn load(&self, store: &Blockstore) {
+    fn load_queued(&self, store: &Blockstore) {
         while let Some(name) = self.next() {
-            if let Err(error) = self.bring_in(store, &name) {
+            if let Err(error) = self.load_block(store, &name) {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(pool = %name.0, block = %name.1, error, "not caching a block");
@@ -128,19 +128,19 @@ impl Cache {
     }
 
     /// What comes next. `None`: nothing is wanted, and whoever wants more starts another task.
-    fn next(&self) -> Option<Name> {
+    fn next(&self) -> Option<BlockKey> {
         let mut state = self.state.lock();
         while let Some(name) = state.wanted.pop_front() {
             if state.queued.remove(&name) {
-                state.coming = Some(name.clone());
+                state.loading_block = Some(name.clone());
                 return Some(name);
             }
         }
-        (state.loading, state.coming) = (false, None);
+        (state.worker_running, state.loading_block) = (false, None);
         None
     }
 
-    fn bring_in(&self, store: &Blockstore, name: &Name) -> Result<(), CacheError> {
+    fn load_block(&self, store: &Blockstore, name: &BlockKey) -> Result<(), CacheError> {
         // Whatever stamp it has here.
         let block = Block { id: name.1, stamp: GenerationStamp(0), length: 0 };
         let block = ExtendedBlock { pool: name.0.clone(), block };
@@ -148,15 +148,15 @@ impl Cache {
             return Err(StoreError::ReplicaNotFound { block }.into());
         };
         let bytes = found.block.length;
-        let Some(mut locked) = self.memory.take(bytes) else {
+        let Some(mut locked) = self.memory.reserve(bytes) else {
             return Err(CacheError::Full { bytes, used: self.memory.used(), capacity: self.memory.capacity() });
         };
-        let held = store.hold(&block)?.ok_or(CacheError::NoMemory { bytes })?;
+        let held = store.pin(&block)?.ok_or(CacheError::NoMemory { bytes })?;
         // It may have grown meanwhile.
-        locked.set(held.length());
+        locked.resize(held.length());
         let mut state = self.state.lock();
         // Unless it was called off meanwhile.
-        if let Some(name) = state.coming.take_if(|coming| coming == name) {
+        if let Some(name) = state.loading_block.take_if(|coming| coming == name) {
             state.held.insert(name, (held, locked));
         }
         Ok(())
@@ -214,29 +214,29 @@ mod tests {
         let want = |ids: &[BlockId]| {
             let mut state = cache.state.lock();
             // The test is the task.
-            state.loading = true;
+            state.worker_running = true;
             drop(state);
-            cache.want(&store, &pool, ids);
+            cache.cache_blocks(&store, &pool, ids);
         };
         want(&ids);
         let one = cache.next().unwrap();
         // Another word for what is coming already does not bring it twice.
         want(&ids);
-        cache.release(&pool, &ids[..1]);
-        cache.bring_in(&store, &one).unwrap();
+        cache.uncache(&pool, &ids[..1]);
+        cache.load_block(&store, &one).unwrap();
         assert_eq!((cache.replicas(), cache.bytes(), cache.memory.used()), (0, 0, 0));
         let two = cache.next().unwrap();
-        cache.bring_in(&store, &two).unwrap();
+        cache.load_block(&store, &two).unwrap();
         assert_eq!(cache.report(&pool), [BlockId(2)]);
         // It is wanted again before the first time is over.
         want(&ids[..1]);
         let one = cache.next().unwrap();
-        cache.release(&pool, &ids[..1]);
+        cache.uncache(&pool, &ids[..1]);
         want(&ids[..1]);
-        cache.bring_in(&store, &one).unwrap();
+        cache.load_block(&store, &one).unwrap();
         assert_eq!(cache.replicas(), 1);
         let one = cache.next().unwrap();
-        cache.bring_in(&store, &one).unwrap();
+        cache.load_block(&store, &one).unwrap();
         assert_eq!(cache.replicas(), 2);
         assert_eq!(cache.next(), None);
     }

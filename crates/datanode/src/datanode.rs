@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hearth_blockstore::{Blockstore, FlushProgress, Reading, ReplicaReader, StoreEvent};
 use hearth_fabric::tcp::{Connection, Listener};
-use hearth_fabric::{MessageMemory, Patience, Places, PlacesOptions, local};
+use hearth_fabric::{ConnectionLimit, ConnectionLimitOptions, MessageMemory, SlowPeerLimits, local};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::{BlockPoolId, DatanodeUuid, ExtendedBlock, StorageReport};
 use hearth_wire::data_transfer::OpCode;
@@ -19,31 +19,31 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::advertise::Advertiser;
 use crate::cache::Cache;
-use crate::descriptions::Descriptions;
 use crate::disk_reads::DiskReads;
 use crate::error::Error;
 use crate::forward::LocalForwarding;
 use crate::ipc::IpcService;
 use crate::lazy_persist;
-use crate::load::Load;
 use crate::locked_memory::LockedMemory;
+use crate::metrics::Metrics;
 use crate::namenode;
-use crate::one_sided::OneSided;
+use crate::one_sided_server::OneSidedServer;
 use crate::ops::OpError;
 use crate::options::DatanodeOptions;
+use crate::peer_offers::PeerOffers;
 use crate::pool::{Pool, Pools};
 use crate::reports::{Notice, ReplicaEvent};
 use crate::slots::Slots;
 use crate::streams::Streams;
 use crate::throttle::Throttle;
-use crate::withdraw::Withdrawals;
-use crate::{one_sided, server, web};
+use crate::withdraw_hooks::WithdrawHooks;
+use crate::{one_sided_server, server, web};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 /// How slow a sender of packets may be while other ones wait for memory. A lost segment and a busy machine take their time.
-const PACKET_PATIENCE: Patience =
-    Patience { silence: Duration::from_secs(5), lag: Duration::from_secs(10), bytes_per_second: 4 << 20 };
+const PACKET_PATIENCE: SlowPeerLimits =
+    SlowPeerLimits { idle_max: Duration::from_secs(5), lag_max: Duration::from_secs(10), bytes_per_second: 4 << 20 };
 
 /// How often the store is asked for news (corrupt replicas, failed volumes).
 const EVENTS_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,9 +67,9 @@ pub struct Datanode {
     pub(crate) options: DatanodeOptions,
     pub(crate) store: Arc<Blockstore>,
     pub(crate) pools: Pools,
-    pub(crate) load: Arc<Load>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Of data connections, over TCP and the domain socket.
-    pub(crate) places: Arc<Places>,
+    pub(crate) connection_limit: Arc<ConnectionLimit>,
     /// For long packets and requests that come in on them.
     pub(crate) message_memory: Arc<MessageMemory>,
     pub(crate) writers: Arc<Writers>,
@@ -81,21 +81,21 @@ pub struct Datanode {
     pub(crate) slots: Arc<Slots>,
     /// Who is told when bytes that were shown change or leave.
     #[expect(dead_code, reason = "who shows bytes by remote key adds himself here")]
-    pub(crate) withdrawals: Arc<Withdrawals>,
+    pub(crate) withdraw_hooks: Arc<WithdrawHooks>,
     /// Another number after each start.
     pub(crate) incarnation: u64,
     pub(crate) rpc: RpcClient,
     pub(crate) balance_throttle: Throttle,
     pub(crate) transfer_throttle: Throttle,
     /// One for each copy that the balancer may have running.
-    pub(crate) move_places: Arc<Semaphore>,
+    pub(crate) move_permits: Arc<Semaphore>,
     pub(crate) started: Instant,
-    pub(crate) services: namenode::Services,
+    pub(crate) services: namenode::BlockPoolServices,
     addresses: OnceLock<Addresses>,
     domain_socket: Option<PathBuf>,
     /// `None`: this datanode has no such network.
-    pub(crate) one_sided: Option<Arc<OneSided>>,
-    pub(crate) descriptions: Descriptions,
+    pub(crate) one_sided: Option<Arc<OneSidedServer>>,
+    pub(crate) peer_offers: PeerOffers,
     pub(crate) disk_reads: DiskReads,
     pub(crate) local_forwarding: LocalForwarding,
     pub(crate) streams: Streams,
@@ -103,9 +103,9 @@ pub struct Datanode {
     /// This datanode is about to end, and to be started again soon.
     restarting: watch::Sender<bool>,
     /// An administrator asked for the end of the process.
-    shutdown_asked: watch::Sender<bool>,
+    shutdown_requested: watch::Sender<bool>,
     /// Too many storage directories have failed.
-    disks_failed: AtomicBool,
+    volumes_failed: AtomicBool,
 }
 
 impl Datanode {
@@ -132,50 +132,50 @@ impl Datanode {
             ..RpcClientOptions::default()
         });
         let slots = Slots::new(options.revocation_timeout);
-        let withdrawals = Arc::new(Withdrawals::default());
-        withdrawals.add(slots.clone());
-        store.on_withdraw(withdrawals.clone());
+        let withdraw_hooks = Arc::new(WithdrawHooks::default());
+        withdraw_hooks.add(slots.clone());
+        store.on_withdraw(withdraw_hooks.clone());
         let store = Arc::new(store);
         let incarnation = incarnation()?;
-        let one_sided = OneSided::start(&options.one_sided, &store, incarnation, descriptors).await?;
+        let one_sided = OneSidedServer::start(&options.one_sided, &store, incarnation, descriptors).await?;
         let (one_sided, one_sided_listener) = one_sided.unzip();
         if let Some(one_sided) = &one_sided {
             let advertiser: Arc<Advertiser> = one_sided.advertiser.clone();
-            withdrawals.add(advertiser);
+            withdraw_hooks.add(advertiser);
         }
         let locked_memory = LockedMemory::new(options.locked_memory, &store);
-        let load = Arc::new(Load::default());
+        let metrics = Arc::new(Metrics::default());
         let datanode = Arc::new(Self {
             store,
             pools: Pools::default(),
-            load: load.clone(),
-            places: Places::new(PlacesOptions::new(options.transfer.connections_max)),
+            metrics: metrics.clone(),
+            connection_limit: ConnectionLimit::new(ConnectionLimitOptions::new(options.transfer.connections_max)),
             message_memory: MessageMemory::new(options.transfer.message_bytes_max, PACKET_PATIENCE),
             writers: Arc::new(Writers::default()),
             cache: Arc::new(Cache::new(locked_memory.clone())),
             locked_memory,
             lazy_writer: Notify::new(),
             slots,
-            withdrawals,
+            withdraw_hooks,
             incarnation,
             rpc,
             balance_throttle: Throttle::new(options.balance_bytes_per_second),
             transfer_throttle: Throttle::new(options.transfer.transfer_bytes_per_second),
-            move_places: Arc::new(Semaphore::new(options.balance_moves_max)),
+            move_permits: Arc::new(Semaphore::new(options.balance_moves_max)),
             started: Instant::now(),
-            services: namenode::Services::default(),
+            services: namenode::BlockPoolServices::default(),
             addresses: OnceLock::new(),
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
-            descriptions: Descriptions::default(),
+            peer_offers: PeerOffers::default(),
             // A request waits three times at most: its client hears of it while it still waits.
             disk_reads: DiskReads::new(options.transfer.read_timeout / 4),
             local_forwarding: LocalForwarding::default(),
-            streams: Streams::new(options.streams, load),
+            streams: Streams::new(options.streams, metrics),
             stop: watch::Sender::new(false),
             restarting: watch::Sender::new(false),
-            shutdown_asked: watch::Sender::new(false),
-            disks_failed: AtomicBool::new(false),
+            shutdown_requested: watch::Sender::new(false),
+            volumes_failed: AtomicBool::new(false),
             options,
         });
         let ipc = RpcServer::start(
@@ -202,7 +202,7 @@ impl Datanode {
             tokio::spawn(server::accept_local(datanode.clone(), local));
         }
         if let (Some(one_sided), Some(listener)) = (datanode.one_sided.clone(), one_sided_listener) {
-            tokio::spawn(one_sided::accept(datanode.clone(), one_sided, listener));
+            tokio::spawn(one_sided_server::accept(datanode.clone(), one_sided, listener));
         }
         tokio::spawn(watch_store(datanode.clone()));
         tokio::spawn(lazy_persist::run(datanode.clone()));
@@ -236,7 +236,7 @@ impl Datanode {
     /// A replica is finalized: one-sided readers can be told of it.
     pub(crate) fn note_finalized(&self, block: &ExtendedBlock) {
         if let Some(one_sided) = &self.one_sided {
-            one_sided.advertiser.finalized(block.clone());
+            one_sided.advertiser.on_finalized(block.clone());
         }
     }
 
@@ -269,8 +269,8 @@ impl Datanode {
     }
 
     /// An administrator's wish; the owner of the handle carries it out.
-    pub(crate) fn ask_shutdown(&self) {
-        self.shutdown_asked.send_replace(true);
+    pub(crate) fn request_shutdown(&self) {
+        self.shutdown_requested.send_replace(true);
     }
 
     /// The pool of a request, once it is registered with a namenode.
@@ -295,15 +295,15 @@ impl Datanode {
     }
 
     /// Runs a call of the store that may wait, on a thread that may.
-    pub(crate) async fn blocking<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Blockstore) -> hearth_blockstore::Result<T> + Send + 'static,
     ) -> Result<T, OpError> {
-        self.blocking_op(move |store| Ok(call(store)?)).await
+        self.run_blocking_op(move |store| Ok(call(store)?)).await
     }
 
     /// The same for what can fail in more ways.
-    pub(crate) async fn blocking_op<T: Send + 'static>(
+    pub(crate) async fn run_blocking_op<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Blockstore) -> Result<T, OpError> + Send + 'static,
     ) -> Result<T, OpError> {
@@ -337,11 +337,11 @@ fn incarnation() -> Result<u64, Error> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     /// An administrator's wish.
-    Asked,
+    ShutdownRequested,
     /// No namenode serves this datanode any more, e.g. because its directories are another cluster's; the log says why.
-    Unwanted,
+    NoNamenode,
     /// More storage directories have failed than `dfs.datanode.failed.volumes.tolerated`; the log says which.
-    DisksFailed,
+    VolumesFailed,
 }
 
 /// A running datanode. Dropping it stops the tasks; `shutdown` ends it in good order.
@@ -364,12 +364,12 @@ impl Handle {
 
     /// Resolves when the process should end.
     pub async fn ended(&self) -> EndReason {
-        let mut asked = self.datanode.shutdown_asked.subscribe();
+        let mut asked = self.datanode.shutdown_requested.subscribe();
         let _ = asked.wait_for(|asked| *asked).await;
-        if self.datanode.disks_failed.load(Ordering::Relaxed) {
-            return EndReason::DisksFailed;
+        if self.datanode.volumes_failed.load(Ordering::Relaxed) {
+            return EndReason::VolumesFailed;
         }
-        if self.datanode.services.any_alive() { EndReason::Asked } else { EndReason::Unwanted }
+        if self.datanode.services.any_alive() { EndReason::ShutdownRequested } else { EndReason::NoNamenode }
     }
 
     /// Where one-sided readers and writers connect, if they can.
@@ -395,7 +395,7 @@ impl Handle {
         self.datanode.cache.stop();
         self.http.lock().take();
         self.ipc.lock().take();
-        self.tasks_ended().await;
+        self.wait_for_tasks().await;
         self.datanode.streams.clear();
         let mut progress = FlushProgress::default();
         if flush {
@@ -426,7 +426,7 @@ impl Handle {
     /// Waits until this handle alone holds the datanode: from then on nobody writes, and dropping it frees the storage
     /// directories. Bounded, because a copy to another
     /// datanode may be waiting for that one.
-    async fn tasks_ended(&self) {
+    async fn wait_for_tasks(&self) {
         let deadline = tokio::time::Instant::now() + TASKS_END_TIMEOUT;
         while Arc::strong_count(&self.datanode) > 1 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -448,16 +448,16 @@ pub(crate) struct Writers {
 }
 
 /// Takes a writer off the list when dropped.
-pub(crate) struct Writing {
+pub(crate) struct WriterGuard {
     writers: Arc<Writers>,
     key: u64,
 }
 
 impl Writers {
-    pub fn add(self: &Arc<Self>, block: ExtendedBlock, connection: Arc<Connection>) -> Writing {
+    pub fn add(self: &Arc<Self>, block: ExtendedBlock, connection: Arc<Connection>) -> WriterGuard {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         self.active.lock().insert(key, (block, connection));
-        Writing { writers: self.clone(), key }
+        WriterGuard { writers: self.clone(), key }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -475,7 +475,7 @@ impl Writers {
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriterGuard {
     fn drop(&mut self) {
         self.writers.active.lock().remove(&self.key);
     }
@@ -493,7 +493,7 @@ async fn watch_store(datanode: Arc<Datanode>) {
             match event {
                 StoreEvent::Corrupt { block, storage, storage_type } => {
                     if let Some(pool) = datanode.pools.get(&block.pool) {
-                        pool.report_own_bad(&block, &storage, storage_type);
+                        pool.report_own_bad_replica(&block, &storage, storage_type);
                     }
                 }
                 StoreEvent::Missing(replica) => {
@@ -506,7 +506,7 @@ async fn watch_store(datanode: Arc<Datanode>) {
                     tracing::error!(storage, dir = %dir.display(), reason, capacity_lost, "a storage directory has failed");
                     let message = format!("storage directory {} has failed: {reason}", dir.display());
                     for pool in datanode.pools.all() {
-                        pool.notice(&Notice::DiskError { message: message.clone() });
+                        pool.add_notice(&Notice::DiskError { message: message.clone() });
                     }
                     datanode.services.note_failed_volume(&dir, capacity_lost, datanode.options.clock.wall_ms());
                     end_when_too_many_failed(&datanode);
@@ -534,7 +534,7 @@ fn end_when_too_many_failed(datanode: &Arc<Datanode>) {
     let store = &datanode.options.store;
     let volumes = store.volumes.len();
     let tolerated = store.failed_volumes_tolerated.min(volumes - 1);
-    if failed <= tolerated || datanode.disks_failed.swap(true, Ordering::Relaxed) {
+    if failed <= tolerated || datanode.volumes_failed.swap(true, Ordering::Relaxed) {
         return;
     }
     tracing::error!(
@@ -544,12 +544,12 @@ fn end_when_too_many_failed(datanode: &Arc<Datanode>) {
     );
     let message = format!("{failed} of {volumes} storage directories have failed");
     for pool in datanode.pools.all() {
-        pool.notice(&Notice::FatalDiskError { message: message.clone() });
+        pool.add_notice(&Notice::FatalDiskError { message: message.clone() });
     }
     let datanode = datanode.clone();
     tokio::spawn(async move {
         // The namenodes hear of it first.
         tokio::time::sleep(EVENTS_INTERVAL).await;
-        datanode.ask_shutdown();
+        datanode.request_shutdown();
     });
 }

@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, Semaphore};
 
 /// Of one storage directory: more than a disk's queue is deep, and one that hangs leaves the others theirs.
-const OF_STORAGE_MAX: usize = 64;
+const READS_PER_STORAGE_MAX: usize = 64;
 
 /// Of all: half of the threads that a runtime has for waiting where nobody asks for more. Source: tokio, `max_blocking_threads`, 512.
 const READS_MAX: usize = 256;
 
 /// Of all connections.
 pub struct DiskReads {
-    patience: Duration,
-    places: Arc<Semaphore>,
+    queue_timeout: Duration,
+    permits: Arc<Semaphore>,
     /// As many as there are storage directories.
-    of_storages: Mutex<HashMap<StorageId, Arc<Semaphore>>>,
+    by_storage: Mutex<HashMap<StorageId, Arc<Semaphore>>>,
 }
 
 /// Why a read was not done.
@@ -33,14 +33,14 @@ pub enum DiskReadError {
 }
 
 impl DiskReads {
-    /// `patience`: how long a read waits for a place. Shorter than its client does.
-    pub fn new(patience: Duration) -> Self {
-        Self { patience, places: Arc::new(Semaphore::new(READS_MAX)), of_storages: Mutex::default() }
+    /// `queue_timeout`: how long a read waits for a place. Shorter than its client does.
+    pub fn new(queue_timeout: Duration) -> Self {
+        Self { queue_timeout, permits: Arc::new(Semaphore::new(READS_MAX)), by_storage: Mutex::default() }
     }
 
     /// How long a read waits for its turn.
-    pub fn patience(&self) -> Duration {
-        self.patience
+    pub fn queue_timeout(&self) -> Duration {
+        self.queue_timeout
     }
 
     /// Has `read` of a replica in `storage` done when there is a place for it.
@@ -56,15 +56,15 @@ impl DiskReads {
         E: From<DiskReadError> + Send + 'static,
     {
         let of_storage = {
-            let mut all = self.of_storages.lock();
-            let new = || Arc::new(Semaphore::new(OF_STORAGE_MAX));
+            let mut all = self.by_storage.lock();
+            let new = || Arc::new(Semaphore::new(READS_PER_STORAGE_MAX));
             Arc::clone(all.entry(storage.clone()).or_insert_with(new))
         };
         let places = async {
             let first = of_storage.acquire_owned().await?;
-            Ok::<_, AcquireError>((first, Arc::clone(&self.places).acquire_owned().await?))
+            Ok::<_, AcquireError>((first, Arc::clone(&self.permits).acquire_owned().await?))
         };
-        let Ok(Ok(places)) = tokio::time::timeout(self.patience, places).await else {
+        let Ok(Ok(places)) = tokio::time::timeout(self.queue_timeout, places).await else {
             return Err(DiskReadError::TooMany { storage: storage.clone() }.into());
         };
         let reading = move || {
@@ -87,14 +87,14 @@ mod tests {
     #[test]
     fn reads_that_hang_leave_threads_to_others() {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.enable_all().max_blocking_threads(OF_STORAGE_MAX + 2).build().unwrap();
+        let runtime = builder.enable_all().max_blocking_threads(READS_PER_STORAGE_MAX + 2).build().unwrap();
         runtime.block_on(async {
             let reads = Arc::new(DiskReads::new(Duration::from_millis(20)));
             let (go_on, wait) = mpsc::channel::<()>();
             let wait = Arc::new(std::sync::Mutex::new(wait));
             let mut hanging = Vec::new();
             let [hangs, well] = ["hangs", "well"].map(|name| StorageId(name.into()));
-            for number in 0..OF_STORAGE_MAX {
+            for number in 0..READS_PER_STORAGE_MAX {
                 let (reads, wait, hangs) = (reads.clone(), wait.clone(), hangs.clone());
                 let read = move || {
                     // Until the sender is gone.
@@ -104,7 +104,7 @@ mod tests {
                 hanging.push(tokio::spawn(async move { reads.run(&hangs, read).await }));
             }
             let all_taken = async {
-                while reads.places.available_permits() > READS_MAX - OF_STORAGE_MAX {
+                while reads.permits.available_permits() > READS_MAX - READS_PER_STORAGE_MAX {
                     tokio::task::yield_now().await;
                 }
             };
@@ -120,7 +120,7 @@ mod tests {
             drop(go_on);
             assert_eq!(hanging.remove(0).await.unwrap().unwrap(), 0, "the disk answers again");
             let all_free = async {
-                while reads.places.available_permits() < READS_MAX {
+                while reads.permits.available_permits() < READS_MAX {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };

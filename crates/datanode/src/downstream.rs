@@ -1,4 +1,4 @@
-//! This datanode as the client of another one: addresses, waits, connections.
+//! This datanode as the client of another one: addresses, timeouts, connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::options::TransferOptions;
 use crate::session::Session;
 
 /// What each further datanode of a pipeline adds to the waits.
-const WAIT_PER_TARGET: Duration = Duration::from_secs(5);
+const TIMEOUT_PER_TARGET: Duration = Duration::from_secs(5);
 
 /// Other datanodes may bear less silence than this one.
-const HEARTBEAT_MAX: Duration = Duration::from_secs(30);
+const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// How long to wait for the next datanode, which waits for those behind it.
 #[derive(Clone, Copy, Debug)]
-pub struct Waits {
+pub struct Timeouts {
     pub connect: Duration,
     pub read: Duration,
     pub write: Duration,
@@ -28,21 +28,21 @@ pub struct Waits {
     pub heartbeat: Duration,
 }
 
-impl Waits {
+impl Timeouts {
     /// `targets`: datanodes from here to the pipeline's end.
     pub fn new(options: &TransferOptions, targets: u32) -> Self {
-        let more = WAIT_PER_TARGET * targets.min(1000);
+        let more = TIMEOUT_PER_TARGET * targets.min(1000);
         let read = options.read_timeout + more;
-        let heartbeat = (options.read_timeout / 2).min(HEARTBEAT_MAX);
+        let heartbeat = (options.read_timeout / 2).min(HEARTBEAT_INTERVAL_MAX);
         Self { connect: read, read, write: options.write_timeout + more, heartbeat }
     }
 }
 
 /// Opens a data connection.
-pub async fn connect(datanode: &Arc<Datanode>, id: &DatanodeId, waits: Waits) -> Result<Session, OpError> {
+pub async fn connect(datanode: &Arc<Datanode>, id: &DatanodeId, timeouts: Timeouts) -> Result<Session, OpError> {
     let address = resolve(datanode, id, id.transfer_port).await?;
-    let connection = tcp::connect(address, None, datanode.options.transfer.socket, waits.connect).await?;
-    Ok(Session::new(Arc::new(connection), waits.write))
+    let connection = tcp::connect(address, None, datanode.options.transfer.socket, timeouts.connect).await?;
+    Ok(Session::new(Arc::new(connection), timeouts.write))
 }
 
 /// The address of one of a datanode's ports: by its IP, or by its name where the configuration wants that.

@@ -1,4 +1,4 @@
-//! The way to the next datanode of a pipeline: into its memory, on this machine or over a network, or by packets. [`Forward`] goes
+//! The way to the next datanode of a pipeline: into its memory, on this machine or over a network, or by packets. [`Forwarder`] goes
 //! down, [`Mirror`] comes up.
 
 mod failures;
@@ -20,12 +20,12 @@ use hearth_wire::data_transfer::{BlockOpResponse, PacketHeader, PipelineAck, Wri
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use local::{LocalEnder, LocalForwarding, LocalMirror};
-pub use one_sided::{Forwarding, OneSidedMirror};
+pub use local::{LocalCloser, LocalForwarding, LocalMirror};
+pub use one_sided::{OneSidedForwarding, OneSidedMirror};
 pub use packets::PacketMirror;
 
 use crate::datanode::Datanode;
-use crate::downstream::Waits;
+use crate::downstream::Timeouts;
 use crate::ops::OpError;
 use crate::session::SessionError;
 
@@ -42,28 +42,28 @@ pub enum MirrorError {
 }
 
 /// What came of asking the next datanode.
-pub enum Opened<M> {
+pub enum SetupAnswer<M> {
     Ready(M),
     Refused(Box<BlockOpResponse>),
 }
 
 /// Asks `next` for memory to write into, on this machine or over a network. `None`: there is no such way to it.
 ///
-/// `others_cut`: somebody else can shorten the replica's file here at any time.
+/// `may_be_truncated`: somebody else can shorten the replica's file here at any time.
 ///
 /// Errors: it was asked, and fails.
 pub async fn into_memory(
     datanode: &Arc<Datanode>,
     next: &DatanodeInfo,
     request: WriteBlock,
-    waits: Waits,
-    others_cut: bool,
-) -> Result<Option<Opened<Mirror>>, OpError> {
-    if let Some(opened) = into_memory_here(datanode, next, request.clone(), waits).await? {
+    timeouts: Timeouts,
+    may_be_truncated: bool,
+) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
+    if let Some(opened) = into_memory_here(datanode, next, request.clone(), timeouts).await? {
         return Ok(Some(opened));
     }
     let Some(one_sided) = &datanode.one_sided else { return Ok(None) };
-    let opened = one_sided.forwarding.open(datanode, next, request, waits, others_cut).await?;
+    let opened = one_sided.forwarding.open(datanode, next, request, timeouts, may_be_truncated).await?;
     Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
 }
 
@@ -72,17 +72,17 @@ pub async fn into_memory_here(
     datanode: &Arc<Datanode>,
     next: &DatanodeInfo,
     request: WriteBlock,
-    waits: Waits,
-) -> Result<Option<Opened<Mirror>>, OpError> {
-    let opened = datanode.local_forwarding.open(datanode, next, request, waits).await?;
+    timeouts: Timeouts,
+) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
+    let opened = datanode.local_forwarding.open(datanode, next, request, timeouts).await?;
     Ok(opened.map(|opened| opened.map(Mirror::Local)))
 }
 
-impl<M> Opened<M> {
-    fn map<N>(self, to: impl FnOnce(M) -> N) -> Opened<N> {
+impl<M> SetupAnswer<M> {
+    fn map<N>(self, to: impl FnOnce(M) -> N) -> SetupAnswer<N> {
         match self {
-            Self::Ready(mirror) => Opened::Ready(to(mirror)),
-            Self::Refused(answer) => Opened::Refused(answer),
+            Self::Ready(mirror) => SetupAnswer::Ready(to(mirror)),
+            Self::Refused(answer) => SetupAnswer::Refused(answer),
         }
     }
 }
@@ -130,35 +130,35 @@ impl Mirror {
     }
 
     /// What ends it from another thread.
-    pub fn ender(&self) -> Ender {
+    pub fn closer(&self) -> MirrorCloser {
         match self {
-            Self::Packets(mirror) => Ender::Packets(mirror.session.connection.clone()),
-            Self::Local(mirror) => mirror.ender(),
-            Self::OneSided(mirror) => mirror.ender(),
+            Self::Packets(mirror) => MirrorCloser::Packets(mirror.session.connection.clone()),
+            Self::Local(mirror) => mirror.closer(),
+            Self::OneSided(mirror) => mirror.closer(),
         }
     }
 }
 
 /// Ends the way to the next datanode.
-pub enum Ender {
+pub enum MirrorCloser {
     Packets(Arc<tcp::Connection>),
-    Local(LocalEnder),
+    Local(LocalCloser),
     OneSided(Arc<dyn hearth_fabric::one_sided::Connection>, tokio::runtime::Handle),
 }
 
 /// What is to be waited for.
-pub struct Ending(Option<mpsc::Receiver<()>>);
+pub struct PendingClose(Option<mpsc::Receiver<()>>);
 
-impl Ender {
-    pub fn end(self) -> Ending {
+impl MirrorCloser {
+    pub fn close(self) -> PendingClose {
         match self {
             Self::Packets(connection) => {
                 connection.shutdown();
-                Ending(None)
+                PendingClose(None)
             }
-            Self::Local(ender) => {
-                ender.end();
-                Ending(None)
+            Self::Local(closer) => {
+                closer.close();
+                PendingClose(None)
             }
             Self::OneSided(connection, runtime) => {
                 let (over, ending) = mpsc::channel();
@@ -167,13 +167,13 @@ impl Ender {
                     // Who waited has given up.
                     let _ = over.send(());
                 });
-                Ending(Some(ending))
+                PendingClose(Some(ending))
             }
         }
     }
 }
 
-impl Ending {
+impl PendingClose {
     /// Blocks until nothing reads the replica's memory for the next datanode any more; false: it may still be read.
     pub fn wait(&self) -> bool {
         let is_over = |ending: &mpsc::Receiver<()>| {
@@ -186,49 +186,54 @@ impl Ending {
 
 /// Where the data of a packet are.
 #[derive(Clone, Copy)]
-pub enum Data<'a> {
+pub enum PacketData<'a> {
     Bytes(&'a [u8]),
     /// In the replica, at their place.
     Replica(&'a Arc<ReplicaReader>),
 }
 
 /// Down to the next datanode. When it breaks, receiving goes on: the client is told and decides.
-pub struct Forward {
-    way: Way,
+pub struct Forwarder {
+    sender: MirrorSender,
     broken: AtomicBool,
     pub broke: Notify,
     is_sending: AtomicBool,
     last_sent: Mutex<Instant>,
 }
 
-pub enum Way {
-    Packets(packets::Sender),
-    Local(Box<local::Sender>),
-    OneSided(Box<one_sided::Sender>),
+pub enum MirrorSender {
+    Packets(packets::MirrorPacketSender),
+    Local(Box<local::LocalSender>),
+    OneSided(Box<one_sided::OneSidedSender>),
 }
 
-impl Way {
+impl MirrorSender {
     pub fn new(mirror: &Mirror) -> Self {
         match mirror {
-            Mirror::Packets(mirror) => Self::Packets(packets::Sender::new(&mirror.session)),
+            Mirror::Packets(mirror) => Self::Packets(packets::MirrorPacketSender::new(&mirror.session)),
             Mirror::Local(mirror) => Self::Local(Box::new(mirror.sender())),
             Mirror::OneSided(mirror) => Self::OneSided(Box::new(mirror.sender())),
         }
     }
 
-    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
+    pub async fn send_packet(
+        &self,
+        header: &PacketHeader,
+        crcs: &[u8],
+        data: PacketData<'_>,
+    ) -> Result<(), ForwardError> {
         match self {
-            Self::Packets(way) => way.send_packet(header, crcs, data).await,
-            Self::Local(way) => way.send_packet(header, crcs, data).await,
-            Self::OneSided(way) => way.send_packet(header, crcs, data).await,
+            Self::Packets(sender) => sender.send_packet(header, crcs, data).await,
+            Self::Local(sender) => sender.send_packet(header, crcs, data).await,
+            Self::OneSided(sender) => sender.send_packet(header, crcs, data).await,
         }
     }
 
     fn peer(&self) -> String {
         match self {
-            Self::Packets(way) => way.peer(),
-            Self::Local(way) => way.peer(),
-            Self::OneSided(way) => way.peer(),
+            Self::Packets(sender) => sender.peer(),
+            Self::Local(sender) => sender.peer(),
+            Self::OneSided(sender) => sender.peer(),
         }
     }
 }
@@ -265,7 +270,7 @@ fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
 
 /// Why a packet did not go on.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub enum ForwardError {
     #[error("it could not be read here: {0}")]
     Read(io::Error),
     #[error(transparent)]
@@ -277,10 +282,10 @@ pub enum SendError {
     Memory(hearth_fabric::one_sided::Error),
 }
 
-impl Forward {
+impl Forwarder {
     pub fn new(mirror: &Mirror) -> Self {
         Self {
-            way: Way::new(mirror),
+            sender: MirrorSender::new(mirror),
             broken: AtomicBool::new(false),
             broke: Notify::new(),
             is_sending: AtomicBool::new(false),
@@ -289,13 +294,13 @@ impl Forward {
     }
 
     /// Whether `send` may be called: packets go down.
-    pub fn takes_batches(&self) -> bool {
-        matches!(self.way, Way::Packets(_))
+    pub fn accepts_batches(&self) -> bool {
+        matches!(self.sender, MirrorSender::Packets(_))
     }
 
     /// Whether data goes on from its place in the replica here as well as from a buffer.
-    pub fn takes_from_place(&self) -> bool {
-        matches!(self.way, Way::Packets(_) | Way::Local(_))
+    pub fn accepts_in_place(&self) -> bool {
+        matches!(self.sender, MirrorSender::Packets(_) | MirrorSender::Local(_))
     }
 
     /// Sends whole packets as they came. Only where packets go down.
@@ -303,31 +308,33 @@ impl Forward {
         if self.is_broken() {
             return;
         }
-        let Way::Packets(way) = &self.way else { unreachable!("who brings packets has them passed on as packets") };
+        let MirrorSender::Packets(sender) = &self.sender else {
+            unreachable!("who brings packets has them passed on as packets")
+        };
         self.is_sending.store(true, Ordering::Release);
         // Reads nothing here.
-        let _ = self.note(way.send(packets).await);
+        let _ = self.note(sender.send(packets).await);
     }
 
     /// Sends a packet.
     ///
     /// Errors: only those of this datanode: its data cannot be read, or there is no memory to pass it on from.
-    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> io::Result<()> {
+    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: PacketData<'_>) -> io::Result<()> {
         if self.is_broken() {
             return Ok(());
         }
         self.is_sending.store(true, Ordering::Release);
-        self.note(self.way.send_packet(header, crcs, data).await)
+        self.note(self.sender.send_packet(header, crcs, data).await)
     }
 
-    fn note(&self, sent: Result<(), SendError>) -> io::Result<()> {
+    fn note(&self, sent: Result<(), ForwardError>) -> io::Result<()> {
         self.is_sending.store(false, Ordering::Release);
         match sent {
             Ok(()) => *self.last_sent.lock() = Instant::now(),
-            Err(SendError::Read(error)) => return Err(error),
-            Err(SendError::Memory(error)) => return Err(io::Error::other(error)),
-            Err(SendError::Connection(error)) => self.note_broken(&error),
-            Err(SendError::OneSided(error)) => self.note_broken(&error),
+            Err(ForwardError::Read(error)) => return Err(error),
+            Err(ForwardError::Memory(error)) => return Err(io::Error::other(error)),
+            Err(ForwardError::Connection(error)) => self.note_broken(&error),
+            Err(ForwardError::OneSided(error)) => self.note_broken(&error),
         }
         Ok(())
     }
@@ -343,7 +350,7 @@ impl Forward {
 
     pub fn note_broken(&self, error: &(dyn std::error::Error + 'static)) {
         if !self.broken.swap(true, Ordering::AcqRel) {
-            let downstream = self.way.peer();
+            let downstream = self.sender.peer();
             tracing::info!(%downstream, error, "lost the downstream datanode of a pipeline");
             self.broke.notify_one();
         }

@@ -23,7 +23,7 @@ use prost::Message;
 use crate::datanode::Datanode;
 use crate::namenode::SOFTWARE_VERSION;
 use crate::ops::OpError;
-use crate::recovery;
+use crate::replica_recovery;
 
 const PROTOCOLS: &[&str] = &[protocols::CLIENT_DATANODE, protocols::INTER_DATANODE, protocols::RECONFIGURATION];
 
@@ -226,7 +226,7 @@ impl IpcService {
             if request.for_upgrade {
                 datanode.announce_restart(tokio::time::Instant::now() + RESTART_NOTICE).await;
             }
-            datanode.ask_shutdown();
+            datanode.request_shutdown();
         });
         Ok(encoded(&ShutdownDatanodeResponseProto {}))
     }
@@ -236,7 +236,7 @@ impl IpcService {
             for namenode in &service.namenodes {
                 let named = request.nn_address.as_deref().is_none_or(|name| name == namenode.address.to_string());
                 if named && !request.incremental {
-                    namenode.signal.ask_full_report();
+                    namenode.report_trigger.request_full_report();
                 }
             }
             if let Some(pool) = service.pool() {
@@ -249,7 +249,7 @@ impl IpcService {
     async fn volume_report(&self) -> Result<Bytes, RemoteError> {
         let pool = self.datanode.pools.all().first().map(|pool| pool.id().clone());
         // File systems are asked, which may have to be waited for.
-        let listed = self.datanode.blocking(move |store| {
+        let listed = self.datanode.run_blocking(move |store| {
             let reports = pool.map(|pool| store.storage_reports(&pool)).unwrap_or_default();
             let volumes = store.storages().into_iter().map(|storage| {
                 let report = reports.iter().find(|report| report.storage == storage.id);
@@ -273,7 +273,8 @@ impl IpcService {
         let block = block_of(request.block.block.b)?;
         let recovery_id = GenerationStamp(request.block.new_gen_stamp);
         self.datanode.ready_pool(&block.pool).await.map_err(|error| exception(&error))?;
-        let found = recovery::initiate(&self.datanode, &block, recovery_id).await.map_err(|error| exception(&error))?;
+        let found =
+            replica_recovery::initiate(&self.datanode, &block, recovery_id).await.map_err(|error| exception(&error))?;
         Ok(encoded(&match found {
             None => InitReplicaRecoveryResponseProto { replica_found: false, state: None, block: None },
             Some(found) => InitReplicaRecoveryResponseProto {
@@ -292,7 +293,7 @@ impl IpcService {
         let old = block_of(request.block)?;
         let recovery_id = GenerationStamp(request.recovery_id);
         let pool = self.datanode.ready_pool(&old.pool).await.map_err(|error| exception(&error))?;
-        let replica = recovery::update(&self.datanode, &pool, &old, recovery_id, request.new_length, new_id)
+        let replica = replica_recovery::update(&self.datanode, &pool, &old, recovery_id, request.new_length, new_id)
             .await
             .map_err(|error| exception(&error))?;
         let storage_uuid = Some(replica.storage.0.as_ref().to_owned());

@@ -21,30 +21,30 @@ use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
 use hearth_wire::data_transfer::WriteBlock;
 
 use crate::datanode::Datanode;
-use crate::locked_memory::{Locked, PAGE};
+use crate::locked_memory::{LockedBytes, PAGE};
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
 
 /// Between asking for memory and the round that frees it: each walks over all replicas.
-const ASKED_PAUSE: Duration = Duration::from_secs(1);
+const WAKE_DELAY: Duration = Duration::from_secs(1);
 
 /// The memory in which a client's new block goes to RAM_DISK. `None`: it goes where `write` says.
 ///
 /// As in Java's datanode: the file's blocks are whole pages long, and the client is on this machine, unless
 /// `dfs.datanode.non.local.lazy.persist` lets all in.
-pub fn take_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddress) -> Option<Locked> {
+pub fn reserve_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddress) -> Option<LockedBytes> {
     let bytes = write.block.length();
     let wanted = write.allow_lazy_persist
         && datanode.locked_memory.capacity() > 0
         && bytes > 0
         && bytes.is_multiple_of(PAGE)
         && has_storage(datanode, StorageType::RamDisk)
-        && (datanode.options.transfer.non_local_lazy_persist || is_of_this_machine(client));
+        && (datanode.options.transfer.non_local_lazy_persist || is_on_this_machine(client));
     if !wanted {
         return None;
     }
-    let locked = datanode.locked_memory.take(bytes);
+    let locked = datanode.locked_memory.reserve(bytes);
     if locked.is_none() {
         datanode.lazy_writer.notify_one();
     }
@@ -57,7 +57,7 @@ pub fn create(
     block: &ExtendedBlock,
     kind: CreateKind,
     options: &CreateOptions,
-    locked: Option<Locked>,
+    locked: Option<LockedBytes>,
 ) -> Result<ReplicaWriter, OpError> {
     // From its creation on the store counts it.
     if let Some(_locked) = locked {
@@ -77,7 +77,7 @@ fn has_storage(datanode: &Datanode, kind: StorageType) -> bool {
     datanode.options.store.volumes.iter().any(|volume| volume.storage_type == kind)
 }
 
-fn is_of_this_machine(peer: PeerAddress) -> bool {
+fn is_on_this_machine(peer: PeerAddress) -> bool {
     match peer {
         PeerAddress::Process { .. } => true,
         PeerAddress::Tcp(address) => is_own_address(address.ip()),
@@ -98,7 +98,7 @@ pub async fn run(datanode: Arc<Datanode>) {
         tokio::select! {
             () = tokio::time::sleep(datanode.options.timing.lazy_writer) => {}
             // Whoever else finds no room meanwhile is served by the same round.
-            () = datanode.lazy_writer.notified() => tokio::time::sleep(ASKED_PAUSE).await,
+            () = datanode.lazy_writer.notified() => tokio::time::sleep(WAKE_DELAY).await,
             () = datanode.stopping() => return,
         }
         for pool in datanode.pools.all() {
@@ -119,7 +119,7 @@ async fn move_all(datanode: &Arc<Datanode>, pool: &Arc<Pool>) {
             }
             let block = ExtendedBlock { pool: pool.id().clone(), block };
             let name = block.clone();
-            match datanode.blocking(move |store| store.move_to_storage_type(&block, StorageType::Disk)).await {
+            match datanode.run_blocking(move |store| store.move_to_storage_type(&block, StorageType::Disk)).await {
                 Ok(replica) => {
                     moved += 1;
                     // No hint and no DELETED event: the namenode sees that the storage is another one.

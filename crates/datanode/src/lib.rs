@@ -7,7 +7,7 @@
 //! READ_BLOCK   server → ops/read_block → sender → fabric (sendfile)
 //! WRITE_BLOCK  server → ops/write_block → receiver → blockstore, and downstream; acknowledgements back
 //! reports      blockstore, ops → pool → reports → namenode/reporting
-//! commands     namenode/actor → namenode/commands → transfer → streams (to Hearth's datanodes), blockstore, namenode/recovery
+//! commands     namenode/actor → namenode/commands → transfer → streams (to Hearth's datanodes), blockstore, namenode/block_recovery
 //! ```
 
 // An error ends its operation and is logged: what it names is worth more than its size.
@@ -16,7 +16,6 @@
 mod advertise;
 mod cache;
 mod datanode;
-mod descriptions;
 mod disk_reads;
 mod downstream;
 mod error;
@@ -25,18 +24,19 @@ mod grants;
 mod groups;
 mod ipc;
 mod lazy_persist;
-mod load;
 mod locked_memory;
+mod metrics;
 mod namenode;
-mod one_sided;
+mod one_sided_server;
 mod ops;
 mod options;
+mod peer_offers;
 mod pool;
 mod read_ahead;
 mod receiver;
-mod recovery;
+mod replica_recovery;
 mod reports;
-mod reserved;
+mod reserved_space;
 mod sender;
 mod server;
 mod session;
@@ -46,12 +46,12 @@ mod throttle;
 mod tokens;
 mod transfer;
 mod web;
-mod withdraw;
+mod withdraw_hooks;
 
 pub use datanode::{Addresses, Datanode, EndReason, Handle};
 pub use error::Error;
-pub use one_sided::OneSidedOptions;
-pub use options::{DatanodeOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, memory_room};
+pub use one_sided_server::OneSidedOptions;
+pub use options::{DatanodeOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory};
 
 /// Empties the memory tier that a killed datanode left: everything to disk, verified. After that its directories can be
 /// given to Apache's DataNode. Blocks.

@@ -18,18 +18,18 @@ pub struct LockedMemory {
     capacity: u64,
     store: Arc<Blockstore>,
     /// Bytes of the shares that live.
-    taken: Mutex<u64>,
+    reserved: Mutex<u64>,
 }
 
 /// Bytes of the account, given back on drop.
-pub struct Locked {
+pub struct LockedBytes {
     account: Arc<LockedMemory>,
     bytes: u64,
 }
 
 impl LockedMemory {
     pub fn new(capacity: u64, store: &Arc<Blockstore>) -> Arc<Self> {
-        Arc::new(Self { capacity, store: store.clone(), taken: Mutex::new(0) })
+        Arc::new(Self { capacity, store: store.clone(), reserved: Mutex::new(0) })
     }
 
     pub fn capacity(&self) -> u64 {
@@ -38,20 +38,20 @@ impl LockedMemory {
 
     /// Bytes, those on RAM_DISK among them; never more than there are, though a namenode may have put more on RAM_DISK.
     pub fn used(&self) -> u64 {
-        let taken = self.taken.lock();
+        let taken = self.reserved.lock();
         (*taken + self.on_ram_disk()).min(self.capacity)
     }
 
     /// `bytes`, rounded up to pages. `None`: the account has not so many left.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Locked> {
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<LockedBytes> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
-        let mut taken = self.taken.lock();
+        let mut taken = self.reserved.lock();
         let used = *taken + self.on_ram_disk();
         if used.checked_add(bytes)? > self.capacity {
             return None;
         }
         *taken += bytes;
-        Some(Locked { account: self.clone(), bytes })
+        Some(LockedBytes { account: self.clone(), bytes })
     }
 
     fn on_ram_disk(&self) -> u64 {
@@ -59,22 +59,22 @@ impl LockedMemory {
     }
 }
 
-impl Locked {
+impl LockedBytes {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// It turned out to be `bytes`: no longer asked whether they fit.
-    pub fn set(&mut self, bytes: u64) {
+    pub fn resize(&mut self, bytes: u64) {
         let bytes = bytes.next_multiple_of(PAGE);
-        let mut taken = self.account.taken.lock();
+        let mut taken = self.account.reserved.lock();
         *taken = *taken - self.bytes + bytes;
         self.bytes = bytes;
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedBytes {
     fn drop(&mut self) {
-        *self.account.taken.lock() -= self.bytes;
+        *self.account.reserved.lock() -= self.bytes;
     }
 }

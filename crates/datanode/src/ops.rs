@@ -14,7 +14,7 @@ use crate::forward::MirrorError;
 use crate::pool::Pool;
 use crate::sender::SendError;
 use crate::session::{Session, SessionError};
-use crate::slots::SegmentHeld;
+use crate::slots::SegmentGuard;
 use crate::streams::Window;
 
 pub mod block_checksum;
@@ -32,20 +32,20 @@ pub mod write_local;
 pub mod write_one_sided;
 
 /// What becomes of the connection after an operation that succeeded.
-pub enum After {
+pub enum Continuation {
     KeepAlive,
     Close,
     /// It carries many reads from here on.
-    Many {
+    ReadMany {
         /// The client is about to lend memory for answers.
-        memory: Option<read_many::Promised>,
+        memory: Option<read_many::PromisedMemory>,
     },
     /// It carries replicas from here on.
-    Replicas(Window),
+    ReplicaStream(Window),
     /// Another datanode of this machine writes a copy of a replica into memory here.
-    Copy(Box<WriteBlock>),
+    LocalCopy(Box<WriteBlock>),
     /// It stands for a segment of shared memory, and nothing more is said on it.
-    Watch(SegmentHeld),
+    WatchSegment(SegmentGuard),
 }
 
 /// Why an operation failed. The connection is closed after it.
@@ -74,7 +74,7 @@ pub enum OpError {
     #[error("datanode {name} does not say what it offers")]
     Undescribed { name: String },
     #[error("datanode {name} could not be reached a moment ago")]
-    Unreached { name: String },
+    Unreachable { name: String },
     #[error("downstream datanode {peer} cannot take {block}: {message}")]
     Downstream { block: ExtendedBlock, peer: String, message: String },
     #[error("a connection of replicas")]
@@ -165,11 +165,11 @@ pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), Sess
 }
 
 /// Runs an operation that takes as long as a copy does: the peer is kept patient meanwhile, and told at last what came of it.
-pub async fn run_patiently(
+pub async fn run_with_progress(
     datanode: &Datanode,
     session: &Session,
     operation: impl Future<Output = Result<(), OpError>>,
-) -> Result<After, OpError> {
+) -> Result<Continuation, OpError> {
     let every = datanode.options.transfer.read_timeout / 2;
     tokio::pin!(operation);
     let outcome = loop {
@@ -182,11 +182,11 @@ pub async fn run_patiently(
 }
 
 /// Tells the peer what came of an operation that has no more to say.
-pub async fn answer(session: &Session, outcome: Result<(), OpError>) -> Result<After, OpError> {
+pub async fn answer(session: &Session, outcome: Result<(), OpError>) -> Result<Continuation, OpError> {
     match outcome {
         Ok(()) => {
             session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
-            Ok(After::Close)
+            Ok(Continuation::Close)
         }
         Err(error) => {
             answer_error(session, &error).await?;

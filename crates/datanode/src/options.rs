@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
-use hearth_config::{Configuration, HostPort, Nameservice, Program, WithoutEffect, keys};
+use hearth_config::{Configuration, HostPort, IneffectiveSetting, Nameservice, Program, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, StorageType, SystemClock};
@@ -14,20 +14,20 @@ use hearth_web::webhdfs::Service;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::Error;
-use crate::one_sided::OneSidedOptions;
+use crate::one_sided_server::OneSidedOptions;
 
 /// A packet of a read carries this many bytes at least, and `io.file.buffer.size` when that is more. Four times what
 /// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
 const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
 /// Threads that wait for disks, beside those of transfers: tokio's default for all.
-const OTHER_WAITING_THREADS: usize = 512;
+const OTHER_BLOCKING_THREADS: usize = 512;
 
 /// There is another way for the bytes.
 const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Copies always have that much of the cores.
-const COPIES_SHARE_MIN: f64 = 0.05;
+const COPY_CORES_SHARE_MIN: f64 = 0.05;
 
 /// Everything that a datanode takes from its configuration and from the machine.
 #[derive(Clone)]
@@ -159,8 +159,8 @@ pub struct RpcOptions {
 impl DatanodeOptions {
     /// Threads for what waits (tokio's `max_blocking_threads`) that the runtime of this datanode should have, started as they are needed: one
     /// for each transfer that may be under way, as in Apache's. Were there fewer, a disk that hangs could take all of them.
-    pub fn waiting_threads_max(&self) -> usize {
-        self.transfer.connections_max + OTHER_WAITING_THREADS
+    pub fn blocking_threads_max(&self) -> usize {
+        self.transfer.connections_max + OTHER_BLOCKING_THREADS
     }
 
     /// `user`: who runs this process. `machine_host_name`: registered unless `dfs.datanode.hostname` says otherwise.
@@ -173,7 +173,7 @@ impl DatanodeOptions {
     ) -> Result<Self, Error> {
         let conf = &*configuration;
         conf.refuse_protection()?;
-        conf.without_effect(Program::Datanode)?.iter().for_each(WithoutEffect::warn);
+        conf.ineffective_settings(Program::Datanode)?.iter().for_each(IneffectiveSetting::warn);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
         // A packet's CRCs and header must fit in besides.
@@ -198,8 +198,8 @@ impl DatanodeOptions {
                 },
                 connections_max: conf.get(keys::DFS_DATANODE_MAX_TRANSFER_THREADS)?.max(1) as usize,
                 message_bytes_max: conf.get(keys::HEARTH_DATANODE_PACKET_MEMORY)?.max(PACKET_BYTES_MAX as u64 * 2),
-                read_timeout: conf.wait(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
-                write_timeout: conf.wait(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
+                read_timeout: conf.timeout(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
+                write_timeout: conf.timeout(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
                 keepalive: conf.get(keys::DFS_DATANODE_SOCKET_REUSE_KEEPALIVE)?,
                 transfer_to: conf.get(keys::DFS_DATANODE_TRANSFER_TO_ALLOWED)?,
                 read_packet_bytes,
@@ -219,26 +219,26 @@ impl DatanodeOptions {
                 window_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_WINDOW_BYTES)?,
                 memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
                 nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
-                cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPIES_SHARE_MIN),
+                cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPY_CORES_SHARE_MIN),
                 resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
             },
             timing: TimingOptions {
-                heartbeat: conf.wait(keys::DFS_HEARTBEAT_INTERVAL)?,
-                block_report: conf.wait(keys::DFS_BLOCKREPORT_INTERVAL)?,
+                heartbeat: conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)?,
+                block_report: conf.timeout(keys::DFS_BLOCKREPORT_INTERVAL)?,
                 block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
                 block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
                 incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
-                cache_report: conf.wait(keys::DFS_CACHEREPORT_INTERVAL)?,
-                lazy_writer: conf.wait(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?,
+                cache_report: conf.timeout(keys::DFS_CACHEREPORT_INTERVAL)?,
+                lazy_writer: conf.timeout(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?,
                 lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
-                    Some(Duration::ZERO) => Configuration::LONGEST_WAIT,
+                    Some(Duration::ZERO) => Configuration::TIMEOUT_MAX,
                     Some(interval) => interval,
-                    None => conf.wait(keys::DFS_HEARTBEAT_INTERVAL)? * 3,
+                    None => conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)? * 3,
                 },
             },
             rpc: RpcOptions {
-                connect_timeout: conf.wait(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
-                call_timeout: conf.wait(keys::IPC_CLIENT_RPC_TIMEOUT)?,
+                connect_timeout: conf.timeout(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
+                call_timeout: conf.timeout(keys::IPC_CLIENT_RPC_TIMEOUT)?,
                 frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?.clamp(1 << 20, 1 << 30) as usize,
                 message_bytes_max: conf
                     .get(keys::HEARTH_RPC_MESSAGE_MEMORY)?
@@ -310,7 +310,7 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     let default_engine = conf.get(keys::HEARTH_STORAGE_ENGINE)?;
     let mut volumes = Vec::new();
     for directory in conf.get(keys::DFS_DATANODE_DATA_DIR)? {
-        let reserved = crate::reserved::of(conf, &directory)?;
+        let reserved = crate::reserved_space::reserved_space(conf, &directory)?;
         let engine = match directory.engine.unwrap_or(if directory.storage_type == StorageType::RamDisk {
             // Its directory is memory already.
             hearth_config::Engine::File
@@ -329,15 +329,15 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     };
     let limit = match conf.get(keys::HEARTH_MEMORY_LIMIT)? {
         // The rest is for everything else on the machine.
-        0 => memory_room(&memory_dir) / 10 * 9,
+        0 => available_memory(&memory_dir) / 10 * 9,
         bytes => bytes,
     };
     let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
     // -1: all but one.
     let tolerated = conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?;
     store.failed_volumes_tolerated = usize::try_from(tolerated).unwrap_or(usize::MAX);
-    store.keep.replicas_max = conf.get(keys::HEARTH_STORAGE_OPEN_MAX)? as usize;
-    store.keep.mapped_bytes_max = conf.get(keys::HEARTH_STORAGE_MAPPED_MAX)?;
+    store.open_file_cache.replicas_max = conf.get(keys::HEARTH_STORAGE_OPEN_MAX)? as usize;
+    store.open_file_cache.mapped_bytes_max = conf.get(keys::HEARTH_STORAGE_MAPPED_MAX)?;
     store.flush_delay = conf.get(keys::HEARTH_MEMORY_FLUSH_DELAY)?;
     store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
     store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;
@@ -361,7 +361,7 @@ fn default_memory_dir(volumes: &[VolumeOptions]) -> PathBuf {
 
 /// The bytes that replicas in `dir` could take: what its tmpfs has, as far as the machine has that much memory available.
 /// What lies on the tmpfs already counts as room.
-pub fn memory_room(dir: &Path) -> u64 {
+pub fn available_memory(dir: &Path) -> u64 {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let (size, used) = match rustix::fs::statvfs(existing) {
         Ok(found) => (found.f_blocks * found.f_frsize, (found.f_blocks - found.f_bfree) * found.f_frsize),
@@ -405,7 +405,10 @@ mod tests {
         assert_eq!(options.ipc_address, "0.0.0.0:9867".parse().unwrap());
         let engines: Vec<Engine> = options.store.volumes.iter().map(|volume| volume.engine).collect();
         assert_eq!(engines, [Engine::Memory, Engine::Memory, Engine::Mmap, Engine::File, Engine::File]);
-        assert_eq!((options.store.keep.replicas_max, options.store.keep.mapped_bytes_max), (100, 1 << 30));
+        assert_eq!(
+            (options.store.open_file_cache.replicas_max, options.store.open_file_cache.mapped_bytes_max),
+            (100, 1 << 30)
+        );
         assert_eq!(options.store.memory.limit, 1 << 30);
         assert_eq!(options.transfer.read_packet_bytes, 512 << 10);
         assert_eq!(options.timing.heartbeat, Duration::from_secs(1));

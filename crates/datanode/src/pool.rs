@@ -36,7 +36,7 @@ pub struct Pool {
     reports: Vec<Arc<PendingReports>>,
     active: Mutex<ActiveView>,
     /// As the namenodes know this datanode; from the last registration.
-    own: RwLock<Option<DatanodeId>>,
+    registered_id: RwLock<Option<DatanodeId>>,
     pub tokens: BlockTokens,
     /// How many namenodes this datanode is registered with at the moment.
     registered: watch::Sender<usize>,
@@ -54,7 +54,7 @@ impl Pool {
     pub fn new(identity: PoolIdentity, namenodes: usize, tokens: BlockTokens) -> Self {
         Self {
             identity,
-            own: RwLock::new(None),
+            registered_id: RwLock::new(None),
             tokens,
             reports: (0..namenodes).map(|_| Arc::new(PendingReports::default())).collect(),
             active: Mutex::new(ActiveView { active: None, last_txid: None }),
@@ -86,23 +86,23 @@ impl Pool {
     }
 
     /// Takes note of how a namenode has registered this datanode.
-    pub fn set_own(&self, id: DatanodeId) {
-        *self.own.write() = Some(id);
+    pub fn set_registered_id(&self, id: DatanodeId) {
+        *self.registered_id.write() = Some(id);
     }
 
     /// This datanode as the namenodes know it; `None` before the first registration.
-    pub fn own(&self) -> Option<DatanodeId> {
-        self.own.read().clone()
+    pub fn registered_id(&self) -> Option<DatanodeId> {
+        self.registered_id.read().clone()
     }
 
     /// `ip:port` by which clients name this datanode; empty before the first registration.
     pub fn own_transfer_address(&self) -> String {
-        self.own.read().as_ref().map(DatanodeId::transfer_address).unwrap_or_default()
+        self.registered_id.read().as_ref().map(DatanodeId::transfer_address).unwrap_or_default()
     }
 
     /// This datanode as the source of a copy.
     pub fn own_datanode_info(&self) -> Option<DatanodeInfo> {
-        Some(DatanodeInfo::of(self.own()?))
+        Some(DatanodeInfo::of(self.registered_id()?))
     }
 
     /// What lets this datanode write `block` to `target`.
@@ -111,7 +111,12 @@ impl Pool {
     }
 
     /// Tells every namenode that the replica of `block` at `datanode` is corrupt.
-    pub fn report_bad(&self, block: &ExtendedBlock, datanode: DatanodeInfo, storage: Option<(StorageId, StorageType)>) {
+    pub fn report_bad_replica(
+        &self,
+        block: &ExtendedBlock,
+        datanode: DatanodeInfo,
+        storage: Option<(StorageId, StorageType)>,
+    ) {
         for reports in &self.reports {
             let (block, datanode) = (block.clone(), Box::new(datanode.clone()));
             reports.add_notice(Notice::BadReplica { block, datanode, storage: storage.clone() });
@@ -119,14 +124,14 @@ impl Pool {
     }
 
     /// Tells every namenode that this datanode's own replica is corrupt.
-    pub fn report_own_bad(&self, block: &ExtendedBlock, storage: &StorageId, storage_type: StorageType) {
+    pub fn report_own_bad_replica(&self, block: &ExtendedBlock, storage: &StorageId, storage_type: StorageType) {
         if let Some(own) = self.own_datanode_info() {
-            self.report_bad(block, own, Some((storage.clone(), storage_type)));
+            self.report_bad_replica(block, own, Some((storage.clone(), storage_type)));
         }
     }
 
     /// Tells every namenode something else.
-    pub fn notice(&self, notice: &Notice) {
+    pub fn add_notice(&self, notice: &Notice) {
         for reports in &self.reports {
             reports.add_notice(notice.clone());
         }

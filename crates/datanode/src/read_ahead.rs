@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Deref;
 
-use hearth_blockstore::{Pieces, ReadPiece, ReplicaReader};
+use hearth_blockstore::{CompletedRead, Pieces, ReplicaReader};
 use tokio::task::JoinHandle;
 
 use crate::sender::SendError;
@@ -12,35 +12,35 @@ use crate::sender::SendError;
 pub struct ReadAhead<R> {
     reader: R,
     pieces: Pieces,
-    current: Option<ReadPiece>,
-    coming: Option<JoinHandle<io::Result<ReadPiece>>>,
+    current: Option<CompletedRead>,
+    next: Option<JoinHandle<io::Result<CompletedRead>>>,
 }
 
 impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
     /// `None`: this replica is sent from where it is.
     pub fn start(reader: R, packet_bytes: u64) -> Option<Self> {
         let pieces = reader.pieces(packet_bytes)?;
-        let mut ahead = Self { reader, pieces, current: None, coming: None };
-        ahead.ask(None);
+        let mut ahead = Self { reader, pieces, current: None, next: None };
+        ahead.start_read(None);
         Some(ahead)
     }
 
-    fn ask(&mut self, used: Option<ReadPiece>) {
-        self.coming = self.pieces.next(used).map(|due| tokio::task::spawn_blocking(move || due.read()));
+    fn start_read(&mut self, used: Option<CompletedRead>) {
+        self.next = self.pieces.next(used).map(|due| tokio::task::spawn_blocking(move || due.read()));
     }
 
     /// The next packet's bytes: packets come in order, none is left out.
     pub async fn packet(&mut self, offset: u64, length: u64) -> Result<&[u8], SendError> {
-        let has = |piece: &ReadPiece| piece.bytes(offset, length).is_some();
+        let has = |piece: &CompletedRead| piece.bytes(offset, length).is_some();
         if !self.current.as_ref().is_some_and(has) {
             let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
-            let read = match self.coming.take() {
+            let read = match self.next.take() {
                 Some(coming) => coming.await.unwrap_or_else(|_| Err(ended())),
                 None => Err(ended()),
             };
             let piece = read.map_err(|error| self.reader.disk_error(error))?;
             let used = self.current.replace(piece);
-            self.ask(used);
+            self.start_read(used);
         }
         let bytes = self.current.as_ref().and_then(|piece| piece.bytes(offset, length));
         bytes.ok_or_else(|| self.reader.disk_error(io::Error::from(io::ErrorKind::UnexpectedEof)).into())

@@ -2,17 +2,17 @@
 //! acknowledges them.
 //!
 //! Without a downstream datanode one loop does everything: a batch of packets is received, stored, and acknowledged in
-//! one write. With one, a second loop ([`Pipeline::respond`]) reads its acknowledgements and sends them on with our own
+//! one write. With one, a second loop ([`PacketResponder::respond`]) reads its acknowledgements and sends them on with our own
 //! in front; both run in the same task. A batch goes downstream before it goes to the store, unless it is in its place there.
 //!
-//! Where the replica's memory lends itself to it, data is received straight to its place there ([`landing`]). Where the store may wait for a
+//! Where the replica's memory lends itself to it, data is received straight to its place there ([`in_place`]). Where the store may wait for a
 //! disk, a thread that may wait hands it the batch.
 //!
 //! A local writer's packets may lack their data, which it has put into the replica's memory: the store checks it there, and
 //! only then it goes downstream, straight from that memory.
 
-mod landing;
-mod storing;
+mod batch_store;
+mod in_place;
 mod upstream;
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{Acker, Durability, ReplicaWriter, WrittenPiece};
+use hearth_blockstore::{Acker, CompletedWrite, Durability, ReplicaWriter};
 use hearth_fabric::tcp::{Connection, ReceiveBuffer};
 use hearth_types::{ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::{AckReply, Decoded, PacketHead, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO};
@@ -28,12 +28,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use self::landing::Landing;
-use self::storing::{Rejected, Stored, Storing};
+use self::batch_store::{BatchStore, Rejected, Stored};
+use self::in_place::InPlaceProgress;
 use self::upstream::Upstream;
-use crate::forward::{Data, Forward, Mirror};
+use crate::forward::{Forwarder, Mirror, PacketData};
 use crate::grants::Grants;
-use crate::load::Load;
+use crate::metrics::Metrics;
 use crate::ops::OpError;
 use crate::session::Session;
 use crate::throttle::Throttle;
@@ -82,7 +82,7 @@ pub struct Receiver<'a> {
     pub own_reply: AckReply,
     pub throttle: Option<&'a Throttle>,
     /// A client is served by each batch of packets.
-    pub serves: Option<&'a Load>,
+    pub client_metrics: Option<&'a Metrics>,
     /// The sender is a local writer, which is kept in memory to fill.
     pub grants: Option<Grants>,
     /// True once this datanode is about to restart, of which its sender is told out of band.
@@ -111,7 +111,7 @@ impl LastAck {
 }
 
 /// A block that did not come in whole. What had to be said upstream has been said.
-pub struct Failed {
+pub struct ReceiveFailure {
     pub error: OpError,
     /// Of what there is, all of it stored; dropped, it leaves the replica as its state asks for. None when that cannot be said.
     pub writer: Option<ReplicaWriter>,
@@ -119,30 +119,30 @@ pub struct Failed {
 
 impl Receiver<'_> {
     /// Receives up to the last packet.
-    pub async fn run(self) -> Result<Received, Box<Failed>> {
+    pub async fn run(self) -> Result<Received, Box<ReceiveFailure>> {
         let write_timeout = self.upstream.write_timeout;
         let upstream = Upstream::new(self.upstream.connection.clone(), write_timeout);
         self.upstream.buffer.grow_to(BUFFER_BYTES);
         let acker = self.writer.acker();
-        let storing = Storing {
+        let batch_store = BatchStore {
             block: self.block,
             checksum: self.checksum,
             verify: self.verify,
             translate: self.writer.checksum() != self.checksum,
         };
-        let mut intake = Intake {
-            storing,
+        let mut intake = ReceiveLoop {
+            batch_store,
             upstream: self.upstream,
             writer: Some(self.writer),
-            elsewhere: None,
+            store_task: None,
             read_timeout: self.read_timeout,
             throttle: self.throttle,
-            serves: self.serves,
+            client_metrics: self.client_metrics,
             grants: self.grants,
             batch: Vec::new(),
-            lands: false,
-            landing: Landing::default(),
-            to_disk: None,
+            may_receive_in_place: false,
+            in_place: InPlaceProgress::default(),
+            disk_write: None,
         };
         let own = self.own_reply;
         let receiving = async {
@@ -153,12 +153,12 @@ impl Receiver<'_> {
                     last.map(|last| (last, ack(last.seqno, own, Vec::new(), 0).encode()))
                 }
                 (mirror, Acknowledge::Nothing) => {
-                    let forward = mirror.as_ref().map(Forward::new);
+                    let forward = mirror.as_ref().map(Forwarder::new);
                     intake.run(forward.as_ref(), &mut Acks::None).await.map(|last| (last, Vec::new()))
                 }
                 (Some(mirror), Acknowledge::Packets) => {
-                    let forward = Forward::new(&mirror);
-                    let pipeline = Pipeline::new(intake.storing.block.clone());
+                    let forward = Forwarder::new(&mirror);
+                    let pipeline = PacketResponder::new(intake.batch_store.block.clone());
                     let mut acks = Acks::Pipeline(&pipeline);
                     let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own);
                     async { tokio::try_join!(intake.run(Some(&forward), &mut acks), respond) }.await
@@ -167,7 +167,7 @@ impl Receiver<'_> {
         };
         let telling = async {
             if self.acknowledge == Acknowledge::Packets {
-                upstream.tell_of_restart(self.restarting).await;
+                upstream.send_restart_oob(self.restarting).await;
             }
             std::future::pending().await
         };
@@ -177,8 +177,8 @@ impl Receiver<'_> {
         };
         // A pipeline that broke may have left a batch on its way to the store.
         let on_disk = async {
-            intake.take_back().await?;
-            intake.await_disk().await
+            intake.join_store_task().await?;
+            intake.wait_for_disk_write().await
         };
         let on_disk = on_disk.await;
         let writer = intake.writer.take().filter(|_| on_disk.is_ok());
@@ -188,8 +188,8 @@ impl Receiver<'_> {
                 let upstream = upstream.connection().clone();
                 Ok(Received { writer, durability, last_ack: LastAck { bytes, upstream, write_timeout } })
             }
-            (Ok(_), None) => Err(Box::new(Failed { error: OpError::Interrupted, writer: None })),
-            (Err(error), writer) => Err(Box::new(Failed { error, writer })),
+            (Ok(_), None) => Err(Box::new(ReceiveFailure { error: OpError::Interrupted, writer: None })),
+            (Err(error), writer) => Err(Box::new(ReceiveFailure { error, writer })),
         }
     }
 }
@@ -217,32 +217,32 @@ enum Acks<'a> {
         upstream: &'a Upstream,
     },
     /// Only once the downstream datanode has acknowledged, too.
-    Pipeline(&'a Pipeline),
+    Pipeline(&'a PacketResponder),
 }
 
 /// The receiving loop.
-struct Intake<'a> {
-    storing: Storing,
+struct ReceiveLoop<'a> {
+    batch_store: BatchStore,
     upstream: &'a mut Session,
     /// Away only while it syncs or stores on a blocking thread.
     writer: Option<ReplicaWriter>,
     /// The batch that such a thread stores, with the writer and the receive buffer.
-    elsewhere: Option<JoinHandle<Elsewhere>>,
+    store_task: Option<JoinHandle<StoreTaskResult>>,
     read_timeout: Duration,
     throttle: Option<&'a Throttle>,
-    serves: Option<&'a Load>,
+    client_metrics: Option<&'a Metrics>,
     grants: Option<Grants>,
     /// The whole packets at the front of the buffer, at their positions there.
     batch: Vec<Packet>,
     /// Data may be received to its place in the replica's memory.
-    lands: bool,
-    landing: Landing,
+    may_receive_in_place: bool,
+    in_place: InPlaceProgress,
     /// Of a copy that goes straight to disk: the piece that is being written while the next one comes in.
-    to_disk: Option<JoinHandle<WrittenPiece>>,
+    disk_write: Option<JoinHandle<CompletedWrite>>,
 }
 
 /// What comes back from a thread that has stored a batch.
-struct Elsewhere {
+struct StoreTaskResult {
     writer: ReplicaWriter,
     buffer: ReceiveBuffer,
     batch: Vec<Packet>,
@@ -258,7 +258,7 @@ struct Packet {
     /// The data is in the replica's memory, where its sender has put it.
     in_place: bool,
     /// It is there, where we have received it.
-    landed: bool,
+    received_in_place: bool,
 }
 
 impl Packet {
@@ -269,16 +269,17 @@ impl Packet {
     }
 }
 
-impl Intake<'_> {
-    async fn run(&mut self, forward: Option<&Forward>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
+impl ReceiveLoop<'_> {
+    async fn run(&mut self, forward: Option<&Forwarder>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
         // What is written to the next datanode's memory one-sidedly is copied for that while it is in the cache.
-        let may_land = forward.is_none_or(Forward::takes_from_place);
-        self.lands = may_land && self.grants.is_none() && self.throttle.is_none() && !self.storing.translate;
+        let may_land = forward.is_none_or(Forwarder::accepts_in_place);
+        self.may_receive_in_place =
+            may_land && self.grants.is_none() && self.throttle.is_none() && !self.batch_store.translate;
         loop {
             let bytes = self.next_batch().await?;
             let received = Instant::now();
-            if let Some(load) = self.serves {
-                load.client_served();
+            if let Some(metrics) = self.client_metrics {
+                metrics.note_client_activity();
             }
             if let Some(throttle) = self.throttle {
                 let in_place = self.batch.iter().filter(|packet| packet.in_place);
@@ -286,16 +287,16 @@ impl Intake<'_> {
                 throttle.pass(bytes as u64 + in_place).await;
             }
             // What is in place here, or goes to its place there, goes on a packet at a time.
-            let landed = self.batch.iter().any(|packet| packet.landed);
-            let singly = forward.filter(|forward| landed || self.grants.is_some() || !forward.takes_batches());
+            let landed = self.batch.iter().any(|packet| packet.received_in_place);
+            let singly = forward.filter(|forward| landed || self.grants.is_some() || !forward.accepts_batches());
             if let (Some(forward), None) = (forward, singly) {
                 forward.send(&self.upstream.buffer.available()[..bytes]).await;
             }
-            if self.to_disk.is_some() && self.writer.as_ref().is_some_and(|writer| writer.makes_piece_due(bytes)) {
-                self.await_disk().await?;
+            if self.disk_write.is_some() && self.writer.as_ref().is_some_and(|writer| writer.makes_piece_due(bytes)) {
+                self.wait_for_disk_write().await?;
             }
             let Stored { packets: stored, rejected } = self.store().await?;
-            self.start_disk().await?;
+            self.start_disk_write().await?;
             if let Some(forward) = singly {
                 self.pass_on(forward, stored, received, acks).await?;
             }
@@ -318,9 +319,9 @@ impl Intake<'_> {
                 None => {}
                 Some(Rejected::Failed(error)) => return Err(error),
                 Some(Rejected::Corrupt { seqno, offset, source }) => {
-                    self.tell_corrupt(acks, seqno).await;
+                    self.send_checksum_error(acks, seqno).await;
                     let peer = self.upstream.connection.peer();
-                    return Err(OpError::Checksum { block: self.storing.block.clone(), peer, offset, source });
+                    return Err(OpError::Checksum { block: self.batch_store.block.clone(), peer, offset, source });
                 }
             }
             self.upstream.buffer.consume(bytes);
@@ -345,10 +346,10 @@ impl Intake<'_> {
                 let rest = &available[at..];
                 let head = match self.grants {
                     None => PacketHead::decode(rest),
-                    Some(_) => PacketHead::decode_local(rest, self.storing.checksum),
+                    Some(_) => PacketHead::decode_local(rest, self.batch_store.checksum),
                 };
                 let head = head.map_err(|source| OpError::Packet {
-                    block: self.storing.block.clone(),
+                    block: self.batch_store.block.clone(),
                     peer: self.upstream.connection.peer(),
                     source,
                 })?;
@@ -357,7 +358,7 @@ impl Intake<'_> {
                     Decoded::Complete(head, bytes) => (head, bytes),
                 };
                 let (lead, total) = (head_bytes + head.checksum_bytes, head_bytes + head.body_bytes());
-                if self.lands && rest.len() < lead {
+                if self.may_receive_in_place && rest.len() < lead {
                     // Its data may come in place.
                     break lead - rest.len();
                 }
@@ -370,7 +371,7 @@ impl Intake<'_> {
                     checksums: at + head_bytes..data,
                     data: data..data + head.data_bytes,
                     in_place: head.is_in_place(),
-                    landed: false,
+                    received_in_place: false,
                 });
                 at += total;
                 in_place += if head.is_in_place() { u64::from(head.header.data_bytes) } else { 0 };
@@ -386,8 +387,8 @@ impl Intake<'_> {
                 }
                 return Ok(at);
             }
-            if self.lands
-                && let Some(bytes) = self.land().await?
+            if self.may_receive_in_place
+                && let Some(bytes) = self.receive_in_place().await?
             {
                 return Ok(bytes);
             }
@@ -403,24 +404,24 @@ impl Intake<'_> {
         let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
         let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
         if bytes == 0 || !writer.write_may_wait(bytes) {
-            return Ok(self.storing.store(writer, self.upstream.buffer.available(), &self.batch));
+            return Ok(self.batch_store.store(writer, self.upstream.buffer.available(), &self.batch));
         }
-        let (storing, batch) = (self.storing.clone(), std::mem::take(&mut self.batch));
+        let (batch_store, batch) = (self.batch_store.clone(), std::mem::take(&mut self.batch));
         let buffer = self.upstream.buffer.take();
         let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
-        self.elsewhere = Some(tokio::task::spawn_blocking(move || {
-            let stored = storing.store(&mut writer, buffer.available(), &batch);
-            Elsewhere { writer, buffer, batch, stored }
+        self.store_task = Some(tokio::task::spawn_blocking(move || {
+            let stored = batch_store.store(&mut writer, buffer.available(), &batch);
+            StoreTaskResult { writer, buffer, batch, stored }
         }));
-        self.take_back().await?.ok_or(OpError::Interrupted)
+        self.join_store_task().await?.ok_or(OpError::Interrupted)
     }
 
     /// What another thread stores is stored, and all that it had is here again on return. `None`: there was nothing.
-    async fn take_back(&mut self) -> Result<Option<Stored>, OpError> {
-        let Some(running) = &mut self.elsewhere else { return Ok(None) };
+    async fn join_store_task(&mut self) -> Result<Option<Stored>, OpError> {
+        let Some(running) = &mut self.store_task else { return Ok(None) };
         let came = running.await;
-        self.elsewhere = None;
-        let Elsewhere { writer, buffer, batch, stored } = came.map_err(|_| OpError::Interrupted)?;
+        self.store_task = None;
+        let StoreTaskResult { writer, buffer, batch, stored } = came.map_err(|_| OpError::Interrupted)?;
         self.writer = Some(writer);
         self.upstream.buffer = buffer;
         self.batch = batch;
@@ -431,7 +432,7 @@ impl Intake<'_> {
     /// its acknowledgement behind it: the next datanode may have memory for the next one only when this one has got through.
     async fn pass_on(
         &self,
-        forward: &Forward,
+        forward: &Forwarder,
         stored: usize,
         received: Instant,
         acks: &Acks<'_>,
@@ -441,26 +442,26 @@ impl Intake<'_> {
         for (index, packet) in self.batch[..stored].iter().enumerate() {
             let (header, mut crcs) = (&packet.header, &available[packet.checksums.clone()]);
             if crcs.is_empty() && self.may_get_crcs(header) {
-                if !header.fits(self.storing.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
+                if !header.fits(self.batch_store.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
                     return Err(OpError::Malformed("a packet is too long to go on with the CRCs of its short chunks"));
                 }
                 // Where data may be in place already, what comes without CRCs could be taken for CRCs.
                 computed.clear();
-                self.storing.checksum.compute(&available[packet.data.clone()], &mut computed);
+                self.batch_store.checksum.compute(&available[packet.data.clone()], &mut computed);
                 crcs = &computed;
             }
-            let data = if packet.in_place || packet.landed {
+            let data = if packet.in_place || packet.received_in_place {
                 if reader.is_none() {
                     let writer = self.writer.as_ref().ok_or(OpError::Interrupted)?;
                     reader = Some(Arc::new(writer.reader()?));
                 }
                 let Some(reader) = &reader else { return Err(OpError::Interrupted) };
-                Data::Replica(reader)
+                PacketData::Replica(reader)
             } else {
-                Data::Bytes(&available[packet.data.clone()])
+                PacketData::Bytes(&available[packet.data.clone()])
             };
             let sent = forward.send_packet(header, crcs, data).await;
-            sent.map_err(|source| OpError::PassOn { block: self.storing.block.clone(), source })?;
+            sent.map_err(|source| OpError::PassOn { block: self.batch_store.block.clone(), source })?;
             if index + 1 < stored
                 && let Acks::Pipeline(pipeline) = acks
             {
@@ -472,7 +473,7 @@ impl Intake<'_> {
 
     /// Whether CRCs of its data alone say all (it begins with a chunk, or lies within one), and there is room for them.
     fn may_get_crcs(&self, header: &PacketHeader) -> bool {
-        let chunk = u64::from(self.storing.checksum.bytes_per_chunk.max(1));
+        let chunk = u64::from(self.batch_store.checksum.bytes_per_chunk.max(1));
         (header.offset.is_multiple_of(chunk) || header.end() <= header.offset.next_multiple_of(chunk))
             && header.data_bytes as usize <= IN_PLACE_BYTES_MAX
     }
@@ -486,26 +487,26 @@ impl Intake<'_> {
     }
 
     /// Has what is ready for the disk written on a thread that may wait for it.
-    async fn start_disk(&mut self) -> Result<(), OpError> {
-        let Some(piece) = self.writer.as_mut().and_then(ReplicaWriter::due_piece) else { return Ok(()) };
-        self.await_disk().await?;
-        self.to_disk = Some(tokio::task::spawn_blocking(move || piece.write()));
+    async fn start_disk_write(&mut self) -> Result<(), OpError> {
+        let Some(piece) = self.writer.as_mut().and_then(ReplicaWriter::take_pending_write) else { return Ok(()) };
+        self.wait_for_disk_write().await?;
+        self.disk_write = Some(tokio::task::spawn_blocking(move || piece.write()));
         Ok(())
     }
 
     /// Nothing of this copy is being written to disk on return.
-    async fn await_disk(&mut self) -> Result<(), OpError> {
-        let Some(running) = &mut self.to_disk else { return Ok(()) };
+    async fn wait_for_disk_write(&mut self) -> Result<(), OpError> {
+        let Some(running) = &mut self.disk_write else { return Ok(()) };
         let written = running.await;
-        self.to_disk = None;
+        self.disk_write = None;
         let written = written.map_err(|_| OpError::Interrupted)?;
         let writer = self.writer.as_mut().ok_or(OpError::Interrupted)?;
-        Ok(writer.piece_written(written)?)
+        Ok(writer.complete_write(written)?)
     }
 
     /// hsync: waits for the disk on a thread that may.
     async fn sync(&mut self) -> Result<(), OpError> {
-        self.await_disk().await?;
+        self.wait_for_disk_write().await?;
         let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
         let (writer, synced) = tokio::task::spawn_blocking(move || {
             let synced = writer.sync();
@@ -519,7 +520,7 @@ impl Intake<'_> {
 
     /// Says that a packet was corrupt, and gives the sender time to read it: closing with bytes unread would reset the
     /// connection and could destroy the answer.
-    async fn tell_corrupt(&mut self, acks: &Acks<'_>, seqno: i64) {
+    async fn send_checksum_error(&mut self, acks: &Acks<'_>, seqno: i64) {
         if !matches!(acks, Acks::Direct { .. }) {
             return;
         }
@@ -570,14 +571,14 @@ async fn acknowledge(acks: &mut Acks<'_>, packets: impl Iterator<Item = Pending>
 }
 
 /// Packets stored here whose acknowledgement from downstream is awaited.
-struct Pipeline {
+struct PacketResponder {
     block: ExtendedBlock,
     pending: Mutex<VecDeque<Pending>>,
     added: Notify,
     taken: Notify,
 }
 
-impl Pipeline {
+impl PacketResponder {
     fn new(block: ExtendedBlock) -> Self {
         Self { block, pending: Mutex::new(VecDeque::new()), added: Notify::new(), taken: Notify::new() }
     }
@@ -615,7 +616,7 @@ impl Pipeline {
     async fn respond(
         &self,
         mut mirror: Mirror,
-        forward: &Forward,
+        forward: &Forwarder,
         upstream: &Upstream,
         acker: &Acker,
         own: AckReply,
@@ -623,12 +624,12 @@ impl Pipeline {
         let mut out = Vec::new();
         loop {
             let Some(ack) = self.downstream_ack(&mut mirror, forward).await? else {
-                return self.respond_alone(upstream, own).await;
+                return self.respond_without_mirror(upstream, own).await;
             };
             if ack.seqno == UNKNOWN_SEQNO {
                 // Out of band: a datanode further down restarts, or lost its own mirror.
                 let nanos = ack.downstream_nanos;
-                upstream.send(&ack.passed_on(own, nanos).encode()).await?;
+                upstream.send(&ack.forwarded(own, nanos).encode()).await?;
                 continue;
             }
             let packet = self.next().await;
@@ -647,7 +648,7 @@ impl Pipeline {
                 acker.set(packet.end)?;
             }
             let nanos = packet.received.elapsed().as_nanos() as u64;
-            let ack = PipelineAck { granted: packet.granted, ..ack.passed_on(own, nanos) };
+            let ack = PipelineAck { granted: packet.granted, ..ack.forwarded(own, nanos) };
             out.extend_from_slice(&ack.encode());
             if packet.last {
                 if ack.is_success() {
@@ -664,7 +665,7 @@ impl Pipeline {
     }
 
     /// The next acknowledgement from downstream; `None` when that datanode is lost.
-    async fn downstream_ack(&self, mirror: &mut Mirror, forward: &Forward) -> Result<Option<PipelineAck>, OpError> {
+    async fn downstream_ack(&self, mirror: &mut Mirror, forward: &Forwarder) -> Result<Option<PipelineAck>, OpError> {
         if forward.is_broken() {
             return Ok(None);
         }
@@ -686,7 +687,7 @@ impl Pipeline {
     }
 
     /// The downstream datanode is lost: says so at once, and for each packet that still comes.
-    async fn respond_alone(&self, upstream: &Upstream, own: AckReply) -> Result<Vec<u8>, OpError> {
+    async fn respond_without_mirror(&self, upstream: &Upstream, own: AckReply) -> Result<Vec<u8>, OpError> {
         let lost = |seqno| ack(seqno, own, vec![AckReply(Status::Error as u32)], 0).encode();
         let mut out = lost(UNKNOWN_SEQNO);
         loop {

@@ -23,7 +23,7 @@ pub enum ReplicaEvent {
 
 /// One event with its replica, ready to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReportedReplica {
+pub struct PendingEvent {
     pub block: Block,
     pub event: ReplicaEvent,
 }
@@ -61,7 +61,7 @@ pub struct PendingReports {
 
 #[derive(Default)]
 struct Events {
-    by_block: HashMap<BlockId, (u64, StorageId, ReportedReplica)>,
+    by_block: HashMap<BlockId, (u64, StorageId, PendingEvent)>,
     /// Orders events, so that they are sent in order.
     sequence: u64,
 }
@@ -84,7 +84,7 @@ impl PendingReports {
                 self.overflowed.store(true, Ordering::Relaxed);
             }
             let sequence = events.next();
-            events.by_block.insert(block.id, (sequence, storage.clone(), ReportedReplica { block, event }));
+            events.by_block.insert(block.id, (sequence, storage.clone(), PendingEvent { block, event }));
         }
         if urgent {
             self.wake.notify_one();
@@ -92,11 +92,11 @@ impl PendingReports {
     }
 
     /// Takes everything that waits, per storage and in the order it happened.
-    pub fn take(&self) -> Vec<(StorageId, Vec<ReportedReplica>)> {
+    pub fn take(&self) -> Vec<(StorageId, Vec<PendingEvent>)> {
         let by_block = std::mem::take(&mut self.events.lock().by_block);
         let mut events: Vec<_> = by_block.into_values().collect();
         events.sort_unstable_by_key(|(sequence, ..)| *sequence);
-        let mut by_storage: HashMap<StorageId, Vec<ReportedReplica>> = HashMap::new();
+        let mut by_storage: HashMap<StorageId, Vec<PendingEvent>> = HashMap::new();
         for (_, storage, replica) in events {
             by_storage.entry(storage).or_default().push(replica);
         }
@@ -104,7 +104,7 @@ impl PendingReports {
     }
 
     /// Puts back what a failed call could not deliver, except where something newer has happened since.
-    pub fn put_back(&self, taken: Vec<(StorageId, Vec<ReportedReplica>)>) {
+    pub fn put_back(&self, taken: Vec<(StorageId, Vec<PendingEvent>)>) {
         let mut events = self.events.lock();
         for (storage, replicas) in taken {
             for replica in replicas {
@@ -155,7 +155,7 @@ impl PendingReports {
     }
 
     /// What is here is not what the namenode thinks: it is to have a full report.
-    pub fn want_full(&self) {
+    pub fn request_full_report(&self) {
         self.overflowed.store(true, Ordering::Relaxed);
     }
 
@@ -165,7 +165,7 @@ impl PendingReports {
     }
 
     /// Waits until something urgent has been added since the last call.
-    pub async fn urgent(&self) {
+    pub async fn wait_urgent(&self) {
         self.wake.notified().await;
     }
 
@@ -199,7 +199,7 @@ mod tests {
         reports.put_back(taken);
         let taken = reports.take();
         let of = |id| taken[0].1.iter().find(|replica| replica.block.id.0 == id).unwrap().clone();
-        assert_eq!(of(1), ReportedReplica { block: block(1, 7), event: ReplicaEvent::Received { delete_hint: None } });
+        assert_eq!(of(1), PendingEvent { block: block(1, 7), event: ReplicaEvent::Received { delete_hint: None } });
         assert_eq!(of(2).event, ReplicaEvent::Receiving);
     }
 
@@ -213,7 +213,7 @@ mod tests {
         reports.add(&first, block(1, 7), ReplicaEvent::Deleted);
         reports.add(&second, block(1, 7), received());
         reports.put_back(taken);
-        assert_eq!(reports.take(), [(second, vec![ReportedReplica { block: block(1, 7), event: received() }])]);
+        assert_eq!(reports.take(), [(second, vec![PendingEvent { block: block(1, 7), event: received() }])]);
     }
 
     #[tokio::test]
@@ -222,8 +222,8 @@ mod tests {
         let storage = StorageId("DS-1".into());
         let short = std::time::Duration::from_millis(20);
         reports.add(&storage, block(1, 0), ReplicaEvent::Receiving);
-        assert!(tokio::time::timeout(short, reports.urgent()).await.is_err());
+        assert!(tokio::time::timeout(short, reports.wait_urgent()).await.is_err());
         reports.add(&storage, block(1, 0), ReplicaEvent::Received { delete_hint: None });
-        assert!(tokio::time::timeout(short, reports.urgent()).await.is_ok());
+        assert!(tokio::time::timeout(short, reports.wait_urgent()).await.is_ok());
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hearth_blockstore::{DataSource, DueFetch, ReplicaReader, StoreError};
+use hearth_blockstore::{DataSource, PageCacheFill, ReplicaReader, StoreError};
 use hearth_fabric::tcp::{self, Connection};
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
 use crate::disk_reads::{DiskReadError, DiskReads};
-use crate::load::Load;
+use crate::metrics::Metrics;
 use crate::read_ahead::ReadAhead;
 use crate::throttle::Throttle;
 
@@ -46,7 +46,7 @@ impl ChecksumsAhead {
             self.bytes.clear();
             self.taken = 0;
             let covered = part(offset, step.max(length).min(end - offset));
-            sender.fetch(reader.cold_checksums(covered)).await?;
+            sender.fetch(reader.checksum_prefetch(covered)).await?;
             reader.checksums(covered, &mut self.bytes)?;
         }
         let from = self.taken;
@@ -92,9 +92,9 @@ pub struct PacketSender<'a> {
     pub write_timeout: Duration,
     pub throttle: Option<&'a Throttle>,
     /// A client is served by each packet.
-    pub serves: Option<&'a Load>,
+    pub client_metrics: Option<&'a Metrics>,
     /// All of the replica goes to one who will not ask again: if it is on disk it is read around the page cache.
-    pub passes_through: bool,
+    pub bypass_page_cache: bool,
 }
 
 impl PacketSender<'_> {
@@ -112,14 +112,15 @@ impl PacketSender<'_> {
         // Up to here nobody has to look again whether it is in the page cache.
         let mut fetched = 0;
         let whole = range == ByteRange::new(0, self.reader.length()).unwrap_or(range);
-        let mut ahead = if self.passes_through && whole { ReadAhead::start(self.reader, packet_bytes) } else { None };
+        let mut ahead =
+            if self.bypass_page_cache && whole { ReadAhead::start(self.reader, packet_bytes) } else { None };
         while offset < range.end() {
             let data_bytes = packet_bytes.min(range.end() - offset);
             if let Some(throttle) = self.throttle {
                 throttle.pass(data_bytes).await;
             }
-            if let Some(load) = self.serves {
-                load.client_served();
+            if let Some(metrics) = self.client_metrics {
+                metrics.note_client_activity();
             }
             let header = PacketHeader { offset, seqno, last: false, data_bytes: data_bytes as u32, sync: false };
             put_header(&header, self.checksum.checksum_bytes(data_bytes) as usize, &mut head);
@@ -129,7 +130,7 @@ impl PacketSender<'_> {
             }
             if ahead.is_none() && offset + data_bytes > fetched {
                 let at_once = FETCH_BYTES.max(data_bytes).min(range.end() - offset);
-                let due = self.reader.cold_data(part(offset, data_bytes), at_once);
+                let due = self.reader.data_prefetch(part(offset, data_bytes), at_once);
                 if due.is_some() {
                     fetched = offset + at_once;
                 }
@@ -156,7 +157,7 @@ impl PacketSender<'_> {
     }
 
     /// Waits until a thread has brought into the page cache what is not there.
-    async fn fetch(&self, due: Option<DueFetch>) -> Result<(), SendError> {
+    async fn fetch(&self, due: Option<PageCacheFill>) -> Result<(), SendError> {
         let Some(due) = due else { return Ok(()) };
         let fetch = move || Ok::<_, DiskReadError>(due.fetch());
         let fetched = self.disk_reads.run(self.reader.storage().0, fetch).await?;

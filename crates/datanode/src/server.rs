@@ -2,18 +2,18 @@
 //!
 //! A read may be followed by another operation on the same connection; everything else ends it.
 //!
-//! Bounds: `Datanode::places` for connections of both listeners, of which those without an operation give way to new ones;
+//! Bounds: `Datanode::connection_limit` for connections of both listeners, of which those without an operation give way to new ones;
 //! `Datanode::message_memory` for long packets and requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::tcp::{Connection, Listener, PeerAddress};
-use hearth_fabric::{Place, local};
+use hearth_fabric::{ConnectionPermit, local};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, OpError as OperationError, Operation, Status};
 
 use crate::datanode::Datanode;
-use crate::ops::{self, After, OpError};
+use crate::ops::{self, Continuation, OpError};
 use crate::session::{Session, SessionError};
 
 /// Accepts until the datanode stops.
@@ -23,7 +23,7 @@ pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
             accepted = listener.accept() => accepted,
             () = datanode.stopping() => return,
         };
-        take_on(&datanode, accepted).await;
+        spawn_connection(&datanode, accepted).await;
     }
 }
 
@@ -34,17 +34,17 @@ pub async fn accept_local(datanode: Arc<Datanode>, listener: local::Listener) {
             accepted = listener.accept() => accepted,
             () = datanode.stopping() => return,
         };
-        take_on(&datanode, accepted).await;
+        spawn_connection(&datanode, accepted).await;
     }
 }
 
-async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>) {
+async fn spawn_connection(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>) {
     let connection = match accepted {
         Ok(connection) => connection,
         Err(error) => {
             // The peer was gone already, or descriptors have run out: a connection that does nothing gives its own back.
             tracing::warn!(%error, "accepting a data connection");
-            datanode.places.shed();
+            datanode.connection_limit.shed();
             tokio::time::sleep(Duration::from_millis(50)).await;
             return;
         }
@@ -54,14 +54,14 @@ async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>
         return;
     }
     let peer = connection.peer();
-    let Some((place, mut gives_way)) = datanode.places.admit(peer.party()) else {
-        let limit = datanode.places.connections_max();
+    let Some((place, mut gives_way)) = datanode.connection_limit.admit(peer.party()) else {
+        let limit = datanode.connection_limit.connections_max();
         tracing::warn!(%peer, limit, "closing a data connection: all others are busy; see dfs.datanode.max.transfer.threads");
         return;
     };
     let datanode = datanode.clone();
     tokio::spawn(async move {
-        let counted = datanode.load.connection();
+        let counted = datanode.metrics.count_connection();
         tokio::select! {
             () = serve(&datanode, connection, &place) => {}
             () = datanode.stopping() => {}
@@ -72,7 +72,7 @@ async fn take_on(datanode: &Arc<Datanode>, accepted: std::io::Result<Connection>
 }
 
 /// Serves one connection until its end.
-async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Place) {
+async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &ConnectionPermit) {
     let options = &datanode.options.transfer;
     let mut session = Session::sharing(Arc::new(connection), options.write_timeout, &datanode.message_memory);
     let mut is_first = true;
@@ -88,38 +88,38 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Place) 
             }
         };
         if is_first {
-            place.known()
+            place.mark_established()
         } else {
-            place.busy()
+            place.mark_busy()
         }
         let op = operation.code();
-        let served = datanode.load.operation();
+        let served = datanode.metrics.count_operation();
         match dispatch(datanode, &mut session, operation).await {
-            Ok(After::KeepAlive) if !options.keepalive.is_zero() => {}
-            Ok(After::Watch(segment)) => {
+            Ok(Continuation::KeepAlive) if !options.keepalive.is_zero() => {}
+            Ok(Continuation::WatchSegment(segment)) => {
                 // Not an operation that somebody waits for.
                 drop(served);
                 ops::short_circuit::watch(&session, segment).await;
                 return;
             }
-            Ok(After::Many { memory }) => {
+            Ok(Continuation::ReadMany { memory }) => {
                 drop(served);
-                if let Err(error) = ops::read_many::converse(datanode, &mut session, memory, place).await {
+                if let Err(error) = ops::read_many::serve_ranges(datanode, &mut session, memory, place).await {
                     report(session.connection.peer(), op, &error);
                 }
                 return;
             }
-            Ok(After::Copy(write)) => {
+            Ok(Continuation::LocalCopy(write)) => {
                 let peer = session.connection.peer();
-                if let Err(error) = ops::write_local::take_copy(datanode, session, *write).await {
+                if let Err(error) = ops::write_local::serve_copy(datanode, session, *write).await {
                     report(peer, op, &error);
                 }
                 return;
             }
-            Ok(After::Replicas(window)) => {
+            Ok(Continuation::ReplicaStream(window)) => {
                 drop(served);
                 let peer = session.connection.peer();
-                if let Err(error) = ops::replica_stream::converse(datanode, session, window).await {
+                if let Err(error) = ops::replica_stream::receive_replicas(datanode, session, window).await {
                     report(peer, op, &error);
                 }
                 return;
@@ -131,7 +131,7 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Place) 
             }
         }
         drop(served);
-        place.quiet();
+        place.mark_idle();
         is_first = false;
     }
 }
@@ -159,7 +159,11 @@ async fn refuse(session: &Session, error: &SessionError) {
     }
 }
 
-async fn dispatch(datanode: &Arc<Datanode>, session: &mut Session, operation: Operation) -> Result<After, OpError> {
+async fn dispatch(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    operation: Operation,
+) -> Result<Continuation, OpError> {
     match operation {
         Operation::ReadBlock(request) => ops::read_block::serve(datanode, session, request).await,
         Operation::WriteBlock(request) => ops::write_block::serve(datanode, session, *request).await,

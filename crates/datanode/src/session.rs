@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearth_fabric::MessageMemory;
 use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
-use hearth_protocol::data_transfer::receive_alone;
+use hearth_protocol::data_transfer::receive_message;
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, MessageError, OpError as OperationError, Operation, PACKET_BYTES_MAX, PipelineAck,
     RESPONSE_BYTES_MAX,
@@ -69,7 +69,7 @@ impl Session {
     pub async fn receive_answer_alone(&mut self, timeout: Duration) -> Result<BlockOpResponse, SessionError> {
         let peer = self.connection.peer();
         let failed = |source| SessionError::Message { peer, source };
-        receive_alone(&self.connection, &mut self.buffer, BlockOpResponse::decode, timeout, failed).await
+        receive_message(&self.connection, &mut self.buffer, BlockOpResponse::decode, timeout, failed).await
     }
 
     pub async fn receive_ack(&mut self, timeout: Duration) -> Result<PipelineAck, SessionError> {

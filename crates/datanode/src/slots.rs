@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{WithdrawHook, Withdrawal, Withdrawn};
+use hearth_blockstore::{WithdrawHook, WithdrawReason, WithdrawReply};
 use hearth_fabric::local::SharedWords;
 use hearth_fabric::tcp::PeerAddress;
 use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
@@ -62,14 +62,14 @@ type BlockKey = (BlockPoolId, BlockId);
 
 /// All segments and their slots.
 pub struct Slots {
-    state: Mutex<State>,
+    state: Mutex<SlotsState>,
     /// How long anchors keep a replica in memory that shall leave.
     revocation_timeout: Duration,
     passed: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct SlotsState {
     segments: HashMap<ShmId, Segment>,
     /// Slots in use, by what they stand for.
     by_block: HashMap<BlockKey, Vec<ShmSlot>>,
@@ -94,20 +94,20 @@ struct Segment {
 }
 
 /// Keeps a segment until it is dropped: by then its client is gone.
-pub struct SegmentHeld {
+pub struct SegmentGuard {
     slots: Arc<Slots>,
     pub id: ShmId,
 }
 
 /// Keeps a slot until it is dropped, or for good.
-pub struct SlotHeld {
+pub struct SlotGuard {
     slots: Arc<Slots>,
     slot: Option<ShmSlot>,
 }
 
 /// Figures of the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SlotFigures {
+pub struct SlotMetrics {
     pub segments: u64,
     pub slots: u64,
     /// Slots whose client reads without looking at CRCs.
@@ -124,7 +124,7 @@ impl Slots {
     /// Fresh shared memory for the process at the other end of a connection, and the descriptor to pass on.
     ///
     /// Errors: `ProcessLimit`, `Limit`, `Memory`.
-    pub fn create_segment(self: &Arc<Self>, process: PeerAddress) -> Result<(SegmentHeld, OwnedFd), SlotError> {
+    pub fn create_segment(self: &Arc<Self>, process: PeerAddress) -> Result<(SegmentGuard, OwnedFd), SlotError> {
         let (words, descriptor) = SharedWords::create(SLOTS_PER_SEGMENT).map_err(|error| {
             tracing::warn!(%error, "no shared memory for a local client");
             SlotError::Memory
@@ -153,14 +153,14 @@ impl Slots {
             }
         };
         state.segments.insert(id, Segment { words, process, used: HashMap::new() });
-        Ok((SegmentHeld { slots: self.clone(), id }, descriptor))
+        Ok((SegmentGuard { slots: self.clone(), id }, descriptor))
     }
 
     /// The client's slot stands for its replica of `block` from here on. Before the replica is shown, so that no withdrawal
     /// is missed.
     ///
     /// Errors: `NoSegment`, `NoSlot`, `InUse`, `NotValid`.
-    pub fn register(self: &Arc<Self>, slot: ShmSlot, block: &ExtendedBlock) -> Result<SlotHeld, SlotError> {
+    pub fn register(self: &Arc<Self>, slot: ShmSlot, block: &ExtendedBlock) -> Result<SlotGuard, SlotError> {
         let mut state = self.state.lock();
         let segment = state.segments.get_mut(&slot.segment).ok_or(SlotError::NoSegment)?;
         let index = slot.index;
@@ -176,7 +176,7 @@ impl Slots {
         let key = (block.pool.clone(), block.id());
         segment.used.insert(index, key.clone());
         state.by_block.entry(key).or_default().push(slot);
-        Ok(SlotHeld { slots: self.clone(), slot: Some(slot) })
+        Ok(SlotGuard { slots: self.clone(), slot: Some(slot) })
     }
 
     /// The slot stands for nothing any more.
@@ -209,12 +209,12 @@ impl Slots {
     }
 
     /// Looks at every slot: for a metrics page.
-    pub fn figures(&self) -> SlotFigures {
+    pub fn metrics(&self) -> SlotMetrics {
         let state = self.state.lock();
-        let mut figures = SlotFigures {
+        let mut figures = SlotMetrics {
             segments: state.segments.len() as u64,
             descriptors_passed: self.passed.load(Ordering::Relaxed),
-            ..SlotFigures::default()
+            ..SlotMetrics::default()
         };
         for segment in state.segments.values() {
             figures.slots += segment.used.len() as u64;
@@ -234,7 +234,7 @@ impl Slots {
     }
 }
 
-impl State {
+impl SlotsState {
     fn forget_slot(&mut self, key: &BlockKey, slot: ShmSlot) {
         let Some(slots) = self.by_block.get_mut(key) else { return };
         slots.retain(|other| *other != slot);
@@ -267,13 +267,13 @@ impl Segment {
 }
 
 impl WithdrawHook for Slots {
-    fn withdraw(&self, block: &ExtendedBlock, what: Withdrawal) -> Withdrawn {
+    fn withdraw(&self, block: &ExtendedBlock, what: WithdrawReason) -> WithdrawReply {
         let key = (block.pool.clone(), block.id());
         let mut state = self.state.lock();
         let state = &mut *state;
-        let Some(slots) = state.by_block.get(&key) else { return Withdrawn::Done };
+        let Some(slots) = state.by_block.get(&key) else { return WithdrawReply::Done };
         let segment_of = |slot: &ShmSlot| state.segments.get(&slot.segment);
-        if what == Withdrawal::Eviction {
+        if what == WithdrawReason::Eviction {
             // Nobody anchors it anew; who has done so is waited for.
             let mut anchored = false;
             for slot in slots {
@@ -292,7 +292,7 @@ impl WithdrawHook for Slots {
                 }
                 revocation.asked = now;
                 if now.duration_since(revocation.since) < self.revocation_timeout {
-                    return Withdrawn::Later;
+                    return WithdrawReply::Later;
                 }
                 tracing::warn!(%block, "leaves memory though a local reader has anchored it");
             }
@@ -303,24 +303,24 @@ impl WithdrawHook for Slots {
             }
         }
         state.revoking.remove(&key);
-        Withdrawn::Done
+        WithdrawReply::Done
     }
 }
 
-impl Drop for SegmentHeld {
+impl Drop for SegmentGuard {
     fn drop(&mut self) {
         self.slots.forget_segment(self.id);
     }
 }
 
-impl SlotHeld {
+impl SlotGuard {
     /// The client has what the slot stands for: it stays until the client releases it or goes.
     pub fn keep(mut self) {
         self.slot = None;
     }
 }
 
-impl Drop for SlotHeld {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             // Gone already with its segment, perhaps.
@@ -343,7 +343,7 @@ mod tests {
     }
 
     /// A segment as its client sees it.
-    fn segment(slots: &Arc<Slots>) -> (SegmentHeld, SharedWords) {
+    fn segment(slots: &Arc<Slots>) -> (SegmentGuard, SharedWords) {
         let (held, descriptor) = slots.create_segment(HERE).unwrap();
         (held, SharedWords::attach(descriptor, 1000, false).unwrap())
     }
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(slots.register(other, &block(1)).err(), Some(SlotError::NoSegment));
 
         slots.set_anchorable(slot(1));
-        assert_eq!(slots.withdraw(&block(1), Withdrawal::Append), Withdrawn::Done);
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Append), WithdrawReply::Done);
         assert_eq!([0, 1, 2].map(|index| words.word(index).load(Ordering::Acquire)), [0, 0, VALID]);
         slots.set_anchorable(slot(1));
         assert_eq!(words.word(1).load(Ordering::Acquire), 0, "a withdrawn slot is not anchorable again");
@@ -384,9 +384,9 @@ mod tests {
         words.word(5).store(VALID, Ordering::Release);
         drop(slots.register(slot(5), &block(9)).unwrap());
         assert_eq!(words.word(5).load(Ordering::Acquire), 0);
-        assert_eq!((slots.figures().segments, slots.figures().slots), (1, 2));
+        assert_eq!((slots.metrics().segments, slots.metrics().slots), (1, 2));
         drop(held);
-        assert_eq!(slots.figures(), SlotFigures::default());
+        assert_eq!(slots.metrics(), SlotMetrics::default());
         let state = slots.state.lock();
         assert!(state.by_block.is_empty() && state.by_process.is_empty() && state.revoking.is_empty());
     }
@@ -400,21 +400,21 @@ mod tests {
         slots.register(slot, &block(1)).unwrap().keep();
         slots.set_anchorable(slot);
         assert_eq!(words.word(0).fetch_add(1, Ordering::AcqRel), VALID | ANCHORABLE);
-        assert_eq!(slots.figures().anchored, 1);
-        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Later);
+        assert_eq!(slots.metrics().anchored, 1);
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
         assert_eq!(words.word(0).load(Ordering::Acquire), VALID | 1, "still valid, and not to be anchored again");
         words.word(0).fetch_sub(1, Ordering::AcqRel);
-        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Done);
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Done);
         assert_eq!(words.word(0).load(Ordering::Acquire), 0);
 
         // Whoever does not let go is not waited for for ever, and not at all when the replica is deleted.
         let hasty = Slots::new(Duration::ZERO);
         let (held, words) = segment(&hasty);
-        for (index, what) in [Withdrawal::Eviction, Withdrawal::Deletion].into_iter().enumerate() {
+        for (index, what) in [WithdrawReason::Eviction, WithdrawReason::Deletion].into_iter().enumerate() {
             words.word(index).store(VALID, Ordering::Release);
             hasty.register(ShmSlot { segment: held.id, index: index as i32 }, &block(1)).unwrap().keep();
             words.word(index).store(VALID | ANCHORABLE | 3, Ordering::Release);
-            assert_eq!(hasty.withdraw(&block(1), what), Withdrawn::Done);
+            assert_eq!(hasty.withdraw(&block(1), what), WithdrawReply::Done);
             assert_eq!(words.word(index).load(Ordering::Acquire), 3);
         }
     }
@@ -427,12 +427,12 @@ mod tests {
         words.word(0).store(VALID, Ordering::Release);
         slots.register(ShmSlot { segment: held.id, index: 0 }, &block(1)).unwrap().keep();
         words.word(0).store(VALID | ANCHORABLE | 1, Ordering::Release);
-        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Later);
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
         std::thread::sleep(patience + Duration::from_millis(50));
         let again = Instant::now();
-        assert_eq!(slots.withdraw(&block(1), Withdrawal::Eviction), Withdrawn::Later);
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
         // Asked again and again, it goes when the time is over.
-        while slots.withdraw(&block(1), Withdrawal::Eviction) == Withdrawn::Later {
+        while slots.withdraw(&block(1), WithdrawReason::Eviction) == WithdrawReply::Later {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(again.elapsed() >= patience, "after {:?}", again.elapsed());

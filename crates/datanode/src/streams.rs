@@ -5,18 +5,18 @@
 //! a pipeline's do; a stream goes on with what breaks there.
 //!
 //! ```text
-//! out   namenode/commands → transfer → streams::carry ─┬→ peers (connections) → source → blockstore
+//! out   namenode/commands → transfer → streams::send_replica ─┬→ peers (connections) → source → blockstore
 //!                                                      └→ into_memory → forward/{local,one_sided}
-//! in    server → ops/replica_stream → sink → blockstore, reports; what a broken connection leaves → kept
-//!       one_sided.rs → ops/write_one_sided → write_block, which leaves it to kept, too
+//! in    server → ops/replica_stream → sink → blockstore, reports; what a broken connection leaves → resumable
+//!       one_sided_server.rs → ops/write_one_sided → write_block, which leaves it to resumable, too
 //!       server → ops/write_local → write_block
 //! ```
 
+mod cpu_budget;
 mod into_memory;
-mod kept;
 mod moves;
-mod pace;
 mod peers;
+mod resumable;
 mod sink;
 mod source;
 mod threads;
@@ -26,25 +26,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::ReplicaWriter;
-use hearth_protocol::replica_stream::{CarryError, Job, StreamError, StreamWaits};
+use hearth_protocol::replica_stream::{ReplicaJob, ReplicaSendError, StreamError, StreamTimeouts};
 use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock};
 use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::datanode::Datanode;
-use crate::load::Load;
+use crate::metrics::Metrics;
 use crate::ops::OpError;
 use crate::options::{StreamOptions, TransferOptions};
 use crate::pool::Pool;
-use into_memory::Carried;
-use kept::Kept;
+use cpu_budget::CpuBudget;
+use into_memory::MemoryCopyOutcome;
 use moves::Moves;
-use pace::Pace;
-use peers::{Peers, Way};
-use sink::Progress;
+use peers::{Peers, StreamRoute};
+use resumable::ResumableReplicas;
+use sink::ResumeKey;
 pub use sink::StreamStore;
 use source::StreamSource;
-use threads::Threads;
+use threads::CopyThreads;
 
 /// Data bytes of a frame: what is read from a disk at once, and more than costs anything to frame.
 const FRAME_BYTES: u32 = 512 << 10;
@@ -57,13 +57,13 @@ const INCOMING_MAX: usize = 64;
 
 /// A replica is tried so often without one byte more of it acknowledged, with such pauses.
 const ATTEMPTS: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// An attempt to connect that failed only after that is not made again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_RETRY_WITHIN: Duration = Duration::from_secs(5);
 
 /// On whose word a replica goes to another datanode: there is a bandwidth for each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum RequestedBy {
     Namenode,
     Balancer,
 }
@@ -71,12 +71,12 @@ pub enum Order {
 /// What all streams of a datanode share.
 pub struct Streams {
     options: StreamOptions,
-    pub threads: Threads,
+    pub threads: CopyThreads,
     peers: Peers,
-    kept: Kept,
+    resumable: ResumableReplicas,
     pub moves: Moves,
     /// One for each replica that comes in.
-    places: Arc<Semaphore>,
+    incoming_permits: Arc<Semaphore>,
     /// Bytes of all windows that senders were given.
     windows: Arc<AtomicU64>,
 }
@@ -95,20 +95,20 @@ impl Drop for Window {
 }
 
 impl Streams {
-    pub fn new(options: StreamOptions, load: Arc<Load>) -> Self {
+    pub fn new(options: StreamOptions, metrics: Arc<Metrics>) -> Self {
         Self {
-            threads: Threads::new(options.nice, Pace::new(load, options.cores_share)),
+            threads: CopyThreads::new(options.nice, CpuBudget::new(metrics, options.cores_share)),
             peers: Peers::default(),
-            kept: Kept::new(options.resume_timeout),
+            resumable: ResumableReplicas::new(options.resume_timeout),
             moves: Moves::default(),
-            places: Arc::new(Semaphore::new(INCOMING_MAX)),
+            incoming_permits: Arc::new(Semaphore::new(INCOMING_MAX)),
             windows: Arc::default(),
             options,
         }
     }
 
     /// Whether this datanode takes streams and sends by them.
-    pub fn are_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.options.connections > 0
     }
 
@@ -139,19 +139,19 @@ impl Streams {
     }
 
     /// Whether `source` sends replicas by streams when it is asked to.
-    pub async fn sends(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
-        self.are_on() && self.peers.sends(datanode, source).await
+    pub async fn can_send(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
+        self.is_enabled() && self.peers.can_send(datanode, source).await
     }
 
     /// It did not, whatever it said.
-    pub fn does_not_send(&self, source: &DatanodeId) {
-        self.peers.does_not_send(source);
+    pub fn note_cannot_send(&self, source: &DatanodeId) {
+        self.peers.note_cannot_send(source);
     }
 
     /// A place among the replicas that come in at once. What a balancer moves has another already, and takes none from the others.
     ///
     /// Errors: there is none for a while.
-    pub async fn place(
+    pub async fn acquire_incoming_permit(
         &self,
         datanode: &Datanode,
         block: &ExtendedBlock,
@@ -160,7 +160,7 @@ impl Streams {
             return Ok(None);
         }
         let patience = datanode.options.transfer.read_timeout / 2;
-        match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
+        match tokio::time::timeout(patience, self.incoming_permits.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(Some(place)),
             _ => Err(OpError::Refused("too many replicas come in at once".to_owned())),
         }
@@ -174,61 +174,61 @@ impl Streams {
             return;
         }
         if received.is_multiple_of(checksum.bytes_per_chunk.max(1).into()) || received == block.length() {
-            self.kept.put(Progress { block, checksum }, writer);
+            self.resumable.put(ResumeKey { block, checksum }, writer);
         }
     }
 
     /// Whether a broken connection left something of `block`.
-    pub fn has_kept(&self, block: &ExtendedBlock) -> bool {
-        self.kept.has(block)
+    pub fn has_resumable(&self, block: &ExtendedBlock) -> bool {
+        self.resumable.has(block)
     }
 
     /// What a broken connection left of `block` goes: it comes another way.
     pub fn forget(&self, block: &ExtendedBlock) {
-        self.kept.forget(block);
+        self.resumable.forget(block);
     }
 
     /// What nobody has come back for in time goes. Called now and then.
     pub fn expire(&self) {
-        self.kept.expire();
+        self.resumable.expire();
     }
 
     /// All of it goes: the datanode ends.
     pub fn clear(&self) {
-        self.kept.clear();
+        self.resumable.clear();
     }
 }
 
 /// How long a stream's ends wait.
-pub fn waits(options: &TransferOptions) -> StreamWaits {
-    StreamWaits { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
+pub fn stream_timeouts(options: &TransferOptions) -> StreamTimeouts {
+    StreamTimeouts { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
 }
 
-/// Has a finalized replica carried to `target`, on the word of `order`. False: it takes no streams, and wants it as every datanode does.
+/// Has a finalized replica carried to `target`, on the word of `requested_by`. False: it takes no streams, and wants it as every datanode does.
 ///
 /// What breaks on the way is tried again, from where the target has it.
-pub async fn carry(
+pub async fn send_replica(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     target: &PipelineTarget,
-    order: Order,
+    requested_by: RequestedBy,
 ) -> Result<bool, OpError> {
     // What began may be there, whole or not, without a word of it.
-    let mut began = match into_memory::carry(datanode, pool, block, target, order).await? {
-        Carried::Whole => return Ok(true),
-        Carried::Broke => true,
-        Carried::NotThisWay => false,
+    let mut began = match into_memory::send_replica(datanode, pool, block, target, requested_by).await? {
+        MemoryCopyOutcome::Complete => return Ok(true),
+        MemoryCopyOutcome::Incomplete => true,
+        MemoryCopyOutcome::NotSupported => false,
     };
     let mut attempt = 0;
     let mut acknowledged = 0;
     loop {
         let asked = Instant::now();
-        let link = match datanode.streams.peers.link(datanode, &target.datanode.id, order).await {
-            Ok(Way::Link(link)) => link,
-            Ok(Way::None) => return Ok(false),
+        let link = match datanode.streams.peers.connection(datanode, &target.datanode.id, requested_by).await {
+            Ok(StreamRoute::Connection(link)) => link,
+            Ok(StreamRoute::None) => return Ok(false),
             // Who does not answer for so long is not waited for again: the namenode may name another.
-            Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= PATIENCE => return Err(error),
+            Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= CONNECT_RETRY_WITHIN => return Err(error),
             Err(_) if datanode.is_stopping() => return Err(OpError::Interrupted),
             Err(_) => {
                 pause(&mut attempt).await;
@@ -244,28 +244,28 @@ pub async fn carry(
             storage_id: target.storage_id.clone(),
         };
         let (done, answer) = oneshot::channel();
-        let job = Job { request, source: StreamSource::new(datanode, reader, order), done };
+        let job = ReplicaJob { request, source: StreamSource::new(datanode, reader, requested_by), done };
         // One that has ended since it was looked up drops the job, and so the answer.
-        link.carry(job).await;
+        link.send(job).await;
         let outcome = answer.await;
         drop(link);
-        began |= matches!(outcome, Ok(Err(CarryError::Broken { .. })));
+        began |= matches!(outcome, Ok(Err(ReplicaSendError::Broken { .. })));
         let error = match outcome {
             Ok(Ok(())) => return Ok(true),
             Ok(Err(error)) => error,
             // The connection had ended before the replica had its turn.
-            Err(_) => CarryError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
+            Err(_) => ReplicaSendError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
         };
         match &error {
-            CarryError::Broken { stored, source } => {
+            ReplicaSendError::Broken { stored, source } => {
                 tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a stream broke");
                 if *stored > acknowledged {
                     (acknowledged, attempt) = (*stored, 0);
                 }
             }
-            CarryError::Refused(refusal) => {
-                if !may_try_again(datanode, block, refusal, began).await? {
-                    return Err(not_carried(block, target, &error));
+            ReplicaSendError::Refused(refusal) => {
+                if !may_retry(datanode, block, refusal, began).await? {
+                    return Err(send_failed(block, target, &error));
                 }
                 if refusal.status == Status::ErrorExists {
                     // All of it had arrived, and the word of that was lost.
@@ -275,27 +275,27 @@ pub async fn carry(
                     return Ok(false);
                 }
             }
-            CarryError::Source(_) => return Err(not_carried(block, target, &error)),
+            ReplicaSendError::Source(_) => return Err(send_failed(block, target, &error)),
         }
         pause(&mut attempt).await;
         if datanode.is_stopping() {
             return Err(OpError::Interrupted);
         }
         if attempt >= ATTEMPTS {
-            return Err(not_carried(block, target, &error));
+            return Err(send_failed(block, target, &error));
         }
     }
 }
 
 async fn pause(attempt: &mut u32) {
-    tokio::time::sleep(PAUSE * (1 << (2 * *attempt).min(8))).await;
+    tokio::time::sleep(RETRY_PAUSE * (1 << (2 * *attempt).min(8))).await;
     *attempt += 1;
 }
 
 /// Whether a refusal is not the last word.
 ///
 /// Errors: this datanode's own replica is corrupt, which it now knows.
-async fn may_try_again(
+async fn may_retry(
     datanode: &Arc<Datanode>,
     block: &ExtendedBlock,
     refusal: &ReplicaRefusal,
@@ -305,7 +305,7 @@ async fn may_try_again(
         Status::ErrorChecksum => {
             // Here or on the way? Only the former is a corrupt replica.
             let own = block.clone();
-            datanode.blocking(move |store| store.verify(&own)).await?;
+            datanode.run_blocking(move |store| store.verify(&own)).await?;
             tracing::warn!(%block, %refusal, "bytes of a replica changed on their way");
             Ok(true)
         }
@@ -317,7 +317,7 @@ async fn may_try_again(
     }
 }
 
-fn not_carried(block: &ExtendedBlock, target: &PipelineTarget, error: &CarryError) -> OpError {
+fn send_failed(block: &ExtendedBlock, target: &PipelineTarget, error: &ReplicaSendError) -> OpError {
     let mut message = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -56,14 +56,14 @@ impl Throttle {
         }
         let now = Instant::now();
         let from = paid_until.map_or(now, |paid| paid.max(now));
-        let cost = Duration::try_from_secs_f64(bytes as f64 / rate as f64).map_or(LONGEST, |cost| cost.min(LONGEST));
+        let cost = Duration::try_from_secs_f64(bytes as f64 / rate as f64).map_or(COST_MAX, |cost| cost.min(COST_MAX));
         *paid_until = Some(from + cost);
         Some(Spending { throttle: self, rate, from, cost })
     }
 }
 
 /// Of one piece: more is not a time that an [`Instant`] can have.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const COST_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Bytes that are counted as spent, and not used yet: given back when it is dropped.
 struct Spending<'a> {

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use hearth_protocol::block_token::{Access, AccessMode, BlockKeys, BlockTokenEncoding, BlockTokenError, ExportedKeys};
+use hearth_protocol::block_token::{
+    AccessMode, BlockAccess, BlockKeys, BlockTokenEncoding, BlockTokenError, ExportedKeys,
+};
 use hearth_types::{Clock, ExtendedBlock, StorageId, StorageType, Token};
 use parking_lot::Mutex;
 
@@ -14,7 +16,7 @@ use crate::pool::NamenodeIndex;
 pub struct BlockTokens {
     keys: BlockKeys,
     /// The namenodes that have tokens on.
-    on: Mutex<HashSet<NamenodeIndex>>,
+    enabled_by: Mutex<HashSet<NamenodeIndex>>,
     clock: Arc<dyn Clock>,
     user: String,
 }
@@ -22,12 +24,12 @@ pub struct BlockTokens {
 impl BlockTokens {
     /// `user`: named in the tokens minted here.
     pub fn new(clock: Arc<dyn Clock>, user: &str) -> Self {
-        Self { keys: BlockKeys::new(), on: Mutex::default(), clock, user: user.to_owned() }
+        Self { keys: BlockKeys::new(), enabled_by: Mutex::default(), clock, user: user.to_owned() }
     }
 
     /// Takes over keys that a namenode sent. One that has tokens off does not switch them off for the others of its pool.
     pub fn install(&self, namenode: NamenodeIndex, keys: &ExportedKeys) {
-        let mut on = self.on.lock();
+        let mut on = self.enabled_by.lock();
         if keys.enabled {
             on.insert(namenode);
         } else {
@@ -44,13 +46,13 @@ impl BlockTokens {
     }
 
     /// Whether anybody needs a token to read or write.
-    pub fn are_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.keys.is_enabled()
     }
 
     /// Checks that `token` allows `mode` for `block`; everything passes while tokens are off.
     pub fn check(&self, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), BlockTokenError> {
-        self.keys.check(token, &Access::new(block, mode), self.clock.wall_ms())
+        self.keys.check(token, &BlockAccess::new(block, mode), self.clock.wall_ms())
     }
 
     /// The same for writing on these storages, an entry for each datanode of the pipeline from here on.
@@ -61,13 +63,13 @@ impl BlockTokens {
         storage_types: &[StorageType],
         storage_ids: &[StorageId],
     ) -> Result<(), BlockTokenError> {
-        let access = Access { block, mode: AccessMode::Write, storage_types, storage_ids };
+        let access = BlockAccess { block, mode: AccessMode::Write, storage_types, storage_ids };
         self.keys.check(token, &access, self.clock.wall_ms())
     }
 
     /// A token for writing `block` to other datanodes; empty while tokens are off.
     pub fn mint_write(&self, block: &ExtendedBlock, storage_types: &[StorageType], storage_ids: &[StorageId]) -> Token {
-        let access = Access { block, mode: AccessMode::Write, storage_types, storage_ids };
+        let access = BlockAccess { block, mode: AccessMode::Write, storage_types, storage_ids };
         self.keys.mint(&self.user, &access, BlockTokenEncoding::default(), self.clock.wall_ms())
     }
 
@@ -96,7 +98,7 @@ mod tests {
         };
         let off = ExportedKeys::disabled();
         let [active, standby] = [NamenodeIndex(0), NamenodeIndex(1)];
-        for (namenode, keys, are_on) in [
+        for (namenode, keys, is_enabled) in [
             (standby, &off, false),
             (active, &on, true),
             (standby, &off, true),
@@ -106,7 +108,7 @@ mod tests {
             (standby, &off, false),
         ] {
             tokens.install(namenode, keys);
-            assert_eq!(tokens.are_on(), are_on);
+            assert_eq!(tokens.is_enabled(), is_enabled);
         }
     }
 }

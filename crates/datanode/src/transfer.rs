@@ -12,7 +12,7 @@ use crate::downstream;
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::sender::PacketSender;
-use crate::streams::{self, Order};
+use crate::streams::{self, RequestedBy};
 
 /// A replica and where it is to go.
 pub struct Transfer {
@@ -38,7 +38,7 @@ async fn by_streams(
     for target in targets {
         let (datanode, pool, block) = (datanode.clone(), pool.clone(), block.clone());
         copies.spawn(async move {
-            let carried = streams::carry(&datanode, &pool, &block, &target, Order::Namenode).await;
+            let carried = streams::send_replica(&datanode, &pool, &block, &target, RequestedBy::Namenode).await;
             (target, carried)
         });
     }
@@ -103,12 +103,12 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
     }
     let reader = datanode.reader(&block).await?;
     let checksum = reader.checksum();
-    let waits = downstream::Waits::new(&datanode.options.transfer, targets.len() as u32);
+    let timeouts = downstream::Timeouts::new(&datanode.options.transfer, targets.len() as u32);
     let types: Vec<StorageType> = targets.iter().map(|target| target.storage_type).collect();
     let ids: Vec<StorageId> = targets.iter().filter_map(|target| target.storage_id.clone()).collect();
     let token = pool.tokens.mint_write(&block, &types, &ids);
     let target = targets.remove(0);
-    let mut session = downstream::connect(datanode, &target.datanode.id, waits).await?;
+    let mut session = downstream::connect(datanode, &target.datanode.id, timeouts).await?;
     let is_client = !client_name.is_empty();
     let request = WriteBlock { client_name, targets, stage, ..write_request(pool, &block, &target, token, checksum) };
     session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
@@ -124,15 +124,15 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         checksum,
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
-        write_timeout: waits.write,
+        write_timeout: timeouts.write,
         // A writer waits for this: it does not queue behind copies that nobody waits for.
         throttle: (!is_client).then_some(&datanode.transfer_throttle),
-        serves: is_client.then_some(&*datanode.load),
-        passes_through: true,
+        client_metrics: is_client.then_some(&*datanode.metrics),
+        bypass_page_cache: true,
     };
     sender.send(Vec::new(), range).await.map_err(|source| OpError::Send { block: block.clone(), source })?;
     if is_client {
-        let answer = session.receive_answer(waits.read).await?;
+        let answer = session.receive_answer(timeouts.read).await?;
         if answer.status != Status::Success {
             let message = format!("{:?} {}", answer.status, answer.message.unwrap_or_default());
             return Err(OpError::Downstream { block, peer: session.connection.peer().to_string(), message });
@@ -142,7 +142,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         // reset the connection under data that is still on its way.
         session.connection.shutdown_write();
         let mut byte = [0; 1];
-        let _ = session.connection.read(&mut byte, waits.read).await;
+        let _ = session.connection.read(&mut byte, timeouts.read).await;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ mod status;
 use std::sync::{Arc, Weak};
 
 pub use hearth_web::WebServer;
-use hearth_web::{Bean, BoundSite, ConfEntry, Figure, Page, Site, size};
+use hearth_web::{Bean, BoundSite, ConfEntry, Metric, Page, Site, size};
 
 use crate::datanode::Datanode;
 use crate::error::Error;
@@ -18,10 +18,10 @@ pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
     // The pages must not keep the datanode alive.
     let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
     let site = Site::new(
-        move || front(&for_front),
+        move || front_page(&for_front),
         move || beans(&for_beans),
         move || ConfEntry::all(&configuration),
-        move || figures(&for_figures),
+        move || metric_values(&for_figures),
     );
     let site = match &datanode.options.webhdfs {
         Some(service) => site.webhdfs(service.clone()),
@@ -31,33 +31,33 @@ pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
 }
 
 /// What `/metrics` shows.
-fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
+fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.store.metrics();
-    let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
-    let local = datanode.slots.figures();
-    let streams = datanode.load.streams();
-    let (counter, gauge) = (Figure::counter, Figure::gauge);
+    let (reads, read_bytes, writes, written_bytes) = datanode.metrics.totals();
+    let local = datanode.slots.metrics();
+    let streams = datanode.metrics.streams();
+    let (counter, gauge) = (Metric::counter, Metric::gauge);
     let shown = datanode.one_sided.as_ref().map(|one_sided| &one_sided.advertiser);
-    let registered = shown.map(|shown| shown.figures()).unwrap_or_default();
+    let registered = shown.map(|shown| shown.metrics()).unwrap_or_default();
     vec![
         counter("hearth_advertisements", "Leases given to one-sided readers", shown.map_or(0, |shown| shown.leases())),
         gauge("hearth_registered_bytes", "Memory that one-sided readers can reach", registered.bytes),
         gauge(
             "hearth_registered_for_writing_bytes",
             "Memory that one-sided writers can reach, or that is passed on from",
-            datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writing_bytes()),
+            datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writer_registered_bytes()),
         ),
         gauge("hearth_advertised_replicas", "Replicas that one-sided readers can be told of", registered.advertised),
         gauge(
             "hearth_announced_replicas",
             "Of them, replicas that namenodes tell readers of",
-            shown.map_or(0, |shown| shown.announced_figures().replicas()),
+            shown.map_or(0, |shown| shown.announcement_metrics().replicas()),
         ),
         counter(
             "hearth_announcements",
             "Replicas of which namenodes were told, each time",
-            shown.map_or(0, |shown| shown.announced_figures().advertisements()),
+            shown.map_or(0, |shown| shown.announcement_metrics().advertisements()),
         ),
         gauge("hearth_leaving_replicas", "Withdrawn replicas that a lease keeps in memory", registered.leaving),
         counter("hearth_datanode_reads", "Reads served", reads),
@@ -67,17 +67,17 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         counter(
             "hearth_one_sided_written_bytes",
             "Of them, bytes that their senders wrote into this memory",
-            datanode.load.one_sided_written_bytes(),
+            datanode.metrics.one_sided_written_bytes(),
         ),
         counter(
             "hearth_one_sided_forwarded_bytes",
             "Bytes of replicas written on into the memory of the next datanode",
-            datanode.load.one_sided_forwarded_bytes(),
+            datanode.metrics.one_sided_forwarded_bytes(),
         ),
         counter(
             "hearth_locally_forwarded_bytes",
             "Bytes of replicas put into the memory of the next datanode on this machine",
-            datanode.load.locally_forwarded_bytes(),
+            datanode.metrics.locally_forwarded_bytes(),
         ),
         counter(
             "hearth_stream_sent_bytes",
@@ -120,21 +120,21 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
         counter(
             "hearth_copies_rested_microseconds",
             "Time that streams and copies into memory have rested because clients were served, of all together",
-            datanode.load.copies_rested().as_micros() as u64,
+            datanode.metrics.copy_pause_time().as_micros() as u64,
         ),
         counter(
             "hearth_descriptions",
             "Clients that had to ask what is offered here (DESCRIBE)",
-            datanode.load.descriptions(),
+            datanode.metrics.describe_requests(),
         ),
-        gauge("hearth_datanode_connections", "Data connections open", datanode.load.connections() as u64),
-        gauge("hearth_datanode_xceivers", "Operations running", datanode.load.xceivers() as u64),
+        gauge("hearth_datanode_connections", "Data connections open", datanode.metrics.connections() as u64),
+        gauge("hearth_datanode_xceivers", "Operations running", datanode.metrics.xceivers() as u64),
         gauge(
             "hearth_datanode_lent_bytes",
             "Memory that clients on this machine lend for answers",
-            datanode.load.lent_bytes(),
+            datanode.metrics.lent_bytes(),
         ),
-        gauge("hearth_datanode_transfers", "Copies to other datanodes running", datanode.load.transfers() as u64),
+        gauge("hearth_datanode_transfers", "Copies to other datanodes running", datanode.metrics.transfers() as u64),
         gauge("hearth_memory_limit_bytes", "Memory that replicas may take", metrics.memory_limit),
         gauge("hearth_memory_used_bytes", "Memory that replicas take", metrics.memory_used),
         gauge("hearth_slab_bytes", "Memory of slabs", metrics.slab_bytes),
@@ -171,7 +171,7 @@ fn figures(datanode: &Weak<Datanode>) -> Vec<Figure> {
     ]
 }
 
-fn front(datanode: &Weak<Datanode>) -> String {
+fn front_page(datanode: &Weak<Datanode>) -> String {
     let page = Page::new("Hearth DataNode");
     let Some(datanode) = datanode.upgrade() else { return page.html(&[]) };
     let metrics = datanode.store.metrics();
@@ -217,11 +217,11 @@ fn front(datanode: &Weak<Datanode>) -> String {
 fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.store.metrics();
-    let (reads, read_bytes, writes, written_bytes) = datanode.load.totals();
-    let local = datanode.slots.figures();
+    let (reads, read_bytes, writes, written_bytes) = datanode.metrics.totals();
+    let local = datanode.slots.metrics();
     let one_sided = datanode.one_sided.as_ref();
     let shown = one_sided.map(|one_sided| &one_sided.advertiser);
-    let registered = shown.map(|shown| shown.figures()).unwrap_or_default();
+    let registered = shown.map(|shown| shown.metrics()).unwrap_or_default();
     let mut beans = status::beans(&datanode);
     beans.extend([
         Bean::new("Hadoop:service=DataNode,name=DataNodeActivity")
@@ -229,7 +229,7 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("BytesRead", read_bytes)
             .with("BlocksWritten", writes)
             .with("BytesWritten", written_bytes)
-            .with("DataNodeActiveXceiversCount", datanode.load.xceivers() as u64),
+            .with("DataNodeActiveXceiversCount", datanode.metrics.xceivers() as u64),
         Bean::new("Hearth:service=DataNode,name=Local")
             .with("Segments", local.segments)
             .with("Slots", local.slots)
@@ -238,12 +238,12 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
         Bean::new("Hearth:service=DataNode,name=OneSided")
             .with("Advertisements", shown.map_or(0, |shown| shown.leases()))
             .with("AdvertisedReplicas", registered.advertised)
-            .with("AnnouncedReplicas", shown.map_or(0, |shown| shown.announced_figures().replicas()))
+            .with("AnnouncedReplicas", shown.map_or(0, |shown| shown.announcement_metrics().replicas()))
             .with("LeavingReplicas", registered.leaving)
             .with("RegisteredBytes", registered.bytes)
-            .with("RegisteredForWritingBytes", one_sided.map_or(0, |one_sided| one_sided.writing_bytes()))
-            .with("BytesWritten", datanode.load.one_sided_written_bytes())
-            .with("Descriptions", datanode.load.descriptions()),
+            .with("RegisteredForWritingBytes", one_sided.map_or(0, |one_sided| one_sided.writer_registered_bytes()))
+            .with("BytesWritten", datanode.metrics.one_sided_written_bytes())
+            .with("Descriptions", datanode.metrics.describe_requests()),
         Bean::new("Hearth:service=DataNode,name=Memory")
             .with("LimitBytes", metrics.memory_limit)
             .with("UsedBytes", metrics.memory_used)

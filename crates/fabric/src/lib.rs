@@ -4,26 +4,26 @@
 //!
 //! Nothing here knows what a block is: callers hand in buffers, descriptors and time-outs.
 
-mod choice;
 pub mod conformance;
+mod connection_limit;
 mod descriptors;
 pub mod local;
 mod memory;
 mod message_memory;
 pub mod one_sided;
-mod places;
 pub mod rdma;
 pub mod sim;
 pub mod soft;
 pub mod stream;
 pub mod tcp;
+mod transport_name;
 
-pub use choice::TransportName;
+pub use connection_limit::{ConnectionLimit, ConnectionLimitOptions, ConnectionPermit, ShedSignal};
 pub use descriptors::raise_descriptor_limit;
 pub use memory::Memory;
-pub use message_memory::{Claim, MessageMemory, Patience};
-pub use places::{GivesWay, Place, Places, PlacesOptions};
+pub use message_memory::{Claim, MessageMemory, SlowPeerLimits};
 pub use stream::Party;
+pub use transport_name::TransportName;
 
 /// Says aloud what a test leaves out, and why.
 #[cfg(test)]

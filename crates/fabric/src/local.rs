@@ -4,13 +4,13 @@
 //! connections is up to the caller; beyond bytes they carry descriptors (`SCM_RIGHTS`), attached to a byte of a message.
 
 mod descriptors;
-mod here;
+mod file_mapping;
 mod listener;
-mod map;
+mod local_addresses;
+mod mapped_range;
+mod non_temporal;
 mod path;
 mod shared_words;
-mod stream_copy;
-mod window;
 
 use std::path::Path;
 
@@ -19,13 +19,13 @@ use tokio::net::UnixStream;
 use crate::stream::{Connection, Error};
 
 pub use descriptors::DESCRIPTORS_MAX;
-pub use here::Here;
+pub use file_mapping::FileMapping;
 pub use listener::{ListenError, Listener};
-pub use map::Map;
+pub use local_addresses::LocalAddresses;
+pub use mapped_range::MappedRange;
+pub use non_temporal::{copy_non_temporal, prefetch_cache_lines};
 pub use path::{PathError, SOCKET_PATH_BYTES_MAX, check_path};
 pub use shared_words::SharedWords;
-pub use stream_copy::{copy_past_cache, fetch_ahead};
-pub use window::Window;
 
 /// Connects to the socket at `path`. The kernel answers at once: a listener whose queue is full is an error, not a wait.
 ///

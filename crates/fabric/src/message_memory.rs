@@ -4,7 +4,7 @@
 //! the message has been dealt with. While there is not enough memory, the claim waits and the bytes stay in the sender's socket. A claim is
 //! for the whole message, so no two messages can each hold what the other needs.
 //!
-//! Peers that hold memory and send too slowly would keep others waiting. While a claim waits, those that lag behind [`Patience`] are revoked,
+//! Peers that hold memory and send too slowly would keep others waiting. While a claim waits, those that lag behind [`SlowPeerLimits`] are revoked,
 //! and their connections are closed. Next comes the party with the least memory, and within a party the claim with the longest wait for its
 //! size: short messages pass long ones, and no claim waits for ever.
 
@@ -22,54 +22,54 @@ use crate::stream::Party;
 
 /// How slow a peer may send a message while another one waits for memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct SlowPeerLimits {
     /// Longest time without a byte.
-    pub silence: Duration,
-    /// Delay behind a constant rate of [`Patience::bytes_per_second`] that is tolerated.
-    pub lag: Duration,
+    pub idle_max: Duration,
+    /// Delay behind a constant rate of [`SlowPeerLimits::bytes_per_second`] that is tolerated.
+    pub lag_max: Duration,
     pub bytes_per_second: u64,
 }
 
-impl Default for Patience {
+impl Default for SlowPeerLimits {
     fn default() -> Self {
-        Self { silence: Duration::from_secs(1), lag: Duration::from_secs(5), bytes_per_second: 16 << 20 }
+        Self { idle_max: Duration::from_secs(1), lag_max: Duration::from_secs(5), bytes_per_second: 16 << 20 }
     }
 }
 
 /// How often a waiting claim looks for peers that lag.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Memory for the long messages of all connections of a server.
 #[derive(Debug)]
 pub struct MessageMemory {
     limit: u64,
-    patience: Patience,
-    state: Mutex<State>,
+    patience: SlowPeerLimits,
+    state: Mutex<ClaimTable>,
     /// Whether a claim waits.
     is_short: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClaimTable {
     claimed: u64,
     /// Claimed by connections that were told to end.
     leaving: u64,
     next: u64,
-    waiting: BTreeMap<u64, Waiting>,
-    held: BTreeMap<u64, Held>,
+    waiting: BTreeMap<u64, WaitingClaim>,
+    held: BTreeMap<u64, GrantedClaim>,
     of_party: HashMap<Party, u64>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingClaim {
     party: Party,
     bytes: u64,
     since: Instant,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ClaimStage>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct GrantedClaim {
     party: Party,
     bytes: u64,
     granted: Instant,
@@ -79,11 +79,11 @@ struct Held {
     /// The message has arrived: it stays until it has been dealt with.
     is_whole: bool,
     is_revoked: bool,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ClaimStage>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum ClaimStage {
     Waiting,
     Granted,
     Revoked,
@@ -95,12 +95,12 @@ pub struct Claim {
     memory: Arc<MessageMemory>,
     number: u64,
     bytes: u64,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ClaimStage>,
 }
 
 impl MessageMemory {
     /// `limit`: bytes of all messages. A single longer message counts as `limit` bytes.
-    pub fn new(limit: u64, patience: Patience) -> Arc<Self> {
+    pub fn new(limit: u64, patience: SlowPeerLimits) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), is_short: AtomicBool::new(false) })
     }
 
@@ -111,11 +111,11 @@ impl MessageMemory {
 
     fn claim_at(self: &Arc<Self>, party: Party, bytes: usize, now: Instant) -> Claim {
         let bytes = (bytes as u64).min(self.limit);
-        let (sender, stage) = watch::channel(Stage::Waiting);
+        let (sender, stage) = watch::channel(ClaimStage::Waiting);
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
-        state.waiting.insert(number, Waiting { party, bytes, since: now, stage: sender });
+        state.waiting.insert(number, WaitingClaim { party, bytes, since: now, stage: sender });
         self.serve(&mut state, now);
         drop(state);
         Claim { memory: self.clone(), number, bytes, stage }
@@ -141,7 +141,7 @@ impl MessageMemory {
     }
 
     /// Grants what can be granted, and revokes what lags while others wait.
-    fn serve(&self, state: &mut State, now: Instant) {
+    fn serve(&self, state: &mut ClaimTable, now: Instant) {
         while let Some(number) = state.first(now) {
             let bytes = state.waiting[&number].bytes;
             if state.claimed + bytes <= self.limit {
@@ -159,15 +159,15 @@ impl MessageMemory {
     }
 }
 
-impl State {
+impl ClaimTable {
     /// The waiting claim whose turn it is.
     fn first(&self, now: Instant) -> Option<u64> {
-        let held = |waiting: &Waiting| self.of_party.get(&waiting.party).copied().unwrap_or(0);
+        let held = |waiting: &WaitingClaim| self.of_party.get(&waiting.party).copied().unwrap_or(0);
         // How long a claim has waited for each byte.
-        let ratio = |waiting: &Waiting| {
+        let ratio = |waiting: &WaitingClaim| {
             now.saturating_duration_since(waiting.since).as_secs_f64().max(1e-6) / waiting.bytes.max(1) as f64
         };
-        let before = |(_, one): &(&u64, &Waiting), (_, other): &(&u64, &Waiting)| {
+        let before = |(_, one): &(&u64, &WaitingClaim), (_, other): &(&u64, &WaitingClaim)| {
             let by_party = held(one).cmp(&held(other));
             by_party.then_with(|| ratio(other).partial_cmp(&ratio(one)).unwrap_or(Ordering::Equal))
         };
@@ -175,37 +175,45 @@ impl State {
     }
 
     fn grant(&mut self, number: u64, now: Instant) {
-        let Some(Waiting { party, bytes, stage, .. }) = self.waiting.remove(&number) else { return };
+        let Some(WaitingClaim { party, bytes, stage, .. }) = self.waiting.remove(&number) else { return };
         self.claimed += bytes;
         *self.of_party.entry(party).or_default() += bytes;
-        stage.send_replace(Stage::Granted);
-        let held =
-            Held { party, bytes, granted: now, moved: now, received: 0, is_whole: false, is_revoked: false, stage };
+        stage.send_replace(ClaimStage::Granted);
+        let held = GrantedClaim {
+            party,
+            bytes,
+            granted: now,
+            moved: now,
+            received: 0,
+            is_whole: false,
+            is_revoked: false,
+            stage,
+        };
         self.held.insert(number, held);
     }
 
     /// Revokes lagging claims, the slowest first, until their memory adds up to `wanted` bytes.
-    fn revoke_lagging(&mut self, wanted: u64, patience: Patience, now: Instant) {
+    fn revoke_lagging(&mut self, wanted: u64, patience: SlowPeerLimits, now: Instant) {
         while self.leaving < wanted {
             let lagging = self.held.values_mut().filter_map(|held| held.lag(patience, now).map(|lag| (lag, held)));
             let Some((_, slowest)) = lagging.max_by_key(|(lag, _)| *lag) else { return };
             slowest.is_revoked = true;
             self.leaving += slowest.bytes;
-            slowest.stage.send_replace(Stage::Revoked);
+            slowest.stage.send_replace(ClaimStage::Revoked);
         }
     }
 }
 
-impl Held {
+impl GrantedClaim {
     /// By how much the peer is late. `None`: it is not, or its claim cannot be revoked.
-    fn lag(&self, patience: Patience, now: Instant) -> Option<Duration> {
+    fn lag(&self, patience: SlowPeerLimits, now: Instant) -> Option<Duration> {
         if self.is_whole || self.is_revoked {
             return None;
         }
         let due = Duration::from_secs_f64(self.received as f64 / patience.bytes_per_second.max(1) as f64);
         let late = now.saturating_duration_since(self.granted).saturating_sub(due);
         let silent = now.saturating_duration_since(self.moved);
-        if silent >= patience.silence || late >= patience.lag { Some(silent.max(late)) } else { None }
+        if silent >= patience.idle_max || late >= patience.lag_max { Some(silent.max(late)) } else { None }
     }
 }
 
@@ -217,7 +225,7 @@ impl Claim {
 
     /// Whether the memory is there. Stays true when the claim is revoked.
     pub fn is_granted(&self) -> bool {
-        *self.stage.borrow() != Stage::Waiting
+        *self.stage.borrow() != ClaimStage::Waiting
     }
 
     /// Waits for the memory. May be dropped and called again.
@@ -226,14 +234,14 @@ impl Claim {
             tokio::select! {
                 // The sender lives as long as this claim.
                 _ = self.stage.changed() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => self.memory.look_at(Instant::now()),
+                () = tokio::time::sleep(LAG_CHECK_INTERVAL) => self.memory.look_at(Instant::now()),
             }
         }
     }
 
     /// Waits until the connection has to end because its peer is too slow while others wait.
     pub async fn revoked(&mut self) {
-        if self.stage.wait_for(|stage| *stage == Stage::Revoked).await.is_err() {
+        if self.stage.wait_for(|stage| *stage == ClaimStage::Revoked).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -295,11 +303,11 @@ mod tests {
     }
 
     fn memory(limit: usize) -> Arc<MessageMemory> {
-        MessageMemory::new(limit as u64, Patience::default())
+        MessageMemory::new(limit as u64, SlowPeerLimits::default())
     }
 
     fn is_revoked(claim: &Claim) -> bool {
-        *claim.stage.borrow() == Stage::Revoked
+        *claim.stage.borrow() == ClaimStage::Revoked
     }
 
     /// A moment in the past, with the number of milliseconds after it.

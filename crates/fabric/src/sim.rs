@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 
 use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Transport};
 pub use crate::soft::Step;
-use crate::soft::{Gate, Hello, SoftDomain, SoftIncoming, Verdict, connect};
+use crate::soft::{Gate, SoftDomain, SoftHello, SoftIncoming, Verdict, connect};
 use faults::Faults;
-pub use faults::{Fault, Shortage, Then};
+pub use faults::{Fault, FaultAction, Shortage};
 
 /// Bytes that a pipe holds each way: large transfers take several turns.
 const PIPE_BYTES: usize = 64 << 10;
@@ -129,7 +129,7 @@ impl Transport for Sim {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Arc<dyn Connection>, Error>> {
         Box::pin(async move {
-            let hello = Hello::new(true, limits, private)?;
+            let hello = SoftHello::new(true, limits, private)?;
             let refused = || Error::Connect { peer, source: io::ErrorKind::ConnectionRefused.into() };
             let gate: Arc<dyn Gate> = self.network.faults.clone();
             if gate.pass(Step::Connect).await == Verdict::End {
@@ -144,7 +144,7 @@ impl Transport for Sim {
             let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
             let exchange = async {
                 let heard = async {
-                    let hello = Hello::receive(&mut far).await;
+                    let hello = SoftHello::receive(&mut far).await;
                     let hello = hello.map_err(|source| Error::Connect { peer, source })?;
                     let gate = Some(gate.clone());
                     let incoming = SoftIncoming { stream: Some(Box::new(far)), peer: from, hello, gate };

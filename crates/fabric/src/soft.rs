@@ -22,7 +22,7 @@ mod tests;
 
 pub(crate) use connection::start;
 pub(crate) use domain::SoftDomain;
-pub(crate) use handshake::{Hello, SoftIncoming, connect};
+pub(crate) use handshake::{SoftHello, SoftIncoming, connect};
 pub use tcp::TcpTransport;
 
 use std::fmt::Debug;

@@ -29,7 +29,7 @@ const QUEUE_LINES: usize = 4096;
 /// Bytes of a line, so that the queue has a bound; only concat of very many files makes longer ones.
 const LINE_BYTES_MAX: usize = 32 << 10;
 /// How long an operation waits for room in the queue before its line is given up.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ENQUEUE_TIMEOUT: Duration = Duration::from_millis(100);
 /// What is written by one system call, about; bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
@@ -112,7 +112,7 @@ impl AuditLog {
         let file = LogFile::open(&settings.file).map_err(failed)?;
         let (queue, lines) = channel(QUEUE_LINES);
         let lost = Arc::new(AtomicU64::new(0));
-        let writer = Writer { file, lines, lost: lost.clone(), clock: clock.clone(), failing: false };
+        let writer = LogWriter { file, lines, lost: lost.clone(), clock: clock.clone(), failing: false };
         std::thread::Builder::new().name("audit-log".into()).spawn(|| writer.run()).map_err(failed)?;
         Ok(Self { settings, clock, queue, lost })
     }
@@ -128,7 +128,7 @@ impl AuditLog {
         for event in events {
             let Some(line) = self.line(&event) else { continue };
             let Err(TrySendError::Full(line)) = self.queue.try_send(line) else { continue };
-            let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let until = *until.get_or_insert_with(|| Instant::now() + ENQUEUE_TIMEOUT);
             if !matches!(tokio::time::timeout_at(until, self.queue.send(line)).await, Ok(Ok(()))) {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -224,7 +224,7 @@ fn escape(line: &mut String, text: &str) {
     }
 }
 
-struct Writer {
+struct LogWriter {
     file: LogFile,
     lines: Receiver<String>,
     lost: Arc<AtomicU64>,
@@ -233,7 +233,7 @@ struct Writer {
     failing: bool,
 }
 
-impl Writer {
+impl LogWriter {
     fn run(mut self) {
         while let Some(mut text) = self.lines.blocking_recv() {
             let mut count = 1;

@@ -2,7 +2,7 @@
 
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_protocol::block_token::{
-    Access, AccessMode, BlockKeyMaster, BlockKeyMasterOptions, BlockTokenEncoding, ExportedKeys,
+    AccessMode, BlockAccess, BlockKeyMaster, BlockKeyMasterOptions, BlockTokenEncoding, ExportedKeys,
 };
 use hearth_types::LocatedBlock;
 
@@ -50,10 +50,10 @@ impl BlockTokens {
     /// getAdditionalDatanode (the source's right to transfer).
     pub fn sign(&self, located: &mut LocatedBlock, mode: AccessMode, user: &str, now_ms: u64) {
         let Some(master) = &self.0 else { return };
-        let access = Access {
+        let access = BlockAccess {
             storage_types: &located.storage_types,
             storage_ids: &located.storage_ids,
-            ..Access::new(&located.block, mode)
+            ..BlockAccess::new(&located.block, mode)
         };
         located.token = master.mint(user, &access, &[mode], now_ms);
     }
@@ -99,9 +99,9 @@ mod tests {
         datanode.import(&tokens.exported(), 1000);
         let mut located = located();
         tokens.sign(&mut located, AccessMode::Write, "alice", 1000);
-        let access = Access::new(&located.block, AccessMode::Write);
+        let access = BlockAccess::new(&located.block, AccessMode::Write);
         datanode.check(&located.token, &access, 1000).unwrap();
-        assert!(datanode.check(&located.token, &Access { mode: AccessMode::Read, ..access }, 1000).is_err());
+        assert!(datanode.check(&located.token, &BlockAccess { mode: AccessMode::Read, ..access }, 1000).is_err());
         assert!(!tokens.roll(1001));
         assert!(tokens.roll(1000 + 36_000_000));
     }

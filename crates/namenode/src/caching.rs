@@ -29,7 +29,7 @@ pub const UNLIMITED: u64 = i64::MAX as u64;
 
 /// What was asked for and what there is of it, as the last scan found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CacheFigures {
+pub struct CacheStatistics {
     /// All copies.
     pub bytes_needed: u64,
     pub bytes_cached: u64,
@@ -37,7 +37,7 @@ pub struct CacheFigures {
     pub files_cached: u64,
 }
 
-impl CacheFigures {
+impl CacheStatistics {
     fn add(&mut self, other: &Self) {
         self.bytes_needed = self.bytes_needed.saturating_add(other.bytes_needed);
         self.bytes_cached = self.bytes_cached.saturating_add(other.bytes_cached);
@@ -89,14 +89,14 @@ impl Caching {
     }
 
     /// The pools behind the one called `after` in the order of names, each with its figures.
-    pub fn pools_after<'a>(&'a self, after: &str) -> impl Iterator<Item = (&'a str, &'a Pool, CacheFigures)> {
+    pub fn pools_after<'a>(&'a self, after: &str) -> impl Iterator<Item = (&'a str, &'a Pool, CacheStatistics)> {
         use std::ops::Bound::{Excluded, Unbounded};
         let range = self.pools.range::<str, _>((Excluded(after), Unbounded));
-        range.map(|(name, pool)| (name.as_str(), pool, self.pool_figures(name)))
+        range.map(|(name, pool)| (name.as_str(), pool, self.pool_statistics(name)))
     }
 
-    fn pool_figures(&self, pool: &str) -> CacheFigures {
-        let mut sum = CacheFigures::default();
+    fn pool_statistics(&self, pool: &str) -> CacheStatistics {
+        let mut sum = CacheStatistics::default();
         for directive in self.directives.values().filter(|directive| directive.terms.pool == pool) {
             sum.add(&directive.figures);
         }

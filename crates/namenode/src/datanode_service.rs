@@ -6,10 +6,10 @@
 mod background;
 mod balancer;
 mod commands;
+mod error_reports;
 mod heartbeat;
 mod hosts_files;
 mod namenode_protocol;
-mod problems;
 mod racks;
 mod register;
 mod replica_list;

@@ -5,7 +5,7 @@
 //! goes to the client before the next ones are: a client that takes its time holds the walk up, one that has gone ends it, between
 //! two files. What vanishes meanwhile is skipped.
 
-mod blocks_asked;
+mod block_ids;
 mod corrupt_files;
 mod file;
 mod policies;
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use hearth_types::BlockId;
-use hearth_web::{Gone, Telling};
+use hearth_web::{Disconnected, TextSender};
 use hearth_wire::rpc::exceptions;
 
 use crate::Namenode;
@@ -30,8 +30,8 @@ use crate::error::Error;
 use crate::namespace::{Caller, InodeId};
 
 use corrupt_files::CorruptFiles;
-use summary::Summary;
-use tree::Entry;
+use summary::FsckSummary;
+use tree::WalkItem;
 
 /// Inodes and blocks looked at before the lock is given up for a moment; a file is looked at as a whole.
 const BATCH: usize = 1_000;
@@ -50,7 +50,7 @@ const NO_NEXT_PART: &str = "\nCookie:\tnone\n";
 pub struct FsckRequest {
     pub user: String,
     /// For whom the user wants to act.
-    pub acts_for: Option<String>,
+    pub do_as: Option<String>,
     /// Text of the caller's address.
     pub machine: String,
     pub path: String,
@@ -89,7 +89,7 @@ impl FsckRequest {
         let named = query.get("user.name").map(String::as_str).or_else(ugi);
         Self {
             user: named.filter(|user| !user.is_empty()).unwrap_or(nobody).to_owned(),
-            acts_for: query.get("doas").cloned(),
+            do_as: query.get("doas").cloned(),
             machine: machine.to_owned(),
             path: query.get("path").cloned().unwrap_or_else(|| "/".to_owned()),
             files: flag("files"),
@@ -113,16 +113,16 @@ impl FsckRequest {
     }
 
     /// The user who asks, as Hadoop shows it.
-    fn who(&self) -> String {
+    fn user_text(&self) -> String {
         let user = &self.user;
-        match &self.acts_for {
+        match &self.do_as {
             None => format!("{user} (auth:SIMPLE)"),
             Some(other) => format!("{other} (auth:PROXY) via {user} (auth:SIMPLE)"),
         }
     }
 
     /// What an answer ends with that could not be given.
-    fn end_of_failure(&self) -> &'static str {
+    fn failure_suffix(&self) -> &'static str {
         if self.list_corrupt { NO_NEXT_PART } else { "" }
     }
 
@@ -134,11 +134,11 @@ impl FsckRequest {
 
 /// Tells the whole report. Nobody but a superuser gets one of files that he may not reach.
 ///
-/// Errors: `Gone`, between two files: one that is being deleted is deleted.
-pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: Telling) -> Result<(), Gone> {
+/// Errors: `Disconnected`, between two files: one that is being deleted is deleted.
+pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: TextSender) -> Result<(), Disconnected> {
     // A `doas` that names the caller itself is none. Source: `JspHelper.getUGI`.
-    request.acts_for = request.acts_for.take().filter(|other| *other != request.user);
-    let user = request.acts_for.as_deref().unwrap_or(&request.user);
+    request.do_as = request.do_as.take().filter(|other| *other != request.user);
+    let user = request.do_as.as_deref().unwrap_or(&request.user);
     let rights = namenode.groups.rights(user).await;
     let caller = Caller {
         user: user.into(),
@@ -147,19 +147,19 @@ pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: Te
         machine: request.machine.as_str().into(),
     };
     let (path, mut allowed) = (request.path.clone(), true);
-    let real_user = request.acts_for.is_some().then(|| request.user.clone());
+    let real_user = request.do_as.is_some().then(|| request.user.clone());
     if let Some(real) = &real_user {
         // An address that cannot be read is none of any rule's.
         let address = request.machine.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let impersonation = namenode.impersonation.check(&namenode.groups, real, user, address).await;
         if let Err(refused) = impersonation {
-            put_down(&namenode, &caller, Some(real), "fsck", &path, false).await;
-            let end = request.end_of_failure();
-            return telling.say(format!("{refused}\n\n\nFsck on path '{path}' FAILED{end}")).await;
+            write_audit(&namenode, &caller, Some(real), "fsck", &path, false).await;
+            let end = request.failure_suffix();
+            return telling.send(format!("{refused}\n\n\nFsck on path '{path}' FAILED{end}")).await;
         }
     }
     let told = tell(&namenode, request, &caller, real_user.as_deref(), &telling, &mut allowed).await;
-    put_down(&namenode, &caller, real_user.as_deref(), "fsck", &path, allowed).await;
+    write_audit(&namenode, &caller, real_user.as_deref(), "fsck", &path, allowed).await;
     told
 }
 
@@ -169,37 +169,37 @@ async fn tell(
     request: FsckRequest,
     caller: &Caller,
     real_user: Option<&str>,
-    telling: &Telling,
+    telling: &TextSender,
     allowed: &mut bool,
-) -> Result<(), Gone> {
-    let end = request.end_of_failure();
+) -> Result<(), Disconnected> {
+    let end = request.failure_suffix();
     let mut fsck = Fsck::new(namenode.clone(), request, caller.clone());
     loop {
         let part = move || {
-            let next = fsck.go_on();
+            let next = fsck.next_part();
             (fsck, next)
         };
         let (back, next) = match tokio::task::spawn_blocking(part).await {
             Ok(made) => made,
-            Err(error) => return telling.say(format!("fsck failed: {error}{end}")).await,
+            Err(error) => return telling.send(format!("fsck failed: {error}{end}")).await,
         };
         fsck = back;
         *allowed &= !fsck.is_refused;
-        telling.say(std::mem::take(&mut fsck.out)).await?;
+        telling.send(std::mem::take(&mut fsck.out)).await?;
         match next {
-            Next::GoOn => {}
-            Next::Delete(found) => telling.say(Fsck::delete(namenode, caller, real_user, &found).await).await?,
-            Next::Replicate(blocks) => match fsck.replicate(&blocks).await {
+            Outcome::Continue => {}
+            Outcome::Delete(found) => telling.send(Fsck::delete(namenode, caller, real_user, &found).await).await?,
+            Outcome::Replicate(blocks) => match fsck.replicate(&blocks).await {
                 Ok(()) => {}
-                Err(error) => telling.say(format!("\nFSCK cannot queue blocks for replication: {error}\n")).await?,
+                Err(error) => telling.send(format!("\nFSCK cannot queue blocks for replication: {error}\n")).await?,
             },
-            Next::End => return Ok(()),
+            Outcome::End => return Ok(()),
         }
     }
 }
 
 /// A line of the audit log.
-async fn put_down(
+async fn write_audit(
     namenode: &Namenode,
     caller: &Caller,
     real_user: Option<&str>,
@@ -213,17 +213,17 @@ async fn put_down(
 }
 
 /// What follows when a part of the report is told.
-enum Next {
-    GoOn,
+enum Outcome {
+    Continue,
     /// A corrupt file is to be deleted first.
-    Delete(Found),
+    Delete(FoundFile),
     /// These blocks, which are on too few racks, are to be looked at by re-replication.
     Replicate(Vec<BlockId>),
     End,
 }
 
 /// A file where it was found.
-struct Found {
+struct FoundFile {
     path: String,
     /// `None`: a snapshot has it.
     inode: Option<InodeId>,
@@ -234,43 +234,56 @@ struct Fsck {
     request: FsckRequest,
     caller: Caller,
     /// `None` until the first part.
-    began: Option<Now>,
+    started: Option<Now>,
     /// What is yet to be looked at, the next one last.
-    left: Vec<Entry>,
+    pending: Vec<WalkItem>,
     /// What is yet to be said.
     out: String,
-    summary: Summary,
+    summary: FsckSummary,
     /// Of the list of corrupt files.
     corrupt: CorruptFiles,
     /// The file that was just looked at is to be deleted.
-    doomed: Option<Found>,
+    to_delete: Option<FoundFile>,
     /// Blocks on too few racks, of `-replicate`.
-    misplaced: Vec<BlockId>,
+    mis_replicated: Vec<BlockId>,
     /// A right was missing, to a part of what was asked for or to all of it.
     is_refused: bool,
 }
 
 impl Fsck {
     fn new(namenode: Arc<Namenode>, request: FsckRequest, caller: Caller) -> Self {
-        let (left, out, summary, corrupt) = (Vec::new(), String::new(), Summary::default(), CorruptFiles::default());
-        let (began, doomed, misplaced, is_refused) = (None, None, Vec::new(), false);
-        Self { namenode, request, caller, began, left, out, summary, corrupt, doomed, misplaced, is_refused }
+        let (pending, out, summary, corrupt) =
+            (Vec::new(), String::new(), FsckSummary::default(), CorruptFiles::default());
+        let (started, to_delete, mis_replicated, is_refused) = (None, None, Vec::new(), false);
+        Self {
+            namenode,
+            request,
+            caller,
+            started,
+            pending,
+            out,
+            summary,
+            corrupt,
+            to_delete,
+            mis_replicated,
+            is_refused,
+        }
     }
 
     /// Makes the next part, in `out`.
-    fn go_on(&mut self) -> Next {
-        let made = match self.began {
+    fn next_part(&mut self) -> Outcome {
+        let made = match self.started {
             None => self.begin(),
-            Some(_) if self.request.list_corrupt => Ok(self.list_on()),
-            Some(_) => self.walk_on(),
+            Some(_) if self.request.list_corrupt => Ok(self.continue_list()),
+            Some(_) => self.continue_walk(),
         };
         made.unwrap_or_else(|refused| self.fail(&refused))
     }
 
-    fn begin(&mut self) -> Result<Next, Box<Error>> {
+    fn begin(&mut self) -> Result<Outcome, Box<Error>> {
         let began = self.namenode.now();
-        self.began = Some(began);
-        let (user, machine) = (self.request.who(), &self.request.machine);
+        self.started = Some(began);
+        let (user, machine) = (self.request.user_text(), &self.request.machine);
         let at = date_text(began.wall_ms);
         if self.request.show_progress {
             self.out.push_str(
@@ -279,37 +292,37 @@ impl Fsck {
         }
         if !self.request.block_ids.is_empty() {
             let _ = writeln!(self.out, "FSCK started by {user} from /{machine} at {at}");
-            self.look_up_blocks();
-            return Ok(Next::End);
+            self.report_blocks();
+            return Ok(Outcome::End);
         }
         let path = &self.request.path;
         let _ = writeln!(self.out, "FSCK started by {user} from /{machine} for path {path} at {at}");
         if self.request.list_corrupt {
             self.namenode.read().namespace.require_superuser(&self.caller, "listCorruptFileBlocks")?;
-            return Ok(Next::GoOn);
+            return Ok(Outcome::Continue);
         }
         if !self.enter()? {
             let _ = write!(self.out, "\n\nPath '{}' does not exist", self.request.path);
-            return Ok(Next::End);
+            return Ok(Outcome::End);
         }
-        Ok(Next::GoOn)
+        Ok(Outcome::Continue)
     }
 
     /// `-replicate`: re-replication looks at these blocks again.
     async fn replicate(&mut self, blocks: &[BlockId]) -> Result<(), Error> {
-        let queued = self.namenode.change(|state, now| Ok(state.blocks.look_again(blocks, now))).await?;
+        let queued = self.namenode.change(|state, now| Ok(state.blocks.recheck_redundancy(blocks, now))).await?;
         self.summary.queued += queued;
         Ok(())
     }
 
     /// Passes over a path that the caller may not read. The report goes on, and says at its end that it is incomplete.
-    fn pass_over(&mut self, path: &str, refused: &Error) {
+    fn skip_unreadable(&mut self, path: &str, refused: &Error) {
         self.is_refused = true;
-        self.summary.passed_over += 1;
-        self.say(format_args!("\n{path}: not checked: {refused}\n"));
+        self.summary.skipped += 1;
+        self.write(format_args!("\n{path}: not checked: {refused}\n"));
     }
 
-    fn say(&mut self, text: std::fmt::Arguments<'_>) {
+    fn write(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.out.write_fmt(text);
     }
 
@@ -319,7 +332,7 @@ impl Fsck {
         }
     }
 
-    fn finish(&mut self) -> Next {
+    fn finish(&mut self) -> Outcome {
         if self.request.move_to_lost && self.summary.corrupt_files > 0 {
             self.out.push_str(
                 "\nMoving corrupt files to /lost+found is not supported by this NameNode: nothing was moved. Copy what can be read, then use -delete.\n",
@@ -335,35 +348,35 @@ impl Fsck {
             let policies = self.summary.policies.text();
             self.out.push_str(&policies);
         }
-        self.say_end(now);
-        let (path, passed_over) = (&self.request.path, self.summary.passed_over);
-        if passed_over > 0 {
-            let (user, what) = (&self.caller.user, if passed_over == 1 { "path was" } else { "paths were" });
+        self.write_end(now);
+        let (path, skipped) = (&self.request.path, self.summary.skipped);
+        if skipped > 0 {
+            let (user, what) = (&self.caller.user, if skipped == 1 { "path was" } else { "paths were" });
             let _ = writeln!(
                 self.out,
-                "{passed_over} {what} not checked: user {user} may not read them. Run fsck as a superuser."
+                "{skipped} {what} not checked: user {user} may not read them. Run fsck as a superuser."
             );
         }
-        let _ = match (self.summary.is_healthy(), passed_over) {
+        let _ = match (self.summary.is_healthy(), skipped) {
             (false, _) => write!(self.out, "\n\nThe filesystem under path '{path}' is CORRUPT"),
             (true, 0) => write!(self.out, "\n\nThe filesystem under path '{path}' is HEALTHY"),
             // An incomplete report is not healthy. Apache's report, which ends at the first such path, has the same last line.
             (true, _) => write!(self.out, "\n\nFsck on path '{path}' FAILED"),
         };
-        Next::End
+        Outcome::End
     }
 
-    fn fail(&mut self, refused: &Error) -> Next {
+    fn fail(&mut self, refused: &Error) -> Outcome {
         self.is_refused = refused.class() == exceptions::ACCESS_CONTROL;
-        self.say_end(self.namenode.now());
-        let end = self.request.end_of_failure();
+        self.write_end(self.namenode.now());
+        let end = self.request.failure_suffix();
         let _ = write!(self.out, "{refused}\n\n\nFsck on path '{}' FAILED{end}", self.request.path);
-        Next::End
+        Outcome::End
     }
 
-    fn say_end(&mut self, now: Now) {
-        let began = self.began.map_or(now.monotonic, |began| began.monotonic);
+    fn write_end(&mut self, now: Now) {
+        let began = self.started.map_or(now.monotonic, |began| began.monotonic);
         let milliseconds = now.monotonic.saturating_sub(began).as_millis();
-        self.say(format_args!("FSCK ended at {} in {milliseconds} milliseconds\n", date_text(now.wall_ms)));
+        self.write(format_args!("FSCK ended at {} in {milliseconds} milliseconds\n", date_text(now.wall_ms)));
     }
 }

@@ -38,30 +38,30 @@ pub struct Groups {
     /// Until when it holds. What held once is of use when nothing newer can be had.
     known: Mutex<HashMap<String, (Duration, Rights)>>,
     /// Users whom somebody asks about just now: others wait for that.
-    asking: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    in_flight: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     lookups: Semaphore,
 }
 
 /// What the system says of a user.
-enum Told {
+enum LookupResult {
     Groups(Vec<String>),
     /// There is none of that name.
-    Nobody,
+    NoSuchUser,
     /// It could not be asked, or took too long.
-    Nothing,
+    Failed,
 }
 
 /// Somebody asks about a user, or waits for who does.
-struct Asking<'a> {
+struct LookupGuard<'a> {
     groups: &'a Groups,
     user: &'a str,
     /// `None` when it is over.
     turn: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for LookupGuard<'_> {
     fn drop(&mut self) {
-        let mut asking = self.groups.asking.lock();
+        let mut asking = self.groups.in_flight.lock();
         self.turn = None;
         // The table's own: nobody else waits.
         if asking.get(self.user).is_some_and(|turn| Arc::strong_count(turn) == 1) {
@@ -80,8 +80,8 @@ impl Groups {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let fixed = overrides.map(parse_overrides).unwrap_or_default();
-        let (known, asking, lookups) = (Mutex::default(), Mutex::default(), Semaphore::new(LOOKUPS_MAX));
-        Self { owner, supergroup, fixed, lifetime, clock, known, asking, lookups }
+        let (known, in_flight, lookups) = (Mutex::default(), Mutex::default(), Semaphore::new(LOOKUPS_MAX));
+        Self { owner, supergroup, fixed, lifetime, clock, known, in_flight, lookups }
     }
 
     pub fn owner(&self) -> &str {
@@ -100,7 +100,7 @@ impl Groups {
         if let Some(groups) = self.fixed.get(user) {
             return self.note(user, groups.clone(), self.lifetime);
         }
-        let asking = self.ask_about(user);
+        let asking = self.join_lookup(user);
         let _turn = match &asking.turn {
             Some(turn) => Some(turn.lock().await),
             None => None,
@@ -109,10 +109,10 @@ impl Groups {
             return rights;
         }
         let briefly = NEGATIVE_LIFETIME.min(self.lifetime);
-        match self.told(user).await {
-            Told::Groups(groups) => self.note(user, groups.into(), self.lifetime),
-            Told::Nobody => self.note(user, [].into(), briefly),
-            Told::Nothing => {
+        match self.look_up(user).await {
+            LookupResult::Groups(groups) => self.note(user, groups.into(), self.lifetime),
+            LookupResult::NoSuchUser => self.note(user, [].into(), briefly),
+            LookupResult::Failed => {
                 let before = self.known.lock().get(user).map(|(_, rights)| rights.groups.clone());
                 self.note(user, before.unwrap_or_default(), briefly)
             }
@@ -125,19 +125,19 @@ impl Groups {
         self.known.lock().get(user).filter(|(until, _)| now < *until).map(|(_, rights)| rights.clone())
     }
 
-    fn ask_about<'a>(&'a self, user: &'a str) -> Asking<'a> {
-        let turn = self.asking.lock().entry(user.to_owned()).or_default().clone();
-        Asking { groups: self, user, turn: Some(turn) }
+    fn join_lookup<'a>(&'a self, user: &'a str) -> LookupGuard<'a> {
+        let turn = self.in_flight.lock().entry(user.to_owned()).or_default().clone();
+        LookupGuard { groups: self, user, turn: Some(turn) }
     }
 
-    async fn told(&self, user: &str) -> Told {
+    async fn look_up(&self, user: &str) -> LookupResult {
         let told = async {
             let _place = self.lookups.acquire().await;
             ask_system(user).await
         };
         tokio::time::timeout(LOOKUP_TIMEOUT, told).await.unwrap_or_else(|_| {
             tracing::warn!(user, "the system takes too long to tell the groups of a user");
-            Told::Nothing
+            LookupResult::Failed
         })
     }
 
@@ -174,20 +174,20 @@ fn parse_overrides(text: &str) -> HashMap<String, Arc<[String]>> {
 }
 
 /// Asks through `id`, as Hadoop's own shell mapping does: it sees every directory service the machine is set up for.
-async fn ask_system(user: &str) -> Told {
+async fn ask_system(user: &str) -> LookupResult {
     if user.is_empty() || user.contains('\0') {
-        return Told::Nobody;
+        return LookupResult::NoSuchUser;
     }
     let mut command = tokio::process::Command::new("id");
     command.args(["-Gn", "--", user]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     match command.output().await {
-        Ok(output) if output.status.success() => {
-            Told::Groups(String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect())
-        }
-        Ok(_) => Told::Nobody,
+        Ok(output) if output.status.success() => LookupResult::Groups(
+            String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect(),
+        ),
+        Ok(_) => LookupResult::NoSuchUser,
         Err(error) => {
             tracing::warn!(user, %error, "cannot ask the system for the groups of a user");
-            Told::Nothing
+            LookupResult::Failed
         }
     }
 }

@@ -11,7 +11,7 @@ use hearth_types::DatanodeAdminState;
 use hearth_web::Bean;
 use serde_json::{Map, Value, json};
 
-use crate::blocks::{ClusterFigures, DatanodeFilter, DatanodeReport};
+use crate::blocks::{ClusterStatistics, DatanodeFilter, DatanodeReport};
 use crate::datanode_service::SOFTWARE_VERSION;
 use crate::namespace::{InodeId, Namespace, SNAPSHOT_QUOTA, Snapshottable};
 use crate::state::{Namenode, State};
@@ -28,7 +28,7 @@ pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean>
     let directory_bytes = bytes_in(&namenode.store.directory().path().join("current"));
     let threads = threads();
     let state = namenode.read();
-    let view = View { figures: state.blocks.figures(namenode.now()), state: &state, started_ms };
+    let view = View { figures: state.blocks.cluster_statistics(namenode.now()), state: &state, started_ms };
     let safe_mode = state.blocks.in_safe_mode();
     let tip = if safe_mode { state.blocks.safe_mode_tip(namenode.now()) } else { String::new() };
     vec![
@@ -62,7 +62,7 @@ struct Identity<'a> {
 
 /// What the beans of one answer are made from, under one lock.
 struct View<'a> {
-    figures: ClusterFigures,
+    figures: ClusterStatistics,
     state: &'a State,
     started_ms: u64,
 }
@@ -269,7 +269,7 @@ impl View<'_> {
         let stats: Vec<Value> = self
             .state
             .blocks
-            .figures_by_medium()
+            .statistics_by_storage_type()
             .into_iter()
             .map(|(medium, figures)| {
                 json!({

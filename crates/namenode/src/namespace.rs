@@ -9,19 +9,19 @@ mod arena;
 mod attributes;
 mod children;
 mod create;
-mod extra;
+mod features;
 mod file;
 mod history;
 mod inode;
 mod listing;
+mod lookup_cache;
 mod name;
-mod names;
+mod packed_inode;
 mod path;
 mod permission;
-mod plain;
+mod principals;
 mod quota;
 mod rebuild;
-mod recent;
 mod record;
 mod remove;
 mod rename;
@@ -46,15 +46,15 @@ use hearth_types::{BlockId, FsPermission, GenerationStamp};
 pub use attributes::{EffectivePolicy, Policies};
 pub use children::{Children, compare_names};
 pub use create::{Modes, NewFile};
-pub use file::{BlockRecord, BlockState, Blocks, FilePart, Truncation, Writer};
-pub use history::{KeptBlock, Snapshot, SnapshotId};
+pub use file::{BlockRecord, Blocks, FilePart, RecordState, Truncation, Writer};
+pub use history::{Snapshot, SnapshotBlock, SnapshotId};
 pub use inode::{Inode, InodeId, InodeKind, Slot};
 pub use listing::Listing;
 pub use name::Name;
-pub use names::{NameId, Names};
+pub use packed_inode::Attributes;
 pub use path::{Trail, is_below, is_exactly_reserved, is_reserved, is_valid, is_within_limits};
 pub use permission::{Caller, Need, join};
-pub use plain::Attributes;
+pub use principals::{PrincipalId, Principals};
 pub use quota::{Limit, QUOTA_TYPES, Quota, Usage};
 pub use rebuild::{Rebuild, Section};
 pub use record::RecordError;
@@ -63,16 +63,16 @@ pub use rename::Renamed;
 pub use snapshot_diff::{Changed, Difference, Differences, RelativePath, compare_paths};
 pub use snapshot_paths::SnapshotPaths;
 pub use snapshots::{SNAPSHOT_QUOTA, Snapshottable};
-pub use summary::{Kept, Summary, Summing};
+pub use summary::{SnapshotUsage, Summary, SummaryWalk};
 pub use xattrs::XattrFlags;
 
 use crate::changes::{Changes, Counters};
+use crate::dense_map::DenseMap;
 use crate::error::Error;
-use crate::sparse::Sparse;
 use arena::Arena;
-use extra::Extra;
+use features::Features;
 use history::Timeline;
-use recent::{Key, Recent};
+use lookup_cache::{LookupCache, LookupKey};
 use writers::Writers;
 
 /// What an operation is about to do with a path: decides how odd paths are refused.
@@ -154,9 +154,9 @@ const PART_PAGES: usize = 32;
 pub struct Namespace {
     inodes: Arena,
     /// Also those that only snapshots have.
-    by_id: Sparse<Slot>,
+    by_id: DenseMap<Slot>,
     root: Slot,
-    pub names: Names,
+    pub names: Principals,
     counters: Counters,
     pub limits: Limits,
     files: u64,
@@ -172,20 +172,20 @@ pub struct Namespace {
     /// Which snapshots there are.
     timeline: Timeline,
     /// Where names were found lately.
-    recent: Recent,
+    lookup_cache: LookupCache,
     writers: Writers,
 }
 
 impl Namespace {
     /// An empty namespace as formatting leaves it: the root belongs to the user who formats.
     pub fn format(limits: Limits, user: &str, group: &str, now_ms: u64) -> Self {
-        let mut names = Names::default();
+        let mut names = Principals::default();
         let (owner, group) = (names.intern(user), names.intern(group));
         let attributes = Attributes::directory(InodeId::ROOT, owner, group, FsPermission(0o755), now_ms);
-        let root = Inode::new(attributes, Extra::default(), InodeKind::Directory(Box::default()));
+        let root = Inode::new(attributes, Features::default(), InodeKind::Directory(Box::default()));
         let mut inodes = Arena::default();
         let root = inodes.insert(root);
-        let mut by_id = Sparse::default();
+        let mut by_id = DenseMap::default();
         by_id.insert(InodeId::ROOT.0, root);
         Self {
             inodes,
@@ -202,7 +202,7 @@ impl Namespace {
             quotas: 0,
             touched: Vec::new(),
             timeline: Timeline::default(),
-            recent: Recent::default(),
+            lookup_cache: LookupCache::default(),
             writers: Writers::default(),
         }
     }
@@ -271,7 +271,7 @@ impl Namespace {
     }
 
     /// Gives an open file to another writer. Snapshots go on showing what the file grows to.
-    pub fn give_to(&mut self, slot: Slot, writer: Writer) {
+    pub fn change_writer(&mut self, slot: Slot, writer: Writer) {
         let writer = self.writers.share(writer);
         self.written_mut(slot).open(writer);
     }
@@ -336,12 +336,12 @@ impl Namespace {
     /// The child of a directory under `name`; `None` also where `directory` is a file.
     pub fn child(&self, directory: Slot, name: &[u8]) -> Option<Slot> {
         let children = self.inode(directory).children()?;
-        let key = Key::new(directory, name);
-        if let Some(slot) = self.recent.find(key).filter(|slot| self.is_child(*slot, directory, name)) {
+        let key = LookupKey::new(directory, name);
+        if let Some(slot) = self.lookup_cache.find(key).filter(|slot| self.is_child(*slot, directory, name)) {
             return Some(slot);
         }
         let slot = children.find(|slot| compare_names(&self.inode(slot).name, name))?;
-        self.recent.note(key, slot);
+        self.lookup_cache.note(key, slot);
         Some(slot)
     }
 

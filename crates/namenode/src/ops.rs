@@ -1,6 +1,6 @@
 //! One file per operation of ClientNamenodeProtocol: decode → check → act → answer.
 //!
-//! Each is a function of the NameNode, the call's [`Context`](crate::state::Context) and the request message; it
+//! Each is a function of the NameNode, the call's [`CallContext`](crate::state::CallContext) and the request message; it
 //! returns the encoded answer or the exception. Small administrative calls, and those that are refused, share a file.
 
 pub mod abandon_block;
@@ -26,7 +26,6 @@ mod located;
 pub mod maintenance;
 pub mod mkdirs;
 pub mod open_many;
-pub mod refused;
 pub mod rename;
 pub mod safe_mode;
 pub mod server_defaults;
@@ -38,6 +37,7 @@ mod status;
 pub mod storage_policy;
 pub mod synchronize_block;
 pub mod truncate;
+pub mod unsupported;
 pub mod update_pipeline;
 mod writing;
 pub mod xattrs;

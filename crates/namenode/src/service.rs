@@ -25,9 +25,9 @@ use crate::error::Error;
 use crate::namespace::Caller;
 use crate::ops;
 use crate::retries::{is_at_most_once, retry_key};
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
-use audited::{audited, put_down};
+use audited::{audited, write_audit};
 
 pub use webhdfs::Webhdfs;
 
@@ -82,7 +82,7 @@ impl NamenodeService {
         if depends_on_rack(&call.method) {
             self.datanodes.place_client(&caller.machine).await;
         }
-        let context = Context::new(caller, retry);
+        let context = CallContext::new(caller, retry);
         let audit = self.namenode.audit.as_ref();
         let audited = audit.and_then(|log| Some((log, audited(&self.namenode, call)?)));
         let outcome = match call.method.as_str() {
@@ -90,7 +90,7 @@ impl NamenodeService {
             _ => dispatch(&self.namenode, &context, call).await,
         };
         if let Some((log, audited)) = &audited {
-            put_down(log, &self.namenode, &context.caller, call, over, audited, &outcome).await;
+            write_audit(log, &self.namenode, &context.caller, call, over, audited, &outcome).await;
         }
         if let (Ok(answer), Some((guard, _, expires_ms)), true) = (&outcome, repeated, context.is_remembered()) {
             guard.finish(expires_ms, answer.clone());
@@ -99,7 +99,7 @@ impl NamenodeService {
     }
 
     /// The one client call that is about the datanodes' service: it reads the hosts files again.
-    async fn refresh_nodes(&self, context: &Context) -> Result<Bytes, RemoteError> {
+    async fn refresh_nodes(&self, context: &CallContext) -> Result<Bytes, RemoteError> {
         self.namenode.read().namespace.require_superuser(&context.caller, "refreshNodes").map_err(to_remote)?;
         self.datanodes.refresh_nodes().await.map_err(|error| application_error(exceptions::IO, error.to_string()))?;
         Ok(encode(&RefreshNodesResponseProto {}))
@@ -220,7 +220,7 @@ pub fn to_remote(error: Error) -> RemoteError {
     }
 }
 
-async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result<Bytes, RemoteError> {
+async fn dispatch(namenode: &Namenode, context: &CallContext, call: &Call) -> Result<Bytes, RemoteError> {
     /// Decodes the request of the method and calls its operation.
     macro_rules! methods {
         ($($method:literal => $($operation:ident)::+,)*) => {
@@ -230,7 +230,7 @@ async fn dispatch(namenode: &Namenode, context: &Context, call: &Call) -> Result
                         .map_err(|error| undecodable(&call.method, &error))?;
                     ops::$($operation)::+(namenode, context, request).await.map_err(to_remote)
                 })*
-                method => match ops::refused::refuse(namenode, context, method, &call.request) {
+                method => match ops::unsupported::refuse(namenode, context, method, &call.request) {
                     Some(answer) => answer.map_err(to_remote),
                     None => Err(no_such_method(&call.protocol, method)),
                 },

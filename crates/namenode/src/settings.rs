@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, Program, WithoutEffect, keys};
+use hearth_config::{ConfigError, Configuration, IneffectiveSetting, Program, keys};
 use hearth_types::{ChecksumKind, ChecksumSpec, ServerDefaults};
 
 use crate::blocks::BlockSettings;
@@ -71,7 +71,7 @@ impl Settings {
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
         conf.refuse_protection()?;
         refuse_pair(conf)?;
-        conf.without_effect(Program::Namenode)?.iter().for_each(WithoutEffect::warn);
+        conf.ineffective_settings(Program::Namenode)?.iter().for_each(IneffectiveSetting::warn);
         let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
         let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
             conf.value_error(keys::DFS_CHECKSUM_TYPE.name, &checksum_name, "wanted NULL, CRC32 or CRC32C")

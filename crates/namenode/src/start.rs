@@ -14,22 +14,22 @@ use tokio::task::JoinHandle;
 
 use crate::audit::{AuditError, AuditLog, AuditSettings};
 use crate::block_tokens::{BlockTokens, BlockTokensError};
-use crate::blocks::{BlockMap, Now, Restored, none_yet};
+use crate::blocks::{BlockMap, Now, RestoredBlocks, initial_storages};
 use crate::caching::Caching;
 use crate::changes::Changes;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
 use crate::groups::Groups;
 use crate::leases::Leases;
-use crate::namespace::{BlockState, Inode, Namespace, Slot};
+use crate::namespace::{Inode, Namespace, RecordState, Slot};
 use crate::ops::synchronize_block::synchronize_block;
 use crate::proxy_users::Impersonation;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
 use crate::state::{Namenode, State};
-use crate::store::{Directory, Loaded, Recovery, Store, StoreError, StoreFailed, format, recover};
+use crate::store::{Directory, Loaded, RecoveryReport, Store, StoreError, StoreFailed, format, recover};
 use crate::trash::{self, TrashSettings};
-use crate::{memory, parallel, watch, web};
+use crate::{memory, monitors, parallel, web};
 
 /// What to do about the directory's contents at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,8 +203,8 @@ impl Namenode {
         let web = web::site(namenode.clone(), rpc.address(), Arc::new(webhdfs), conf).serve(&http_address).await?;
         let mut tasks = vec![
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
-            tokio::spawn(watch::leases(namenode.clone())),
-            tokio::spawn(watch::disk(namenode.clone())),
+            tokio::spawn(monitors::run_lease_monitor(namenode.clone())),
+            tokio::spawn(monitors::run_disk_monitor(namenode.clone())),
         ];
         if let Some(settings) = TrashSettings::read(conf)? {
             tasks.push(tokio::spawn(trash::run(namenode.clone(), settings)));
@@ -241,7 +241,7 @@ pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolId
 
 /// Looks through a directory that does not start and, with `force`, makes it one that starts with what is left:
 /// `hearth namenode -recover`.
-pub fn recover_directory(options: &NamenodeOptions, force: bool) -> Result<Recovery, StartError> {
+pub fn recover_directory(options: &NamenodeOptions, force: bool) -> Result<RecoveryReport, StartError> {
     let options = &own_options(options.clone())?;
     let settings = Settings::read(&options.configuration, options.host_name.clone())?;
     let directory = Directory::lock(&directory_path(options)?)?;
@@ -347,7 +347,7 @@ fn new_namespace(
     let now_ms = options.clock.wall_ms();
     let identity = new_identity(options, now_ms)?;
     let mut namespace = Namespace::format(settings.limits.clone(), groups.owner(), groups.supergroup(), now_ms);
-    let first = Changes { storages: none_yet(), ..namespace.take_changes() };
+    let first = Changes { storages: initial_storages(), ..namespace.take_changes() };
     format(directory, &identity, &first, force)?;
     tracing::info!(directory = %directory.path().display(), cluster = identity.cluster_id, "formatted");
     Ok(identity)
@@ -404,17 +404,17 @@ fn restore_retries(
 
 /// What the block map and the leases are to know of a part of all inodes.
 #[derive(Default)]
-struct Part {
+struct RestoredPart {
     /// Those of closed files.
-    blocks: Restored,
+    blocks: RestoredBlocks,
     /// Files that are open for writing.
     open: Vec<Slot>,
     /// Inodes of which snapshots may have more blocks.
     with_history: Vec<Slot>,
 }
 
-fn closed_files<'a>(namespace: &Namespace, inodes: impl Iterator<Item = (Slot, &'a Inode)>) -> Part {
-    let mut part = Part::default();
+fn closed_files<'a>(namespace: &Namespace, inodes: impl Iterator<Item = (Slot, &'a Inode)>) -> RestoredPart {
+    let mut part = RestoredPart::default();
     let mut policies = namespace.policies();
     for (slot, inode) in inodes {
         if inode.has_history() {
@@ -451,7 +451,7 @@ fn restore(
     blocks.note_stamp(hearth_types::GenerationStamp(namespace.counters().last_stamp));
     let (mut open, mut with_history) = (Vec::new(), Vec::new());
     for part in parallel::map(namespace.parts(), |inodes| closed_files(&namespace, inodes)) {
-        blocks.take_restored(part.blocks);
+        blocks.add_restored(part.blocks);
         open.extend(part.open);
         with_history.extend(part.with_history);
     }
@@ -464,16 +464,16 @@ fn restore(
         for (i, block) in file.blocks().iter().enumerate() {
             let is_last = i + 1 == file.blocks().len();
             // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
-            let complete = block.state == BlockState::Complete || (!is_last && i + 2 < file.blocks().len());
+            let complete = block.state == RecordState::Complete || (!is_last && i + 2 < file.blocks().len());
             blocks.restore(block.block(), id.0, replication, policy, complete);
             if !complete
-                && block.state == BlockState::Committed
+                && block.state == RecordState::Committed
                 && let Err(error) = blocks.commit(block.block(), now)
             {
                 tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
             }
             if let Some(truncation) = writer.truncation.filter(|_| is_last)
-                && block.state == BlockState::UnderConstruction
+                && block.state == RecordState::UnderConstruction
             {
                 // The record has the length that the truncation will leave.
                 blocks.restore_truncation(block.id, block.length, truncation.copied_from);
@@ -487,13 +487,13 @@ fn restore(
     }
     let mut unfinished = std::collections::BTreeSet::new();
     for kept in with_history.iter().flat_map(|main| namespace.blocks_of_snapshots(*main)) {
-        let is_whole = kept.record.state != BlockState::UnderConstruction;
+        let is_whole = kept.record.state != RecordState::UnderConstruction;
         blocks.restore(kept.record.block(), kept.file.0, kept.replication, kept.policy, is_whole);
         if !is_whole {
             unfinished.insert(kept.file);
         }
     }
-    for (block, copied_from) in with_history.iter().flat_map(|main| namespace.cuts_of_snapshots(*main)) {
+    for (block, copied_from) in with_history.iter().flat_map(|main| namespace.pending_truncations(*main)) {
         // As above: the record has the length that there will be.
         blocks.restore_truncation(block.id, block.length, copied_from);
     }

@@ -52,14 +52,14 @@ pub struct Namenode {
 }
 
 /// One call, as an operation sees it.
-pub struct Context {
+pub struct CallContext {
     pub caller: Caller,
     /// Where an at-most-once call's answer is remembered, and until when (milliseconds since the epoch).
     pub retry: Option<(RetryKey, u64)>,
     remembered: AtomicBool,
 }
 
-impl Context {
+impl CallContext {
     pub fn new(caller: Caller, retry: Option<(RetryKey, u64)>) -> Self {
         Self { caller, retry, remembered: AtomicBool::new(false) }
     }
@@ -121,7 +121,7 @@ impl Namenode {
     /// repetition of the call gets it again, restarts included.
     pub async fn change_once<M: prost::Message>(
         &self,
-        context: &Context,
+        context: &CallContext,
         operation: impl FnOnce(&mut State, Now) -> Result<(M, Remember), Error>,
     ) -> Result<Bytes, Error> {
         let (outcome, durable) = {

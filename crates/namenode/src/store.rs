@@ -15,7 +15,7 @@ mod directory;
 mod encoding;
 mod group;
 mod journal;
-mod last;
+mod journal_progress;
 mod recover;
 mod tables;
 #[cfg(test)]
@@ -23,13 +23,13 @@ mod tests;
 
 pub use committer::{Durable, Store, StoreFailed};
 pub use directory::{Directory, Version, format};
-pub use recover::{Recovery, recover};
+pub use recover::{RecoveryReport, recover};
 pub use tables::Loaded;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hearth_types::next_step;
+use hearth_types::suggested_fix;
 
 use crate::namespace::RecordError;
 
@@ -38,7 +38,7 @@ use crate::namespace::RecordError;
 /// `Io` is the system's word, and says nothing of the data. `Missing` and `Damaged` are about the data, and say how to go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("{action} {}: {source}. The namespace is not known to be damaged: {}", path.display(), next_step(source))]
+    #[error("{action} {}: {source}. The namespace is not known to be damaged: {}", path.display(), suggested_fix(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "{} is not formatted. If it held a namespace, mount its file system or put its files back; for a new namespace format it \

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::audit::Event;
 use crate::namespace::Caller;
 use crate::ops::{delete::delete, rename::rename2};
-use crate::state::{Context, Namenode};
+use crate::state::{CallContext, Namenode};
 
 /// Where things are before the next checkpoint.
 const CURRENT: &str = "Current";
@@ -89,7 +89,7 @@ async fn empty_one(namenode: &Namenode, settings: &TrashSettings, root: &str) ->
         superuser: true,
         machine: "127.0.0.1".into(),
     };
-    let context = || Context::new(caller.clone(), None);
+    let context = || CallContext::new(caller.clone(), None);
     let names = children(namenode, root);
     for name in &names {
         let Some(made_ms) = Calendar::checkpoint_ms(name) else { continue };

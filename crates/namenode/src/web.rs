@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hearth_config::Configuration;
-use hearth_web::{ConfEntry, Figure, Page, Site, size};
+use hearth_web::{ConfEntry, Metric, Page, Site, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::fsck::{FsckRequest, fsck};
@@ -31,7 +31,7 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, webhdfs: Arc<Webhdfs>, con
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
     let now = namenode.now();
     let state = namenode.read();
-    let figures = state.blocks.figures(now);
+    let figures = state.blocks.cluster_statistics(now);
     let datanodes: Vec<Vec<String>> = state
         .blocks
         .datanode_reports(DatanodeFilter::All)
@@ -76,12 +76,12 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
 }
 
 /// What `/metrics` shows.
-fn figures(namenode: &Namenode) -> Vec<Figure> {
+fn figures(namenode: &Namenode) -> Vec<Metric> {
     let state = namenode.read();
-    let figures = state.blocks.figures(namenode.now());
-    let advertised = state.blocks.advertisement_figures();
+    let figures = state.blocks.cluster_statistics(namenode.now());
+    let advertised = state.blocks.advertisement_statistics();
     let (snapshots, snapshottable) = state.namespace.snapshot_counts();
-    let (gauge, counter) = (Figure::gauge, Figure::counter);
+    let (gauge, counter) = (Metric::gauge, Metric::counter);
     vec![
         gauge("hearth_namenode_files", "Files", state.namespace.file_count()),
         gauge("hearth_namenode_inodes", "Files and directories", state.namespace.inode_count()),
@@ -121,7 +121,7 @@ fn figures(namenode: &Namenode) -> Vec<Figure> {
         gauge("hearth_namenode_advertisements", "Replicas whose memory readers are told of", advertised.kept),
         gauge("hearth_namenode_advertisement_bytes", "What is kept of them", advertised.bytes),
         counter("hearth_namenode_advertisements_refused", "Those for which there was no room", advertised.refused),
-        counter("hearth_namenode_advertisements_handed_on", "Those that went to readers", advertised.handed_on),
+        counter("hearth_namenode_advertisements_handed_on", "Those that went to readers", advertised.served),
         gauge("hearth_namenode_snapshots", "Snapshots", snapshots as u64),
         gauge("hearth_namenode_snapshottable_directories", "Directories that may have snapshots", snapshottable as u64),
         gauge("hearth_namenode_safe_mode", "1 in safe mode", u64::from(state.blocks.in_safe_mode())),

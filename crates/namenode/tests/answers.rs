@@ -422,7 +422,7 @@ async fn datanodes_of_the_hosts_file_that_never_came_are_dead() {
         assert_eq!(found, dead, "{is_json}");
         assert_eq!(reported(&n, Live).await, [("127.0.0.1".to_owned(), 10_001)]);
         assert_eq!(reported(&n, All).await.len(), 3);
-        let state = n.handle().namenode().read().blocks.figures(n.handle().namenode().now());
+        let state = n.handle().namenode().read().blocks.cluster_statistics(n.handle().namenode().now());
         assert_eq!((state.dead_nodes, state.live_nodes), (2, 1));
     }
     // A list without a node in service keeps no node out, and its nodes are expected nevertheless.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearth_namenode::blocks::{BlockMap, BlockSettings};
 use hearth_namenode::leases::{LeaseLimits, Leases};
-use hearth_namenode::namespace::{BlockRecord, BlockState, Caller, Limits, Namespace, NewFile, Writer};
+use hearth_namenode::namespace::{BlockRecord, Caller, Limits, Namespace, NewFile, RecordState, Writer};
 use hearth_types::{Block, BlockPoolId, FsPermission};
 
 /// The system's allocator, and how much of it is in use.
@@ -75,7 +75,7 @@ fn bytes_a_file(kind: Kind) -> usize {
         if let Kind::Closed { blocks: count } = kind {
             for _ in 0..count {
                 let block = Block { id: namespace.next_block_id(), stamp: namespace.next_stamp(), length: 1 << 20 };
-                namespace.push_block(slot, BlockRecord::new(block, BlockState::Complete));
+                namespace.push_block(slot, BlockRecord::new(block, RecordState::Complete));
                 blocks.restore(block, id.0, 3, 0, true);
             }
             namespace.file_mut(slot).close();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_namenode::fsck::{FsckRequest, fsck};
 use hearth_types::{FsPermission, SystemClock};
-use hearth_web::{Gone, Telling};
+use hearth_web::{Disconnected, TextSender};
 use hearth_wire::proto::hdfs::*;
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ fn asked(path: &str) -> FsckRequest {
 
 /// The whole report.
 async fn told(n: &TestNamenode, request: FsckRequest) -> String {
-    let (telling, mut listening) = Telling::new(PATIENCE);
+    let (telling, mut listening) = TextSender::new(PATIENCE);
     let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
     let mut text = Vec::new();
     while let Some(piece) = listening.next().await {
@@ -406,7 +406,7 @@ async fn the_list_of_corrupt_files_is_told_as_it_goes_with_what_snapshots_have()
     let next = told(&n, FsckRequest { start_after: 2, ..request.clone() }).await;
     assert!(next.ends_with("\nCookie:\t3\n\n\nThe filesystem under path '/d' has no CORRUPT files\n\n"), "{next}");
 
-    let (telling, mut listening) = Telling::new(PATIENCE);
+    let (telling, mut listening) = TextSender::new(PATIENCE);
     let request = FsckRequest { include_snapshots: true, ..request };
     let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
     // Not all of it at once.
@@ -432,7 +432,7 @@ async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
         n.write(&datanodes, path, 100).await;
         spoil(&n, path).await;
     }
-    let (telling, mut listening) = Telling::new(PATIENCE);
+    let (telling, mut listening) = TextSender::new(PATIENCE);
     let request = FsckRequest { delete: true, ..asked("/d") };
     let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
     let mut heard = String::new();
@@ -443,7 +443,7 @@ async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!made.is_finished());
     drop(listening);
-    assert_eq!(made.await.unwrap(), Err(Gone));
+    assert_eq!(made.await.unwrap(), Err(Disconnected));
     let mut left = Vec::new();
     for path in &paths {
         if n.info(path).await.unwrap().is_some() {
@@ -474,7 +474,7 @@ async fn fsck_deletes_no_file_that_is_well_again_by_then() {
             n.write(&datanodes, path, 100).await;
             spoil(&n, path).await;
         }
-        let (telling, mut listening) = Telling::new(PATIENCE);
+        let (telling, mut listening) = TextSender::new(PATIENCE);
         let request = FsckRequest { delete: true, ..asked(&top) };
         let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
         // First words, then for each file what is wrong with it, and that it is deleted. Four pieces wait for the client: when he has

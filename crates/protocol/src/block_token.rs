@@ -10,5 +10,5 @@ mod keys;
 mod master;
 
 pub use hearth_wire::block_token::{AccessMode, BlockTokenEncoding, BlockTokenIdentifier};
-pub use keys::{Access, BlockKey, BlockKeys, BlockTokenError, ExportedKeys};
+pub use keys::{BlockAccess, BlockKey, BlockKeys, BlockTokenError, ExportedKeys};
 pub use master::{BlockKeyMaster, BlockKeyMasterOptions};

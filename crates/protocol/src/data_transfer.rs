@@ -20,7 +20,7 @@ use hearth_wire::data_transfer::Decoded;
 
 pub use error::TransferError;
 pub use grant::receive_grant;
-pub use receiver::{Arrival, DataReceiver, Packet};
+pub use receiver::{DataReceiver, Packet, ReceivedData};
 pub use sender::DataSender;
 pub use timeouts::Timeouts;
 
@@ -34,7 +34,7 @@ pub const PACKET_BUFFER_BYTES: usize = 256 << 10;
 ///
 /// `buffer_bytes`: what the receiving half starts with, and so what one system call fetches at most;
 /// [`MESSAGE_BUFFER_BYTES`] or [`PACKET_BUFFER_BYTES`]. It grows with the packets that really come.
-pub fn halves(connection: Connection, buffer_bytes: usize, timeouts: Timeouts) -> (DataSender, DataReceiver) {
+pub fn split(connection: Connection, buffer_bytes: usize, timeouts: Timeouts) -> (DataSender, DataReceiver) {
     let connection = Arc::new(connection);
     let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
     (sender, DataReceiver::new(connection, buffer_bytes, timeouts.read))
@@ -49,13 +49,13 @@ pub async fn connect(
     timeouts: Timeouts,
 ) -> Result<(DataSender, DataReceiver), TransferError> {
     let connection = tcp::connect(datanode, from, options, timeouts.connect).await?;
-    Ok(halves(connection, buffer_bytes, timeouts))
+    Ok(split(connection, buffer_bytes, timeouts))
 }
 
 /// The next message, and not a byte of what comes behind it: a descriptor may be attached there. Costs a call for each piece of the message.
 ///
 /// `failed`: the error of bytes that are no such message. `timeout`: for each piece.
-pub async fn receive_alone<T, B, E: From<tcp::Error>>(
+pub async fn receive_message<T, B, E: From<tcp::Error>>(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
     decode: impl Fn(&[u8]) -> Result<Decoded<T>, B>,

@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 pub use buffers::WriteBuffers;
-pub use connections::WriterConnections;
+pub use connections::WriterConnectionPool;
 
 /// Most data of one slice, whoever the receiver is: what it grants first is not less.
 pub const SLICE_BYTES_MAX: u64 = 1 << 20;
@@ -47,7 +47,7 @@ pub const CHECKSUM_BYTES_MAX: u64 = 256 << 10;
 const POSTED_MAX: usize = 16;
 
 /// Slices that are not acknowledged. Beyond it the sender waits.
-const UNDER_WAY_MAX: usize = 1024;
+const IN_FLIGHT_MAX: usize = 1024;
 
 /// Grants that are of use at once: they come a slice ahead.
 const GRANTS_MAX: usize = 1024;
@@ -61,12 +61,12 @@ pub enum WriterError {
     Unexpected { peer: SocketAddr },
     /// It answers, and does not give what is waited for.
     #[error("{peer} answers, but {action} took longer than {after:?}")]
-    Withheld { peer: SocketAddr, action: &'static str, after: Duration },
+    NotGranted { peer: SocketAddr, action: &'static str, after: Duration },
 }
 
 /// Waits of a writer.
 #[derive(Clone, Copy, Debug)]
-pub struct Waits {
+pub struct WriterTimeouts {
     /// For acknowledgements; it covers everything behind the datanode.
     pub read: Duration,
     /// For memory to write to, and for a slice's turn, whatever comes meanwhile.
@@ -76,9 +76,9 @@ pub struct Waits {
 }
 
 /// What came of asking a datanode.
-pub enum Opening {
+pub enum OpenOutcome {
     /// It was not asked: the connection had just ended, or the question is too long for a message. That says nothing of it.
-    NotAsked,
+    NotSent,
     /// It said no, and why.
     Refused(Box<BlockOpResponse>),
     Opened(Arc<BlockWriter>),
@@ -86,17 +86,17 @@ pub enum Opening {
 
 /// Asks the datanode at the other end of `connection` to write a block.
 ///
-/// `kept`: gets the connection back at the block's end, as one to `datanode`.
+/// `pool`: gets the connection back at the block's end, as one to `datanode`.
 pub async fn open(
     connection: Arc<dyn Connection>,
-    kept: &Arc<WriterConnections>,
+    pool: &Arc<WriterConnectionPool>,
     datanode: &DatanodeId,
     request: WriteBlock,
-    waits: Waits,
-) -> Result<Opening, WriterError> {
-    let Ok(request) = WriteMessage::Open(Box::new(request)).encode() else { return Ok(Opening::NotAsked) };
+    waits: WriterTimeouts,
+) -> Result<OpenOutcome, WriterError> {
+    let Ok(request) = WriteMessage::Open(Box::new(request)).encode() else { return Ok(OpenOutcome::NotSent) };
     match connection.send(request, waits.write).await {
-        Err(Error::Closed { .. }) => return Ok(Opening::NotAsked),
+        Err(Error::Closed { .. }) => return Ok(OpenOutcome::NotSent),
         sent => sent?,
     }
     let message = connection.receive(waits.read).await?;
@@ -104,15 +104,15 @@ pub async fn open(
     let Ok(WriteMessage::Opened { answer, grant }) = WriteMessage::decode(&message) else { return Err(unexpected) };
     let bad_link = answer.first_bad_link.as_deref().is_some_and(|link| !link.is_empty());
     if answer.status != Status::Success || bad_link {
-        return Ok(Opening::Refused(answer));
+        return Ok(OpenOutcome::Refused(answer));
     }
     let Some(grant) = grant else { return Err(unexpected) };
     let Some(checksums) = grant.checksums.part(0, grant.checksums.length.min(CHECKSUM_BYTES_MAX)) else {
         return Err(unexpected);
     };
-    Ok(Opening::Opened(Arc::new(BlockWriter {
+    Ok(OpenOutcome::Opened(Arc::new(BlockWriter {
         connection,
-        kept: kept.clone(),
+        pool: pool.clone(),
         datanode: datanode.clone(),
         waits,
         first_granted: grant.offset + grant.data.length,
@@ -128,9 +128,9 @@ pub async fn open(
 /// A block that is being written.
 pub struct BlockWriter {
     connection: Arc<dyn Connection>,
-    kept: Arc<WriterConnections>,
+    pool: Arc<WriterConnectionPool>,
     datanode: DatanodeId,
-    waits: Waits,
+    waits: WriterTimeouts,
     first_granted: u64,
     /// Memory of the datanode for CRCs.
     checksums: RemoteSlice,
@@ -152,19 +152,19 @@ struct State {
     checksums_at: u64,
     checksums_used: u64,
     /// Of a turn that has been given: what it takes of that memory.
-    turn: u64,
-    under_way: VecDeque<UnderWay>,
+    reserved: u64,
+    in_flight: VecDeque<InFlightSlice>,
 }
 
 /// A slice that is not acknowledged.
-struct UnderWay {
+struct InFlightSlice {
     checksum_bytes: u64,
     is_whole: bool,
 }
 
 /// A slice's place in the order of things.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub struct ChecksumSlot {
     /// Where its CRCs go.
     pub checksums: RemoteSlice,
     /// The same from the start of the memory for them: below `CHECKSUM_BYTES_MAX`.
@@ -195,7 +195,7 @@ impl BlockWriter {
     /// What of `packet` goes next as one slice, from byte `at` of the block on: all that is left, or as many whole chunks as memory is
     /// granted for. Waits until there is any. Who waited for all of it might wait for ever: a datanode whose memory is full grants more
     /// only when what it has granted is used up.
-    pub async fn next_part(
+    pub async fn next_slice(
         &self,
         packet: &PacketHeader,
         at: u64,
@@ -208,7 +208,7 @@ impl BlockWriter {
             // Within a chunk it has one CRC for all of it.
             false => (end, end),
         };
-        let room = self.room(at, least, most).await?;
+        let room = self.wait_granted(at, least, most).await?;
         let to = if room == end { end } else { room / chunk * chunk };
         if to - at > SLICE_BYTES_MAX {
             return Err(self.unexpected());
@@ -225,8 +225,8 @@ impl BlockWriter {
 
     /// Waits until memory is granted for the block's bytes from `from` to `least` without a gap, and says how far it reaches:
     /// at most to `most`.
-    async fn room(&self, from: u64, least: u64, most: u64) -> Result<u64, WriterError> {
-        self.until("waiting for memory to write to", |state| {
+    async fn wait_granted(&self, from: u64, least: u64, most: u64) -> Result<u64, WriterError> {
+        self.wait_for("waiting for memory to write to", |state| {
             let end = state.granted_from(from, most);
             (end >= least).then_some(end)
         })
@@ -234,15 +234,16 @@ impl BlockWriter {
     }
 
     /// Waits for the turn of a slice with that many bytes of CRCs. One turn is taken at a time: `send` ends it.
-    pub async fn turn(&self, checksum_bytes: u64) -> Result<Turn, WriterError> {
+    pub async fn reserve_checksums(&self, checksum_bytes: u64) -> Result<ChecksumSlot, WriterError> {
         let memory = self.checksums;
         if checksum_bytes > memory.length {
             return Err(self.unexpected());
         }
-        let at =
-            self.until("waiting for a slice's turn", |state| state.take_turn(checksum_bytes, memory.length)).await?;
+        let at = self
+            .wait_for("waiting for a slice's turn", |state| state.take_checksums(checksum_bytes, memory.length))
+            .await?;
         let Some(checksums) = memory.part(at, checksum_bytes) else { return Err(self.unexpected()) };
-        Ok(Turn { checksums, checksums_at: at })
+        Ok(ChecksumSlot { checksums, checksums_at: at })
     }
 
     /// The bytes of `region` from `at` on, as they go to bytes `from..end` of the block: over one grant or several. Nothing when
@@ -269,7 +270,7 @@ impl BlockWriter {
         &self,
         transfers: Vec<Transfer>,
         header: PacketHeader,
-        turn: Turn,
+        turn: ChecksumSlot,
         is_whole: bool,
         is_to_end: bool,
     ) -> Result<(), WriterError> {
@@ -283,8 +284,8 @@ impl BlockWriter {
         }
         {
             let mut state = self.state.lock();
-            let checksum_bytes = std::mem::take(&mut state.turn);
-            state.under_way.push_back(UnderWay { checksum_bytes, is_whole });
+            let checksum_bytes = std::mem::take(&mut state.reserved);
+            state.in_flight.push_back(InFlightSlice { checksum_bytes, is_whole });
         }
         let mut writing = self.connection.write(transfers, Some(message), self.waits.read);
         *self.sent_at.lock() = Instant::now();
@@ -304,7 +305,7 @@ impl BlockWriter {
     /// The next acknowledgement. One task at a time.
     ///
     /// Errors: `Connection(NoMessage)` after the read time-out.
-    pub async fn next(&self) -> Result<Acknowledged, WriterError> {
+    pub async fn next_ack(&self) -> Result<Acknowledged, WriterError> {
         let message = self.connection.receive(self.waits.read).await?;
         let Ok(WriteMessage::Acknowledged { seqno, replies, grant }) = WriteMessage::decode(&message) else {
             return Err(self.unexpected());
@@ -317,7 +318,7 @@ impl BlockWriter {
                 return Err(self.unexpected());
             }
             // Some belong to no slice: a datanode further down has gone.
-            match if seqno == UNKNOWN_SEQNO { None } else { state.under_way.pop_front() } {
+            match if seqno == UNKNOWN_SEQNO { None } else { state.in_flight.pop_front() } {
                 Some(over) => {
                     state.checksums_used -= over.checksum_bytes;
                     over.is_whole
@@ -331,7 +332,7 @@ impl BlockWriter {
     }
 
     /// The acknowledgement of the block's end has come.
-    pub fn ended(&self) {
+    pub fn mark_ended(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
@@ -345,7 +346,7 @@ impl BlockWriter {
     }
 
     /// Waits for acknowledgements until there is what `ready` looks for. No turn has been given meanwhile.
-    async fn until<T>(
+    async fn wait_for<T>(
         &self,
         action: &'static str,
         mut ready: impl FnMut(&mut State) -> Option<T>,
@@ -371,16 +372,16 @@ impl BlockWriter {
                     return Err(Error::Closed { peer, why: format!("while {action}") }.into());
                 }
                 () = &mut silence => return Err(Error::TimedOut { peer, action, after: waits.read }.into()),
-                () = &mut all => return Err(WriterError::Withheld { peer, action, after: waits.write }),
+                () = &mut all => return Err(WriterError::NotGranted { peer, action, after: waits.write }),
             }
         }
     }
 
     /// Needs no turn, and goes beyond the slices that may be under way: there is one in a long while. It is no whole packet: nobody but
-    /// [`Self::next`] has to know of its acknowledgement.
+    /// [`Self::next_ack`] has to know of its acknowledgement.
     async fn send_heartbeat(&self) -> Result<(), WriterError> {
         let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
-        let turn = Turn { checksums: RemoteSlice { length: 0, ..self.checksums }, checksums_at: 0 };
+        let turn = ChecksumSlot { checksums: RemoteSlice { length: 0, ..self.checksums }, checksums_at: 0 };
         self.send(Vec::new(), header, turn, false, false).await
     }
 }
@@ -415,22 +416,22 @@ impl State {
         self.grants.len() <= GRANTS_MAX
     }
 
-    fn take_turn(&mut self, bytes: u64, memory_bytes: u64) -> Option<u64> {
+    fn take_checksums(&mut self, bytes: u64, memory_bytes: u64) -> Option<u64> {
         let from_start = self.checksums_at + bytes > memory_bytes;
         // What is left behind the last ones is passed over.
         let wanted = if from_start { memory_bytes - self.checksums_at + bytes } else { bytes };
-        if self.under_way.len() >= UNDER_WAY_MAX || self.checksums_used + wanted > memory_bytes {
-            if !self.under_way.is_empty() {
+        if self.in_flight.len() >= IN_FLIGHT_MAX || self.checksums_used + wanted > memory_bytes {
+            if !self.in_flight.is_empty() {
                 return None;
             }
             // Nothing is in use: from the start, where there is room for all that fits at all.
             (self.checksums_at, self.checksums_used) = (0, 0);
-            return self.take_turn(bytes, memory_bytes);
+            return self.take_checksums(bytes, memory_bytes);
         }
         let at = if from_start { 0 } else { self.checksums_at };
         self.checksums_at = at + bytes;
         self.checksums_used += wanted;
-        self.turn += wanted;
+        self.reserved += wanted;
         Some(at)
     }
 }
@@ -438,7 +439,7 @@ impl State {
 impl Drop for BlockWriter {
     fn drop(&mut self) {
         if self.has_ended() {
-            self.kept.keep(self.datanode.clone(), self.connection.clone());
+            self.pool.keep(self.datanode.clone(), self.connection.clone());
             return;
         }
         // What is still on its way reads our memory: the connection ends, and until then holds it.
@@ -464,9 +465,9 @@ mod tests {
         let first = grant(0, 1024);
         let writer = BlockWriter {
             connection,
-            kept: Arc::default(),
+            pool: Arc::default(),
             datanode: datanode(),
-            waits: Waits { read: LONG, write, heartbeat: Duration::from_millis(20) },
+            waits: WriterTimeouts { read: LONG, write, heartbeat: Duration::from_millis(20) },
             first_granted: 1024,
             checksums: first.checksums,
             state: Mutex::new(State { grants: vec![first], ..State::default() }),
@@ -495,11 +496,11 @@ mod tests {
         let (packet, writer, far) = waiting(LONG).await;
         let acknowledged = async {
             for _ in 0..3 {
-                let ack = writer.next().await.unwrap();
+                let ack = writer.next_ack().await.unwrap();
                 assert!(!ack.is_whole && ack.seqno == HEARTBEAT_SEQNO);
             }
         };
-        let part = writer.next_part(&packet, 1024, ChecksumSpec::DEFAULT);
+        let part = writer.next_slice(&packet, 1024, ChecksumSpec::DEFAULT);
         let (part, (), ()) = tokio::join!(part, acknowledged, acknowledge(&*far, 3, Some(grant(1024, 1024))));
         assert_eq!(part.unwrap(), packet);
     }
@@ -508,14 +509,14 @@ mod tests {
     async fn memory_is_not_waited_for_as_long_as_there_are_answers() {
         let (packet, writer, far) = waiting(Duration::from_millis(200)).await;
         let answers = async {
-            let acknowledged = async { while writer.next().await.is_ok() {} };
+            let acknowledged = async { while writer.next_ack().await.is_ok() {} };
             tokio::join!(acknowledged, acknowledge(&*far, usize::MAX, None))
         };
         let waited = tokio::select! {
-            part = writer.next_part(&packet, 1024, ChecksumSpec::DEFAULT) => part,
+            part = writer.next_slice(&packet, 1024, ChecksumSpec::DEFAULT) => part,
             _ = answers => panic!("it answers as long as it is asked"),
         };
-        assert!(matches!(waited, Err(WriterError::Withheld { .. })), "{waited:?}");
+        assert!(matches!(waited, Err(WriterError::NotGranted { .. })), "{waited:?}");
     }
 
     fn grant(offset: u64, length: u64) -> Grant {
@@ -553,13 +554,13 @@ mod tests {
     fn memory_for_crcs_is_used_in_turns() {
         let mut state = State::default();
         let turn = |state: &mut State, bytes| {
-            let at = state.take_turn(bytes, 100)?;
-            let checksum_bytes = std::mem::take(&mut state.turn);
-            state.under_way.push_back(UnderWay { checksum_bytes, is_whole: true });
+            let at = state.take_checksums(bytes, 100)?;
+            let checksum_bytes = std::mem::take(&mut state.reserved);
+            state.in_flight.push_back(InFlightSlice { checksum_bytes, is_whole: true });
             Some(at)
         };
         let acknowledged = |state: &mut State| {
-            let over = state.under_way.pop_front().unwrap();
+            let over = state.in_flight.pop_front().unwrap();
             state.checksums_used -= over.checksum_bytes;
         };
         assert_eq!([turn(&mut state, 40), turn(&mut state, 0), turn(&mut state, 40)], [Some(0), Some(40), Some(40)]);
@@ -579,9 +580,9 @@ mod tests {
         assert_eq!(turn(&mut state, 25), Some(0));
         acknowledged(&mut state);
         acknowledged(&mut state);
-        assert_eq!((state.under_way.len(), state.checksums_used), (0, 0));
+        assert_eq!((state.in_flight.len(), state.checksums_used), (0, 0));
         assert_eq!(turn(&mut state, 100), Some(0), "all of it, when nothing is in use");
         while turn(&mut state, 0).is_some() {}
-        assert_eq!(state.under_way.len(), UNDER_WAY_MAX);
+        assert_eq!(state.in_flight.len(), IN_FLIGHT_MAX);
     }
 }

@@ -23,14 +23,14 @@ use hearth_wire::data_transfer::{
 };
 
 pub use incoming::receive;
-pub use outgoing::{Job, send};
+pub use outgoing::{ReplicaJob, send};
 
 /// What one call receives at most on the side of the data, and so what is checked at once: more than the cache holds would be
 /// fetched from memory once more for the CRCs.
 const RECEIVE_BYTES: usize = 256 << 10;
 
 /// The same of data that is received in place, where there is no second copy of it to have in the cache: a frame of the usual length in one call.
-const LANDING_BYTES: usize = 512 << 10;
+const IN_PLACE_BYTES_MAX: usize = 512 << 10;
 
 /// The most that the buffer grows to: a remnant, the longest chunk or message, and room to receive.
 const RECEIVE_BYTES_MAX: usize = 512 << 10;
@@ -43,7 +43,7 @@ pub const CHUNK_BYTES_MIN: u32 = 16;
 
 /// How long each end waits.
 #[derive(Clone, Copy, Debug)]
-pub struct StreamWaits {
+pub struct StreamTimeouts {
     /// Silence of the other end while a replica is on its way.
     pub silence: Duration,
     /// The other end takes no byte, or has nothing to say of those that it took but that it is there.
@@ -52,15 +52,15 @@ pub struct StreamWaits {
     pub idle: Duration,
 }
 
-impl StreamWaits {
+impl StreamTimeouts {
     /// So long a sender may only say that it is there: its source may take its time, and what came of a replica is kept for it
     /// when the connection ends.
-    fn without_bytes(&self) -> Duration {
+    fn no_data_timeout(&self) -> Duration {
         self.silence + self.write
     }
 
     /// So often an end that has nothing to say says that it is there.
-    fn tick(&self) -> Duration {
+    fn ping_interval(&self) -> Duration {
         self.silence / 3
     }
 }
@@ -73,13 +73,13 @@ pub enum StreamError {
     #[error("frame of {peer}")]
     Frame { peer: PeerAddress, source: MessageError },
     #[error("{peer} does not keep to the rules: {what}")]
-    Rules { peer: PeerAddress, what: &'static str },
+    Protocol { peer: PeerAddress, what: &'static str },
     #[error("nothing from {peer} for {after:?} while replicas are on their way")]
     Silent { peer: PeerAddress, after: Duration },
     #[error("{peer} is there, and nothing has come of what it was sent for {after:?}")]
-    Stuck { peer: PeerAddress, after: Duration },
+    NoProgress { peer: PeerAddress, after: Duration },
     #[error("{peer} is there, and has sent nothing of the replicas that it has opened for {after:?}")]
-    Lingering { peer: PeerAddress, after: Duration },
+    OnlyPings { peer: PeerAddress, after: Duration },
     #[error("{peer} takes no stream of replicas: {refusal}")]
     Refused { peer: PeerAddress, refusal: ReplicaRefusal },
     #[error("a task of the stream ended early")]
@@ -88,7 +88,7 @@ pub enum StreamError {
 
 /// Why a replica did not arrive.
 #[derive(Debug, thiserror::Error)]
-pub enum CarryError {
+pub enum ReplicaSendError {
     #[error("the receiver refused it")]
     Refused(#[source] ReplicaRefusal),
     #[error("reading it")]
@@ -134,7 +134,7 @@ pub trait ReplicaSink: Send + 'static {
     fn received(&self) -> u64;
 
     /// Whether [`Self::store_now`] may be called now: it waits for nothing.
-    fn is_quick(&self) -> bool;
+    fn can_store_now(&self) -> bool;
 
     /// Stores verified bytes, where that waits for nothing. Bytes before `received` are left out.
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal>;
@@ -194,11 +194,11 @@ pub fn receive_buffer() -> ReceiveBuffer {
 /// Asks the other end to take replicas on this connection.
 ///
 /// Errors: `Refused`, e.g. because it has no memory for one more; `Connection` closed: it knows no such thing.
-pub async fn ask(
+pub async fn negotiate(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
     request: ReplicaStream,
-    waits: &StreamWaits,
+    waits: &StreamTimeouts,
 ) -> Result<StreamLimits, StreamError> {
     let peer = connection.peer();
     connection.write_all(&Operation::ReplicaStream(request).encode(), waits.write).await?;
@@ -207,7 +207,7 @@ pub async fn ask(
             Decoded::Complete(terms, bytes) => {
                 buffer.consume(bytes);
                 return match terms {
-                    StreamTerms::Taken(limits) => Ok(limits),
+                    StreamTerms::Accepted(limits) => Ok(limits),
                     StreamTerms::Refused(refusal) => Err(StreamError::Refused { peer, refusal }),
                 };
             }

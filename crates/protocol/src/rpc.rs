@@ -1,13 +1,13 @@
 //! Hadoop RPC over TCP: [`RpcServer`] answers for a [`Service`], [`RpcClient`] calls, and [`RetryCache`] keeps a repeated call from
 //! being carried out twice. Frames and headers are `hearth_wire::rpc`'s; here are sockets, time-outs and bounds.
 
+mod buffered_bytes;
 mod client;
-mod connection;
 mod frames;
-mod held_bytes;
 mod meta_info;
 mod retry_cache;
 mod server;
+mod server_connection;
 mod service;
 #[cfg(test)]
 mod tests;

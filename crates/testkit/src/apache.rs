@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::{APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, workspace_root};
+use crate::prerequisites::{APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, workspace_root};
 
 /// Where the jars are and how a JVM is started with them.
 #[derive(Clone)]

@@ -14,14 +14,14 @@ use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, in_vi
 
 /// Longest start of a JVM on a machine with everything else running; and in the virtual machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
-const READY_IN_THE_MACHINE_WITHIN: Duration = Duration::from_secs(300);
+const READY_IN_VM_WITHIN: Duration = Duration::from_secs(300);
 
 /// Where every Linux has a tmpfs.
 const TMPFS: &str = "/dev/shm";
 
 /// Whose program it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Make {
+pub enum Implementation {
     Apache,
     Hearth,
 }
@@ -29,9 +29,9 @@ pub enum Make {
 /// What to start. `ClusterSpec::new(..).datanodes(3).start()`.
 #[derive(Clone)]
 pub struct ClusterSpec {
-    namenode: Make,
+    namenode: Implementation,
     /// One for each datanode.
-    datanodes: Vec<Make>,
+    datanodes: Vec<Implementation>,
     settings: Settings,
     files: Vec<(String, String)>,
     environment: Vec<(&'static str, &'static str)>,
@@ -54,7 +54,7 @@ pub struct NamenodePorts {
 
 impl ClusterSpec {
     /// One DataNode, replication 1, blocks of 1 MiB, allowed to be as small as one chunk.
-    pub fn new(namenode: Make, datanodes: Make) -> Self {
+    pub fn new(namenode: Implementation, datanodes: Implementation) -> Self {
         let mut settings = Settings::default();
         settings
             .set("dfs.replication", 1)
@@ -84,24 +84,24 @@ impl ClusterSpec {
     }
 
     /// DataNodes of different makes, in this order.
-    pub fn mixed(namenode: Make, datanodes: &[Make]) -> Self {
-        Self { datanodes: datanodes.to_vec(), ..Self::new(namenode, Make::Apache) }
+    pub fn mixed(namenode: Implementation, datanodes: &[Implementation]) -> Self {
+        Self { datanodes: datanodes.to_vec(), ..Self::new(namenode, Implementation::Apache) }
     }
 
     /// Every combination of makes, for suites that run over all of them; the first is the oracle.
     pub fn every_combination() -> [Self; 4] {
         [
-            Self::new(Make::Apache, Make::Apache),
-            Self::new(Make::Apache, Make::Hearth),
-            Self::new(Make::Hearth, Make::Apache),
-            Self::new(Make::Hearth, Make::Hearth),
+            Self::new(Implementation::Apache, Implementation::Apache),
+            Self::new(Implementation::Apache, Implementation::Hearth),
+            Self::new(Implementation::Hearth, Implementation::Apache),
+            Self::new(Implementation::Hearth, Implementation::Hearth),
         ]
     }
 
     /// "ApacheNN+HearthDN", "ApacheNN+2HearthDN+1ApacheDN"; with what [`ClusterSpec::labelled`] added.
     pub fn name(&self) -> String {
         let of = |make| self.datanodes.iter().filter(|datanode| **datanode == make).count();
-        let datanodes = match (of(Make::Hearth), of(Make::Apache)) {
+        let datanodes = match (of(Implementation::Hearth), of(Implementation::Apache)) {
             (_, 0) => "HearthDN".to_owned(),
             (0, _) => "ApacheDN".to_owned(),
             (hearth, apache) => format!("{hearth}HearthDN+{apache}ApacheDN"),
@@ -204,7 +204,11 @@ impl ClusterSpec {
         };
         let apache = match apache {
             Ok(apache) => Some(apache),
-            Err(error) if self.namenode == Make::Apache || self.datanodes.contains(&Make::Apache) => return Err(error),
+            Err(error)
+                if self.namenode == Implementation::Apache || self.datanodes.contains(&Implementation::Apache) =>
+            {
+                return Err(error);
+            }
             Err(_) => None,
         };
         let apache = match apache {
@@ -245,7 +249,7 @@ impl ClusterSpec {
             .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("namenode").display()));
         let mut namenode = NodeProcess::prepare(self.namenode, "namenode", directory.path(), &namenode_settings)?;
         namenode.environment = self.environment.clone();
-        let memory = match self.datanodes.contains(&Make::Hearth) {
+        let memory = match self.datanodes.contains(&Implementation::Hearth) {
             false => None,
             true => Some(Scratch::within(Path::new(TMPFS), "hearth-test-")?),
         };
@@ -276,7 +280,7 @@ impl ClusterSpec {
 
 /// One daemon of a cluster: its configuration stays while the process comes and goes.
 pub struct NodeProcess {
-    make: Make,
+    make: Implementation,
     role: String,
     conf: PathBuf,
     settings: Settings,
@@ -288,7 +292,7 @@ pub struct NodeProcess {
 
 impl NodeProcess {
     /// `role`: begins with `namenode` or `datanode`. Configuration and log go into `directory`.
-    pub fn prepare(make: Make, role: &str, directory: &Path, settings: &Settings) -> Result<Self> {
+    pub fn prepare(make: Implementation, role: &str, directory: &Path, settings: &Settings) -> Result<Self> {
         let conf = directory.join(format!("{role}-conf"));
         settings.write(&conf)?;
         Ok(Self {
@@ -355,14 +359,14 @@ impl NodeProcess {
 
     fn command(&self, role: &str, apache: Option<&Apache>) -> Result<Command> {
         match self.make {
-            Make::Apache => {
+            Implementation::Apache => {
                 let main = match role {
                     "namenode" => "org.apache.hadoop.hdfs.server.namenode.NameNode",
                     _ => "org.apache.hadoop.hdfs.server.datanode.DataNode",
                 };
                 Ok(apache.context("Apache Hadoop is missing")?.java(&self.conf, main))
             }
-            Make::Hearth => {
+            Implementation::Hearth => {
                 let mut command = Command::new(hearth_program()?);
                 command.arg(role).env("HADOOP_CONF_DIR", &self.conf).envs(self.environment.iter().copied());
                 Ok(command)
@@ -370,7 +374,7 @@ impl NodeProcess {
         }
     }
 
-    pub fn make(&self) -> Make {
+    pub fn implementation(&self) -> Implementation {
         self.make
     }
 
@@ -388,12 +392,12 @@ impl NodeProcess {
     }
 
     /// NameNodes that share DataNodes are formatted with one cluster id.
-    pub fn of_cluster(&mut self, id: &str) {
+    pub fn set_cluster_id(&mut self, id: &str) {
         self.cluster_id = Some(id.to_owned());
     }
 
     /// The next start is of the other make, with the same configuration and directories.
-    pub fn become_of(&mut self, make: Make) {
+    pub fn switch_implementation(&mut self, make: Implementation) {
         self.make = make;
     }
 
@@ -442,12 +446,13 @@ impl Cluster {
 
     /// Whether all daemons are Apache's.
     pub fn is_apache(&self) -> bool {
-        self.namenode.make == Make::Apache && self.datanodes.iter().all(|datanode| datanode.make == Make::Apache)
+        self.namenode.make == Implementation::Apache
+            && self.datanodes.iter().all(|datanode| datanode.make == Implementation::Apache)
     }
 
     /// Whether none of the DataNodes is Apache's.
-    pub fn keeps_all_on_hearth(&self) -> bool {
-        self.datanodes.iter().all(|datanode| datanode.make == Make::Hearth)
+    pub fn all_datanodes_are_hearth(&self) -> bool {
+        self.datanodes.iter().all(|datanode| datanode.make == Implementation::Hearth)
     }
 
     /// The clients' HADOOP_CONF_DIR.
@@ -494,7 +499,7 @@ impl Cluster {
     /// Waits until every DataNode that runs can be reached and is live, and safe mode is left.
     pub fn wait_ready(&mut self) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process.is_some()).count() as u64;
-        let within = if in_virtual_machine() { READY_IN_THE_MACHINE_WITHIN } else { READY_WITHIN };
+        let within = if in_virtual_machine() { READY_IN_VM_WITHIN } else { READY_WITHIN };
         let ready = wait_until("the cluster to be ready", within, || {
             // An error here is final: nobody starts the process again.
             let mut nodes = std::iter::once(&mut self.namenode).chain(&mut self.datanodes);
@@ -527,7 +532,7 @@ impl Cluster {
     fn has_registered(&self, datanode: &NodeProcess) -> Result<bool> {
         let key = "dfs.datanode.http.address";
         let is_here = datanode.setting(key).is_some_and(|address| address.starts_with("127.0.0.1:"));
-        if datanode.make != Make::Hearth || !is_here {
+        if datanode.make != Implementation::Hearth || !is_here {
             return Ok(true);
         }
         let info = jmx_bean(datanode.port(key)?, "Hadoop:service=DataNode,name=DataNodeInfo")?;

@@ -13,16 +13,16 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Apache;
-use crate::places::{python_with_hdfs_native, workspace_root};
+use crate::prerequisites::{python_with_hdfs_native, workspace_root};
 
 /// Long enough for 2 GiB on a busy machine with two cores.
-const PATIENCE: Duration = Duration::from_secs(300);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub struct Driver {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 /// Why an operation did not give a value.
@@ -88,7 +88,7 @@ impl Driver {
                 }
             }
         });
-        Ok(Self { child, input, answers, patience: PATIENCE })
+        Ok(Self { child, input, answers, answer_timeout: ANSWER_TIMEOUT })
     }
 
     /// The process, for its CPU time and memory.
@@ -97,8 +97,8 @@ impl Driver {
     }
 
     /// How long an operation may take.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+    pub fn set_answer_timeout(&mut self, patience: Duration) {
+        self.answer_timeout = patience;
     }
 
     /// Carries out `operation` with `arguments` (an object).
@@ -121,11 +121,11 @@ impl Driver {
 
     pub fn answer(&mut self, operation: &str) -> Result<Value, DriverError> {
         let broken = |reason: String| DriverError::Broken { operation: operation.to_owned(), reason };
-        let line = match self.answers.recv_timeout(self.patience) {
+        let line = match self.answers.recv_timeout(self.answer_timeout) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
                 let _ = self.child.kill();
-                return Err(DriverError::Silent { operation: operation.to_owned(), after: self.patience });
+                return Err(DriverError::Silent { operation: operation.to_owned(), after: self.answer_timeout });
             }
             Err(RecvTimeoutError::Disconnected) => return Err(broken("the client ended".to_owned())),
         };

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::apache::{compiled, without_environment};
-use crate::places::{Missing, workspace_root};
+use crate::prerequisites::{Missing, workspace_root};
 
 /// Where an engine's jars are and how a JVM is started with them.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub struct Engine {
 }
 
 /// What both reach into, as their own scripts tell Java 17 to let them.
-const OPENED: [&str; 10] = [
+const ADD_OPENS: [&str; 10] = [
     "java.base/java.io",
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -49,7 +49,7 @@ impl Engine {
         }
         let mut options: Vec<String> =
             ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"].map(str::to_owned).to_vec();
-        options.extend(OPENED.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
+        options.extend(ADD_OPENS.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
         options.push("--add-exports=java.base/sun.nio.ch=ALL-UNNAMED".to_owned());
         options.push("--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED".to_owned());
         Ok(Self { lib, sources, options })

@@ -22,7 +22,7 @@ pub struct HttpRequest<'a> {
     pub target: &'a str,
     pub body: HttpBody<'a>,
     /// Whether the body waits until the server wants it (`Expect: 100-continue`).
-    pub asks_first: bool,
+    pub expect_continue: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,14 +71,14 @@ impl HttpRequest<'_> {
             HttpBody::Whole(bytes) => format!("Content-Length: {}\r\n", bytes.len()),
             HttpBody::Chunked(..) => "Transfer-Encoding: chunked\r\n".to_owned(),
         };
-        let expects = if self.asks_first { "Expect: 100-continue\r\n" } else { "" };
+        let expects = if self.expect_continue { "Expect: 100-continue\r\n" } else { "" };
         let (method, target) = (self.method, self.target);
         let head =
             format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{framing}{expects}\r\n");
         writer.write_all(head.as_bytes())?;
 
         let mut first = None;
-        if self.asks_first {
+        if self.expect_continue {
             first = Some(read_head(&mut reader)?);
         }
         if first.as_ref().is_none_or(|(status, _)| *status == 100) {
@@ -256,7 +256,7 @@ mod tests {
             method: "PUT",
             target: "/x?op=CREATE",
             body: HttpBody::Chunked(b"12345", 4),
-            asks_first: true,
+            expect_continue: true,
         };
         let answer = request.send(port).unwrap();
         assert_eq!((answer.status, answer.header("location"), answer.continued), (201, Some("there"), true));
@@ -269,7 +269,8 @@ mod tests {
     #[test]
     fn a_body_that_is_not_wanted_is_not_sent() {
         let (port, heard) = server(&[("\r\n\r\n", "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 2\r\n\r\nhi")]);
-        let request = HttpRequest { method: "PUT", target: "/", body: HttpBody::Whole(b"unwanted"), asks_first: true };
+        let request =
+            HttpRequest { method: "PUT", target: "/", body: HttpBody::Whole(b"unwanted"), expect_continue: true };
         let answer = request.send(port).unwrap();
         assert_eq!((answer.status, answer.continued, answer.body.as_slice()), (307, false, b"hi".as_slice()));
         assert!(!heard.join().unwrap().contains("unwanted"));
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn an_answer_that_ends_early_is_an_error() {
         let (port, heard) = server(&[("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi")]);
-        let request = HttpRequest { method: "GET", target: "/", body: HttpBody::Absent, asks_first: false };
+        let request = HttpRequest { method: "GET", target: "/", body: HttpBody::Absent, expect_continue: false };
         let error = format!("{:#}", request.send(port).unwrap_err());
         assert!(error.contains("2 bytes came of 5"), "{error}");
         heard.join().unwrap();

@@ -16,8 +16,8 @@ mod http;
 mod huge_pages;
 mod loop_disk;
 mod nameservices;
-mod places;
 mod ports;
+mod prerequisites;
 mod process;
 mod proxy;
 mod read_only;
@@ -26,7 +26,7 @@ mod settings;
 mod usage;
 
 pub use apache::{Apache, ToolOutput};
-pub use cluster::{Cluster, ClusterSpec, Make, NamenodePorts, NodeProcess};
+pub use cluster::{Cluster, ClusterSpec, Implementation, NamenodePorts, NodeProcess};
 pub use content::{Content, sha256_hex};
 pub use driver::{Driver, DriverError};
 pub use engine::Engine;
@@ -34,11 +34,11 @@ pub use http::{HttpAnswer, HttpBody, HttpRequest, get_text, get_text_at, jmx_bea
 pub use huge_pages::HugePages;
 pub use loop_disk::{Frozen, LoopDisk};
 pub use nameservices::{Nameservices, NameservicesSpec};
-pub use places::{
+pub use ports::free_port;
+pub use prerequisites::{
     Missing, files_below, hearth_program, in_virtual_machine, python_with_hdfs_native, skip_or_fail,
     unshared_directory, use_program, workspace_root,
 };
-pub use ports::free_port;
 pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};
 pub use read_only::ReadOnly;

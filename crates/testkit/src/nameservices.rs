@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Apache, Make, NodeProcess, Process, Scratch, Settings, free_port, jmx_bean, wait_until};
+use crate::{Apache, Implementation, NodeProcess, Process, Scratch, Settings, free_port, jmx_bean, wait_until};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const TMPFS: &str = "/dev/shm";
@@ -17,7 +17,7 @@ const TMPFS: &str = "/dev/shm";
 pub struct NameservicesSpec {
     /// Names, each with the number of its NameNodes.
     pub nameservices: Vec<(&'static str, usize)>,
-    pub datanodes: Vec<Make>,
+    pub datanodes: Vec<Implementation>,
     /// Of daemons and clients.
     pub settings: Settings,
 }
@@ -25,7 +25,7 @@ pub struct NameservicesSpec {
 /// Running NameNodes and DataNodes. Dropping it kills them.
 pub struct Nameservices {
     // Before `directory`: the processes go first.
-    pub namenodes: Vec<Served>,
+    pub namenodes: Vec<NamenodeInstance>,
     pub datanodes: Vec<NodeProcess>,
     client: Settings,
     apache: Apache,
@@ -34,7 +34,7 @@ pub struct Nameservices {
 }
 
 /// One NameNode.
-pub struct Served {
+pub struct NamenodeInstance {
     pub nameservice: &'static str,
     /// As `haadmin` calls it: nn0, nn1, ...
     pub id: String,
@@ -101,9 +101,9 @@ impl NameservicesSpec {
                     .set("dfs.ha.namenode.id", &id)
                     .set("dfs.namenode.shared.edits.dir", format!("file://{}", shared.display()));
             }
-            let mut node = NodeProcess::prepare(Make::Apache, &name, directory.path(), &settings)?;
-            node.of_cluster("CID-hearth-test");
-            namenodes.push(Served { nameservice, id, rpc_port, http_port, node });
+            let mut node = NodeProcess::prepare(Implementation::Apache, &name, directory.path(), &settings)?;
+            node.set_cluster_id("CID-hearth-test");
+            namenodes.push(NamenodeInstance { nameservice, id, rpc_port, http_port, node });
         }
         let mut datanodes = Vec::new();
         for (index, make) in self.datanodes.iter().enumerate() {
@@ -193,7 +193,7 @@ impl Nameservices {
 
     /// Waits until its pages answer.
     pub fn wait_up(&mut self, index: usize) -> Result<()> {
-        let Served { id, http_port, node, .. } = &mut self.namenodes[index];
+        let NamenodeInstance { id, http_port, node, .. } = &mut self.namenodes[index];
         wait_until(&format!("{id} to come up"), READY_WITHIN, || {
             if let Err(ended) = node.check_alive() {
                 return Ok(Some(Err(ended)));
@@ -228,7 +228,7 @@ impl Nameservices {
 
     /// `hdfs haadmin COMMAND OPTIONS ID`.
     pub fn admin(&self, index: usize, command: &str, options: &[&str]) -> Result<String> {
-        let Served { nameservice, id, .. } = &self.namenodes[index];
+        let NamenodeInstance { nameservice, id, .. } = &self.namenodes[index];
         let mut arguments = vec!["-ns", nameservice, command];
         arguments.extend(options);
         arguments.push(id);

@@ -30,7 +30,7 @@ pub struct RecordingProxy {
 }
 
 /// Kept of each direction of a connection; what passes behind it is forwarded and forgotten.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+const RECORDED_BYTES_MAX: usize = 4 << 20;
 
 impl RecordingProxy {
     /// Forwards connections that come to `listen_on` to `server`.
@@ -81,7 +81,7 @@ fn forward(from: &TcpStream, to: &TcpStream, direction: Direction, recorded: Arc
                     Direction::ToServer => &mut recorded.to_server,
                     Direction::ToClient => &mut recorded.to_client,
                 };
-                let room = KEPT_BYTES_MAX.saturating_sub(kept.len());
+                let room = RECORDED_BYTES_MAX.saturating_sub(kept.len());
                 kept.extend_from_slice(&bytes[..count.min(room)]);
             }
             if to.write_all(bytes).is_err() {

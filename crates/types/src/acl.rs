@@ -168,7 +168,7 @@ impl AclStatus {
 }
 
 /// What an entry of a whole ACL of one scope grants: no more than its mask where it is bounded by one.
-pub fn effective(entry: &AclEntry, whole: &[AclEntry]) -> Access {
+pub fn effective_access(entry: &AclEntry, whole: &[AclEntry]) -> Access {
     let mask = whole.iter().find(|other| other.kind == AclType::Mask);
     match mask {
         Some(mask) if entry.name.is_some() || entry.kind == AclType::Group => {
@@ -214,7 +214,7 @@ mod tests {
         };
         let shown = |status: &AclStatus| -> Vec<String> {
             let whole = status.whole(AclScope::Access);
-            whole.iter().map(|entry| format!("{entry} {}", effective(entry, &whole).letters())).collect()
+            whole.iter().map(|entry| format!("{entry} {}", effective_access(entry, &whole).letters())).collect()
         };
         assert_eq!(shown(&status(0o640, "")), ["user::rw- rw-", "group::r-- r--", "other::--- ---"]);
         assert_eq!(

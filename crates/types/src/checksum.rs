@@ -1,6 +1,6 @@
 use std::ops::ControlFlow;
 
-use lanes::{FourAtATime, LANES};
+use lanes::{FourLaneCrc, LANES};
 
 mod lanes;
 
@@ -152,7 +152,7 @@ impl ChecksumSpec {
         let chunk_bytes = self.bytes_per_chunk as usize;
         let mut rest = data;
         if self.kind == ChecksumKind::Crc32c
-            && let Some(four) = FourAtATime::of(chunk_bytes)
+            && let Some(four) = FourLaneCrc::of(chunk_bytes)
         {
             while let Some((group, after)) = rest.split_at_checked(LANES * chunk_bytes) {
                 four.crcs(group).into_iter().try_for_each(&mut each)?;

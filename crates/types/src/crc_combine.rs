@@ -18,13 +18,13 @@ impl ChecksumKind {
 
 /// Joins CRCs of pieces whose second part always has the same length.
 #[derive(Clone, Copy, Debug)]
-pub struct CrcJoiner {
+pub struct CrcCombiner {
     polynomial: u32,
     /// x^(8 * length), reflected.
     shift: u32,
 }
 
-impl CrcJoiner {
+impl CrcCombiner {
     /// For second parts of `length` bytes. `None` for `ChecksumKind::Null`.
     pub fn new(kind: ChecksumKind, length: u64) -> Option<Self> {
         let polynomial = kind.polynomial()?;
@@ -72,11 +72,11 @@ mod tests {
         let data: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
         for (kind, expected) in [(ChecksumKind::Crc32c, 0x1a31_8e30u32), (ChecksumKind::Crc32, 0x74e3_fb41)] {
             let (first, second) = data.split_at(512);
-            let joiner = CrcJoiner::new(kind, second.len() as u64).unwrap();
+            let joiner = CrcCombiner::new(kind, second.len() as u64).unwrap();
             assert_eq!(joiner.join(kind.of(first), kind.of(second)), expected);
             assert_eq!(kind.of(&data), expected);
-            assert_eq!(CrcJoiner::new(kind, 0).unwrap().join(7, 0), 7);
+            assert_eq!(CrcCombiner::new(kind, 0).unwrap().join(7, 0), 7);
         }
-        assert!(CrcJoiner::new(ChecksumKind::Null, 1).is_none());
+        assert!(CrcCombiner::new(ChecksumKind::Null, 1).is_none());
     }
 }

@@ -13,28 +13,28 @@ mod file;
 mod located;
 mod range;
 mod remote_slice;
-mod shown;
 mod system_error;
 mod token;
+mod validity_record;
 mod xattr;
 
 pub use access::Access;
-pub use acl::{AclChange, AclEntry, AclKey, AclScope, AclSpecError, AclStatus, AclType, effective, whole_acl};
+pub use acl::{AclChange, AclEntry, AclKey, AclScope, AclSpecError, AclStatus, AclType, effective_access, whole_acl};
 pub use block::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState};
 pub use calendar::Calendar;
 pub use checksum::{ChecksumError, ChecksumKind, ChecksumSpec, crc32c};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use crc_combine::CrcJoiner;
+pub use crc_combine::CrcCombiner;
 pub use datanode::{
     DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, PoolIdentity, StorageId, StorageReport, StorageType,
 };
 pub use file::{
     ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults, SnapshotShare, TypeQuota,
 };
-pub use located::{HandedOn, LocatedBlock, LocatedBlocks};
+pub use located::{LocatedAdvertisement, LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;
-pub use shown::ShownRecord;
-pub use system_error::next_step;
+pub use system_error::suggested_fix;
 pub use token::Token;
+pub use validity_record::ValidityRecord;
 pub use xattr::{Xattr, XattrSpace};

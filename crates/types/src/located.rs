@@ -20,7 +20,7 @@ pub struct LocatedBlock {
     pub cached: Vec<bool>,
     pub token: Token,
     /// Memory of some of the replicas that may be read one-sidedly, as their datanodes announced it. Hints with a lease.
-    pub handed_on: Vec<HandedOn>,
+    pub advertisements: Vec<LocatedAdvertisement>,
 }
 
 impl LocatedBlock {
@@ -35,14 +35,14 @@ impl LocatedBlock {
             corrupt: false,
             cached: Vec::new(),
             token: Token::default(),
-            handed_on: Vec::new(),
+            advertisements: Vec::new(),
         }
     }
 }
 
 /// What a Hearth namenode hands on of one replica's memory without knowing what it means.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HandedOn {
+pub struct LocatedAdvertisement {
     /// Which of the block's locations.
     pub location: usize,
     /// The memory stays for so long, counted from before the question was sent.

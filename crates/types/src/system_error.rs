@@ -5,7 +5,7 @@ use std::io;
 /// The next step after an error of the system, as the end of a message: "free space on its file system".
 ///
 /// Nothing here says that data is damaged: the error says that it could not be read or written now.
-pub fn next_step(error: &io::Error) -> &'static str {
+pub fn suggested_fix(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "free space or raise the quota on its file system, then start again",
         Some(libc::EACCES | libc::EPERM) => "run the server as the owner of the path, or give its user access",
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn each_error_of_the_system_has_a_next_step_of_its_own() {
-        let step = |number| next_step(&io::Error::from_raw_os_error(number));
+        let step = |number| suggested_fix(&io::Error::from_raw_os_error(number));
         assert!(step(libc::ENOSPC).starts_with("free space"));
         assert!(step(libc::EACCES).contains("owner"));
         assert!(step(libc::EROFS).contains("writable"));

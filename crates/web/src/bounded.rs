@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A connection that has sent a request gives way when nothing has moved on it for so long.
-const QUIET_MIN: Duration = Duration::from_secs(5);
+const IDLE_MIN: Duration = Duration::from_secs(5);
 
 /// While there are fewer connections without a request, quiet ones with a request give way before them. Else those without would share a
 /// single place where all others are taken.
@@ -30,7 +30,7 @@ const FEW: usize = 16;
 
 pub(crate) struct BoundedListener {
     pub listener: TcpListener,
-    pub places: Arc<Places>,
+    pub places: Arc<ConnectionLimit>,
     /// A connection on which no byte moves for so long is closed. Longer than a page may take.
     pub idle_timeout: Duration,
 }
@@ -65,16 +65,16 @@ impl BoundedListener {
 }
 
 /// Places for connections.
-pub(crate) struct Places {
+pub(crate) struct ConnectionLimit {
     most: usize,
     /// Limit of one address.
     share: usize,
     began: Instant,
-    taken: Mutex<Taken>,
+    taken: Mutex<OpenConnections>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct OpenConnections {
     places: HashMap<u64, Entry>,
     next: u64,
 }
@@ -92,23 +92,23 @@ pub(crate) struct Activity {
     /// Microseconds from `began` to when a byte moved last; of a connection without a request: to when it came.
     moved: Arc<AtomicU64>,
     has_request: Arc<AtomicBool>,
-    work: Work,
+    work: InFlight,
 }
 
 /// A connection's, given back when this is dropped.
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct ConnectionPermit {
+    places: Arc<ConnectionLimit>,
     number: u64,
     pub activity: Activity,
 }
 
-impl Places {
+impl ConnectionLimit {
     pub fn new(most: usize, share: usize) -> Arc<Self> {
         Arc::new(Self { most, share, began: Instant::now(), taken: Mutex::default() })
     }
 
     /// `None`: all connections are at work, or all of the address, which has its share.
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<(Place, oneshot::Receiver<()>)> {
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<(ConnectionPermit, oneshot::Receiver<()>)> {
         let now = Instant::now();
         let mut taken = self.taken.lock();
         let of_address = taken.places.values().filter(|entry| entry.address == address).count();
@@ -123,7 +123,7 @@ impl Places {
         let (give_way, gives_way) = oneshot::channel();
         taken.places.insert(number, Entry { address, activity: activity.clone(), give_way });
         drop(taken);
-        Some((Place { places: self.clone(), number, activity }, gives_way))
+        Some((ConnectionPermit { places: self.clone(), number, activity }, gives_way))
     }
 
     /// Ends a connection that does nothing, if there is one.
@@ -132,7 +132,7 @@ impl Places {
     }
 }
 
-impl Taken {
+impl OpenConnections {
     /// Makes an idle connection give way, one of `address` if that is given. Returns `None` when every connection is at work.
     fn make_room(&mut self, address: Option<IpAddr>, now: Instant) -> Option<()> {
         let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
@@ -146,7 +146,7 @@ impl Taken {
         let idle = self.places.iter().filter_map(|(number, entry)| {
             let idle = entry.activity.idle(now).filter(|_| in_scope(entry))?;
             let known = has_request(entry);
-            let may = !known || idle >= QUIET_MIN;
+            let may = !known || idle >= IDLE_MIN;
             may.then_some(((known == known_first, of_address[&entry.address], idle), *number))
         });
         // Of equal ones the oldest.
@@ -160,7 +160,7 @@ impl Taken {
 
 impl Activity {
     fn new(began: Instant, now: Instant) -> Self {
-        let this = Self { began, moved: Arc::default(), has_request: Arc::default(), work: Work::default() };
+        let this = Self { began, moved: Arc::default(), has_request: Arc::default(), work: InFlight::default() };
         this.moved_at(now);
         this
     }
@@ -190,7 +190,7 @@ impl Activity {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.places.taken.lock().places.remove(&self.number);
     }
@@ -198,9 +198,9 @@ impl Drop for Place {
 
 /// When the client of a connection has to have taken all of its answer, if it is to be taken in a certain time.
 #[derive(Clone, Default)]
-pub(crate) struct Due(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct Deadline(Arc<Mutex<Option<Instant>>>);
 
-impl Due {
+impl Deadline {
     pub fn set(&self, due: Option<Instant>) {
         *self.0.lock() = due;
     }
@@ -212,20 +212,20 @@ impl Due {
 
 /// Of a connection: whether its server is at work, so that a silence is not its client's.
 #[derive(Clone, Debug, Default)]
-pub struct Work(Arc<Mutex<AtWork>>);
+pub struct InFlight(Arc<Mutex<InFlightState>>);
 
 #[derive(Debug, Default)]
-struct AtWork {
+struct InFlightState {
     /// How many do something for the client.
     running: usize,
     /// When the last of them had done it.
     ended: Option<Instant>,
 }
 
-impl Work {
+impl InFlight {
     /// Waits for `work`, which has a bound of its own: as long as it takes, the connection is not closed because no byte moves on it.
-    pub async fn during<F: Future>(&self, work: F) -> F::Output {
-        let _running = Running::new(self);
+    pub async fn track<F: Future>(&self, work: F) -> F::Output {
+        let _running = InFlightGuard::new(self);
         work.await
     }
 
@@ -240,16 +240,16 @@ impl Work {
     }
 }
 
-struct Running<'a>(&'a Work);
+struct InFlightGuard<'a>(&'a InFlight);
 
-impl<'a> Running<'a> {
-    fn new(work: &'a Work) -> Self {
+impl<'a> InFlightGuard<'a> {
+    fn new(work: &'a InFlight) -> Self {
         work.0.lock().running += 1;
         Self(work)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         let mut at_work = self.0.0.lock();
         at_work.running -= 1;
@@ -262,25 +262,25 @@ pub(crate) struct BoundedStream {
     idle_timeout: Duration,
     /// When a byte moved last, or the server did something for which the client had to wait.
     moved: Instant,
-    due: Due,
+    due: Deadline,
     /// Something is yet to be written: what is due is that, not what the client asks next.
     is_writing: bool,
     /// Wakes when one of the two is over.
     timer: Pin<Box<Sleep>>,
-    place: Place,
+    place: ConnectionPermit,
 }
 
 impl BoundedStream {
-    fn new(stream: TcpStream, place: Place, idle_timeout: Duration) -> Self {
+    fn new(stream: TcpStream, place: ConnectionPermit, idle_timeout: Duration) -> Self {
         let timer = Box::pin(sleep(idle_timeout));
-        Self { stream, idle_timeout, moved: Instant::now(), due: Due::default(), is_writing: false, timer, place }
+        Self { stream, idle_timeout, moved: Instant::now(), due: Deadline::default(), is_writing: false, timer, place }
     }
 
-    pub fn due(&self) -> Due {
+    pub fn due(&self) -> Deadline {
         self.due.clone()
     }
 
-    pub fn work(&self) -> Work {
+    pub fn work(&self) -> InFlight {
         self.place.activity.work.clone()
     }
 
@@ -362,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    async fn listen(places: Arc<Places>, idle_timeout: Duration) -> (BoundedListener, SocketAddr) {
+    async fn listen(places: Arc<ConnectionLimit>, idle_timeout: Duration) -> (BoundedListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         (BoundedListener { listener, places, idle_timeout }, address)
@@ -370,7 +370,7 @@ mod tests {
 
     #[tokio::test]
     async fn silence_ends_a_connection_and_gives_its_place_back() {
-        let places = Places::new(1, 1);
+        let places = ConnectionLimit::new(1, 1);
         let (mut bounded, address) = listen(places.clone(), Duration::from_millis(100)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"GE").await.unwrap();
@@ -386,12 +386,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_whose_server_is_at_work_is_not_idle() {
-        let (mut bounded, address) = listen(Places::new(1, 1), Duration::from_millis(100)).await;
+        let (mut bounded, address) = listen(ConnectionLimit::new(1, 1), Duration::from_millis(100)).await;
         let _client = TcpStream::connect(address).await.unwrap();
         let (mut stream, _, _gives_way) = bounded.accept().await;
         let work = stream.work();
         let began = Instant::now();
-        let working = tokio::spawn(async move { work.during(sleep(Duration::from_millis(500))).await });
+        let working = tokio::spawn(async move { work.track(sleep(Duration::from_millis(500))).await });
         let error = stream.read(&mut [0]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(working.is_finished() && began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
@@ -399,7 +399,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_due_ends_a_connection_on_which_bytes_move() {
-        let (mut bounded, address) = listen(Places::new(1, 1), Duration::from_secs(60)).await;
+        let (mut bounded, address) = listen(ConnectionLimit::new(1, 1), Duration::from_secs(60)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         let (mut stream, _, _gives_way) = bounded.accept().await;
         stream.due().set(Some(Instant::now() + Duration::from_millis(200)));
@@ -436,7 +436,7 @@ mod tests {
 
     #[tokio::test]
     async fn address_beyond_its_share_displaces_only_its_own_connections() {
-        let (mut bounded, address) = listen(Places::new(3, 2), Duration::from_secs(60)).await;
+        let (mut bounded, address) = listen(ConnectionLimit::new(3, 2), Duration::from_secs(60)).await;
         let mut clients = Vec::new();
         let mut held = Vec::new();
         for ip in ["127.0.0.2", "127.0.0.1", "127.0.0.1", "127.0.0.1"] {
@@ -459,22 +459,22 @@ mod tests {
 
     #[tokio::test]
     async fn quiet_connections_give_way_and_those_at_work_do_not() {
-        let places = Places::new(2, 2);
+        let places = ConnectionLimit::new(2, 2);
         let address = IpAddr::from([127, 0, 0, 1]);
         let (first, mut first_gives_way) = places.admit(address).unwrap();
         let (second, mut second_gives_way) = places.admit(address).unwrap();
         first.activity.has_request();
         second.activity.has_request();
         let after = |time: Duration| places.taken.lock().make_room(Some(address), Instant::now() + time);
-        assert!(after(QUIET_MIN / 2).is_none(), "both were quiet for a short time only");
+        assert!(after(IDLE_MIN / 2).is_none(), "both were quiet for a short time only");
         let work = first.activity.work.clone();
-        let running = Running::new(&work);
-        second.activity.moved(Instant::now() + QUIET_MIN);
-        assert!(after(QUIET_MIN * 3 / 2).is_none(), "one is at work, and on the other a byte moved");
-        assert!(after(QUIET_MIN * 3).is_some());
+        let running = InFlightGuard::new(&work);
+        second.activity.moved(Instant::now() + IDLE_MIN);
+        assert!(after(IDLE_MIN * 3 / 2).is_none(), "one is at work, and on the other a byte moved");
+        assert!(after(IDLE_MIN * 3).is_some());
         assert!(second_gives_way.try_recv().is_ok() && first_gives_way.try_recv().is_err());
-        assert!(after(QUIET_MIN * 3).is_none());
+        assert!(after(IDLE_MIN * 3).is_none());
         drop(running);
-        assert!(after(QUIET_MIN * 3).is_some() && first_gives_way.try_recv().is_ok());
+        assert!(after(IDLE_MIN * 3).is_some() && first_gives_way.try_recv().is_ok());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Peer(pub SocketAddr);
 
 /// How long clients may take.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     /// From the end of an answer, or the beginning of the connection, to the end of the next request's header.
     pub header: Duration,
     /// To take an answer that is there as a whole. One that comes as it is told has a patience of its own.
@@ -37,17 +37,17 @@ pub(crate) struct Patience {
 pub(crate) async fn serve(
     mut listener: BoundedListener,
     router: Router,
-    patience: Patience,
+    timeouts: Timeouts,
     mut stopped: watch::Receiver<()>,
 ) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience.header);
+    http.timer(TokioTimer::new()).header_read_timeout(timeouts.header);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.changed() => return,
         };
-        tokio::spawn(answer(http.clone(), accepted, router.clone(), patience.answer, stopped.clone()));
+        tokio::spawn(answer(http.clone(), accepted, router.clone(), timeouts.answer, stopped.clone()));
     }
 }
 
@@ -70,7 +70,7 @@ async fn answer(
         let (answered, due, work) = (pages.call(request), due.clone(), work.clone());
         async move {
             // Pages have a bound of their own. Of WebHDFS the service says when it works, for it also waits for its client.
-            let answered = if is_page { work.during(answered).await } else { answered.await };
+            let answered = if is_page { work.track(answered).await } else { answered.await };
             answered.inspect(|answer| {
                 let is_whole = answer.body().size_hint().exact().is_some();
                 due.set(is_whole.then(|| Instant::now() + patience));

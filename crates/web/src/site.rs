@@ -19,25 +19,25 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::bounded::{BoundedListener, Places};
-use crate::connections::{self, Patience, Peer};
-use crate::figures::{self, Figure, Figures};
+use crate::bounded::{BoundedListener, ConnectionLimit};
+use crate::connections::{self, Peer, Timeouts};
 use crate::jmx::{self, Bean};
-use crate::telling::{Gone, Listening, Telling};
+use crate::metrics::{self, Metric, MetricSource};
+use crate::text_stream::{Disconnected, TextBody, TextSender};
 use crate::webhdfs;
 
 /// A request's parameters, decoded. The first value of a name counts.
 pub type Query = BTreeMap<String, String>;
 
-type TextAnswer = Pin<Box<dyn Future<Output = Result<(), Gone>> + Send>>;
-type TextPage = Arc<dyn Fn(Query, IpAddr, Telling) -> TextAnswer + Send + Sync>;
+type TextAnswer = Pin<Box<dyn Future<Output = Result<(), Disconnected>> + Send>>;
+type TextPage = Arc<dyn Fn(Query, IpAddr, TextSender) -> TextAnswer + Send + Sync>;
 
 /// Longer query strings are refused with 414.
 const QUERY_BYTES_MAX: usize = 8 * 1024;
 /// Requests served at a time; the next ones wait.
 const REQUESTS_MAX: usize = 64;
 /// Pages that are made at a time by threads which may wait, for a disk or a lock: one that hangs takes as many threads, no more.
-const MAKING_MAX: usize = 2;
+const RENDERING_MAX: usize = 2;
 /// Connections open at a time. At this number one that does nothing gives way to the next.
 const CONNECTIONS_MAX: usize = 256;
 /// Of them, those of one address: beyond it, its own give way. Half, so that one client cannot have all of them.
@@ -69,7 +69,7 @@ pub struct ConfEntry {
 impl ConfEntry {
     /// All of a server's, by name, without what is secret.
     pub fn all(configuration: &Configuration) -> Vec<Self> {
-        let entries = configuration.shown_entries().into_iter();
+        let entries = configuration.redacted_entries().into_iter();
         entries
             .map(|entry| Self {
                 key: entry.name.to_owned(),
@@ -86,12 +86,12 @@ pub struct Site {
     beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
     conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
     front: Arc<dyn Fn() -> String + Send + Sync>,
-    metrics: Figures,
+    metrics: MetricSource,
     pages: Vec<(&'static str, TextPage)>,
     webhdfs: Option<Arc<dyn webhdfs::Service>>,
     request_timeout: Duration,
     idle_timeout: Duration,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 impl Site {
@@ -101,7 +101,7 @@ impl Site {
         front: impl Fn() -> String + Send + Sync + 'static,
         beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,
         conf: impl Fn() -> Vec<ConfEntry> + Send + Sync + 'static,
-        metrics: impl Fn() -> Vec<Figure> + Send + Sync + 'static,
+        metrics: impl Fn() -> Vec<Metric> + Send + Sync + 'static,
     ) -> Self {
         Self {
             beans: Arc::new(beans),
@@ -112,7 +112,7 @@ impl Site {
             webhdfs: None,
             request_timeout: REQUEST_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
-            patience: Patience { header: HEADER_TIMEOUT, answer: ANSWER_TIMEOUT },
+            timeouts: Timeouts { header: HEADER_TIMEOUT, answer: ANSWER_TIMEOUT },
         }
     }
 
@@ -122,8 +122,8 @@ impl Site {
     #[must_use]
     pub fn page<F, A>(mut self, path: &'static str, page: F) -> Self
     where
-        F: Fn(Query, IpAddr, Telling) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<(), Gone>> + Send + 'static,
+        F: Fn(Query, IpAddr, TextSender) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<(), Disconnected>> + Send + 'static,
     {
         self.pages.push((path, Arc::new(move |query, peer, telling| Box::pin(page(query, peer, telling)))));
         self
@@ -159,7 +159,7 @@ impl Site {
             conf: self.conf,
             front: self.front,
             metrics: self.metrics,
-            making: Arc::new(Semaphore::new(MAKING_MAX)),
+            render_permits: Arc::new(Semaphore::new(RENDERING_MAX)),
             patience: self.request_timeout,
         };
         let mut router = Router::new()
@@ -231,9 +231,9 @@ impl BoundSite {
     /// Serves until the returned server is dropped.
     pub fn serve(self) -> WebServer {
         let Self { site, listener, address } = self;
-        let places = Places::new(CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX);
+        let places = ConnectionLimit::new(CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX);
         let listener = BoundedListener { listener, places, idle_timeout: site.idle_timeout };
-        let patience = site.patience;
+        let patience = site.timeouts;
         let (stop, stopped) = watch::channel(());
         let task = tokio::spawn(connections::serve(listener, site.router(), patience, stopped));
         WebServer { address, _stop: stop, task }
@@ -265,8 +265,8 @@ struct Shared {
     beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
     conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
     front: Arc<dyn Fn() -> String + Send + Sync>,
-    metrics: Figures,
-    making: Arc<Semaphore>,
+    metrics: MetricSource,
+    render_permits: Arc<Semaphore>,
     patience: Duration,
 }
 
@@ -274,9 +274,9 @@ impl Shared {
     /// Has something made by a thread that may wait, when it is its turn.
     ///
     /// Errors: 503, when it is not made in time; 500, when making it broke off.
-    async fn made<T: Send + 'static>(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
+    async fn render<T: Send + 'static>(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
         let made = async {
-            let place = self.making.clone().acquire_owned().await.ok()?;
+            let place = self.render_permits.clone().acquire_owned().await.ok()?;
             let making = move || {
                 // As long as the thread is taken, whoever still waits for it.
                 let _place = place;
@@ -301,7 +301,7 @@ fn refused(status: StatusCode) -> Response {
 
 async fn front(State(shared): State<Shared>) -> Response {
     let front = shared.front.clone();
-    match shared.made(move || Html(front())).await {
+    match shared.render(move || Html(front())).await {
         Ok(page) => page.into_response(),
         Err(status) => refused(status),
     }
@@ -316,7 +316,7 @@ async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response 
         Err(status) => return status.into_response(),
     };
     let beans = shared.beans.clone();
-    let made = shared.made(move || {
+    let made = shared.render(move || {
         let asked = |name: &str| query.get(name).map(String::as_str);
         let (status, answer) = jmx::answer(&beans(), asked("get"), asked("qry"));
         (status, serde_json::to_string_pretty(&answer).unwrap_or_else(|_| "{}".to_string()))
@@ -329,7 +329,7 @@ async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response 
 
 async fn metrics(State(shared): State<Shared>) -> Response {
     let metrics = shared.metrics.clone();
-    match shared.made(move || figures::text(metrics)).await {
+    match shared.render(move || metrics::text(metrics)).await {
         Ok(Ok(text)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -394,7 +394,7 @@ async fn text_page(
     };
     let answer = async {
         let permit = permits.acquire_owned().await.ok()?;
-        let (telling, mut listening) = Telling::new(patience);
+        let (telling, mut listening) = TextSender::new(patience);
         let made = page(query, peer, telling.clone());
         tokio::spawn(async move {
             let _permit = permit;
@@ -408,7 +408,7 @@ async fn text_page(
     let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     match tokio::time::timeout(patience, answer).await {
         Ok(Some((Some(first), listening))) => {
-            let body = once(ready(Ok(first))).chain(rest_of(listening));
+            let body = once(ready(Ok(first))).chain(body_stream(listening));
             (kind, Body::from_stream(body)).into_response()
         }
         Ok(Some((None, listening))) if listening.is_whole() => (kind, "").into_response(),
@@ -418,7 +418,7 @@ async fn text_page(
 }
 
 /// What is yet to be said. A page that was broken off ends with an error, and with it the connection.
-pub(crate) fn rest_of(listening: Listening) -> impl Stream<Item = io::Result<Bytes>> {
+pub(crate) fn body_stream(listening: TextBody) -> impl Stream<Item = io::Result<Bytes>> {
     unfold(Some(listening), |listening| async {
         let mut listening = listening?;
         match listening.next().await {
@@ -477,10 +477,10 @@ mod tests {
             || "<h1>front</h1>".to_string(),
             || vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", "Operational")],
             move || vec![entry.clone()],
-            || vec![Figure::counter("hearth_reads", "Reads", 7), Figure::gauge("hearth_files", "Files", 5)],
+            || vec![Metric::counter("hearth_reads", "Reads", 7), Metric::gauge("hearth_files", "Files", 5)],
         )
-        .page("/fsck", |query: Query, peer, telling: Telling| async move {
-            telling.say(format!("path {} from {peer}", query["path"])).await
+        .page("/fsck", |query: Query, peer, telling: TextSender| async move {
+            telling.send(format!("path {} from {peer}", query["path"])).await
         });
         let server = site.serve("127.0.0.1:0").await.unwrap();
         assert!(fetch(server.address(), "/").await.contains("<h1>front</h1>"));
@@ -518,7 +518,7 @@ mod tests {
         site.request_timeout = Duration::from_millis(300);
         let server = site.serve("127.0.0.1:0").await.unwrap();
         // One more than there are threads for it.
-        for _ in 0..=MAKING_MAX {
+        for _ in 0..=RENDERING_MAX {
             assert!(fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 503"));
         }
         // Nor do those who wait for it, however many.
@@ -594,7 +594,7 @@ mod tests {
     #[tokio::test]
     async fn a_header_that_comes_a_byte_at_a_time_is_not_waited_for() {
         let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
-        site.patience.header = Duration::from_millis(300);
+        site.timeouts.header = Duration::from_millis(300);
         let server = site.serve("127.0.0.1:0").await.unwrap();
         let (mut reading, mut writing) = tokio::net::TcpStream::connect(server.address()).await.unwrap().into_split();
         let asking = tokio::spawn(async move {
@@ -614,7 +614,7 @@ mod tests {
     async fn a_whole_page_is_to_be_taken_in_time() {
         const WHOLE: usize = 64 << 20;
         let mut site = Site::new(|| "x".repeat(WHOLE), Vec::new, Vec::new, Vec::new);
-        site.patience.answer = Duration::from_millis(300);
+        site.timeouts.answer = Duration::from_millis(300);
         let server = site.serve("127.0.0.1:0").await.unwrap();
         // Nothing of it comes where this process stands still before it begins to answer: then once more.
         for _ in 0..20 {
@@ -641,9 +641,9 @@ mod tests {
     }
 
     /// A site with nothing but one page, at `/told`, and these limits in milliseconds.
-    async fn told<A>(limits_ms: [u64; 2], page: impl Fn(Telling) -> A + Send + Sync + 'static) -> WebServer
+    async fn told<A>(limits_ms: [u64; 2], page: impl Fn(TextSender) -> A + Send + Sync + 'static) -> WebServer
     where
-        A: Future<Output = Result<(), Gone>> + Send + 'static,
+        A: Future<Output = Result<(), Disconnected>> + Send + 'static,
     {
         let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
         [site.request_timeout, site.idle_timeout] = limits_ms.map(Duration::from_millis);
@@ -676,11 +676,11 @@ mod tests {
             let lines = lines.clone();
             async move {
                 for line in 0..8 {
-                    telling.say(format!("line {line}\n")).await?;
+                    telling.send(format!("line {line}\n")).await?;
                     lines.acquire().await.unwrap().forget();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                telling.say("the end".to_owned()).await
+                telling.send("the end".to_owned()).await
             }
         })
         .await;
@@ -699,13 +699,13 @@ mod tests {
         let server = told([60_000, 90_000], move |telling| {
             let sender = sender.clone();
             async move {
-                telling.say("first".to_owned()).await?;
+                telling.send("first".to_owned()).await?;
                 // It has nothing more to say, and asks.
-                while telling.say(String::new()).await.is_ok() {
+                while telling.send(String::new()).await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 sender.send(()).await.unwrap();
-                Err(Gone)
+                Err(Disconnected)
             }
         })
         .await;
@@ -724,11 +724,11 @@ mod tests {
             let sender = sender.clone();
             async move {
                 let mut said = 0;
-                while said < MOST && telling.say("x".repeat(64 << 10)).await.is_ok() {
+                while said < MOST && telling.send("x".repeat(64 << 10)).await.is_ok() {
                     said += 64 << 10;
                 }
                 sender.send(said).await.unwrap();
-                Err(Gone)
+                Err(Disconnected)
             }
         })
         .await;
@@ -746,10 +746,10 @@ mod tests {
     async fn a_page_that_is_not_begun_in_time_is_refused_and_one_that_ends_without_a_word_has_failed() {
         let late = told([100, 60_000], |telling| async move {
             tokio::time::sleep(WAIT).await;
-            telling.say("late".to_owned()).await
+            telling.send("late".to_owned()).await
         });
         read_until(&mut ask(&late.await, "1.0").await, " 503 ").await;
-        let broken = told([20_000, 60_000], |_| async { Err(Gone) });
+        let broken = told([20_000, 60_000], |_| async { Err(Disconnected) });
         read_until(&mut ask(&broken.await, "1.0").await, " 500 ").await;
         let empty = told([20_000, 60_000], |_| async { Ok(()) });
         read_until(&mut ask(&empty.await, "1.0").await, " 200 ").await;

@@ -18,9 +18,9 @@ use serde_json::Value;
 
 pub use parameters::{Parameters, needed, not_of, refused};
 
-use crate::Work;
-use crate::site::{REQUEST_TIMEOUT, rest_of};
-use crate::telling::{Gone, Telling};
+use crate::InFlight;
+use crate::site::{REQUEST_TIMEOUT, body_stream};
+use crate::text_stream::{Disconnected, TextSender};
 
 /// Before the path of a file in the path of a URL.
 pub const PREFIX: &str = "/webhdfs/v1";
@@ -30,8 +30,8 @@ const URI_BYTES_MAX: usize = 60 * 1024;
 
 /// What is still taken of a body that nobody wants, and for how long. Whoever sends more finds the connection reset, perhaps before he has
 /// read why.
-const HEARD_OUT_BYTES: usize = 4 << 20;
-const HEARD_OUT_TIMEOUT: Duration = Duration::from_millis(500);
+const DRAIN_BYTES_MAX: usize = 4 << 20;
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Answers what is asked of WebHDFS. What it takes memory and time for it bounds itself; connections, and how long one may be idle, are
 /// bounded for it.
@@ -48,8 +48,8 @@ pub struct Request {
     pub headers: HeaderMap,
     pub body: Body,
     pub peer: IpAddr,
-    /// For what takes long: a connection on which no byte moves meanwhile is closed, unless it is done within [`Work::during`].
-    pub work: Work,
+    /// For what takes long: a connection on which no byte moves meanwhile is closed, unless it is done within [`InFlight::track`].
+    pub work: InFlight,
     pub parameters: Parameters,
 }
 
@@ -73,7 +73,7 @@ impl Request {
         }
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let parameters = Parameters::new(parameters);
-        let work = head.extensions.get::<Work>().cloned().unwrap_or_default();
+        let work = head.extensions.get::<InFlight>().cloned().unwrap_or_default();
         Ok(Self { method: head.method, path, headers: head.headers, body, peer, work, parameters })
     }
 }
@@ -148,11 +148,11 @@ pub fn json(status: StatusCode, value: &Value) -> Response {
 
 /// An answer in JSON whose length nobody knows before: its text goes to the client as it is told. Where that ends with an error, the
 /// connection ends.
-pub fn told<A>(tell: impl FnOnce(Telling) -> A) -> Response
+pub fn stream_json<A>(tell: impl FnOnce(TextSender) -> A) -> Response
 where
-    A: Future<Output = Result<(), Gone>> + Send + 'static,
+    A: Future<Output = Result<(), Disconnected>> + Send + 'static,
 {
-    let (telling, listening) = Telling::new(REQUEST_TIMEOUT);
+    let (telling, listening) = TextSender::new(REQUEST_TIMEOUT);
     let made = tell(telling.clone());
     tokio::spawn(async move {
         if made.await.is_ok() {
@@ -160,7 +160,7 @@ where
             let _ = telling.end().await;
         }
     });
-    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(rest_of(listening))).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body_stream(listening))).into_response()
 }
 
 /// An answer without content; `location`: where what was made is, or where to ask instead.
@@ -188,9 +188,9 @@ pub fn waits_to_send(headers: &HeaderMap) -> bool {
 
 /// Takes a little more of a body that nobody wants: what has come and is not read when a connection is closed resets it, and the client,
 /// which still writes, may not find the answer.
-pub async fn hear_out(body: &mut BodyDataStream) {
+pub async fn drain(body: &mut BodyDataStream) {
     let hearing = async {
-        let mut left = HEARD_OUT_BYTES;
+        let mut left = DRAIN_BYTES_MAX;
         while let Some(Ok(bytes)) = body.next().await {
             match left.checked_sub(bytes.len()) {
                 Some(rest) => left = rest,
@@ -199,7 +199,7 @@ pub async fn hear_out(body: &mut BodyDataStream) {
         }
     };
     // Too long, or at its end: either way it is answered now.
-    let _ = tokio::time::timeout(HEARD_OUT_TIMEOUT, hearing).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, hearing).await;
 }
 
 /// `%XX` and, in parameters, `+`. None: not encoded so, or not UTF-8.
@@ -285,10 +285,10 @@ mod tests {
 
         let piece = Bytes::from(vec![0; 64 << 10]);
         let mut endless = Body::from_stream(repeat(piece.clone()).map(io::Result::Ok)).into_data_stream();
-        hear_out(&mut endless).await;
+        drain(&mut endless).await;
         let silent = iter([io::Result::Ok(piece)]).chain(once(pending()));
-        hear_out(&mut Body::from_stream(silent).into_data_stream()).await;
-        hear_out(&mut Body::empty().into_data_stream()).await;
+        drain(&mut Body::from_stream(silent).into_data_stream()).await;
+        drain(&mut Body::empty().into_data_stream()).await;
     }
 
     #[test]

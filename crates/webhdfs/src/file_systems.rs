@@ -6,15 +6,15 @@ use hearth_config::Configuration;
 use hearth_web::webhdfs::Exception;
 use parking_lot::Mutex;
 
-use crate::refusal::refusal;
+use crate::exceptions::exception_for;
 
 /// Kept for the next request; one that is forgotten stays as long as somebody reads or writes with it.
-const KEPT_MAX: usize = 32;
+const CACHED_MAX: usize = 32;
 
 pub(crate) struct FileSystems {
     configuration: Configuration,
     /// The one that was asked of last comes first.
-    kept: Mutex<Vec<Kept>>,
+    cached: Mutex<Vec<CachedFileSystem>>,
 }
 
 /// In whose name a file system is used.
@@ -31,12 +31,12 @@ impl<'a> From<&'a str> for User<'a> {
     }
 }
 
-struct Kept {
+struct CachedFileSystem {
     file_system: FileSystem,
     acted_for_by: Option<String>,
 }
 
-impl Kept {
+impl CachedFileSystem {
     fn is_of(&self, uri: &str, user: User<'_>) -> bool {
         self.file_system.uri() == uri
             && self.file_system.user() == user.name
@@ -48,43 +48,43 @@ impl FileSystems {
     pub(crate) fn new(configuration: &Configuration) -> Self {
         // The one kind that WebHDFS has.
         let configuration = configuration.clone().with("dfs.checksum.combine.mode", "MD5MD5CRC");
-        Self { configuration, kept: Mutex::default() }
+        Self { configuration, cached: Mutex::default() }
     }
 
     /// `namenode`: `host:port`, or a nameservice of the configuration. Within a runtime.
     ///
     /// Errors: `IllegalArgumentException`, when it is neither.
-    pub(crate) fn of<'a>(&self, namenode: &str, user: impl Into<User<'a>>) -> Result<FileSystem, Exception> {
+    pub(crate) fn get<'a>(&self, namenode: &str, user: impl Into<User<'a>>) -> Result<FileSystem, Exception> {
         let user = user.into();
         let is_authority = |character: char| character.is_ascii_alphanumeric() || "-._:[]".contains(character);
         if !namenode.chars().all(is_authority) {
             return Err(Exception::illegal_argument(format!("{namenode:?} is no NameNode's address")));
         }
         let uri = format!("hdfs://{namenode}");
-        let mut kept = self.kept.lock();
-        let found = match kept.iter().position(|known| known.is_of(&uri, user)) {
-            Some(at) => kept.remove(at),
+        let mut cached = self.cached.lock();
+        let found = match cached.iter().position(|known| known.is_of(&uri, user)) {
+            Some(at) => cached.remove(at),
             None => {
                 let connected = FileSystem::connect_for(&self.configuration, Some(&uri), user.name, user.acted_for_by);
-                let file_system = connected.map_err(|error| refusal(&error))?;
-                Kept { file_system, acted_for_by: user.acted_for_by.map(str::to_owned) }
+                let file_system = connected.map_err(|error| exception_for(&error))?;
+                CachedFileSystem { file_system, acted_for_by: user.acted_for_by.map(str::to_owned) }
             }
         };
         let file_system = found.file_system.clone();
-        kept.insert(0, found);
-        let longest_ago = if kept.len() > KEPT_MAX { kept.pop() } else { None };
+        cached.insert(0, found);
+        let longest_ago = if cached.len() > CACHED_MAX { cached.pop() } else { None };
         // Before it is dropped, which takes a while.
-        drop(kept);
+        drop(cached);
         drop(longest_ago);
         Ok(file_system)
     }
 
     /// The next request gets another one, with a lease of its own.
     pub(crate) fn forget(&self, file_system: &FileSystem) {
-        let mut kept = self.kept.lock();
-        let at = kept.iter().position(|known| known.file_system.is_same(file_system));
-        let forgotten = at.map(|at| kept.remove(at));
-        drop(kept);
+        let mut cached = self.cached.lock();
+        let at = cached.iter().position(|known| known.file_system.is_same(file_system));
+        let forgotten = at.map(|at| cached.remove(at));
+        drop(cached);
         drop(forgotten);
     }
 }
@@ -97,19 +97,19 @@ mod tests {
     async fn few_are_kept_and_those_of_another_user_are_others() {
         let file_systems = FileSystems::new(&Configuration::empty());
         let users =
-            || file_systems.kept.lock().iter().map(|known| known.file_system.user().to_owned()).collect::<Vec<_>>();
+            || file_systems.cached.lock().iter().map(|known| known.file_system.user().to_owned()).collect::<Vec<_>>();
         for user in ["ann", "bob", "ann"] {
-            assert_eq!(file_systems.of("h:1", user).unwrap().user(), user);
+            assert_eq!(file_systems.get("h:1", user).unwrap().user(), user);
         }
         assert_eq!(users(), ["ann", "bob"]);
-        file_systems.forget(&file_systems.of("h:1", "bob").unwrap());
+        file_systems.forget(&file_systems.get("h:1", "bob").unwrap());
         assert_eq!(users(), ["ann"]);
-        for number in 0..KEPT_MAX {
-            assert_eq!(file_systems.of("h:2", format!("user{number}").as_str()).unwrap().uri(), "hdfs://h:2");
+        for number in 0..CACHED_MAX {
+            assert_eq!(file_systems.get("h:2", format!("user{number}").as_str()).unwrap().uri(), "hdfs://h:2");
         }
-        assert!(users().len() == KEPT_MAX && !users().contains(&"ann".to_owned()));
+        assert!(users().len() == CACHED_MAX && !users().contains(&"ann".to_owned()));
         for namenode in ["h/a", "a@h", "h 1", "h:x"] {
-            assert!(file_systems.of(namenode, "ann").is_err(), "{namenode}");
+            assert!(file_systems.get(namenode, "ann").is_err(), "{namenode}");
         }
     }
 
@@ -118,12 +118,12 @@ mod tests {
         let file_systems = FileSystems::new(&Configuration::empty());
         let by = |acted_for_by| User { name: "ann", acted_for_by };
         for acted_for_by in [None, Some("hive"), Some("knox"), Some("hive")] {
-            assert_eq!(file_systems.of("h:1", by(acted_for_by)).unwrap().user(), "ann");
+            assert_eq!(file_systems.get("h:1", by(acted_for_by)).unwrap().user(), "ann");
         }
-        let kept: Vec<_> = file_systems.kept.lock().iter().map(|kept| kept.acted_for_by.clone()).collect();
-        assert_eq!(kept, [Some("hive".to_owned()), Some("knox".to_owned()), None]);
-        file_systems.forget(&file_systems.of("h:1", by(Some("knox"))).unwrap());
-        assert_eq!(file_systems.kept.lock().len(), 2);
+        let cached: Vec<_> = file_systems.cached.lock().iter().map(|cached| cached.acted_for_by.clone()).collect();
+        assert_eq!(cached, [Some("hive".to_owned()), Some("knox".to_owned()), None]);
+        file_systems.forget(&file_systems.get("h:1", by(Some("knox"))).unwrap());
+        assert_eq!(file_systems.cached.lock().len(), 2);
     }
 
     #[tokio::test]
@@ -133,7 +133,7 @@ mod tests {
             .with("dfs.ha.namenodes.two", "a,b")
             .with("dfs.namenode.rpc-address.two.a", "127.0.0.1:1")
             .with("dfs.namenode.rpc-address.two.b", "127.0.0.1:2");
-        let file_system = FileSystems::new(&configuration).of("two", "ann").unwrap();
+        let file_system = FileSystems::new(&configuration).get("two", "ann").unwrap();
         assert_eq!(file_system.namenode_address(), "127.0.0.1:1");
     }
 }

@@ -12,11 +12,11 @@
 //!
 //! Source: Hadoop's `WebHdfsHandler`, `ParameterParser`, `HdfsWriter`, `ExceptionHandler`.
 
+mod exceptions;
 mod file_systems;
 mod open;
 mod parameters;
-mod refusal;
-mod served;
+mod served_namenodes;
 mod upload;
 
 use std::fmt::Write;
@@ -29,20 +29,20 @@ use hearth_client::FileSystem;
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
-use hearth_web::webhdfs::{self, Exception, Request, Service, bare, hear_out};
+use hearth_web::webhdfs::{self, Exception, Request, Service, bare, drain};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use exceptions::{INVALID_PATH, exception_for};
 use file_systems::{FileSystems, User};
-use parameters::Asked;
-use refusal::{INVALID_PATH, refusal};
-use served::Served;
-use upload::{Opening, Upload};
+use parameters::RequestedOperation;
+use served_namenodes::ServedNamenodes;
+use upload::{Upload, UploadKind};
 
 /// Operations carried out at a time; the next ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
 const OPERATIONS_MAX: usize = 64;
 
 /// Whoever has waited so long for his turn is told to come again.
-const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a browser may remember what it was told of another site's requests. Source: `WebHdfsHandler.allowCORSOnCreate`.
 const PREFLIGHT_SECONDS: u32 = 1_728_000;
@@ -53,15 +53,15 @@ const JAVA_BUFFER_BYTES: usize = 32;
 /// Answers WebHDFS where a DataNode is.
 pub struct WebHdfs {
     file_systems: Arc<FileSystems>,
-    served: Served,
-    turns: Arc<Semaphore>,
-    turn_timeout: Duration,
+    served: ServedNamenodes,
+    permits: Arc<Semaphore>,
+    permit_timeout: Duration,
     /// Who asks and does not say who he is.
-    nobody: String,
+    default_user: String,
 }
 
 /// NameNode that an operation asks, and the users in whose name it does.
-struct Who {
+struct Caller {
     namenode: String,
     user: String,
     /// The user who acts for `user` (`doas`).
@@ -73,58 +73,58 @@ impl WebHdfs {
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigError> {
         Ok(Self {
             file_systems: Arc::new(FileSystems::new(configuration)),
-            served: Served::new(configuration)?,
-            turns: Arc::new(Semaphore::new(OPERATIONS_MAX)),
-            turn_timeout: TURN_TIMEOUT,
-            nobody: configuration.get(keys::HADOOP_HTTP_STATICUSER_USER)?,
+            served: ServedNamenodes::new(configuration)?,
+            permits: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            permit_timeout: PERMIT_TIMEOUT,
+            default_user: configuration.get(keys::HADOOP_HTTP_STATICUSER_USER)?,
         })
     }
 
-    async fn answered(&self, mut request: Request) -> Response {
+    async fn respond(&self, mut request: Request) -> Response {
         let operation = request.parameters.text("op").unwrap_or_default();
         if request.method == Method::OPTIONS && operation.eq_ignore_ascii_case("CREATE") {
             return preflight();
         }
         let mut body = std::mem::take(&mut request.body).into_data_stream();
         let waits_to_send = webhdfs::waits_to_send(&request.headers);
-        let asked = match self.asked(&request) {
-            Ok((asked, who)) => self.file_system(&who).await.map(|file_system| (asked, file_system)),
+        let asked = match self.parse(&request) {
+            Ok((asked, caller)) => self.file_system(&caller).await.map(|file_system| (asked, file_system)),
             Err(refused) => Err(refused),
         };
         let (asked, file_system) = match asked {
             Ok(asked) => asked,
             Err(refused) => {
                 if !waits_to_send {
-                    hear_out(&mut body).await;
+                    drain(&mut body).await;
                 }
                 return refused.into_response();
             }
         };
-        let Some(turn) = self.turn().await else {
+        let Some(permit) = self.permit().await else {
             if !waits_to_send {
-                hear_out(&mut body).await;
+                drain(&mut body).await;
             }
             return busy();
         };
         let (path, work) = (request.path, request.work);
-        let (opening, answer) = match asked {
-            Asked::Open(range) => {
-                return open::open(&file_system, path, range, work, turn)
+        let (kind, answer) = match asked {
+            RequestedOperation::Open(range) => {
+                return open::open(&file_system, path, range, work, permit)
                     .await
                     .unwrap_or_else(Exception::into_response);
             }
-            Asked::Checksum => {
-                let checksum = work.during(checksum(&file_system, &path)).await;
+            RequestedOperation::Checksum => {
+                let checksum = work.track(checksum(&file_system, &path)).await;
                 return checksum.unwrap_or_else(Exception::into_response);
             }
-            Asked::Create(creation) => {
+            RequestedOperation::Create(creation) => {
                 let location = format!("{}{}", file_system.uri(), webhdfs::encode(&path));
-                (Opening::Create(creation), created(&location))
+                (UploadKind::Create(creation), created(&location))
             }
-            Asked::Append => (Opening::Append, bare(StatusCode::OK, None)),
+            RequestedOperation::Append => (UploadKind::Append, bare(StatusCode::OK, None)),
         };
         let file_systems = Arc::clone(&self.file_systems);
-        let upload = Upload { file_systems, file_system, path, opening, body, waits_to_send, work, turn };
+        let upload = Upload { file_systems, file_system, path, kind, body, waits_to_send, work, permit };
         match upload.run().await {
             Ok(()) => answer,
             Err(refused) => refused.into_response(),
@@ -132,39 +132,39 @@ impl WebHdfs {
     }
 
     /// The file system of a NameNode that this DataNode serves.
-    async fn file_system(&self, who: &Who) -> Result<FileSystem, Exception> {
-        let user = User { name: &who.user, acted_for_by: who.acted_for_by.as_deref() };
-        self.file_systems.of(&self.served.authority(&who.namenode).await?, user)
+    async fn file_system(&self, caller: &Caller) -> Result<FileSystem, Exception> {
+        let user = User { name: &caller.user, acted_for_by: caller.acted_for_by.as_deref() };
+        self.file_systems.get(&self.served.authority(&caller.namenode).await?, user)
     }
 
     /// What is asked, of which NameNode, and as which user. Nothing is sent anywhere yet.
-    fn asked(&self, request: &Request) -> Result<(Asked, Who), Exception> {
-        let asked = Asked::parse(request)?;
+    fn parse(&self, request: &Request) -> Result<(RequestedOperation, Caller), Exception> {
+        let asked = RequestedOperation::parse(request)?;
         // The client would take such names for what they mean elsewhere, and so for another file. NameNodes have none.
         if request.path.split('/').any(|name| matches!(name, "." | "..")) {
             return Err(Exception::new(INVALID_PATH, format!("Invalid path name {}", request.path)));
         }
         let parameters = &request.parameters;
-        let user = parameters.user()?.unwrap_or(&self.nobody);
+        let user = parameters.user()?.unwrap_or(&self.default_user);
         // The NameNode decides whether that user may act for another one.
         let other = parameters.text("doas").filter(|other| *other != user);
         let namenode = parameters.needed("namenoderpcaddress", parameters.text("op").unwrap_or_default())?;
-        let who = Who {
+        let caller = Caller {
             namenode: namenode.to_owned(),
             user: other.unwrap_or(user).to_owned(),
             acted_for_by: other.map(|_| user.to_owned()),
         };
-        Ok((asked, who))
+        Ok((asked, caller))
     }
 
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::time::timeout(self.turn_timeout, Arc::clone(&self.turns).acquire_owned()).await.ok()?.ok()
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(self.permit_timeout, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()
     }
 }
 
 impl Service for WebHdfs {
     fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
-        Box::pin(async move { self.answered(request).await })
+        Box::pin(async move { self.respond(request).await })
     }
 }
 
@@ -195,7 +195,7 @@ fn created(location: &str) -> Response {
 }
 
 async fn checksum(file_system: &FileSystem, path: &str) -> Result<Response, Exception> {
-    let checksum = file_system.checksum(path, None).await.map_err(|error| refusal(&error))?;
+    let checksum = file_system.checksum(path, None).await.map_err(|error| exception_for(&error))?;
     let bytes = checksum.bytes();
     let mut digits = String::with_capacity(2 * bytes.len());
     for byte in &bytes {
@@ -252,7 +252,7 @@ mod tests {
                 "UnsupportedOperationException",
             ),
         ] {
-            let response = service.answered(request(method, url)).await;
+            let response = service.respond(request(method, url)).await;
             assert_eq!(response.status().as_u16(), status, "{url}");
             let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     #[tokio::test]
     async fn browsers_may_create_from_pages_of_other_sites() {
         let service = WebHdfs::new(&configuration()).unwrap();
-        let response = service.answered(request(Method::OPTIONS, "/webhdfs/v1/a?op=CREATE")).await;
+        let response = service.respond(request(Method::OPTIONS, "/webhdfs/v1/a?op=CREATE")).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["access-control-allow-methods"], "PUT");
         assert_eq!(response.headers()["access-control-max-age"], "1728000");
@@ -280,13 +280,13 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_get_his_turn_is_told_to_come_again() {
-        let turn_timeout = Duration::from_millis(20);
-        let service = WebHdfs { turn_timeout, ..WebHdfs::new(&configuration()).unwrap() };
-        let turns = Arc::clone(&service.turns).acquire_many_owned(OPERATIONS_MAX as u32).await.unwrap();
+        let permit_timeout = Duration::from_millis(20);
+        let service = WebHdfs { permit_timeout, ..WebHdfs::new(&configuration()).unwrap() };
+        let permits = Arc::clone(&service.permits).acquire_many_owned(OPERATIONS_MAX as u32).await.unwrap();
         let url = "/webhdfs/v1/a?op=OPEN&namenoderpcaddress=h:1&user.name=ann";
-        let response = service.answered(request(Method::GET, url)).await;
+        let response = service.respond(request(Method::GET, url)).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-        drop(turns);
-        assert!(service.turn().await.is_some());
+        drop(permits);
+        assert!(service.permit().await.is_some());
     }
 }

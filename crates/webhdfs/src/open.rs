@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt, once, unfold};
 use hearth_client::{Error, FileSystem, PositionedReader, Reader};
-use hearth_web::Work;
+use hearth_web::InFlight;
 use hearth_web::axum::body::{Body, Bytes};
 use hearth_web::axum::http::{HeaderValue, header};
 use hearth_web::axum::response::Response;
@@ -16,8 +16,8 @@ use hearth_web::webhdfs::Exception;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::parameters::Part;
-use crate::refusal::refusal;
+use crate::exceptions::exception_for;
+use crate::parameters::OpenRange;
 
 /// Read at a time: what a processor's second-level cache has between the copy, which is verified, and the send. The connection
 /// takes up to two before it sends.
@@ -40,20 +40,20 @@ struct Download {
     /// Announced, and not yet read.
     left: u64,
     buffers: Buffers,
-    work: Work,
-    _turn: OwnedSemaphorePermit,
+    work: InFlight,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Source: `WebHdfsHandler.onOpen`.
 pub(crate) async fn open(
     file_system: &FileSystem,
     path: String,
-    part: Part,
-    work: Work,
-    turn: OwnedSemaphorePermit,
+    part: OpenRange,
+    work: InFlight,
+    permit: OwnedSemaphorePermit,
 ) -> Result<Response, Exception> {
-    let refused = |error: Error| refusal(&error);
-    let mut reader = work.during(file_system.open(&path)).await.map_err(refused)?;
+    let refused = |error: Error| exception_for(&error);
+    let mut reader = work.track(file_system.open(&path)).await.map_err(refused)?;
     reader.seek(part.offset).await.map_err(refused)?;
     let length = (reader.length() - part.offset).min(part.length.unwrap_or(u64::MAX));
     let source = if length > POSITIONED_BYTES_MAX {
@@ -61,12 +61,12 @@ pub(crate) async fn open(
     } else {
         Source::Positioned { reader: reader.positioned(), position: part.offset }
     };
-    let mut download = Download { path, source, left: length, buffers: Buffers::default(), work, _turn: turn };
+    let mut download = Download { path, source, left: length, buffers: Buffers::default(), work, _permit: permit };
     // What cannot be read at all is refused, rather than broken off.
     let first = if length > 0 { download.next().await.map_err(refused)? } else { Bytes::new() };
     let body = match download.left {
         0 => Body::from(first),
-        _ => Body::from_stream(once(ready(Ok(first))).chain(rest_of(download))),
+        _ => Body::from_stream(once(ready(Ok(first))).chain(body_stream(download))),
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -78,7 +78,7 @@ pub(crate) async fn open(
     Ok(response)
 }
 
-fn rest_of(download: Download) -> impl Stream<Item = io::Result<Bytes>> + Send {
+fn body_stream(download: Download) -> impl Stream<Item = io::Result<Bytes>> + Send {
     unfold(Some(download), |download| async {
         let mut download = download.filter(|download| download.left > 0)?;
         match download.next().await {
@@ -100,9 +100,9 @@ impl Download {
         let wanted = bytes.len().min(usize::try_from(*left).unwrap_or(PIECE_BYTES));
         let into = &mut bytes[..wanted];
         let count = match source {
-            Source::Stream(reader) => work.during(reader.read(into)).await?,
+            Source::Stream(reader) => work.track(reader.read(into)).await?,
             Source::Positioned { reader, position } => {
-                let count = work.during(reader.read_at(*position, into)).await?;
+                let count = work.track(reader.read_at(*position, into)).await?;
                 *position += count as u64;
                 count
             }
@@ -111,24 +111,24 @@ impl Download {
             return Err(Error::FileChanged { path: path.clone(), why: "it is shorter than it was".to_owned() });
         }
         *left -= count as u64;
-        Ok(Bytes::from_owner(Piece { bytes, length: count, buffers: Arc::clone(buffers) }))
+        Ok(Bytes::from_owner(PooledBuffer { bytes, length: count, buffers: Arc::clone(buffers) }))
     }
 }
 
 /// Its memory comes back when nobody looks at it any more.
-struct Piece {
+struct PooledBuffer {
     bytes: Vec<u8>,
     length: usize,
     buffers: Buffers,
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-impl Drop for Piece {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         self.buffers.lock().push(mem::take(&mut self.bytes));
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn memory_that_was_sent_is_used_again() {
         let buffers = Buffers::default();
-        let piece = Bytes::from_owner(Piece { bytes: vec![7; 10], length: 4, buffers: Arc::clone(&buffers) });
+        let piece = Bytes::from_owner(PooledBuffer { bytes: vec![7; 10], length: 4, buffers: Arc::clone(&buffers) });
         let part = piece.slice(1..3);
         drop(piece);
         assert!(buffers.lock().is_empty() && part[..] == [7, 7]);

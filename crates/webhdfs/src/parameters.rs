@@ -10,23 +10,23 @@ use hearth_web::webhdfs::{Exception, Parameters, Request};
 const FILE_PERMISSION: FsPermission = FsPermission(0o644);
 
 #[derive(Debug)]
-pub(crate) enum Asked {
-    Open(Part),
+pub(crate) enum RequestedOperation {
+    Open(OpenRange),
     Checksum,
-    Create(Creation),
+    Create(CreateRequest),
     Append,
 }
 
 /// Of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct OpenRange {
     pub offset: u64,
     /// `None`: up to its end.
     pub length: Option<u64>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Creation {
+pub(crate) struct CreateRequest {
     pub options: CreateOptions,
     /// Each block is to be on the DataNodes' disks when it has ended.
     pub syncs: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Creation {
     pub must_exist: bool,
 }
 
-impl Asked {
+impl RequestedOperation {
     /// Errors: what Hadoop's DataNode would refuse, too, and what this client cannot do.
     pub(crate) fn parse(request: &Request) -> Result<Self, Exception> {
         let parameters = &request.parameters;
@@ -42,10 +42,10 @@ impl Asked {
         let asked = match (request.method.as_str(), operation.to_ascii_uppercase().as_str()) {
             ("GET", "OPEN") => {
                 let offset = parameters.long("offset", 0)?.map_or(0, i64::unsigned_abs);
-                Self::Open(Part { offset, length: parameters.long("length", 0)?.map(i64::unsigned_abs) })
+                Self::Open(OpenRange { offset, length: parameters.long("length", 0)?.map(i64::unsigned_abs) })
             }
             ("GET", "GETFILECHECKSUM") => return Ok(Self::Checksum),
-            ("PUT", "CREATE") => Self::Create(Creation::parse(parameters)?),
+            ("PUT", "CREATE") => Self::Create(CreateRequest::parse(parameters)?),
             ("POST", "APPEND") => Self::Append,
             _ => return Err(Exception::illegal_argument(format!("Invalid operation {operation}"))),
         };
@@ -55,7 +55,7 @@ impl Asked {
     }
 }
 
-impl Creation {
+impl CreateRequest {
     /// Java's DataNode looks at neither policy. Where replicas are to lie (`NO_LOCAL_WRITE` and its like) is a wish, which is not passed on.
     fn parse(given: &Parameters) -> Result<Self, Exception> {
         let name = "ecpolicy";
@@ -88,15 +88,15 @@ mod tests {
 
     use super::*;
 
-    fn parse(method: &Method, query: &str) -> Result<Asked, Exception> {
+    fn parse(method: &Method, query: &str) -> Result<RequestedOperation, Exception> {
         let url = format!("/webhdfs/v1/a?{query}");
         let request = http::Request::builder().method(method.clone()).uri(url).body(Body::empty()).unwrap();
-        Asked::parse(&Request::parse(request, [127, 0, 0, 1].into()).unwrap())
+        RequestedOperation::parse(&Request::parse(request, [127, 0, 0, 1].into()).unwrap())
     }
 
-    fn creation(query: &str) -> Creation {
+    fn creation(query: &str) -> CreateRequest {
         match parse(&Method::PUT, &format!("op=CREATE&{query}")).unwrap() {
-            Asked::Create(creation) => creation,
+            RequestedOperation::Create(creation) => creation,
             other => panic!("{other:?}"),
         }
     }
@@ -109,12 +109,12 @@ mod tests {
             ("op=OPEN&Length=0&buffersize=4096", 0, Some(0)),
         ] {
             match parse(&Method::GET, query).unwrap() {
-                Asked::Open(part) => assert_eq!(part, Part { offset, length }, "{query}"),
+                RequestedOperation::Open(part) => assert_eq!(part, OpenRange { offset, length }, "{query}"),
                 other => panic!("{other:?}"),
             }
         }
-        assert!(matches!(parse(&Method::GET, "op=GETFILECHECKSUM"), Ok(Asked::Checksum)));
-        assert!(matches!(parse(&Method::POST, "op=APPEND&buffersize=1"), Ok(Asked::Append)));
+        assert!(matches!(parse(&Method::GET, "op=GETFILECHECKSUM"), Ok(RequestedOperation::Checksum)));
+        assert!(matches!(parse(&Method::POST, "op=APPEND&buffersize=1"), Ok(RequestedOperation::Append)));
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
             storage_policy: None,
         };
         assert_eq!(creation("ecpolicy=replication").options, plain);
-        assert_eq!(creation(""), Creation { options: plain, syncs: false, must_exist: false });
+        assert_eq!(creation(""), CreateRequest { options: plain, syncs: false, must_exist: false });
         let all = "overwrite=TRUE&createparent=false&replication=2&blocksize=1048576&permission=1640\
             &unmaskedpermission=666&createflag=CREATE,lazy_persist&storagepolicy=COLD";
         let options = CreateOptions {

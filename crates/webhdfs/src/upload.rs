@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use hearth_client::{Error, Exception as Known, FileSystem, Writer};
-use hearth_web::Work;
+use hearth_web::InFlight;
 use hearth_web::axum::body::BodyDataStream;
-use hearth_web::webhdfs::{Exception, hear_out};
+use hearth_web::webhdfs::{Exception, drain};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::exceptions::exception_for;
 use crate::file_systems::FileSystems;
-use crate::parameters::Creation;
-use crate::refusal::refusal;
+use crate::parameters::CreateRequest;
 
 /// How the file is opened for it.
-pub(crate) enum Opening {
-    Create(Creation),
+pub(crate) enum UploadKind {
+    Create(CreateRequest),
     Append,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct Upload {
     pub file_systems: Arc<FileSystems>,
     pub file_system: FileSystem,
     pub path: String,
-    pub opening: Opening,
+    pub kind: UploadKind,
     pub body: BodyDataStream,
     /// The client sends its body when it is asked to, which reading it does.
     pub waits_to_send: bool,
-    pub work: Work,
-    pub turn: OwnedSemaphorePermit,
+    pub work: InFlight,
+    pub permit: OwnedSemaphorePermit,
 }
 
 impl Upload {
@@ -41,20 +41,20 @@ impl Upload {
     }
 
     async fn store(self) -> Result<(), Exception> {
-        let Self { file_systems, file_system, path, opening, mut body, waits_to_send, work, turn } = self;
-        let mut writer = match work.during(open(&file_system, &path, opening)).await {
+        let Self { file_systems, file_system, path, kind, mut body, waits_to_send, work, permit } = self;
+        let mut writer = match work.track(open(&file_system, &path, kind)).await {
             Ok(writer) => writer,
             Err(error) => {
                 if !waits_to_send {
-                    hear_out(&mut body).await;
+                    drain(&mut body).await;
                 }
-                return Err(refusal(&error));
+                return Err(exception_for(&error));
             }
         };
         let inode = writer.inode();
         let (written, gone) = receive(&mut body, &mut writer, &work).await;
         let closed = match written {
-            Ok(()) => work.during(writer.close()).await,
+            Ok(()) => work.track(writer.close()).await,
             Err(error) => {
                 drop(writer);
                 Err(error)
@@ -72,21 +72,21 @@ impl Upload {
                 if may_be_open(&error) {
                     // Who asked need not wait for it.
                     tokio::spawn(async move {
-                        give_up(&file_system, inode, &path).await;
-                        drop(turn);
+                        abandon(&file_system, inode, &path).await;
+                        drop(permit);
                     });
                 }
                 if gone.is_none() {
-                    hear_out(&mut body).await;
+                    drain(&mut body).await;
                 }
-                Err(refusal(&error))
+                Err(exception_for(&error))
             }
         }
     }
 }
 
-async fn open(file_system: &FileSystem, path: &str, opening: Opening) -> Result<Writer, Error> {
-    let Opening::Create(creation) = opening else { return file_system.append(path).await };
+async fn open(file_system: &FileSystem, path: &str, kind: UploadKind) -> Result<Writer, Error> {
+    let UploadKind::Create(creation) = kind else { return file_system.append(path).await };
     if creation.must_exist {
         file_system.status(path).await?;
     }
@@ -102,7 +102,7 @@ async fn open(file_system: &FileSystem, path: &str, opening: Opening) -> Result<
 async fn receive(
     body: &mut BodyDataStream,
     writer: &mut Writer,
-    work: &Work,
+    work: &InFlight,
 ) -> (Result<(), Error>, Option<hearth_web::axum::Error>) {
     while let Some(received) = body.next().await {
         let bytes = match received {
@@ -110,7 +110,7 @@ async fn receive(
             Err(error) => return (Ok(()), Some(error)),
         };
         // The client waits meanwhile.
-        if let Err(error) = work.during(writer.write(&bytes)).await {
+        if let Err(error) = work.track(writer.write(&bytes)).await {
             return (Err(error), None);
         }
     }
@@ -125,7 +125,7 @@ fn may_be_open(error: &Error) -> bool {
 
 /// Has the NameNode close a file that its writer cannot close. Else nobody could write it for as long as other uploads of the same user
 /// renew their common lease.
-async fn give_up(file_system: &FileSystem, inode: u64, path: &str) {
+async fn abandon(file_system: &FileSystem, inode: u64, path: &str) {
     let file = written_file(inode, path);
     match file_system.recover_lease(&file).await {
         Ok(_) => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{Error, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation};
 use hearth_types::FsPermission;
 
 const BLOCK: usize = 1 << 20;
@@ -231,7 +231,7 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
 
 #[test]
 fn files_are_written_read_and_continued_over_http() {
-    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth).start().unwrap();
+    let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).start().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(carry_out(&cluster)).unwrap_or_else(|error| panic!("{error:?}"));
 }

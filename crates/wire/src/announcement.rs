@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_types::{BlockId, GenerationStamp, HandedOn};
+use hearth_types::{BlockId, GenerationStamp, LocatedAdvertisement};
 use prost::Message;
 
 use crate::proto::hearth as proto;
@@ -23,13 +23,13 @@ pub struct Announcement {
     pub lease: Duration,
     /// All that was announced before is void.
     pub anew: bool,
-    pub added: Vec<Announced>,
+    pub added: Vec<AnnouncedReplica>,
     pub withdrawn: Vec<BlockId>,
 }
 
 /// A replica's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Announced {
+pub struct AnnouncedReplica {
     pub block: BlockId,
     pub stamp: GenerationStamp,
     /// An [`Advertisement`](crate::rdma_control::Advertisement), for clients alone.
@@ -38,7 +38,7 @@ pub struct Announced {
 
 /// With the answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Word {
+pub struct AnnouncementAck {
     /// A number that nobody was told before.
     pub word: u64,
     /// The announcement that came with the heartbeat counts, if there was one.
@@ -76,7 +76,7 @@ impl Announcement {
             lease: Duration::from_millis(message.lease_ms.into()),
             anew: message.anew.unwrap_or(false),
             added: added
-                .map(|added| Announced {
+                .map(|added| AnnouncedReplica {
                     block: BlockId(added.block_id as i64),
                     stamp: GenerationStamp(added.generation_stamp),
                     advertisement: added.advertisement,
@@ -87,7 +87,7 @@ impl Announcement {
     }
 }
 
-impl Word {
+impl AnnouncementAck {
     pub fn encode(&self) -> Bytes {
         proto::WordProto { word: self.word, taken: self.taken }.encode_to_vec().into()
     }
@@ -98,22 +98,22 @@ impl Word {
     }
 }
 
-pub(crate) fn encode_handed_on(handed_on: &HandedOn) -> Bytes {
+pub(crate) fn encode_located_advertisement(located: &LocatedAdvertisement) -> Bytes {
     let message = proto::HandedOnProto {
-        location: handed_on.location as u32,
-        lease_ms: milliseconds(handed_on.lease),
-        advertisement: handed_on.advertisement.clone(),
+        location: located.location as u32,
+        lease_ms: milliseconds(located.lease),
+        advertisement: located.advertisement.clone(),
     };
     message.encode_to_vec().into()
 }
 
 /// `None`: it cannot be read, or is too long.
-pub(crate) fn decode_handed_on(bytes: &Bytes) -> Option<HandedOn> {
+pub(crate) fn decode_located_advertisement(bytes: &Bytes) -> Option<LocatedAdvertisement> {
     let message = proto::HandedOnProto::decode(bytes.clone()).ok()?;
     if message.advertisement.len() > ADVERTISEMENT_BYTES_MAX {
         return None;
     }
-    Some(HandedOn {
+    Some(LocatedAdvertisement {
         location: message.location as usize,
         lease: Duration::from_millis(message.lease_ms.into()),
         // A copy: it is kept for a while, the frame that it came in is not.
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn announcements_and_words_travel() {
-        let announced = |length| Announced {
+        let announced = |length| AnnouncedReplica {
             block: BlockId(-7),
             stamp: GenerationStamp(1001),
             advertisement: Bytes::from(vec![3; length]),
@@ -144,22 +144,25 @@ mod tests {
         assert_eq!(Announcement::decode(&longer.encode()).unwrap().added, [announced(1)]);
         assert_eq!(Announcement::decode(&Bytes::from_static(b"\xff\xff")), None);
         for taken in [false, true] {
-            let word = Word { word: 1 << 63, taken };
-            assert_eq!(Word::decode(&word.encode()), Some(word));
+            let word = AnnouncementAck { word: 1 << 63, taken };
+            assert_eq!(AnnouncementAck::decode(&word.encode()), Some(word));
         }
     }
 
     #[test]
     fn what_is_handed_on_is_never_longer_than_it_was() {
-        let handed_on = |advertisement| HandedOn {
+        let located = |advertisement| LocatedAdvertisement {
             location: 2,
             lease: Duration::from_micros(1_999_999),
             advertisement: Bytes::from(advertisement),
         };
-        let short = handed_on(vec![1; 100]);
-        let expected = HandedOn { lease: Duration::from_millis(1999), ..short.clone() };
-        assert_eq!(decode_handed_on(&encode_handed_on(&short)), Some(expected));
-        assert_eq!(decode_handed_on(&encode_handed_on(&handed_on(vec![1; ADVERTISEMENT_BYTES_MAX + 1]))), None);
-        assert_eq!(decode_handed_on(&Bytes::from_static(b"\x07")), None);
+        let short = located(vec![1; 100]);
+        let expected = LocatedAdvertisement { lease: Duration::from_millis(1999), ..short.clone() };
+        assert_eq!(decode_located_advertisement(&encode_located_advertisement(&short)), Some(expected));
+        assert_eq!(
+            decode_located_advertisement(&encode_located_advertisement(&located(vec![1; ADVERTISEMENT_BYTES_MAX + 1]))),
+            None
+        );
+        assert_eq!(decode_located_advertisement(&Bytes::from_static(b"\x07")), None);
     }
 }

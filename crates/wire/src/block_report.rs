@@ -59,7 +59,7 @@ pub fn encode(replicas: impl IntoIterator<Item = ReportedReplica>) -> (u64, Vec<
 ///
 /// `count`: what the report says; may be any number, nothing is allocated for it.
 pub fn decode(count: u64, pieces: &[Bytes]) -> impl Iterator<Item = Result<ReportedReplica, BlockReportError>> + '_ {
-    let mut reader = Reader { pieces, at: 0 };
+    let mut reader = VarintReader { pieces, at: 0 };
     let mut failed = false;
     (0..count).map_while(move |index| {
         if failed {
@@ -71,12 +71,12 @@ pub fn decode(count: u64, pieces: &[Bytes]) -> impl Iterator<Item = Result<Repor
     })
 }
 
-struct Reader<'a> {
+struct VarintReader<'a> {
     pieces: &'a [Bytes],
     at: usize,
 }
 
-impl Reader<'_> {
+impl VarintReader<'_> {
     fn replica(&mut self, index: u64) -> Result<ReportedReplica, BlockReportError> {
         let id = self.varint(index)?;
         let length = self.varint(index)?;

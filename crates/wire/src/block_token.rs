@@ -96,7 +96,7 @@ impl BlockTokenIdentifier {
         match bytes.first() {
             None => Err(BlockTokenFormatError::Truncated),
             Some(1..=0x7f) => Self::decode_protobuf(bytes),
-            Some(_) => Self::decode_legacy(Reader { rest: bytes }),
+            Some(_) => Self::decode_legacy(WritableReader { rest: bytes }),
         }
     }
 
@@ -163,7 +163,7 @@ impl BlockTokenIdentifier {
         into
     }
 
-    fn decode_legacy(mut reader: Reader<'_>) -> Result<Self, BlockTokenFormatError> {
+    fn decode_legacy(mut reader: WritableReader<'_>) -> Result<Self, BlockTokenFormatError> {
         let expiry_ms = u64::try_from(reader.vlong()?).map_err(|_| out_of_range("expiry"))?;
         let key_id = i32::try_from(reader.vlong()?).map_err(|_| out_of_range("key id"))? as u32;
         let user = reader.long_text("user")?;
@@ -216,11 +216,11 @@ fn put_long_text(text: &str, into: &mut Vec<u8>) {
     into.extend_from_slice(text.as_bytes());
 }
 
-struct Reader<'a> {
+struct WritableReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WritableReader<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8], BlockTokenFormatError> {
         let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(BlockTokenFormatError::Truncated)?;
         self.rest = rest;
@@ -353,7 +353,7 @@ mod tests {
             let mut encoded = Vec::new();
             put_vlong(value, &mut encoded);
             prop_assert!(encoded.len() <= 9);
-            let mut reader = Reader { rest: &encoded };
+            let mut reader = WritableReader { rest: &encoded };
             prop_assert_eq!(reader.vlong(), Ok(value));
             prop_assert!(reader.rest.is_empty());
         }

@@ -31,7 +31,7 @@ pub use operation::{
 pub use packet::{
     PACKET_BYTES_MAX, PACKET_HEADER_BYTES_MAX, PACKET_PREFIX_BYTES, PacketError, PacketHead, PacketHeader,
 };
-pub use read_many::{ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
+pub use read_many::{AnswerSlot, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms};
 pub use replica_stream::{
     OpenReplica, ReplicaPiece, ReplicaRefusal, ReplicaStream, STREAM_HEAD_BYTES, StreamLimits, StreamTerms, ToReceiver,
     ToSender,
@@ -41,7 +41,7 @@ pub use short_circuit::{ShmId, ShmResponse, ShmSlot, ShortCircuitReleaseResponse
 pub use write_local::LocalGrant;
 
 use crate::convert::ConvertError;
-use crate::delimited::{self, DelimitedError, Progress};
+use crate::delimited::{self, DelimitedError, Framing};
 
 /// The version of DataTransferProtocol that Hadoop 2 and 3 speak.
 pub const VERSION: u16 = 28;
@@ -74,8 +74,8 @@ pub enum MessageError {
 
 fn decode_delimited<M: prost::Message + Default>(bytes: &[u8], limit: usize) -> Result<Decoded<M>, DelimitedError> {
     Ok(match delimited::find(bytes, limit)? {
-        Progress::Needs(missing) => Decoded::Needs(missing),
-        Progress::Complete { start, end } => Decoded::Complete(M::decode(&bytes[start..end])?, end),
+        Framing::Needs(missing) => Decoded::Needs(missing),
+        Framing::Complete { start, end } => Decoded::Complete(M::decode(&bytes[start..end])?, end),
     })
 }
 

@@ -18,7 +18,7 @@ pub enum DelimitedError {
 
 /// How much of a delimited message lies in a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub enum Framing {
     /// The message occupies `bytes[start..end]`.
     Complete { start: usize, end: usize },
     /// At least so many bytes more are needed. Exact once the length prefix has arrived.
@@ -26,7 +26,7 @@ pub enum Progress {
 }
 
 /// Looks for a delimited message at the start of `bytes`. `limit`: longest message accepted, in bytes.
-pub fn find(bytes: &[u8], limit: usize) -> Result<Progress, DelimitedError> {
+pub fn find(bytes: &[u8], limit: usize) -> Result<Framing, DelimitedError> {
     let mut length: u64 = 0;
     for (index, byte) in bytes.iter().take(5).enumerate() {
         length |= u64::from(byte & 0x7f) << (7 * index);
@@ -38,22 +38,22 @@ pub fn find(bytes: &[u8], limit: usize) -> Result<Progress, DelimitedError> {
             let start = index + 1;
             let end = start + length;
             return Ok(match end.checked_sub(bytes.len()) {
-                None | Some(0) => Progress::Complete { start, end },
-                Some(missing) => Progress::Needs(missing),
+                None | Some(0) => Framing::Complete { start, end },
+                Some(missing) => Framing::Needs(missing),
             });
         }
     }
-    if bytes.len() >= 5 { Err(DelimitedError::BadLength) } else { Ok(Progress::Needs(1)) }
+    if bytes.len() >= 5 { Err(DelimitedError::BadLength) } else { Ok(Framing::Needs(1)) }
 }
 
 /// Cuts the bytes of one delimited message off the front of `frame`, without copying.
 pub fn take_bytes(frame: &mut Bytes) -> Result<Bytes, DelimitedError> {
     match find(frame, usize::MAX)? {
-        Progress::Complete { start, end } => {
+        Framing::Complete { start, end } => {
             frame.advance(start);
             Ok(frame.split_to(end - start))
         }
-        Progress::Needs(missing) => {
+        Framing::Needs(missing) => {
             Err(DelimitedError::Truncated { length: frame.len().saturating_add(missing), available: frame.len() })
         }
     }
@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn lengths_are_bounded() {
-        assert_eq!(find(&[], 10), Ok(Progress::Needs(1)));
-        assert_eq!(find(&[3, 1], 10), Ok(Progress::Needs(2)));
-        assert_eq!(find(&[0], 10), Ok(Progress::Complete { start: 1, end: 1 }));
+        assert_eq!(find(&[], 10), Ok(Framing::Needs(1)));
+        assert_eq!(find(&[3, 1], 10), Ok(Framing::Needs(2)));
+        assert_eq!(find(&[0], 10), Ok(Framing::Complete { start: 1, end: 1 }));
         assert_eq!(find(&[11], 10), Err(DelimitedError::TooLong { length: 11, limit: 10 }));
-        assert_eq!(find(&[0x80; 4], 10), Ok(Progress::Needs(1)));
+        assert_eq!(find(&[0x80; 4], 10), Ok(Framing::Needs(1)));
         assert_eq!(find(&[0x80; 5], 10), Err(DelimitedError::BadLength));
     }
 
@@ -118,11 +118,11 @@ mod tests {
             prop_assert_eq!(bytes.len(), prost::length_delimiter_len(length));
             let start = bytes.len();
             match find(&bytes, usize::MAX).unwrap() {
-                Progress::Complete { .. } => prop_assert_eq!(length, 0),
-                Progress::Needs(missing) => prop_assert_eq!(missing, length),
+                Framing::Complete { .. } => prop_assert_eq!(length, 0),
+                Framing::Needs(missing) => prop_assert_eq!(missing, length),
             }
             bytes.resize(start + length + 3, 7);
-            prop_assert_eq!(find(&bytes, usize::MAX), Ok(Progress::Complete { start, end: start + length }));
+            prop_assert_eq!(find(&bytes, usize::MAX), Ok(Framing::Complete { start, end: start + length }));
         }
     }
 }

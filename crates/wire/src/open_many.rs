@@ -24,14 +24,14 @@ pub const ANSWER_BYTES: usize = 4 << 20;
 
 /// Why one of the paths could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NotOpened {
+pub struct OpenFailure {
     /// Java's exception class.
     pub exception: String,
     pub message: String,
 }
 
 /// One path's part of the answer.
-pub type Opened = Result<LocatedBlocks, NotOpened>;
+pub type Opened = Result<LocatedBlocks, OpenFailure>;
 
 /// The request's bytes.
 pub fn request(paths: &[String], offset: u64, length: u64) -> proto::OpenManyRequestProto {
@@ -42,7 +42,7 @@ pub fn request(paths: &[String], offset: u64, length: u64) -> proto::OpenManyReq
 #[derive(Default)]
 pub struct OpenManyAnswer {
     message: proto::OpenManyResponseProto,
-    places: HashMap<DatanodeUuid, u32>,
+    datanode_indices: HashMap<DatanodeUuid, u32>,
     bytes: usize,
 }
 
@@ -63,7 +63,7 @@ impl OpenManyAnswer {
                     ..Default::default()
                 }
             }
-            Err(NotOpened { exception, message }) => {
+            Err(OpenFailure { exception, message }) => {
                 proto::OpenedFileProto { exception: Some(exception), message: Some(message), ..Default::default() }
             }
         };
@@ -90,27 +90,27 @@ impl OpenManyAnswer {
             generation_stamp: block.stamp.0,
             length: block.length,
             offset: located.offset,
-            replicas: located.locations.iter().map(|datanode| self.place(datanode)).collect(),
+            replicas: located.locations.iter().map(|datanode| self.datanode_index(datanode)).collect(),
             corrupt: located.corrupt.then_some(true),
             token: (located.token != Token::default()).then(|| (&located.token).into()),
         }
     }
 
-    fn place(&mut self, datanode: &DatanodeInfo) -> u32 {
-        if let Some(place) = self.places.get(&datanode.id.uuid) {
+    fn datanode_index(&mut self, datanode: &DatanodeInfo) -> u32 {
+        if let Some(place) = self.datanode_indices.get(&datanode.id.uuid) {
             return *place;
         }
         let place = self.message.datanodes.len() as u32;
         let message = crate::proto::hdfs::DatanodeInfoProto::from(datanode);
         self.bytes += message.encoded_len();
         self.message.datanodes.push(message);
-        self.places.insert(datanode.id.uuid.clone(), place);
+        self.datanode_indices.insert(datanode.id.uuid.clone(), place);
         place
     }
 }
 
 /// The parts of an answer to `asked` paths.
-pub fn parts(message: proto::OpenManyResponseProto, asked: usize) -> Result<Vec<Opened>, ConvertError> {
+pub fn decode_response(message: proto::OpenManyResponseProto, asked: usize) -> Result<Vec<Opened>, ConvertError> {
     let actual = message.files.len();
     if actual == 0 || actual > asked {
         return Err(ConvertError::Count { field: "files of openMany", expected: asked, actual });
@@ -142,13 +142,13 @@ pub fn parts(message: proto::OpenManyResponseProto, asked: usize) -> Result<Vec<
             storage_types: Vec::new(),
             corrupt: block.corrupt.unwrap_or(false),
             token: block.token.map(Token::from).unwrap_or_default(),
-            handed_on: Vec::new(),
+            advertisements: Vec::new(),
             cached: Vec::new(),
         })
     };
     let file = |file: proto::OpenedFileProto| {
         if let Some(exception) = file.exception {
-            return Ok(Err(NotOpened { exception, message: file.message.unwrap_or_default() }));
+            return Ok(Err(OpenFailure { exception, message: file.message.unwrap_or_default() }));
         }
         Ok(Ok(LocatedBlocks {
             file_length: file.file_length.unwrap_or_default(),
@@ -211,13 +211,13 @@ mod tests {
     }
 
     fn decode(bytes: &[u8], asked: usize) -> Result<Vec<Opened>, ConvertError> {
-        super::parts(proto::OpenManyResponseProto::decode(bytes).expect("a message"), asked)
+        super::decode_response(proto::OpenManyResponseProto::decode(bytes).expect("a message"), asked)
     }
 
     #[test]
     fn every_part_comes_back_in_its_place_and_datanodes_go_once() {
         let (one, other) = (datanode("one"), datanode("other"));
-        let not = NotOpened { exception: "java.io.FileNotFoundException".into(), message: "no".into() };
+        let not = OpenFailure { exception: "java.io.FileNotFoundException".into(), message: "no".into() };
         let parts = vec![
             Ok(file(vec![block(1, 10, vec![one.clone(), other.clone()])], None)),
             Err(not),
@@ -238,10 +238,10 @@ mod tests {
         let bytes = answer(&[Ok(file(vec![block(1, 10, vec![datanode("one")])], None))]);
         let mut message = proto::OpenManyResponseProto::decode(&bytes[..]).unwrap();
         message.files[0].blocks[0].replicas = vec![1];
-        assert!(super::parts(message.clone(), 1).is_err());
+        assert!(super::decode_response(message.clone(), 1).is_err());
         message.files[0].blocks[0].replicas.clear();
         message.pool = None;
-        assert!(super::parts(message, 1).is_err());
+        assert!(super::decode_response(message, 1).is_err());
     }
 
     proptest! {
@@ -253,7 +253,7 @@ mod tests {
             bytes[at] = value;
             for _ in 0..2 {
                 if let Ok(message) = proto::OpenManyResponseProto::decode(&bytes[..]) {
-                    let _ = super::parts(message, 1);
+                    let _ = super::decode_response(message, 1);
                 }
                 bytes.truncate(cut);
             }

@@ -29,7 +29,7 @@ pub const PURPOSE_WRITING: u8 = 2;
 pub const VERSION: u8 = 1;
 
 /// The private bytes by which a datanode accepts: purpose, version, and which life of it this is.
-pub fn acceptance(purpose: u8, incarnation: u64) -> [u8; 10] {
+pub fn encode_acceptance(purpose: u8, incarnation: u64) -> [u8; 10] {
     let mut bytes = [0; 10];
     (bytes[0], bytes[1]) = (purpose, VERSION);
     bytes[2..].copy_from_slice(&incarnation.to_be_bytes());
@@ -37,7 +37,7 @@ pub fn acceptance(purpose: u8, incarnation: u64) -> [u8; 10] {
 }
 
 /// Which life of a datanode accepted with `private`; `None`: it does not say.
-pub fn accepted_by(private: &[u8]) -> Option<u64> {
+pub fn decode_acceptance(private: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(private.get(2..10)?.try_into().ok()?))
 }
 

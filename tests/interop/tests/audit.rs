@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, tool_said};
-use hearth_testkit::{ClusterSpec, Make, get_text, wait_until};
+use hearth_testkit::{ClusterSpec, Implementation, get_text, wait_until};
 use serde_json::{Value, json};
 
 const LOG: &str = "audit.log";
 const CHECKS: &[Check] = &[("the_same_lines_are_written_for_the_same_commands", same_lines)];
 
 fn main() -> ExitCode {
-    let clusters = [Make::Apache, Make::Hearth].map(|namenode| {
-        ClusterSpec::new(namenode, Make::Hearth)
+    let clusters = [Implementation::Apache, Implementation::Hearth].map(|namenode| {
+        ClusterSpec::new(namenode, Implementation::Hearth)
             .set("hearth.memory.limit", "64m")
             .set("hadoop.caller.context.enabled", true)
             .set("hadoop.caller.context.max.size", 20)
@@ -113,11 +113,10 @@ fn same_lines(session: &mut Session) -> Result<()> {
         }
     }
     let port = session.cluster.namenode_http_port();
-    let file = session.cluster.directory().join(if session.cluster.namenode.make() == Make::Apache {
-        "namenode.log"
-    } else {
-        LOG
-    });
+    let file = session
+        .cluster
+        .directory()
+        .join(if session.cluster.namenode.implementation() == Implementation::Apache { "namenode.log" } else { LOG });
     let until = |what: &str| {
         wait_until(&format!("{what} in the audit log"), Duration::from_secs(60), || {
             let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, balance, run, slow};
-use hearth_testkit::{ClusterSpec, Content, Make, sha256_hex, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Implementation, sha256_hex, wait_until};
 use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
@@ -27,7 +27,7 @@ const CHECKS: &[Check] = &[
 
 fn main() -> ExitCode {
     let reserved = tmpfs_bytes().saturating_sub(CAPACITY);
-    let spec = |make: Make| {
+    let spec = |make: Implementation| {
         ClusterSpec::new(make, make)
             .datanodes(3)
             .only_namenode()
@@ -44,8 +44,8 @@ fn main() -> ExitCode {
             .set("hearth.memory.flush.delay", 1)
     };
     let with_tokens = |spec: ClusterSpec| spec.set("dfs.block.access.token.enable", true).labelled("tokens");
-    let oracle = slow().then(|| spec(Make::Apache));
-    let ours = [spec(Make::Hearth), with_tokens(spec(Make::Hearth))];
+    let oracle = slow().then(|| spec(Implementation::Apache));
+    let ours = [spec(Implementation::Hearth), with_tokens(spec(Implementation::Hearth))];
     run(&[Suite { name: "balancing", clusters: oracle.into_iter().chain(ours).collect(), checks: CHECKS }])
 }
 

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn large(session: &Session) -> (u64, u64) {
-    if session.cluster.keeps_all_on_hearth() || slow() { LARGE } else { LARGE_ON_APACHE }
+    if session.cluster.all_datanodes_are_hearth() || slow() { LARGE } else { LARGE_ON_APACHE }
 }
 
 fn content(size: u64) -> Content {

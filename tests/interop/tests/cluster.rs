@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, balance, run, slow};
 use hearth_testkit::{
-    ClusterSpec, Content, Make, ReadOnly, files_below, get_text, hearth_program, jmx_bean, sha256_hex, skip_or_fail,
-    wait_until,
+    ClusterSpec, Content, Implementation, ReadOnly, files_below, get_text, hearth_program, jmx_bean, sha256_hex,
+    skip_or_fail, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -68,9 +68,9 @@ const MAINTENANCE: &[Check] = &[("a_datanode_in_maintenance_is_waited_for", main
 const KEYS: &[Check] = &[("readers_and_writers_outlive_block_keys", keys_roll_over)];
 
 fn main() -> ExitCode {
-    use Make::{Apache, Hearth};
+    use Implementation::{Apache, Hearth};
     let reserved = tmpfs_bytes().saturating_sub(CAPACITY);
-    let spec = |datanodes: &[Make]| {
+    let spec = |datanodes: &[Implementation]| {
         ClusterSpec::mixed(Apache, datanodes)
             .set("dfs.blocksize", BLOCK)
             .set("dfs.replication", 3)
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     } else {
         vec![with_tokens(spec(&[Apache, Hearth, Hearth]))]
     };
-    let caching = |namenode: Make| {
+    let caching = |namenode: Implementation| {
         ClusterSpec::new(namenode, Hearth)
             .datanodes(2)
             .set("dfs.blocksize", BLOCK)
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
             .set("hearth.memory.limit", "64m")
             .set("hearth.memory.flush.delay", 1)
     };
-    let unscanned = |namenode: Make, datanodes: Make| {
+    let unscanned = |namenode: Implementation, datanodes: Implementation| {
         ClusterSpec::new(namenode, datanodes)
             .datanodes(3)
             .set("dfs.blocksize", BLOCK)
@@ -147,7 +147,7 @@ fn main() -> ExitCode {
             .set("dfs.block.access.key.update.interval", 1)
             .set("dfs.block.access.token.lifetime", 1);
         let old = spec(&[Hearth, Apache, Hearth]).apache_version("3.3.6").labelled("3.3.6");
-        let looked_after = |namenode: Make| {
+        let looked_after = |namenode: Implementation| {
             ClusterSpec::new(namenode, Hearth)
                 .datanodes(3)
                 .set("dfs.blocksize", BLOCK)
@@ -457,7 +457,7 @@ fn maintenance(session: &mut Session) -> Result<()> {
 
 /// Replicas that Hearth's DataNodes have taken in from each other by streams.
 fn streamed(session: &Session) -> Result<u64> {
-    let ours = session.cluster.datanodes.iter().filter(|datanode| datanode.make() == Make::Hearth);
+    let ours = session.cluster.datanodes.iter().filter(|datanode| datanode.implementation() == Implementation::Hearth);
     ours.map(|datanode| {
         let page = get_text(datanode.port("dfs.datanode.http.address")?, "/metrics")?;
         let line = page.lines().find_map(|line| line.strip_prefix("hearth_stream_replicas_total "));
@@ -494,7 +494,8 @@ fn balancer(session: &mut Session) -> Result<()> {
         let streamed = streamed(session)? - before;
         println!("{moved} of {FILES} moved from {full}, in {runs} runs, {streamed} by streams");
         ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
-        let all_are_ours = session.cluster.datanodes.iter().all(|datanode| datanode.make() == Make::Hearth);
+        let all_are_ours =
+            session.cluster.datanodes.iter().all(|datanode| datanode.implementation() == Implementation::Hearth);
         ensure!(!all_are_ours || streamed >= moved, "{streamed} of {moved} went by streams");
         session.java()?.call("delete", json!({"path": format!("/balanced-{round}"), "recursive": true}))?;
         wait_until("the files' deletion", SETTLES_WITHIN, || {
@@ -901,7 +902,7 @@ fn stored(session: &Session) -> Result<BTreeSet<(u64, usize)>> {
 fn files_of(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBuf>> {
     let datanode = &session.cluster.datanodes[datanode];
     let mut files = files_below(&datanode.data_directory().context("a DataNode has a disk")?);
-    if datanode.make() == Make::Hearth {
+    if datanode.implementation() == Implementation::Hearth {
         let memory = files_below(Path::new(datanode.setting("hearth.memory.dir").context("it is set")?));
         ensure!(memory.iter().any(|file| block_of(file) == Some(block)), "not in memory: {memory:?}");
         files.extend(memory);

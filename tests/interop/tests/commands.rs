@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, tool_said};
-use hearth_testkit::{ClusterSpec, Make};
+use hearth_testkit::{ClusterSpec, Implementation};
 
 const CHECKS: &[Check] = &[
     ("files_and_directories", files),
@@ -13,8 +13,13 @@ const CHECKS: &[Check] = &[
 ];
 
 fn main() -> ExitCode {
-    let spec = |make: Make| ClusterSpec::new(make, make).set("dfs.replication", 1).set("dfs.blocksize", 1 << 20);
-    run(&[Suite { name: "commands", clusters: vec![spec(Make::Apache), spec(Make::Hearth)], checks: CHECKS }])
+    let spec =
+        |make: Implementation| ClusterSpec::new(make, make).set("dfs.replication", 1).set("dfs.blocksize", 1 << 20);
+    run(&[Suite {
+        name: "commands",
+        clusters: vec![spec(Implementation::Apache), spec(Implementation::Hearth)],
+        checks: CHECKS,
+    }])
 }
 
 /// `LOCAL` is a directory of this machine with the files `small` (60 lines) and `large` (2,600,000 bytes).

@@ -15,7 +15,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hearth_testkit::{Cluster, ClusterSpec, Make, Missing, skip_or_fail, workspace_root};
+use hearth_testkit::{Cluster, ClusterSpec, Implementation, Missing, skip_or_fail, workspace_root};
 
 /// Apache's test classes that run it on HDFS, and ours for those of its abstract ones that it does not run there.
 ///
@@ -140,7 +140,7 @@ fn run() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let recording = std::env::var("HEARTH_CONTRACT_RECORD").is_ok_and(|value| value == "1");
-    let make = if recording { Make::Apache } else { Make::Hearth };
+    let make = if recording { Implementation::Apache } else { Implementation::Hearth };
     let mut cluster = cluster(make)?;
     let started = Instant::now();
     let seen = run_classes(&mut cluster, &classes)?;
@@ -176,7 +176,7 @@ fn run() -> Result<ExitCode> {
 }
 
 /// Replication 2, as the cluster of Apache's own contract tests; a third DataNode for what wants three replicas.
-fn cluster(make: Make) -> Result<Cluster> {
+fn cluster(make: Implementation) -> Result<Cluster> {
     ClusterSpec::new(make, make)
         .datanodes(3)
         .set("dfs.replication", 2)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
-use hearth_testkit::{Cluster, ClusterSpec, Driver, Make};
+use hearth_testkit::{Cluster, ClusterSpec, Driver, Implementation};
 use serde_json::{Value, json};
 
 const DISTCP: &str = "org.apache.hadoop.tools.DistCp";
@@ -20,11 +20,11 @@ fn main() -> ExitCode {
         println!("takes minutes: cargo xtask test --cluster\n\ntest result: ok. 0 passed; 0 failed; 2 ignored");
         return ExitCode::SUCCESS;
     }
-    let clusters = [Make::Apache, Make::Hearth].map(|make| spec(make).datanodes(2));
+    let clusters = [Implementation::Apache, Implementation::Hearth].map(|make| spec(make).datanodes(2));
     run(&[Suite { name: "distcp", clusters: clusters.to_vec(), checks: CHECKS }])
 }
 
-fn spec(make: Make) -> ClusterSpec {
+fn spec(make: Implementation) -> ClusterSpec {
     ClusterSpec::new(make, make)
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
         .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
@@ -32,7 +32,7 @@ fn spec(make: Make) -> ClusterSpec {
 }
 
 fn there_and_back(session: &mut Session) -> Result<()> {
-    let peer = spec(Make::Apache).start()?;
+    let peer = spec(Implementation::Apache).start()?;
     let mut there = Driver::java(peer.apache()?, peer.conf())?;
     populate(&mut there)?;
     let source = format!("{}/source", peer.uri());

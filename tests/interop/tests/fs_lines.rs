@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, program_said, run, slow, tool_said};
-use hearth_testkit::{ClusterSpec, Driver, Make, hearth_program};
+use hearth_testkit::{ClusterSpec, Driver, Implementation, hearth_program};
 use serde_json::{Value, json};
 
 const CHECKS: &[Check] = &[
@@ -25,7 +25,8 @@ const CHECKS: &[Check] = &[
 ];
 
 fn main() -> ExitCode {
-    let makes: &[Make] = if slow() { &[Make::Apache, Make::Hearth] } else { &[Make::Hearth] };
+    let makes: &[Implementation] =
+        if slow() { &[Implementation::Apache, Implementation::Hearth] } else { &[Implementation::Hearth] };
     let clusters = makes
         .iter()
         .map(|make| {

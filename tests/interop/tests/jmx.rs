@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Make, Process, free_port, jmx_bean, wait_until};
+use hearth_testkit::{ClusterSpec, Implementation, Process, free_port, jmx_bean, wait_until};
 use serde_json::{Value, json};
 
 const NAMENODE_BEANS: &[&str] = &[
@@ -48,7 +48,7 @@ const CHECKS: &[Check] = &[
 ];
 
 fn main() -> ExitCode {
-    let clusters = [Make::Apache, Make::Hearth]
+    let clusters = [Implementation::Apache, Implementation::Hearth]
         .map(|make| ClusterSpec::new(make, make).set("hearth.memory.limit", "64m").set("dfs.replication", 1));
     run(&[Suite { name: "jmx", clusters: clusters.to_vec(), checks: CHECKS }])
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
-use hearth_testkit::{ClusterSpec, Make, sha256_hex};
+use hearth_testkit::{ClusterSpec, Implementation, sha256_hex};
 use serde_json::json;
 
 const EXAMPLES: &str = "org.apache.hadoop.examples.ExampleDriver";
@@ -26,7 +26,11 @@ fn main() -> ExitCode {
         println!("takes minutes: cargo xtask test --cluster\n\ntest result: ok. 0 passed; 0 failed; 18 ignored");
         return ExitCode::SUCCESS;
     }
-    let makes = [(Make::Apache, Make::Apache), (Make::Apache, Make::Hearth), (Make::Hearth, Make::Hearth)];
+    let makes = [
+        (Implementation::Apache, Implementation::Apache),
+        (Implementation::Apache, Implementation::Hearth),
+        (Implementation::Hearth, Implementation::Hearth),
+    ];
     let clusters = makes.map(|(namenode, datanodes)| {
         ClusterSpec::new(namenode, datanodes)
             .datanodes(2)

@@ -12,7 +12,8 @@ use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::slow;
 use hearth_testkit::{
-    Content, Driver, Make, Missing, Nameservices, NameservicesSpec, Settings, jmx_bean, skip_or_fail, wait_until,
+    Content, Driver, Implementation, Missing, Nameservices, NameservicesSpec, Settings, jmx_bean, skip_or_fail,
+    wait_until,
 };
 use serde_json::json;
 
@@ -23,7 +24,7 @@ const OBSERVER_PROVIDER: &str = "org.apache.hadoop.hdfs.server.namenode.ha.Obser
 fn with_cluster(
     name: &str,
     nameservices: &[(&'static str, usize)],
-    datanodes: &[Make],
+    datanodes: &[Implementation],
     settings: &[(&str, &str)],
     test: impl FnOnce(&mut Nameservices) -> Result<()>,
 ) {
@@ -158,7 +159,7 @@ fn round(
 
 #[test]
 fn writers_and_readers_go_on_when_the_active_namenode_changes() {
-    let makes = [Make::Hearth, Make::Apache, Make::Hearth];
+    let makes = [Implementation::Hearth, Implementation::Apache, Implementation::Hearth];
     with_cluster("ha", &[("ha", 2)], &makes, &[], |cluster| {
         let mut java = Driver::java(cluster.apache(), &cluster.conf())?;
         round(cluster, &mut java, 0, |cluster| {
@@ -198,7 +199,7 @@ fn the_rust_client_reads_from_an_observer_and_never_sees_the_past() {
         // Before every read: other clients' changes are seen, too.
         ("dfs.client.failover.observer.auto-msync-period.ha", "0ms"),
     ];
-    with_cluster("observer", &[("ha", 3)], &[Make::Hearth], &settings, |cluster| {
+    with_cluster("observer", &[("ha", 3)], &[Implementation::Hearth], &settings, |cluster| {
         cluster.admin(2, "-transitionToObserver", &[])?;
         ensure!(cluster.state(2)? == "observer", "nn2 is {}", cluster.state(2)?);
         let runtime = runtime();
@@ -228,7 +229,7 @@ fn the_rust_client_reads_from_an_observer_and_never_sees_the_past() {
 
 #[test]
 fn datanodes_serve_two_namespaces() {
-    let datanodes = [Make::Hearth, Make::Hearth];
+    let datanodes = [Implementation::Hearth, Implementation::Hearth];
     with_cluster("federation", &[("one", 1), ("two", 1)], &datanodes, &[], |cluster| {
         let runtime = runtime();
         let uris = cluster.namenodes.iter().map(|namenode| format!("hdfs://127.0.0.1:{}", namenode.rpc_port));
@@ -313,7 +314,7 @@ fn a_lifeline_keeps_a_datanode_alive_whose_heartbeats_are_not_answered() {
     let lifeline = hearth_testkit::free_port();
     let address = format!("127.0.0.1:{lifeline}");
     let settings = [("dfs.namenode.lifeline.rpc-address.ns", address.as_str())];
-    with_cluster("lifeline", &[("ns", 1)], &[Make::Hearth], &settings, |cluster| {
+    with_cluster("lifeline", &[("ns", 1)], &[Implementation::Hearth], &settings, |cluster| {
         let held_up = Arc::new(AtomicBool::new(false));
         let proxy_port = forward_to(cluster.namenodes[0].rpc_port, held_up.clone())?;
         cluster.datanodes[0].kill();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Make, get_text_at, in_virtual_machine, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Implementation, get_text_at, in_virtual_machine, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
@@ -43,7 +43,7 @@ const CHECKS: &[Check] = &[
 
 fn main() -> ExitCode {
     let of = |namenode| {
-        let spec = ClusterSpec::new(namenode, Make::Hearth)
+        let spec = ClusterSpec::new(namenode, Implementation::Hearth)
             .datanodes(2)
             .set("dfs.replication", 2)
             .set("dfs.blocksize", BLOCK)
@@ -60,8 +60,12 @@ fn main() -> ExitCode {
         }
     };
     let label = if in_virtual_machine() { "RDMA+tokens" } else { "tokens" };
-    let with_tokens = of(Make::Apache).set("dfs.block.access.token.enable", true).labelled(label);
-    run(&[Suite { name: "paths", clusters: vec![of(Make::Apache), with_tokens, of(Make::Hearth)], checks: CHECKS }])
+    let with_tokens = of(Implementation::Apache).set("dfs.block.access.token.enable", true).labelled(label);
+    run(&[Suite {
+        name: "paths",
+        clusters: vec![of(Implementation::Apache), with_tokens, of(Implementation::Hearth)],
+        checks: CHECKS,
+    }])
 }
 
 /// A client that has moved nothing yet, and may take `paths` only.
@@ -223,7 +227,7 @@ fn offered(session: &mut Session) -> Result<()> {
     let before = descriptions(session)?;
     runtime.block_on(read(&stranger(session, "one-sided")?, "/offered/file", content, length))?;
     let asked = descriptions(session)? - before;
-    let ours = session.cluster.namenode.make() == Make::Hearth;
+    let ours = session.cluster.namenode.implementation() == Implementation::Hearth;
     ensure!((asked == 0) == ours, "datanodes were asked {asked} times");
     if !in_virtual_machine() {
         let java = session.java()?;
@@ -242,7 +246,7 @@ fn offered(session: &mut Session) -> Result<()> {
 async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
     for _ in 0..600 {
         let located = fs.locations(path, 0, u64::MAX >> 1).await?;
-        if located.blocks.iter().all(|block| block.handed_on.len() == block.locations.len()) {
+        if located.blocks.iter().all(|block| block.advertisements.len() == block.locations.len()) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -254,7 +258,7 @@ async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
 fn handed_on(session: &mut Session) -> Result<()> {
     const BLOCKS: u64 = 8;
     let (runtime, content, length) = (runtime()?, Content::new(50), BLOCKS * BLOCK);
-    let (ours, path) = (session.cluster.namenode.make() == Make::Hearth, "/handed-on/file");
+    let (ours, path) = (session.cluster.namenode.implementation() == Implementation::Hearth, "/handed-on/file");
     let writer = client(session, "packets")?;
     runtime.block_on(write(&writer, path, content, length))?;
     if ours {
@@ -264,7 +268,7 @@ fn handed_on(session: &mut Session) -> Result<()> {
     let total = runtime.block_on(read(&reader, path, content, length))?;
     let statistics = reader.statistics();
     all_by(DataPath::OneSided, total, |any| statistics.read_bytes(any))?;
-    let found = (statistics.replicas_asked_for(), statistics.replicas_handed_on());
+    let found = (statistics.replicas_asked_for(), statistics.replicas_piggybacked());
     println!("{BLOCKS} blocks read cold: {} asked for, {} handed on", found.0, found.1);
     match ours {
         true => ensure!(found.0 == 0 && found.1 >= BLOCKS, "{statistics:?}"),

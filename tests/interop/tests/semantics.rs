@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, tool_said};
-use hearth_testkit::{ClusterSpec, Make, wait_until};
+use hearth_testkit::{ClusterSpec, Implementation, wait_until};
 use serde_json::{Value, json};
 
 const HOSTS: &str = "hosts";
@@ -23,7 +23,7 @@ const CHECKS: &[Check] = &[
 ];
 
 fn main() -> ExitCode {
-    let spec = |namenode: Make, datanodes: Make| {
+    let spec = |namenode: Implementation, datanodes: Implementation| {
         ClusterSpec::new(namenode, datanodes)
             .datanodes(2)
             .set("hearth.memory.limit", "64m")
@@ -39,7 +39,10 @@ fn main() -> ExitCode {
             .set("hadoop.proxyuser.finn.hosts", "*")
             .set_file("dfs.hosts", HOSTS)
     };
-    let clusters = vec![spec(Make::Apache, Make::Apache), spec(Make::Hearth, Make::Hearth)];
+    let clusters = vec![
+        spec(Implementation::Apache, Implementation::Apache),
+        spec(Implementation::Hearth, Implementation::Hearth),
+    ];
     run(&[Suite { name: "semantics", clusters, checks: CHECKS }])
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, program_said, run, slow, tool_said};
-use hearth_testkit::{ClusterSpec, Make, hearth_program};
+use hearth_testkit::{ClusterSpec, Implementation, hearth_program};
 use serde_json::Value;
 
 const CHECKS: &[Check] = &[
@@ -41,7 +41,8 @@ const ALL_LINES: &[&[&str]] = &[
 ];
 
 fn main() -> ExitCode {
-    let makes: &[Make] = if slow() { &[Make::Apache, Make::Hearth] } else { &[Make::Hearth] };
+    let makes: &[Implementation] =
+        if slow() { &[Implementation::Apache, Implementation::Hearth] } else { &[Implementation::Hearth] };
     let clusters = makes.iter().map(|make| ClusterSpec::new(*make, *make).set("dfs.replication", 1)).collect();
     run(&[Suite { name: "shell", clusters, checks: CHECKS }])
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Driver, Make, get_text, sha256_hex, unshared_directory, wait_until};
+use hearth_testkit::{
+    ClusterSpec, Content, Driver, Implementation, get_text, sha256_hex, unshared_directory, wait_until,
+};
 use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
@@ -35,14 +37,16 @@ fn main() -> ExitCode {
             .set("dfs.domain.socket.disable.interval.seconds", 1)
     };
     // Apache's DataNode listens only where no directory above may be written by others, as /tmp may.
-    let oracle = of(Make::Apache, Make::Apache).within(&unshared_directory());
+    let oracle = of(Implementation::Apache, Implementation::Apache).within(&unshared_directory());
     let clusters = vec![
         oracle,
-        of(Make::Apache, Make::Hearth),
-        of(Make::Hearth, Make::Hearth),
-        of(Make::Apache, Make::Hearth).labelled("tokens").set("dfs.block.access.token.enable", true),
+        of(Implementation::Apache, Implementation::Hearth),
+        of(Implementation::Hearth, Implementation::Hearth),
+        of(Implementation::Apache, Implementation::Hearth)
+            .labelled("tokens")
+            .set("dfs.block.access.token.enable", true),
     ];
-    let short_of_memory = of(Make::Hearth, Make::Hearth)
+    let short_of_memory = of(Implementation::Hearth, Implementation::Hearth)
         .labelled("16MiB")
         .set("hearth.memory.limit", 16 << 20)
         .set("hearth.memory.flush.delay", "100ms");

@@ -20,8 +20,8 @@ use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
 use hearth_testkit::{
-    Cluster, ClusterSpec, Content, Make, NodeProcess, Process, free_port, get_text, hearth_program, sha256_hex,
-    skip_or_fail, usage, wait_until,
+    Cluster, ClusterSpec, Content, Implementation, NodeProcess, Process, free_port, get_text, hearth_program,
+    sha256_hex, skip_or_fail, usage, wait_until,
 };
 
 const MIB: u64 = 1 << 20;
@@ -58,7 +58,7 @@ const FULL_MEMORY: &[Check] = &[("four_times_the_memory_is_kept", full_memory)];
 const SMALL: &[Check] = &[("a_small_file_costs_at_most_4_kib", small_files)];
 
 fn main() -> ExitCode {
-    let hearth = || ClusterSpec::new(Make::Hearth, Make::Hearth);
+    let hearth = || ClusterSpec::new(Implementation::Hearth, Implementation::Hearth);
     let suite = |name, cluster, checks| Suite { name, clusters: vec![cluster], checks };
     let little_memory = |bytes: u64| hearth().set("hearth.memory.limit", bytes).set("hearth.memory.flush.delay", 1);
     run(&[

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Driver, Make, hearth_program, sha256_hex, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Driver, Implementation, hearth_program, sha256_hex, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const SMALL: u64 = 20_000;
 const THREADS: u64 = 8;
 
 fn main() -> ExitCode {
-    let cluster = ClusterSpec::new(Make::Apache, Make::Hearth)
+    let cluster = ClusterSpec::new(Implementation::Apache, Implementation::Hearth)
         .set("dfs.blocksize", BLOCK)
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
         .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
@@ -43,7 +43,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     // Killed with everything in memory; emptied to disk; given to Java.
     session.cluster.datanodes[0].kill();
     println!("{}", flush(session)?);
-    start_as(session, Make::Apache)?;
+    start_as(session, Implementation::Apache)?;
     let mut java = session.another_java()?;
     check(&mut java, "/hearth", 0)?;
     extend(&mut java, "/hearth")?;
@@ -57,7 +57,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     // Java's directory, as it is when its process is gone, taken over; this time its files are served mapped.
     session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     session.cluster.datanodes[0].change(&[("hearth.storage.engine", "mmap")])?;
-    start_as(session, Make::Hearth)?;
+    start_as(session, Implementation::Hearth)?;
     let mut java = session.another_java()?;
     check(&mut java, "/hearth", 1)?;
     check(&mut java, "/java", 0)?;
@@ -68,7 +68,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     // SIGTERM writes everything to disk, and Java finds it.
     session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     session.cluster.datanodes[0].change(&[("hearth.storage.engine", "memory")])?;
-    start_as(session, Make::Apache)?;
+    start_as(session, Implementation::Apache)?;
     let mut java = session.another_java()?;
     check(&mut java, "/hearth", 2)?;
     check(&mut java, "/java", 1)?;
@@ -80,16 +80,16 @@ fn there_and_back(session: &mut Session) -> Result<()> {
 
 /// From Java to Hearth and back, by SIGTERM.
 fn thousand_blocks(session: &mut Session) -> Result<()> {
-    start_other(session, Make::Apache)?;
+    start_other(session, Implementation::Apache)?;
     many(session, "storeMany", "/thousand", 1000)?;
-    start_other(session, Make::Hearth)?;
+    start_other(session, Implementation::Hearth)?;
     let reported = session.cluster.datanodes[0].process().context("it runs")?.log_text();
     let replicas = reported.lines().rev().find(|line| line.contains("full block report sent"));
     println!("{}", replicas.unwrap_or("no report"));
     many(session, "readMany", "/thousand", 1000)?;
     many(session, "storeMany", "/five-hundred", 500)?;
     extend_some(session, "/thousand")?;
-    start_other(session, Make::Apache)?;
+    start_other(session, Implementation::Apache)?;
     many(session, "readMany", "/five-hundred", 500)?;
     healthy(session)?;
     check_some(session, "/thousand", 1)
@@ -98,7 +98,7 @@ fn thousand_blocks(session: &mut Session) -> Result<()> {
 /// Hearth is killed while memory holds what the disk does not; flushed; Java changes what it is given; and when Hearth comes
 /// back to a tmpfs from before that time, nothing of it is served.
 fn killed_and_flushed(session: &mut Session) -> Result<()> {
-    start_other(session, Make::Hearth)?;
+    start_other(session, Implementation::Hearth)?;
     many(session, "storeMany", "/killed", 500)?;
     extend_some(session, "/thousand")?;
     session.cluster.datanodes[0].kill();
@@ -106,7 +106,7 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     let stale = memory.with_extension("stale");
     copy_tree(&memory, &stale)?;
     println!("{}", flush(session)?);
-    start_as(session, Make::Apache)?;
+    start_as(session, Implementation::Apache)?;
     many(session, "readMany", "/killed", 500)?;
     check_some(session, "/thousand", 2)?;
     // Java's own: longer, shorter, and new under what the old memory knows.
@@ -128,7 +128,7 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     fs::remove_dir_all(&memory)?;
     fs::rename(&stale, &memory)?;
-    start_as(session, Make::Hearth)?;
+    start_as(session, Implementation::Hearth)?;
     wait_until("the old memory to be put aside", Duration::from_secs(60), || {
         let log = session.cluster.datanodes[0].process().context("it runs")?.log_text();
         Ok(log.contains("was put aside").then_some(()))
@@ -140,7 +140,7 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
         reads_as(&mut java, &format!("/killed/file-{file}"), &[(Content::new(file), 10_000)])?;
     }
     drop(java);
-    start_other(session, Make::Apache)?;
+    start_other(session, Implementation::Apache)?;
     check_some(session, "/thousand", 3)?;
     healthy(session)
 }
@@ -152,7 +152,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(300);
 const SOME: u64 = 20;
 
 /// The running DataNode is stopped in good order, and one of `make` takes its place.
-fn start_other(session: &mut Session, make: Make) -> Result<()> {
+fn start_other(session: &mut Session, make: Implementation) -> Result<()> {
     session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     start_as(session, make)
 }
@@ -208,8 +208,8 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn start_as(session: &mut Session, make: Make) -> Result<()> {
-    session.cluster.datanodes[0].become_of(make);
+fn start_as(session: &mut Session, make: Implementation) -> Result<()> {
+    session.cluster.datanodes[0].switch_implementation(make);
     // The NameNode still counts the old process as live: only a report of the new one is news.
     session.cluster.start_datanode(0)?;
     session.cluster.wait_ready()?;

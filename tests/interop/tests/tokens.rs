@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, DriverError, Make};
+use hearth_testkit::{ClusterSpec, DriverError, Implementation};
 use serde_json::{Value, json};
 
 const CHECKS: &[Check] = &[("delegation_tokens_are_answered_alike", answers)];
 
 fn main() -> ExitCode {
-    let clusters = [Make::Apache, Make::Hearth].map(|make| ClusterSpec::new(make, Make::Hearth).only_namenode());
+    let clusters = [Implementation::Apache, Implementation::Hearth]
+        .map(|make| ClusterSpec::new(make, Implementation::Hearth).only_namenode());
     run(&[Suite { name: "tokens", clusters: clusters.to_vec(), checks: CHECKS }])
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Make, files_below, hearth_program, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Implementation, files_below, hearth_program, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 1 << 20;
@@ -18,8 +18,8 @@ const CHECKS: &[Check] = &[("writers_wait_for_a_datanode_that_restarts_for_an_up
 const SYNCS: &[Check] = &[("hsync_of_javas_client_syncs_the_block_that_it_falls_into_and_no_other", hsync)];
 
 fn main() -> ExitCode {
-    use Make::{Apache, Hearth};
-    let spec = |namenode: Make, datanode: Make| {
+    use Implementation::{Apache, Hearth};
+    let spec = |namenode: Implementation, datanode: Implementation| {
         ClusterSpec::new(namenode, datanode)
             .datanodes(1)
             .set("dfs.blocksize", BLOCK)

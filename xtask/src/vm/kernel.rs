@@ -77,7 +77,7 @@ pub fn kernel() -> Result<PathBuf> {
     change(&source)?;
     build(&source, &home)?;
     let part = home.join("linux.part");
-    run::loud(Command::new("strip").args(["-g", "-o"]).arg(&part).arg(source.join("linux")))?;
+    run::run_or_fail(Command::new("strip").args(["-g", "-o"]).arg(&part).arg(source.join("linux")))?;
     fs::rename(&part, &kernel).with_context(|| format!("cannot rename {}", part.display()))?;
     fs::write(&built, wanted).with_context(|| format!("cannot write {}", built.display()))?;
     fs::remove_dir_all(&source).with_context(|| format!("cannot remove {}", source.display()))?;
@@ -142,7 +142,7 @@ fn unpack(package: &Path, home: &Path, source: &Path) -> Result<()> {
         "set -e; dpkg-deb --fsys-tarfile \"$1\" | tar -xO ./usr/src/linux-source-{SERIES}.tar.xz | xz -dc | \
          tar -x -C \"$2\" --exclude='*/Documentation/*/*' --exclude='*/drivers/gpu/*.[ch]' --exclude='*/tools/testing/*'"
     );
-    run::loud(Command::new("sh").args(["-c", &pipe, "unpack"]).arg(package).arg(home))
+    run::run_or_fail(Command::new("sh").args(["-c", &pipe, "unpack"]).arg(package).arg(home))
 }
 
 /// Makes [`CHANGES`]. Errors: a text is not there, or more than once, and the version needs another look.
@@ -170,7 +170,7 @@ fn build(source: &Path, home: &Path) -> Result<()> {
         command.args(["make", "ARCH=um", &format!("-j{processors}"), target]).current_dir(source);
         command.env("KCONFIG_ALLCONFIG", &config).env_remove("MAKEFLAGS").env_remove("MFLAGS");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
-        run::loud(&mut command).with_context(|| format!("see {}", log_path.display()))
+        run::run_or_fail(&mut command).with_context(|| format!("see {}", log_path.display()))
     };
     make("allnoconfig")?;
     let answered = fs::read_to_string(source.join(".config")).context("the configuration that make wrote")?;

@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::{line, lines};
-use crate::{machine, places};
+use crate::{machine, output_paths};
 
 const WIDTH: f64 = 780.0;
 const LEFT: f64 = 64.0;
@@ -31,7 +31,7 @@ pub struct Axes {
 
 /// Writes `NAME.svg` beside the other charts.
 pub fn write(name: &str, title: &str, axes: &Axes, curves: &[Curve]) -> Result<()> {
-    let path = places::charts()?.join(format!("{name}.svg"));
+    let path = output_paths::charts()?.join(format!("{name}.svg"));
     let subtitle = format!("{}; {}", machine::commit(), machine::description());
     fs::write(&path, svg(title, &subtitle, axes, curves)).with_context(|| format!("cannot write {}", path.display()))
 }

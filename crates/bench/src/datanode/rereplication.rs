@@ -35,7 +35,7 @@ pub fn memory_limit(arguments: &Arguments) -> Result<u64> {
 
 pub fn measure(arguments: &Arguments, disk: &Path, limit: u64, figures: &mut Figures) -> Result<()> {
     let mut sides = Sides::start(arguments, 2, disk, disk, Some(limit))?;
-    sides.java.set_patience(PATIENCE);
+    sides.java.set_answer_timeout(PATIENCE);
     let [first, second] = BOTH;
     one(&mut sides, first, arguments, figures)?;
     sides.stop_datanodes(first)?;

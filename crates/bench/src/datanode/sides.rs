@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Make, Scratch, usage, wait_until};
+use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Implementation, Scratch, usage, wait_until};
 use serde_json::json;
 
 use super::Arguments;
@@ -29,10 +29,10 @@ impl Side {
         }
     }
 
-    fn make(self) -> Make {
+    fn implementation(self) -> Implementation {
         match self {
-            Self::Apache => Make::Apache,
-            Self::Hearth => Make::Hearth,
+            Self::Apache => Implementation::Apache,
+            Self::Hearth => Implementation::Hearth,
         }
     }
 
@@ -71,8 +71,9 @@ impl Sides {
         disk: &Path,
         memory_limit: Option<u64>,
     ) -> Result<Self> {
-        let makes: Vec<Make> = BOTH.iter().flat_map(|side| std::iter::repeat_n(side.make(), each)).collect();
-        let mut spec = ClusterSpec::mixed(Make::Apache, &makes)
+        let makes: Vec<Implementation> =
+            BOTH.iter().flat_map(|side| std::iter::repeat_n(side.implementation(), each)).collect();
+        let mut spec = ClusterSpec::mixed(Implementation::Apache, &makes)
             .only_namenode()
             .within(data)
             .set("dfs.blocksize", arguments.block_mib << 20)
@@ -96,7 +97,7 @@ impl Sides {
         let mut cluster = spec.start()?;
         let own_disk = Scratch::within(disk, "hearth-bench-")?;
         for (index, node) in cluster.datanodes.iter_mut().enumerate() {
-            let side = if node.make() == Make::Hearth { Side::Hearth } else { Side::Apache };
+            let side = if node.implementation() == Implementation::Hearth { Side::Hearth } else { Side::Apache };
             let directory = match (side, node.data_directory()) {
                 (Side::Apache, Some(directory)) => directory,
                 _ => own_disk.path().join(format!("datanode-{index}")),
@@ -115,8 +116,9 @@ impl Sides {
 
     /// The places of a make's DataNodes in the cluster's list.
     fn of(&self, side: Side) -> impl Iterator<Item = usize> + '_ {
-        let is_of =
-            move |(index, node): (usize, &hearth_testkit::NodeProcess)| (node.make() == side.make()).then_some(index);
+        let is_of = move |(index, node): (usize, &hearth_testkit::NodeProcess)| {
+            (node.implementation() == side.implementation()).then_some(index)
+        };
         self.cluster.datanodes.iter().enumerate().filter_map(is_of)
     }
 

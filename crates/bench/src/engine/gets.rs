@@ -131,7 +131,7 @@ impl Reader {
         for index in task.replicas.saturating_sub(held)..task.replicas {
             if let Self::Store(store, blocks) = self {
                 // Into memory, where the engine has one.
-                store.hold(&blocks[index as usize])?;
+                store.pin(&blocks[index as usize])?;
             }
             let mut at = 0;
             while at < task.replica_bytes {

@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::task::{Kind, Task};
-use super::{Field, GB, Target};
+use super::{GB, Target, Testbed};
 use crate::amounts::{at_least_one, size, spelled};
 use crate::chart::curves::{self, Axes, Curve};
 use crate::record::{Figure, Figures};
@@ -73,7 +73,7 @@ impl Saturate {
         left
     }
 
-    fn measure(&self, field: &mut Field, files: &Task, clients: &[usize]) -> Result<Figures> {
+    fn measure(&self, field: &mut Testbed, files: &Task, clients: &[usize]) -> Result<Figures> {
         field.store(files, ", read by all clients")?;
         let mut figures = Figures::default();
         for run in usize::from(self.target.is_given())..=self.target.runs() {
@@ -89,7 +89,14 @@ impl Saturate {
         Ok(figures)
     }
 
-    fn one(&self, field: &mut Field, party: usize, files: usize, clients: usize, figures: &mut Figures) -> Result<()> {
+    fn one(
+        &self,
+        field: &mut Testbed,
+        party: usize,
+        files: usize,
+        clients: usize,
+        figures: &mut Figures,
+    ) -> Result<()> {
         let rounds = self.bytes.div_ceil(self.size * clients as u64).max(1);
         let clocks = field.datanodes(party)?;
         let cpu = field.parties[party].cpu()?;

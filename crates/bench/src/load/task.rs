@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::bench_client::{self, BenchClient, file_name};
 use crate::measure::percentile;
-use crate::party::{self, Party, file_name};
 use crate::random::Random;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,13 +92,13 @@ impl Task {
         format!("{}/{}", self.directory, file_name(index))
     }
 
-    pub fn carry_out(&self, party: &mut Party, progress: &AtomicU64) -> Result<Outcome> {
+    pub fn carry_out(&self, party: &mut BenchClient, progress: &AtomicU64) -> Result<Outcome> {
         match &mut party.kind {
-            party::Kind::Java(driver) => self.by_java(driver),
-            party::Kind::Own { runtime, configuration, user, .. } => {
+            bench_client::Kind::Java(driver) => self.by_java(driver),
+            bench_client::Kind::Own { runtime, configuration, user, .. } => {
                 let clients = {
                     let _within = runtime.enter();
-                    (0..self.clients).map(|_| party::connect(configuration, user)).collect::<Result<Vec<_>>>()?
+                    (0..self.clients).map(|_| bench_client::connect(configuration, user)).collect::<Result<Vec<_>>>()?
                 };
                 self.by_own(runtime, clients, progress)
             }
@@ -194,10 +194,10 @@ impl Task {
     }
 }
 
-impl Party {
+impl BenchClient {
     /// Whether all files of `task` are there, as long as they are to be.
     pub fn has(&mut self, task: &Task) -> Result<bool> {
-        let party::Kind::Own { runtime, fs, .. } = &self.kind else { return Ok(false) };
+        let bench_client::Kind::Own { runtime, fs, .. } = &self.kind else { return Ok(false) };
         runtime.block_on(async {
             for index in 0..task.files {
                 let path = task.path(index);
@@ -247,7 +247,7 @@ impl Shared {
         let mut took = Vec::new();
         let Task { size, piece, replication, block_size, .. } = self.task;
         while let Some(path) = self.next_file() {
-            let mut clock = Clock::start();
+            let mut clock = LapTimer::start();
             let options = CreateOptions { overwrite: true, replication, block_size, ..CreateOptions::default() };
             let mut writer = fs.create(&path, options).await?;
             let mut left = size;
@@ -271,7 +271,7 @@ impl Shared {
         let mut took = Vec::new();
         let mut buffer = vec![0; self.task.piece];
         while let Some(path) = self.next_file() {
-            let mut clock = Clock::start();
+            let mut clock = LapTimer::start();
             let mut reader = fs.open(&path).await?;
             loop {
                 let mut filled = 0;
@@ -304,7 +304,7 @@ impl Shared {
             }
             for _ in 0..BATCH.min(self.task.reads - begun) {
                 let at = random.below(places);
-                let mut clock = Clock::start();
+                let mut clock = LapTimer::start();
                 let bytes = reader.read_at(at, &mut buffer).await?;
                 ensure!(bytes == buffer.len(), "{bytes} of {} bytes at {at}", buffer.len());
                 took.push(clock.lap());
@@ -315,9 +315,9 @@ impl Shared {
     }
 }
 
-struct Clock(Instant);
+struct LapTimer(Instant);
 
-impl Clock {
+impl LapTimer {
     fn start() -> Self {
         Self(Instant::now())
     }

@@ -109,7 +109,7 @@ pub fn run() -> Result<()> {
             }
         }
     });
-    let mut held = Held { file: tempfile::tempfile_in(TMPFS)?, bytes: 0, free_at_least: 0, step: STEP };
+    let mut held = Reservation { file: tempfile::tempfile_in(TMPFS)?, bytes: 0, free_at_least: 0, step: STEP };
     loop {
         let request = match held.bytes {
             0 => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -127,7 +127,7 @@ pub fn run() -> Result<()> {
 }
 
 /// Memory in use: the pages of a file without a name.
-struct Held {
+struct Reservation {
     file: File,
     bytes: u64,
     /// With less than this free in the machine, some more is given away.
@@ -136,7 +136,7 @@ struct Held {
     step: u64,
 }
 
-impl Held {
+impl Reservation {
     /// Takes what a line asks for.
     fn asked(&mut self, request: &str) -> Result<()> {
         let (bytes, step) = request.split_once(' ').context("two numbers of bytes")?;
@@ -194,8 +194,9 @@ mod tests {
 
     #[test]
     fn what_is_held_goes_as_others_take_memory() {
-        let mut held = Held { file: tempfile::tempfile_in(TMPFS).unwrap(), bytes: 0, free_at_least: 0, step: STEP };
-        let length = |held: &Held| held.file.metadata().unwrap().len();
+        let mut held =
+            Reservation { file: tempfile::tempfile_in(TMPFS).unwrap(), bytes: 0, free_at_least: 0, step: STEP };
+        let length = |held: &Reservation| held.file.metadata().unwrap().len();
         held.take(AHEAD + 3 * STEP).unwrap();
         assert_eq!((held.bytes, length(&held)), (3 * STEP, 3 * STEP));
         held.free_at_least = 0;

@@ -27,7 +27,7 @@ const ANSWER_MAX: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What one operation of all connections together took.
-pub struct Took {
+pub struct OperationTiming {
     pub operation: Operation,
     pub wall: Duration,
     /// Of each call, in no order.
@@ -172,7 +172,7 @@ impl Load {
     }
 
     /// Every operation after the other. `around`: called with each before it begins (false) and when it is over (true).
-    pub fn run(&mut self, mut around: impl FnMut(Operation, bool) -> Result<()>) -> Result<Vec<Took>> {
+    pub fn run(&mut self, mut around: impl FnMut(Operation, bool) -> Result<()>) -> Result<Vec<OperationTiming>> {
         let mut all = Vec::new();
         for operation in OPERATIONS {
             for connection in self.shares.iter_mut().flat_map(|share| &mut share.connections) {
@@ -183,7 +183,7 @@ impl Load {
             let latencies = self.each(|connection| Box::pin(connection.run(operation)))?;
             let wall = started.elapsed();
             around(operation, true)?;
-            all.push(Took { operation, wall, latencies: latencies.into_iter().flatten().collect() });
+            all.push(OperationTiming { operation, wall, latencies: latencies.into_iter().flatten().collect() });
         }
         self.each(|connection| Box::pin(connection.remove()))?;
         Ok(all)

@@ -6,14 +6,14 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use hearth_fabric::one_sided::Transfer;
 use hearth_fabric::rdma::Rdma;
-use hearth_types::{RemoteSlice, ShownRecord};
+use hearth_types::{RemoteSlice, ValidityRecord};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::Runtime;
 
 use crate::measure::percentile;
 use crate::random::Random;
 
-use super::{Arguments, LONG, Near, Scratch, probe};
+use super::{Arguments, LONG, LocalEnd, Scratch, probe};
 
 const BYTES: u64 = 4096;
 
@@ -30,7 +30,7 @@ struct Single {
 const SINGLES: [Single; 3] = [
     Single { work: "4 KiB read", checked: false, behind: 0 },
     Single { work: "4 KiB read, checked", checked: true, behind: 0 },
-    Single { work: "4 KiB read and record, checked", checked: true, behind: ShownRecord::BYTES },
+    Single { work: "4 KiB read and record, checked", checked: true, behind: ValidityRecord::BYTES },
 ];
 
 /// Of all reads, microseconds; and the far end's CPU seconds.
@@ -95,7 +95,7 @@ fn probe_latency(program: &Path, rdma: &Rdma, arguments: &Arguments, single: Sin
 }
 
 async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Result<Latency> {
-    let near = Near::connect(rdma, arguments, 0).await?;
+    let near = LocalEnd::connect(rdma, arguments, 0).await?;
     let record = near.source.part(0, single.behind as u64).context("a range of the source")?;
     let places = (arguments.mib << 20) / BYTES;
     let mut took = Vec::with_capacity(arguments.reads);
@@ -120,6 +120,6 @@ async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Resu
 }
 
 /// To where nobody looks: the data's first bytes are the source's anyway.
-fn behind(near: &Near, record: RemoteSlice) -> Transfer {
+fn behind(near: &LocalEnd, record: RemoteSlice) -> Transfer {
     Transfer { local: near.data.clone(), offset: 0, remote: record }
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Content, Make, get_text};
+use hearth_testkit::{Content, Implementation, get_text};
 
 use super::{Carrier, GB, PIECE, Payload};
 use crate::amounts::bar;
+use crate::bench_client::System;
 use crate::measure::ServerClock;
 use crate::memory;
-use crate::party::System;
 use crate::record::Figures;
 
 /// Of all replicas, before they are copied.
@@ -31,7 +31,7 @@ pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
     let most = BYTES_MAX.min(memory::tmpfs_free()? / SHARE_OF_FREE);
     let replicas = payload.streams.min((most / payload.bytes).max(1));
     let block_bytes = payload.bytes.next_multiple_of(1 << 20);
-    let system = System::start(Make::Hearth, 2, block_bytes)?;
+    let system = System::start(Implementation::Hearth, 2, block_bytes)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let configuration = Configuration::load_dir(system.cluster.conf(), Environment::empty())?;
     let fs = {

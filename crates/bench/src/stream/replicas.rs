@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use hearth_blockstore::Mapping;
 use hearth_fabric::tcp::{self, Connection, Listener, ReceiveBuffer, SocketOptions};
 use hearth_protocol::replica_stream::{
-    self, InPlace, Job, NotAccepted, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamWaits, receive_buffer,
+    self, InPlace, NotAccepted, ReplicaJob, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamTimeouts,
+    receive_buffer,
 };
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageType, Token,
@@ -25,7 +26,7 @@ use super::end::Plan;
 use super::{checksums_name, grpc, into_name, open_into};
 
 const WAIT: Duration = Duration::from_secs(60);
-const WAITS: StreamWaits = StreamWaits { silence: WAIT, write: WAIT, idle: WAIT };
+const WAITS: StreamTimeouts = StreamTimeouts { silence: WAIT, write: WAIT, idle: WAIT };
 
 /// As a DataNode's, but for the number of replicas.
 fn limits(streams: u64) -> StreamLimits {
@@ -55,7 +56,7 @@ pub async fn receive(listener: Listener, plan: &Arc<Plan>) -> Result<()> {
         }
     }
     let limits = limits(plan.payload.streams);
-    connection.write_all(&StreamTerms::Taken(limits).encode(), WAIT).await?;
+    connection.write_all(&StreamTerms::Accepted(limits).encode(), WAIT).await?;
     let store = Arc::new(Folder { plan: plan.clone() });
     Ok(replica_stream::receive(&connection, &mut buffer, store, limits, WAITS).await?)
 }
@@ -71,7 +72,7 @@ impl ReplicaStore for Folder {
         let path = self.plan.folder.join(into_name(request.block.id().0 as u64));
         let file = open_into(&path).map_err(|error| failed(&error))?;
         let bytes = self.plan.payload.bytes;
-        let mapped = Mapping::is_worth_it(&file).then(|| Mapping::for_receiving(&file, bytes)).transpose();
+        let mapped = Mapping::has_huge_pages(&file).then(|| Mapping::for_receiving(&file, bytes)).transpose();
         Ok(FileSink { mapped: mapped.map_err(|error| failed(&error))?, file, received: 0, plan: self.plan.clone() })
     }
 }
@@ -103,7 +104,7 @@ impl InPlace for FileSink {
     fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
         // SAFETY: sums are computed, of whatever is there.
         let look = |mapped: &Mapping| unsafe {
-            mapped.look(self.received, length, |data| ChecksumSpec::DEFAULT.verify(data, checksums))
+            mapped.with_bytes(self.received, length, |data| ChecksumSpec::DEFAULT.verify(data, checksums))
         };
         let gone = || NotAccepted::Refused(ReplicaRefusal::new(Status::Error, "its memory is gone"));
         self.mapped.as_ref().and_then(look).ok_or_else(gone)?.map_err(NotAccepted::Corrupt)?;
@@ -118,7 +119,7 @@ impl ReplicaSink for FileSink {
         self.received
     }
 
-    fn is_quick(&self) -> bool {
+    fn can_store_now(&self) -> bool {
         self.plan.slow.is_none()
     }
 
@@ -159,7 +160,7 @@ impl Sender {
         let connection = tcp::connect(peer, None, SocketOptions::default(), WAIT).await?;
         let mut buffer = receive_buffer();
         let request = ReplicaStream { source_uuid: format!("{} replicas", plan.payload.streams) };
-        let limits = replica_stream::ask(&connection, &mut buffer, request, &WAITS).await?;
+        let limits = replica_stream::negotiate(&connection, &mut buffer, request, &WAITS).await?;
         Ok(Self { connection, buffer, limits })
     }
 
@@ -168,7 +169,7 @@ impl Sender {
         let mut answers = Vec::new();
         for replica in 0..plan.payload.streams {
             let (done, answer) = oneshot::channel();
-            let job = Job { request: request(replica, plan), source: FileSource::open(replica, plan)?, done };
+            let job = ReplicaJob { request: request(replica, plan), source: FileSource::open(replica, plan)?, done };
             jobs.send(job).await.ok().context("has room for all")?;
             answers.push(answer);
         }

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use hearth_types::{BlockId, ByteRange, ChecksumSpec, GenerationStamp};
 
-use super::layout::{Place, PoolDirs};
-use crate::mapped::{MappedBytes, MappedShare, Mapping};
+use super::layout::{PoolDirs, ReplicaDir};
+use crate::mapping::{MappedBytesLimit, MappedShare, Mapping};
 use crate::snapshot::{CopyError, Snapshot, Source};
 use crate::sys::{self, AlignedBuffer, PAGE};
 
@@ -24,7 +24,7 @@ const MAPPED_READ_MAX: usize = 16 << 10;
 /// Where a replica is on disk and how much of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskCopy {
-    pub place: Place,
+    pub place: ReplicaDir,
     pub stamp: GenerationStamp,
     /// Bytes of data with their CRCs.
     pub length: u64,
@@ -76,12 +76,12 @@ impl DiskFiles {
     /// The same, the data with an opening of its own, from whose start to whose end the kernel reads ahead.
     pub fn for_stream(&self) -> io::Result<Self> {
         let data = File::from(sys::reopen(&self.data)?);
-        sys::reads_onwards(&data);
+        sys::advise_sequential(&data);
         Ok(Self::new(data, self.meta.try_clone()?, self.checksum))
     }
 
     /// Maps the `length` bytes of a finalized replica and their CRCs. False: there is no room, or it cannot be done.
-    pub fn map(&self, length: u64, room: &Arc<MappedBytes>) -> bool {
+    pub fn map(&self, length: u64, room: &Arc<MappedBytesLimit>) -> bool {
         let meta_length = META_HEADER + self.checksum.checksum_bytes(length);
         if length == 0 {
             // Nothing is read of it.
@@ -183,7 +183,7 @@ impl DiskWriter {
     /// An empty copy in `place`. What has those names already is a leftover.
     pub fn create(
         dirs: &PoolDirs,
-        place: Place,
+        place: ReplicaDir,
         id: BlockId,
         stamp: GenerationStamp,
         checksum: ChecksumSpec,
@@ -206,7 +206,7 @@ impl DiskWriter {
     /// more; else a new one, as the answer says.
     pub fn holding(
         dirs: &PoolDirs,
-        place: Place,
+        place: ReplicaDir,
         id: BlockId,
         stamp: GenerationStamp,
         there: Option<DiskCopy>,
@@ -281,7 +281,7 @@ impl DiskWriter {
 }
 
 /// A copy written under names of its own in `tmp`, on its way to `finalized`.
-pub struct Prepared {
+pub struct StagedCopy {
     id: BlockId,
     stamp: GenerationStamp,
     length: u64,
@@ -309,7 +309,7 @@ fn at_least(buffer: &mut Option<AlignedBuffer>, bytes: usize) -> Result<&mut Ali
 /// Windows of a snapshot that are written at once: each direct write costs a wait for the disk, some 20 us of processor time.
 const WINDOWS_PER_WRITE: usize = 4;
 
-impl Prepared {
+impl StagedCopy {
     /// Writes all of `snapshot`, checking its CRCs; `sync` and `commit` make it count.
     pub fn write(
         dirs: &PoolDirs,
@@ -418,17 +418,17 @@ impl Prepared {
     /// Into `finalized`, in the place of `old` if there is one. Not durable before the directories in `touched` are synced;
     /// only then may `old` be cleaned up with `remove_superseded`.
     pub fn commit(mut self, dirs: &PoolDirs, touched: &mut BTreeSet<PathBuf>) -> io::Result<DiskCopy> {
-        let dir = dirs.make_dir(Place::Finalized, self.id)?;
+        let dir = dirs.make_dir(ReplicaDir::Finalized, self.id)?;
         // The meta file first: of two the one that fits the data counts, and one without data is removed.
-        fs::rename(&self.meta_path, dirs.meta(Place::Finalized, self.id, self.stamp))?;
-        fs::rename(&self.data_path, dirs.data(Place::Finalized, self.id))?;
+        fs::rename(&self.meta_path, dirs.meta(ReplicaDir::Finalized, self.id, self.stamp))?;
+        fs::rename(&self.data_path, dirs.data(ReplicaDir::Finalized, self.id))?;
         touched.insert(dir);
         self.done = true;
-        Ok(DiskCopy { place: Place::Finalized, stamp: self.stamp, length: self.length })
+        Ok(DiskCopy { place: ReplicaDir::Finalized, stamp: self.stamp, length: self.length })
     }
 }
 
-impl Drop for Prepared {
+impl Drop for StagedCopy {
     fn drop(&mut self) {
         if !self.done {
             let _ = fs::remove_file(&self.data_path);
@@ -464,7 +464,7 @@ pub fn relocate(
     dirs: &PoolDirs,
     id: BlockId,
     from: DiskCopy,
-    place: Place,
+    place: ReplicaDir,
     stamp: GenerationStamp,
     durable: bool,
 ) -> io::Result<DiskCopy> {

@@ -8,7 +8,7 @@ use crate::sys;
 
 /// Which directory of a pool a copy is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ReplicaDir {
     Finalized,
     /// `rbw`: being written.
     BeingWritten,
@@ -71,29 +71,29 @@ impl PoolDirs {
         }
     }
 
-    pub fn dir(&self, place: Place, id: BlockId) -> PathBuf {
+    pub fn dir(&self, place: ReplicaDir, id: BlockId) -> PathBuf {
         match place {
-            Place::BeingWritten => self.being_written.clone(),
-            Place::Temporary => self.temporary.clone(),
-            Place::Finalized => {
+            ReplicaDir::BeingWritten => self.being_written.clone(),
+            ReplicaDir::Temporary => self.temporary.clone(),
+            ReplicaDir::Finalized => {
                 let (first, second) = ((id.0 >> 16) & 31, (id.0 >> 8) & 31);
                 self.finalized.join(format!("subdir{first}")).join(format!("subdir{second}"))
             }
         }
     }
 
-    pub fn data(&self, place: Place, id: BlockId) -> PathBuf {
+    pub fn data(&self, place: ReplicaDir, id: BlockId) -> PathBuf {
         self.dir(place, id).join(id.to_string())
     }
 
-    pub fn meta(&self, place: Place, id: BlockId, stamp: GenerationStamp) -> PathBuf {
+    pub fn meta(&self, place: ReplicaDir, id: BlockId, stamp: GenerationStamp) -> PathBuf {
         self.dir(place, id).join(format!("{id}_{stamp}.meta"))
     }
 
     /// Makes the directory for `id` in `place` when it is missing; durable with its parents.
-    pub fn make_dir(&self, place: Place, id: BlockId) -> io::Result<PathBuf> {
+    pub fn make_dir(&self, place: ReplicaDir, id: BlockId) -> io::Result<PathBuf> {
         let dir = self.dir(place, id);
-        if place == Place::Finalized && !dir.is_dir() {
+        if place == ReplicaDir::Finalized && !dir.is_dir() {
             if let Some(parent) = dir.parent() {
                 make_one(parent)?;
                 make_one(&dir)?;
@@ -122,14 +122,14 @@ mod tests {
         let dirs = PoolDirs::new(Path::new("/v"), "BP-1");
         let id = BlockId(1073741825 + (5 << 16) + (7 << 8));
         let dir = "/v/current/BP-1/current/finalized/subdir5/subdir7";
-        assert_eq!(dirs.data(Place::Finalized, id), Path::new(&format!("{dir}/blk_{}", id.0)));
+        assert_eq!(dirs.data(ReplicaDir::Finalized, id), Path::new(&format!("{dir}/blk_{}", id.0)));
         assert_eq!(
-            dirs.meta(Place::Finalized, id, GenerationStamp(1001)),
+            dirs.meta(ReplicaDir::Finalized, id, GenerationStamp(1001)),
             Path::new(&format!("{dir}/blk_{}_1001.meta", id.0))
         );
-        assert_eq!(dirs.data(Place::Temporary, BlockId(-5)), Path::new("/v/current/BP-1/tmp/blk_-5"));
+        assert_eq!(dirs.data(ReplicaDir::Temporary, BlockId(-5)), Path::new("/v/current/BP-1/tmp/blk_-5"));
         // Striped blocks have negative ids.
-        assert!(dirs.dir(Place::Finalized, BlockId(i64::MIN + 16)).ends_with("subdir0/subdir0"));
+        assert!(dirs.dir(ReplicaDir::Finalized, BlockId(i64::MIN + 16)).ends_with("subdir0/subdir0"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
 
 use super::copy::DiskCopy;
-use super::layout::{BlockFile, Place, PoolDirs};
+use super::layout::{BlockFile, PoolDirs, ReplicaDir};
 use crate::sys;
 
 /// One replica found on disk.
@@ -20,12 +20,12 @@ pub struct FoundCopy {
 }
 
 #[derive(Default)]
-struct Files {
+struct FoundFiles {
     data: Option<(PathBuf, u64)>,
     metas: Vec<(GenerationStamp, PathBuf, u64)>,
 }
 
-type Found = HashMap<BlockId, Files>;
+type Found = HashMap<BlockId, FoundFiles>;
 
 /// Empties `tmp`, mends `rbw` and `finalized`, and lists the replicas of both.
 pub fn scan(dirs: &PoolDirs) -> io::Result<Vec<FoundCopy>> {
@@ -34,13 +34,13 @@ pub fn scan(dirs: &PoolDirs) -> io::Result<Vec<FoundCopy>> {
     collect(&dirs.finalized, 2, &mut finalized)?;
     let mut being_written = Found::new();
     collect(&dirs.being_written, 0, &mut being_written)?;
-    reunite(dirs, &mut finalized, &mut being_written)?;
+    reunite_halves(dirs, &mut finalized, &mut being_written)?;
     let mut copies = Vec::with_capacity(finalized.len() + being_written.len());
     for (id, files) in finalized {
-        copies.extend(settle(dirs, Place::Finalized, id, files)?);
+        copies.extend(settle(dirs, ReplicaDir::Finalized, id, files)?);
     }
     for (id, files) in being_written {
-        copies.extend(settle(dirs, Place::BeingWritten, id, files)?);
+        copies.extend(settle(dirs, ReplicaDir::BeingWritten, id, files)?);
     }
     Ok(copies)
 }
@@ -80,11 +80,11 @@ fn collect(dir: &Path, depth: u32, found: &mut Found) -> io::Result<()> {
 }
 
 /// Moves between the two directories rename the data first: data without a meta file goes where its meta file is.
-fn reunite(dirs: &PoolDirs, finalized: &mut Found, being_written: &mut Found) -> io::Result<()> {
-    for place in [Place::BeingWritten, Place::Finalized] {
+fn reunite_halves(dirs: &PoolDirs, finalized: &mut Found, being_written: &mut Found) -> io::Result<()> {
+    for place in [ReplicaDir::BeingWritten, ReplicaDir::Finalized] {
         let (from, to) = match place {
-            Place::BeingWritten => (&mut *finalized, &mut *being_written),
-            Place::Finalized | Place::Temporary => (&mut *being_written, &mut *finalized),
+            ReplicaDir::BeingWritten => (&mut *finalized, &mut *being_written),
+            ReplicaDir::Finalized | ReplicaDir::Temporary => (&mut *being_written, &mut *finalized),
         };
         for (id, files) in from.iter_mut() {
             if !files.metas.is_empty() {
@@ -105,7 +105,7 @@ fn reunite(dirs: &PoolDirs, finalized: &mut Found, being_written: &mut Found) ->
 }
 
 /// The copy that the files of one block make, if any; leftovers are removed.
-fn settle(dirs: &PoolDirs, place: Place, id: BlockId, mut files: Files) -> io::Result<Option<FoundCopy>> {
+fn settle(dirs: &PoolDirs, place: ReplicaDir, id: BlockId, mut files: FoundFiles) -> io::Result<Option<FoundCopy>> {
     let Some((data, length)) = files.data else {
         // A meta file alone: the rename of its data never happened.
         for (_, path, _) in files.metas {
@@ -116,7 +116,7 @@ fn settle(dirs: &PoolDirs, place: Place, id: BlockId, mut files: Files) -> io::R
     files.metas.sort_by_key(|(stamp, ..)| std::cmp::Reverse(*stamp));
     let mut chosen = None;
     for (index, (_, path, bytes)) in files.metas.iter().enumerate() {
-        let fits = files.metas.len() == 1 || place == Place::BeingWritten || fits(path, *bytes, &data, length)?;
+        let fits = files.metas.len() == 1 || place == ReplicaDir::BeingWritten || fits(path, *bytes, &data, length)?;
         if fits {
             chosen = Some(index);
             break;
@@ -140,8 +140,10 @@ fn settle(dirs: &PoolDirs, place: Place, id: BlockId, mut files: Files) -> io::R
         fs::rename(&meta, dirs.meta(place, id, stamp))?;
     }
     let length = match place {
-        Place::BeingWritten => whole_length(&dirs.data(place, id), &dirs.meta(place, id, stamp), length, meta_bytes)?,
-        Place::Finalized | Place::Temporary => length,
+        ReplicaDir::BeingWritten => {
+            whole_length(&dirs.data(place, id), &dirs.meta(place, id, stamp), length, meta_bytes)?
+        }
+        ReplicaDir::Finalized | ReplicaDir::Temporary => length,
     };
     Ok(Some(FoundCopy { id, copy: DiskCopy { place, stamp, length } }))
 }
@@ -195,16 +197,16 @@ fn whole_length(data: &Path, meta: &Path, length: u64, meta_bytes: u64) -> io::R
 mod tests {
     use super::*;
 
-    struct Pool {
+    struct TestPool {
         _dir: tempfile::TempDir,
         dirs: PoolDirs,
     }
 
-    fn pool() -> Pool {
+    fn pool() -> TestPool {
         let dir = tempfile::tempdir().unwrap();
         let dirs = PoolDirs::new(dir.path(), "BP-1");
         dirs.create().unwrap();
-        Pool { _dir: dir, dirs }
+        TestPool { _dir: dir, dirs }
     }
 
     fn meta(data: &[u8]) -> Vec<u8> {
@@ -216,7 +218,7 @@ mod tests {
     const ID: BlockId = BlockId(77);
     const STAMP: GenerationStamp = GenerationStamp(1001);
 
-    fn put(dirs: &PoolDirs, place: Place, data: &[u8], meta: &[u8]) {
+    fn put(dirs: &PoolDirs, place: ReplicaDir, data: &[u8], meta: &[u8]) {
         dirs.make_dir(place, ID).unwrap();
         fs::write(dirs.data(place, ID), data).unwrap();
         fs::write(dirs.meta(place, ID, STAMP), meta).unwrap();
@@ -227,9 +229,9 @@ mod tests {
         let data: Vec<u8> = (0..1300u32).map(|byte| byte as u8).collect();
         for (meta_of, expected) in [(1300, 1300), (1100, 1100), (1024, 1024), (600, 600), (0, 0)] {
             let pool = pool();
-            put(&pool.dirs, Place::BeingWritten, &data, &meta(&data[..meta_of]));
+            put(&pool.dirs, ReplicaDir::BeingWritten, &data, &meta(&data[..meta_of]));
             let found = scan(&pool.dirs).unwrap();
-            assert_eq!(found[0].copy, DiskCopy { place: Place::BeingWritten, stamp: STAMP, length: expected });
+            assert_eq!(found[0].copy, DiskCopy { place: ReplicaDir::BeingWritten, stamp: STAMP, length: expected });
         }
     }
 
@@ -239,28 +241,30 @@ mod tests {
         for (length, cut) in [(900, 700), (900, 512), (900, 300), (1300, 1100), (1300, 100), (700, 600)] {
             let pool = pool();
             let whole = meta(&data[..length]);
-            put(&pool.dirs, Place::BeingWritten, &data[..length], &whole);
-            let copy = DiskCopy { place: Place::BeingWritten, stamp: STAMP, length: length as u64 };
+            put(&pool.dirs, ReplicaDir::BeingWritten, &data[..length], &whole);
+            let copy = DiskCopy { place: ReplicaDir::BeingWritten, stamp: STAMP, length: length as u64 };
             let writer = crate::disk::copy::DiskWriter::open(&pool.dirs, ID, copy).unwrap();
             let length_now = || scan(&pool.dirs).unwrap()[0].copy.length as usize;
             let snapshot = writer.files.snapshot(length as u64).unwrap().cut(cut as u64).unwrap();
-            let meta_path = pool.dirs.meta(Place::BeingWritten, ID, STAMP);
+            let meta_path = pool.dirs.meta(ReplicaDir::BeingWritten, ID, STAMP);
             // First only the whole CRCs have gone.
             let crcs = meta(&data[..cut]).len();
             fs::write(&meta_path, &whole[..crcs]).unwrap();
             assert!(length_now() >= cut, "{length} to {cut}");
             fs::write(&meta_path, &whole).unwrap();
             // A scan may have made it shorter, as a start does.
-            fs::write(pool.dirs.data(Place::BeingWritten, ID), &data[..length]).unwrap();
+            fs::write(pool.dirs.data(ReplicaDir::BeingWritten, ID), &data[..length]).unwrap();
             writer.cut_crcs(&snapshot).unwrap();
-            assert_eq!(fs::metadata(pool.dirs.data(Place::BeingWritten, ID)).unwrap().len(), length as u64);
+            assert_eq!(fs::metadata(pool.dirs.data(ReplicaDir::BeingWritten, ID)).unwrap().len(), length as u64);
             assert_eq!(length_now(), cut, "{length} to {cut}");
         }
     }
 
     #[test]
     fn data_follows_its_meta_file() {
-        for (data_in, meta_in) in [(Place::Finalized, Place::BeingWritten), (Place::BeingWritten, Place::Finalized)] {
+        for (data_in, meta_in) in
+            [(ReplicaDir::Finalized, ReplicaDir::BeingWritten), (ReplicaDir::BeingWritten, ReplicaDir::Finalized)]
+        {
             let pool = pool();
             put(&pool.dirs, meta_in, b"abc", &meta(b"abc"));
             pool.dirs.make_dir(data_in, ID).unwrap();
@@ -275,23 +279,23 @@ mod tests {
     #[test]
     fn the_newest_meta_file_that_fits_counts() {
         let pool = pool();
-        put(&pool.dirs, Place::Finalized, b"abcdef", &meta(b"abcdef"));
-        let newer = pool.dirs.meta(Place::Finalized, ID, GenerationStamp(1002));
+        put(&pool.dirs, ReplicaDir::Finalized, b"abcdef", &meta(b"abcdef"));
+        let newer = pool.dirs.meta(ReplicaDir::Finalized, ID, GenerationStamp(1002));
         // A truncation to 3 bytes: its meta file came, its data did not.
         fs::write(&newer, meta(b"abc")).unwrap();
         assert_eq!(scan(&pool.dirs).unwrap()[0].copy.stamp, STAMP);
         assert!(!newer.exists());
         // And now both came, and the old meta file was not yet removed.
         fs::write(&newer, meta(b"abc")).unwrap();
-        fs::write(pool.dirs.data(Place::Finalized, ID), b"abc").unwrap();
+        fs::write(pool.dirs.data(ReplicaDir::Finalized, ID), b"abc").unwrap();
         assert_eq!(scan(&pool.dirs).unwrap()[0].copy.stamp, GenerationStamp(1002));
     }
 
     #[test]
     fn leftovers_vanish() {
         let pool = pool();
-        put(&pool.dirs, Place::Temporary, b"abc", &meta(b"abc"));
-        fs::write(pool.dirs.meta(Place::BeingWritten, ID, STAMP), b"x").unwrap();
+        put(&pool.dirs, ReplicaDir::Temporary, b"abc", &meta(b"abc"));
+        fs::write(pool.dirs.meta(ReplicaDir::BeingWritten, ID, STAMP), b"x").unwrap();
         assert!(scan(&pool.dirs).unwrap().is_empty());
         assert_eq!(fs::read_dir(&pool.dirs.temporary).unwrap().count(), 0);
         assert_eq!(fs::read_dir(&pool.dirs.being_written).unwrap().count(), 0);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
 
 use super::copy::DiskWriter;
-use super::layout::{Place, PoolDirs};
+use super::layout::{PoolDirs, ReplicaDir};
 use crate::sys::{self, AlignedBuffer};
 
 /// Bytes of a piece. There are two of a copy at most: one fills while the other is written.
@@ -42,24 +42,24 @@ struct Piece {
     filled: usize,
 }
 
-/// A piece that is to be written: by [`DuePiece::write`], on a thread that may wait for the disk.
-pub struct DuePiece {
+/// A piece that is to be written: by [`PendingWrite::write`], on a thread that may wait for the disk.
+pub struct PendingWrite {
     data: Arc<File>,
     piece: Piece,
 }
 
 /// A piece that has been written, or not; goes back to its writer.
-pub struct WrittenPiece {
+pub struct CompletedWrite {
     pub(crate) outcome: io::Result<()>,
     buffer: AlignedBuffer,
 }
 
-impl DuePiece {
+impl PendingWrite {
     /// Waits for the disk.
-    pub fn write(self) -> WrittenPiece {
+    pub fn write(self) -> CompletedWrite {
         let Self { data, piece } = self;
         let outcome = data.write_all_at(&piece.buffer[..piece.filled], piece.at);
-        WrittenPiece { outcome, buffer: piece.buffer }
+        CompletedWrite { outcome, buffer: piece.buffer }
     }
 }
 
@@ -67,7 +67,7 @@ impl DiskStream {
     /// An empty copy in `place`, with disk space for `expected` bytes.
     pub fn create(
         dirs: &PoolDirs,
-        place: Place,
+        place: ReplicaDir,
         id: BlockId,
         stamp: GenerationStamp,
         checksum: ChecksumSpec,
@@ -120,7 +120,7 @@ impl DiskStream {
             filling.filled += take;
             rest = &rest[take..];
             if filling.filled == PIECE_BYTES {
-                self.turn()?;
+                self.rotate()?;
             }
         }
         Ok(())
@@ -136,7 +136,7 @@ impl DiskStream {
     }
 
     /// The piece that fills is full.
-    fn turn(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         self.write_full()?;
         let fresh = || AlignedBuffer::new(PIECE_BYTES).inspect_err(|_| self.has_hole = true);
         let buffer = self.spare.take().map_or_else(fresh, Ok)?;
@@ -148,13 +148,13 @@ impl DiskStream {
     /// Writes the full piece itself, if it was not taken.
     fn write_full(&mut self) -> io::Result<()> {
         let Some(piece) = self.full.take() else { return Ok(()) };
-        let written = DuePiece { data: self.data.clone(), piece }.write();
+        let written = PendingWrite { data: self.data.clone(), piece }.write();
         self.take_back(written)
     }
 
     /// The full piece, for somebody else to write.
-    pub fn take_due(&mut self) -> Option<DuePiece> {
-        self.full.take().map(|piece| DuePiece { data: self.data.clone(), piece })
+    pub fn take_due(&mut self) -> Option<PendingWrite> {
+        self.full.take().map(|piece| PendingWrite { data: self.data.clone(), piece })
     }
 
     /// Whether `bytes` more make the piece full that is filling.
@@ -163,7 +163,7 @@ impl DiskStream {
     }
 
     /// What was taken with `take_due` has been written.
-    pub fn take_back(&mut self, written: WrittenPiece) -> io::Result<()> {
+    pub fn take_back(&mut self, written: CompletedWrite) -> io::Result<()> {
         self.spare.get_or_insert(written.buffer);
         self.has_hole |= written.outcome.is_err();
         written.outcome
@@ -195,10 +195,11 @@ mod tests {
     fn a_piece_that_could_not_be_written_leaves_no_replica() {
         let dir = tempfile::tempdir().unwrap();
         let dirs = PoolDirs::new(dir.path(), "BP-1");
-        std::fs::create_dir_all(dirs.data(Place::Temporary, BlockId(1)).parent().unwrap()).unwrap();
+        std::fs::create_dir_all(dirs.data(ReplicaDir::Temporary, BlockId(1)).parent().unwrap()).unwrap();
         let begin = || {
             let (id, stamp) = (BlockId(1), GenerationStamp(1));
-            let mut stream = DiskStream::create(&dirs, Place::Temporary, id, stamp, ChecksumSpec::DEFAULT, 0).unwrap();
+            let mut stream =
+                DiskStream::create(&dirs, ReplicaDir::Temporary, id, stamp, ChecksumSpec::DEFAULT, 0).unwrap();
             stream.write(0, &[7; PIECE_BYTES], &[0; PIECE_BYTES / 128], &[]).unwrap();
             let written = stream.take_due().unwrap().write();
             (stream, written)

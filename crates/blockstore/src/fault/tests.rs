@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::{Fault, of};
+use super::{FaultScope, of};
 
 const TABLE: &str = include_str!("../../../../docs/compatibility/volume-errors.md");
 
@@ -17,12 +17,12 @@ fn numbers() -> HashMap<&'static str, i32> {
     )
 }
 
-fn word(fault: Fault) -> &'static str {
+fn word(fault: FaultScope) -> &'static str {
     match fault {
-        Fault::NoSpace => "no room",
-        Fault::Process => "not the disk",
-        Fault::Volume => "failed",
-        Fault::Unclear => "look",
+        FaultScope::NoSpace => "no room",
+        FaultScope::Process => "not the disk",
+        FaultScope::Volume => "failed",
+        FaultScope::Unclear => "look",
     }
 }
 
@@ -56,6 +56,6 @@ fn documented_table_of_error_numbers_is_what_is_done() {
 #[test]
 fn content_of_a_file_says_nothing_of_the_disk() {
     for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData] {
-        assert_eq!(of(&io::Error::from(kind)), Fault::Process);
+        assert_eq!(of(&io::Error::from(kind)), FaultScope::Process);
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::budget::{Budget, Share};
 use super::header::{self, HEADER_BYTES, Identity, Progress};
-use crate::mapped::Mapping;
+use crate::mapping::Mapping;
 use crate::sys::{self, Map, PAGE};
 
 pub use self::lent::{HUGE_PAGE_BYTES, LentState, Settled};
@@ -114,7 +114,7 @@ pub struct FileCopy {
     pub checksum: ChecksumSpec,
     pub nonce: u64,
     replaced: u32,
-    /// A `Lent`, of the data file. Nobody takes a descriptor back: it only rises.
+    /// A `Borrower`, of the data file. Nobody takes a descriptor back: it only rises.
     lent: Arc<AtomicU8>,
     open: Mutex<Weak<OpenFiles>>,
 }
@@ -122,7 +122,7 @@ pub struct FileCopy {
 /// Who outside this process may have a descriptor to write a copy's data with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum Lent {
+pub enum Borrower {
     Nobody = 0,
     /// A writer that may keep its descriptor of the finalized replica.
     Trusted = 1,
@@ -130,7 +130,7 @@ pub enum Lent {
     Untrusted = 2,
 }
 
-impl Lent {
+impl Borrower {
     /// An unknown number is the least trusted.
     fn from_number(number: u8) -> Self {
         match number {
@@ -213,7 +213,7 @@ impl NewCopy<'_> {
             checksum: self.checksum,
             nonce: self.nonce,
             replaced: 0,
-            lent: Arc::new(AtomicU8::new(Lent::Nobody as u8)),
+            lent: Arc::new(AtomicU8::new(Borrower::Nobody as u8)),
             open: Mutex::new(Weak::new()),
         };
         Ok(FileWriter { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated: 0, mapped: None })
@@ -282,7 +282,7 @@ impl FileCopy {
         if data.len() < progress.received || crc.len() < crc_bytes {
             return Ok(None);
         }
-        let mut lent = Lent::Nobody as u8;
+        let mut lent = Borrower::Nobody as u8;
         if progress.state != ReplicaState::Finalized {
             let mut bytes = [0; HEADER_BYTES as usize];
             File::open(&crc_path)?.read_exact_at(&mut bytes, 0)?;
@@ -355,8 +355,8 @@ impl FileCopy {
     }
 
     /// Who may still write to the data beside the store.
-    pub fn lent(&self) -> Lent {
-        Lent::from_number(self.lent.load(Ordering::Acquire))
+    pub fn lent(&self) -> Borrower {
+        Borrower::from_number(self.lent.load(Ordering::Acquire))
     }
 
     /// Somebody reads from it at this moment, beside the one who holds `own`.
@@ -426,8 +426,8 @@ impl FileWriter {
     pub fn mapped(&mut self, end: u64) -> Option<&Mapping> {
         if self.mapped.as_ref().is_none_or(|mapped| mapped.length() < end) {
             let bytes = self.allocated.max(end);
-            let is_worth_it = Mapping::is_worth_it(&self.data);
-            self.mapped = is_worth_it.then(|| Mapping::for_receiving(&self.data, bytes).ok()).flatten();
+            let has_huge_pages = Mapping::has_huge_pages(&self.data);
+            self.mapped = has_huge_pages.then(|| Mapping::for_receiving(&self.data, bytes).ok()).flatten();
         }
         self.mapped.as_ref()
     }
@@ -445,7 +445,7 @@ impl FileWriter {
     ) -> io::Result<Result<(), ChecksumError>> {
         let checksum = self.copy.checksum;
         // SAFETY: sums are computed, of whatever is there.
-        let look = |mapped: &Mapping| unsafe { mapped.look(offset, bytes, |data| checksum.verify(data, crcs)) };
+        let look = |mapped: &Mapping| unsafe { mapped.with_bytes(offset, bytes, |data| checksum.verify(data, crcs)) };
         if let Some(checked) = self.mapped(offset + bytes as u64).and_then(look) {
             return Ok(checked);
         }
@@ -470,14 +470,14 @@ impl FileWriter {
     /// fcntl does not reach ours.
     ///
     /// `to` is on record before the descriptor exists, so that whoever finds the copy after a kill knows of it.
-    pub fn lend(&self, to: Lent) -> io::Result<OwnedFd> {
-        assert!(to != Lent::Nobody, "a descriptor goes to somebody");
+    pub fn lend(&self, to: Borrower) -> io::Result<OwnedFd> {
+        assert!(to != Borrower::Nobody, "a descriptor goes to somebody");
         self.note_lent(to);
         self.copy.data.outside.store(true, Ordering::Release);
         Ok(OpenOptions::new().read(true).write(true).open(&self.copy.data.path)?.into())
     }
 
-    fn note_lent(&self, to: Lent) {
+    fn note_lent(&self, to: Borrower) {
         let now = self.copy.lent().max(to);
         header::write_lent(&self.crcs.map, 0, now as u8);
         self.copy.lent.store(now as u8, Ordering::Release);
@@ -486,14 +486,14 @@ impl FileWriter {
     /// Whoever it was lent to has not said that there will be no more, and may be filling it, mapped, at this moment: it is not to be
     /// finalized, and then cut for readers, under his hands.
     pub fn distrust(&self) {
-        if self.copy.lent() != Lent::Nobody {
-            self.note_lent(Lent::Untrusted);
+        if self.copy.lent() != Borrower::Nobody {
+            self.note_lent(Borrower::Untrusted);
         }
     }
 
     /// Whether a stranger has taken more of the tmpfs than was granted, which nobody counts: then he has it no longer. `slack` is borne.
-    pub fn take_from_stranger(&self, slack: u64) -> io::Result<bool> {
-        if self.copy.lent() != Lent::Untrusted {
+    pub fn reclaim_overfill(&self, slack: u64) -> io::Result<bool> {
+        if self.copy.lent() != Borrower::Untrusted {
             return Ok(false);
         }
         if sys::memory_of(&self.data)? <= self.copy.data.share.bytes() + slack {
@@ -514,16 +514,16 @@ impl FileWriter {
     pub fn is_to_be_copied(&self, length: u64) -> bool {
         let rest = self.copy.data.share.bytes().saturating_sub(sys::pages(length));
         match self.copy.lent() {
-            Lent::Nobody => false,
-            Lent::Trusted => rest > (length / REST_SHARE).max(REST_BYTES_MIN) || self.copy.is_overfilled(),
-            Lent::Untrusted => true,
+            Borrower::Nobody => false,
+            Borrower::Trusted => rest > (length / REST_SHARE).max(REST_BYTES_MIN) || self.copy.is_overfilled(),
+            Borrower::Untrusted => true,
         }
     }
 
     /// Gives back memory behind `length` bytes of data, unless other processes have been shown the file: they may have mapped
     /// it. Then it stays counted until the file goes.
     pub fn trim(&mut self, length: u64) -> io::Result<()> {
-        if self.copy.is_shown() || self.copy.lent() != Lent::Nobody {
+        if self.copy.is_shown() || self.copy.lent() != Borrower::Nobody {
             return Ok(());
         }
         self.data.set_len(length)?;

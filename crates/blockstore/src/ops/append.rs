@@ -3,15 +3,15 @@ use std::sync::Arc;
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::disk::copy::{self, DiskWriter};
-use crate::disk::layout::Place;
+use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::hands::Wanted;
-use crate::inner::Inner;
 use crate::memory::file::{FileWriter, NewCopy};
-use crate::replica::{Hands, MemoryCopy, Replica};
-use crate::{ReplicaWriter, Withdrawal};
+use crate::replica::{MemoryCopy, Replica, WriteTarget};
+use crate::store::Store;
+use crate::write_target::CopyRequest;
+use crate::{ReplicaWriter, WithdrawReason};
 
-impl Inner {
+impl Store {
     pub fn append(
         self: &Arc<Self>,
         block: &ExtendedBlock,
@@ -78,12 +78,12 @@ impl Inner {
         if !replica.slice.volume.reserve(self.used_on(&replica.slice.volume), room)? {
             return Err(StoreError::NoSpace { storage_type: replica.slice.volume.storage_type, wanted: room });
         }
-        let _changing = self.begin_change(replica, Withdrawal::Append);
-        let opened = self.open_for_more(replica, new_stamp, expected);
+        let _changing = self.begin_change(replica, WithdrawReason::Append);
+        let opened = self.open_for_append(replica, new_stamp, expected);
         if opened.is_err() {
             replica.slice.volume.change_reserved(room, 0);
         }
-        let (hands, old) = opened?;
+        let (target, old) = opened?;
         {
             let mut core = replica.core();
             core.reserved += room;
@@ -92,49 +92,49 @@ impl Inner {
             }
             self.settle_space(replica, &mut core);
         }
-        Ok(ReplicaWriter::new(self, replica, hands, expected))
+        Ok(ReplicaWriter::new(self, replica, target, expected))
     }
 
     #[expect(clippy::type_complexity, reason = "one use: what to retire once all has succeeded")]
-    fn open_for_more(
+    fn open_for_append(
         &self,
         replica: &Arc<Replica>,
         new_stamp: GenerationStamp,
         expected_bytes: u64,
-    ) -> Result<(Hands, Option<Box<dyn FnOnce()>>)> {
+    ) -> Result<(WriteTarget, Option<Box<dyn FnOnce()>>)> {
         let memory = replica.core().memory.clone();
-        let Some(memory) = memory else { return Ok((self.disk_hands_for_more(replica, new_stamp)?, None)) };
-        let hands = self.memory_for_more(replica, &memory, new_stamp, expected_bytes)?;
-        let Some(hands) = hands else {
+        let Some(memory) = memory else { return Ok((self.disk_target_for_append(replica, new_stamp)?, None)) };
+        let target = self.memory_target_for_append(replica, &memory, new_stamp, expected_bytes)?;
+        let Some(target) = target else {
             // No memory for more of it: on disk it goes on.
             if replica.core().dirty_since.is_some() {
                 self.flush_one(replica)?;
             }
-            let hands = self.disk_hands_for_more(replica, new_stamp)?;
-            return Ok((hands, Some(Box::new(move || memory.retire()))));
+            let target = self.disk_target_for_append(replica, new_stamp)?;
+            return Ok((target, Some(Box::new(move || memory.retire()))));
         };
         let shared = |file: &FileWriter| matches!(&memory, MemoryCopy::File(old) if file.copy.shares_data(old));
-        let moved = self.disk_for_more(replica, new_stamp).inspect_err(|_| match &hands {
-            Hands::Slot(slot) => slot.retire(),
-            Hands::File(file) if shared(file) => file.copy.retire_crcs(),
-            Hands::File(file) => file.copy.retire(),
-            Hands::Disk(_) | Hands::Stream(_) | Hands::Gone => {}
+        let moved = self.disk_copy_for_append(replica, new_stamp).inspect_err(|_| match &target {
+            WriteTarget::Slot(slot) => slot.retire(),
+            WriteTarget::File(file) if shared(file) => file.copy.retire_crcs(),
+            WriteTarget::File(file) => file.copy.retire(),
+            WriteTarget::Disk(_) | WriteTarget::Stream(_) | WriteTarget::Detached => {}
         })?;
-        let extended = matches!(&hands, Hands::File(file) if shared(file));
+        let extended = matches!(&target, WriteTarget::File(file) if shared(file));
         let mut core = replica.core();
         core.disk = moved;
         self.becomes_written(&mut core, new_stamp);
-        hands.install(&mut core);
+        target.install(&mut core);
         let old: Box<dyn FnOnce()> = match memory {
             MemoryCopy::Slot(slot) => Box::new(move || slot.retire()),
             MemoryCopy::File(copy) if extended => Box::new(move || copy.retire_crcs()),
             MemoryCopy::File(copy) => Box::new(move || copy.retire()),
         };
-        Ok((hands, Some(old)))
+        Ok((target, Some(old)))
     }
 
     /// Hands on the disk copy, which becomes one being written, as the replica does.
-    fn disk_hands_for_more(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Hands> {
+    fn disk_target_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<WriteTarget> {
         let (disk, received) = {
             let core = replica.core();
             (core.disk, core.received)
@@ -145,14 +145,14 @@ impl Inner {
         let writer = opened.map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
         let crc = writer.files.partial_crc(received);
         let partial_crc = crc.map_err(|error| self.disk_error(&replica.slice, "read a replica in", error))?;
-        self.disk_for_more(replica, new_stamp)?;
+        self.disk_copy_for_append(replica, new_stamp)?;
         let mut core = replica.core();
         core.partial_crc = partial_crc;
         core.checksum = Some(writer.files.checksum);
         self.becomes_written(&mut core, new_stamp);
-        let hands = Hands::Disk(writer);
-        hands.install(&mut core);
-        Ok(hands)
+        let target = WriteTarget::Disk(writer);
+        target.install(&mut core);
+        Ok(target)
     }
 
     fn becomes_written(&self, core: &mut crate::replica::Core, new_stamp: GenerationStamp) {
@@ -163,23 +163,23 @@ impl Inner {
     }
 
     /// The disk copy, if there is one, becomes one being written under the new stamp; durable.
-    fn disk_for_more(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<copy::DiskCopy>> {
+    fn disk_copy_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<copy::DiskCopy>> {
         let Some(disk) = replica.core().disk else { return Ok(None) };
         let dirs = &replica.slice.dirs;
-        let to = copy::relocate(dirs, replica.id, disk, Place::BeingWritten, new_stamp, true)
+        let to = copy::relocate(dirs, replica.id, disk, ReplicaDir::BeingWritten, new_stamp, true)
             .map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
         replica.core().disk = Some(to);
         Ok(Some(to))
     }
 
     /// Hands on the same bytes, recorded as being written. `Ok(None)`: memory is full.
-    fn memory_for_more(
+    fn memory_target_for_append(
         &self,
         replica: &Arc<Replica>,
         memory: &MemoryCopy,
         new_stamp: GenerationStamp,
         expected_bytes: u64,
-    ) -> Result<Option<Hands>> {
+    ) -> Result<Option<WriteTarget>> {
         // Who holds a descriptor of it takes the file's end for the replica's: he keeps the file as it is.
         let copied = match memory {
             MemoryCopy::File(copy) if copy.is_shown() => {
@@ -199,14 +199,14 @@ impl Inner {
         let made = match memory {
             MemoryCopy::Slot(_) => {
                 let wanted =
-                    Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
+                    CopyRequest { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
                 let capacity = u64::from(self.options.memory.slab_replica_bytes_max).max(content.length);
-                self.memory_hands(&wanted, &mut core, capacity, Some(&content))
+                self.memory_target(&wanted, &mut core, capacity, Some(&content))
             }
             MemoryCopy::File(_) if copied => {
                 let wanted =
-                    Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
-                self.memory_hands(&wanted, &mut core, u64::MAX, Some(&content))
+                    CopyRequest { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes };
+                self.memory_target(&wanted, &mut core, u64::MAX, Some(&content))
             }
             MemoryCopy::File(copy) => {
                 let progress = core.progress();
@@ -220,7 +220,7 @@ impl Inner {
                     expected_bytes,
                 };
                 self.with_memory(|| FileWriter::reopen(copy, &new, content.length, &progress))
-                    .map(|writer| writer.map(Hands::File))
+                    .map(|writer| writer.map(WriteTarget::File))
                     .map_err(StoreError::io("append to a replica in", &replica.slice.memory_dir))
             }
         };

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 
 use crate::error::{Result, StoreError};
-use crate::hands::Wanted;
-use crate::inner::Inner;
 use crate::replica::{Core, Replica};
+use crate::store::Store;
+use crate::write_target::CopyRequest;
 use crate::{CreateKind, CreateOptions, ReplicaWriter};
 
-impl Inner {
+impl Store {
     pub fn create(
         self: &Arc<Self>,
         block: &ExtendedBlock,
@@ -21,11 +21,11 @@ impl Inner {
                 self.make_way(&there, block, kind)?;
             }
             let replica = self.new_replica(block, kind, options)?;
-            let (replica, hands, expected) = replica;
+            let (replica, target, expected) = replica;
             // Held until the writer is known, so that nobody takes the replica over before.
             let _change = replica.change.lock();
             match pool.replicas.insert(replica.clone()) {
-                Ok(()) => return Ok(ReplicaWriter::new(self, &replica, hands, expected)),
+                Ok(()) => return Ok(ReplicaWriter::new(self, &replica, target, expected)),
                 Err(_) => self.discard(&replica),
             }
         }
@@ -62,7 +62,7 @@ impl Inner {
         block: &ExtendedBlock,
         kind: CreateKind,
         options: &CreateOptions,
-    ) -> Result<(Arc<Replica>, crate::replica::Hands, u64)> {
+    ) -> Result<(Arc<Replica>, crate::replica::WriteTarget, u64)> {
         if !(1..=ChecksumSpec::BYTES_PER_CHUNK_MAX).contains(&options.checksum.bytes_per_chunk) {
             let reason = format!("{} bytes per checksum", options.checksum.bytes_per_chunk);
             return Err(StoreError::BadWrite { block: block.clone(), reason });
@@ -72,24 +72,24 @@ impl Inner {
             known => known,
         };
         let pool = self.pool(block)?;
-        let slice = self.place(&pool, options.storage_type, expected)?;
+        let slice = self.choose_volume(&pool, options.storage_type, expected)?;
         let state = match kind {
             CreateKind::BeingWritten { .. } => ReplicaState::BeingWritten,
             CreateKind::Temporary | CreateKind::Transfer => ReplicaState::Temporary,
         };
         let mut core = Core::new(state, block.stamp());
         core.reserved = expected;
-        let wanted = Wanted {
+        let wanted = CopyRequest {
             slice: &slice,
             id: block.id(),
             checksum: options.checksum,
             expected_bytes: options.expected_bytes,
         };
-        let hands = match kind {
-            CreateKind::Temporary => self.copy_hands(&wanted, &mut core),
-            CreateKind::BeingWritten { .. } | CreateKind::Transfer => self.new_hands(&wanted, &mut core),
+        let target = match kind {
+            CreateKind::Temporary => self.new_copy_target(&wanted, &mut core),
+            CreateKind::BeingWritten { .. } | CreateKind::Transfer => self.new_target(&wanted, &mut core),
         };
-        let hands = hands.inspect_err(|_| slice.volume.change_reserved(expected, 0))?;
-        Ok((Arc::new(Replica::new(block.id(), slice, core)), hands, expected))
+        let target = target.inspect_err(|_| slice.volume.change_reserved(expected, 0))?;
+        Ok((Arc::new(Replica::new(block.id(), slice, core)), target, expected))
     }
 }

@@ -4,23 +4,23 @@ use hearth_types::ReplicaState;
 
 use crate::Durability;
 use crate::disk::copy;
-use crate::disk::layout::Place;
+use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::hands::Wanted;
-use crate::inner::Inner;
-use crate::replica::{Hands, MemoryCopy, Replica};
+use crate::replica::{MemoryCopy, Replica, WriteTarget};
+use crate::store::Store;
+use crate::write_target::CopyRequest;
 
-impl Inner {
+impl Store {
     /// Fixes the replica's bytes: a slot that fits, or files without unused memory, or `finalized` on disk. Under `change`,
     /// by the holder of `hands`.
-    pub fn finish(&self, replica: &Arc<Replica>, hands: &mut Hands, durability: Durability) -> Result<()> {
+    pub fn finish(&self, replica: &Arc<Replica>, target: &mut WriteTarget, durability: Durability) -> Result<()> {
         // Nobody hears of what is finalized on a failed one.
         replica.slice.volume.check()?;
-        self.take_back(replica, hands)?;
-        self.end_stream(replica, hands)?;
-        match hands {
-            Hands::Slot(_) => self.finish_slot(replica)?,
-            Hands::File(file) => {
+        self.take_back(replica, target)?;
+        self.end_stream(replica, target)?;
+        match target {
+            WriteTarget::Slot(_) => self.finish_slot(replica)?,
+            WriteTarget::File(file) => {
                 let mut core = replica.core();
                 let failed = StoreError::io("finalize a replica in", &replica.slice.memory_dir);
                 let at = core.received / u64::from(file.copy.checksum.bytes_per_chunk) * 4;
@@ -36,7 +36,7 @@ impl Inner {
                     return Err(StoreError::io("finalize a replica in", &replica.slice.memory_dir)(error));
                 }
             }
-            Hands::Disk(disk) => {
+            WriteTarget::Disk(disk) => {
                 let durable = durability == Durability::Disk || self.options.sync_on_finalize;
                 let Some(from) = replica.core().disk else {
                     return Err(StoreError::ReplicaNotFound { block: replica.block(&replica.core()) });
@@ -46,8 +46,8 @@ impl Inner {
                     disk.sync().map_err(failed)?;
                 }
                 let dirs = &replica.slice.dirs;
-                let to =
-                    copy::relocate(dirs, replica.id, from, Place::Finalized, from.stamp, durable).map_err(failed)?;
+                let to = copy::relocate(dirs, replica.id, from, ReplicaDir::Finalized, from.stamp, durable)
+                    .map_err(failed)?;
                 let mut core = replica.core();
                 core.disk = Some(to);
                 core.acked = core.received;
@@ -56,7 +56,7 @@ impl Inner {
                     self.note_unsynced(replica, to);
                 }
             }
-            Hands::Stream(_) | Hands::Gone => {
+            WriteTarget::Stream(_) | WriteTarget::Detached => {
                 return Err(StoreError::WriterStopped { block: replica.block(&replica.core()) });
             }
         }
@@ -68,7 +68,7 @@ impl Inner {
     pub fn settle_finalized(&self, replica: &Arc<Replica>) {
         let mut core = replica.core();
         core.writer = None;
-        core.hot = None;
+        core.open_header = None;
         core.disk_files = None;
         core.recovery = None;
         self.settle_space(replica, &mut core);
@@ -97,14 +97,18 @@ impl Inner {
         let before = (core.acked, core.state);
         core.acked = core.received;
         core.state = ReplicaState::Finalized;
-        let wanted =
-            Wanted { slice: &replica.slice, id: replica.id, checksum: content.checksum, expected_bytes: core.received };
+        let wanted = CopyRequest {
+            slice: &replica.slice,
+            id: replica.id,
+            checksum: content.checksum,
+            expected_bytes: core.received,
+        };
         let tight = replica.slice.slabs.slot_bytes_for(content.checksum, core.received);
         if tight.is_some_and(|tight| tight < slot.slot_bytes()) {
-            let moved = self.memory_hands(&wanted, &mut core, content.length, Some(&content));
+            let moved = self.memory_target(&wanted, &mut core, content.length, Some(&content));
             match moved {
-                Ok(Some(hands)) => {
-                    hands.install(&mut core);
+                Ok(Some(target)) => {
+                    target.install(&mut core);
                     slot.retire();
                     return Ok(());
                 }
@@ -123,7 +127,7 @@ impl Inner {
     }
 
     /// TEMPORARY → being written, all bytes visible. Under `change`, the writer's hands idle.
-    pub fn leave_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
+    pub fn convert_temporary_to_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let disk = {
             let core = replica.core();
             core.disk.map(|disk| (disk, core.stamp))
@@ -132,7 +136,7 @@ impl Inner {
             None => None,
             Some((disk, stamp)) => {
                 let dirs = &replica.slice.dirs;
-                let to = copy::relocate(dirs, replica.id, disk, Place::BeingWritten, stamp, true);
+                let to = copy::relocate(dirs, replica.id, disk, ReplicaDir::BeingWritten, stamp, true);
                 Some(to.map_err(|error| self.disk_error(&replica.slice, "move a replica in", error))?)
             }
         };
@@ -142,7 +146,7 @@ impl Inner {
         core.acked = core.received;
         let recorded = core.record();
         core.writer = None;
-        core.hot = None;
+        core.open_header = None;
         core.disk_files = None;
         recorded.map_err(StoreError::io("record a replica in", &replica.slice.memory_dir))
     }

@@ -1,11 +1,11 @@
 use hearth_types::{Block, BlockPoolId, ExtendedBlock, ReplicaState};
 
 use crate::error::{Result, StoreError};
-use crate::inner::Inner;
 use crate::replica::Replica;
+use crate::store::Store;
 use crate::{ReplicaSummary, StorageReplicas};
 
-impl Inner {
+impl Store {
     pub fn invalidate(&self, pool: &BlockPoolId, block: Block) -> Result<ReplicaSummary> {
         let block = ExtendedBlock { pool: pool.clone(), block };
         self.change_replica(&block, |replica| {

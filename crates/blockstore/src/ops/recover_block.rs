@@ -3,16 +3,16 @@ use std::sync::Arc;
 
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
-use crate::disk::copy::{self, Prepared};
-use crate::disk::layout::Place;
+use crate::disk::copy::{self, StagedCopy};
+use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::hands::Wanted;
-use crate::inner::Inner;
-use crate::replica::{Core, Hands, MemoryCopy, Replica};
+use crate::replica::{Core, MemoryCopy, Replica, WriteTarget};
 use crate::snapshot::Snapshot;
-use crate::{Durability, RecoveryInfo, ReplicaSummary, Withdrawal, sys};
+use crate::store::Store;
+use crate::write_target::CopyRequest;
+use crate::{Durability, RecoveryInfo, ReplicaSummary, WithdrawReason, sys};
 
-impl Inner {
+impl Store {
     pub fn initiate_recovery(
         &self,
         block: &ExtendedBlock,
@@ -126,7 +126,7 @@ impl Inner {
 
     /// The replica becomes the finalized `stamp` with the bytes of `cut`.
     fn becomes(self: &Arc<Self>, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
-        let _changing = self.begin_change(replica, Withdrawal::Recovery);
+        let _changing = self.begin_change(replica, WithdrawReason::Recovery);
         let shorter = cut.length < replica.core().received;
         if replica.core().memory.is_none() {
             return self.becomes_on_disk(replica, stamp, cut, shorter);
@@ -147,11 +147,11 @@ impl Inner {
             self.clear_dirty(&mut core);
             before
         };
-        let finished = self.resume_hands(replica).and_then(|mut hands| {
-            if let Hands::File(file) = &hands {
+        let finished = self.resume_target(replica).and_then(|mut target| {
+            if let WriteTarget::File(file) = &target {
                 file.distrust();
             }
-            self.finish(replica, &mut hands, Durability::Memory)
+            self.finish(replica, &mut target, Durability::Memory)
         });
         if let Err(error) = finished {
             self.stays(replica, before);
@@ -169,7 +169,7 @@ impl Inner {
             // With the stamp of the recovery, it is found again all the same.
             tracing::warn!(%error, block = %replica.block(&core), "the stamp could not be recorded");
         }
-        core.hot = None;
+        core.open_header = None;
         core.disk_files = None;
         if was_dirty && core.state == ReplicaState::Finalized && core.memory.is_some() {
             self.note_dirty(replica, &mut core);
@@ -182,7 +182,7 @@ impl Inner {
         let Some(old) = core.memory.clone() else { return Ok(()) };
         let before = (core.received, core.acked, core.partial_crc, core.state);
         let (finalized, was_dirty) =
-            (core.disk.filter(|disk| disk.place == Place::Finalized), core.dirty_since.is_some());
+            (core.disk.filter(|disk| disk.place == ReplicaDir::Finalized), core.dirty_since.is_some());
         self.clear_dirty(&mut core);
         core.received = cut.length;
         core.acked = core.acked.min(cut.length);
@@ -190,18 +190,18 @@ impl Inner {
         // Until it is finalized under its new stamp.
         core.state = ReplicaState::BeingWritten;
         let wanted =
-            Wanted { slice: &replica.slice, id: replica.id, checksum: cut.checksum, expected_bytes: cut.length };
+            CopyRequest { slice: &replica.slice, id: replica.id, checksum: cut.checksum, expected_bytes: cut.length };
         let capacity = match old {
             MemoryCopy::Slot(_) => cut.length,
             MemoryCopy::File(_) => u64::MAX,
         };
-        let made = match self.memory_hands(&wanted, &mut core, capacity, Some(cut)) {
-            Ok(Some(hands)) => {
-                hands.install(&mut core);
+        let made = match self.memory_target(&wanted, &mut core, capacity, Some(cut)) {
+            Ok(Some(target)) => {
+                target.install(&mut core);
                 Ok(())
             }
             // Durable before the finalized one goes.
-            Ok(None) => self.synced_hands(&wanted, &mut core, cut).map(|_| {
+            Ok(None) => self.synced_target(&wanted, &mut core, cut).map(|_| {
                 if let Some(disk) = finalized {
                     copy::remove(&replica.slice.dirs, replica.id, disk);
                 }
@@ -237,7 +237,7 @@ impl Inner {
         let failed = |error| self.disk_error(&replica.slice, "recover a replica in", error);
         let to = if shorter {
             // Written anew: whoever has the old file open or mapped keeps what he has.
-            let prepared = Prepared::write(dirs, replica.id, stamp, cut, &mut None)
+            let prepared = StagedCopy::write(dirs, replica.id, stamp, cut, &mut None)
                 .map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
             prepared.sync().map_err(failed)?;
             let mut touched = BTreeSet::new();
@@ -249,7 +249,7 @@ impl Inner {
             let opened = copy::DiskWriter::open(dirs, replica.id, disk).map_err(failed)?;
             // Of a torn end, only what counts is kept.
             opened.truncate(cut).and_then(|()| opened.sync()).map_err(failed)?;
-            copy::relocate(dirs, replica.id, disk, Place::Finalized, stamp, true).map_err(failed)?
+            copy::relocate(dirs, replica.id, disk, ReplicaDir::Finalized, stamp, true).map_err(failed)?
         };
         {
             let mut core = replica.core();
@@ -278,9 +278,9 @@ impl Inner {
             return Err(StoreError::NoSpace { storage_type: volume.storage_type, wanted: cut.length });
         }
         let mut core = Core::of_copy(stamp, cut);
-        let wanted = Wanted { slice: &replica.slice, id, checksum: cut.checksum, expected_bytes: cut.length };
-        let mut hands = self
-            .hands_for(&wanted, &mut core, cut.length, Some(cut))
+        let wanted = CopyRequest { slice: &replica.slice, id, checksum: cut.checksum, expected_bytes: cut.length };
+        let mut target = self
+            .target_for(&wanted, &mut core, cut.length, Some(cut))
             .inspect_err(|_| volume.change_reserved(cut.length, 0))?;
         let copied = Arc::new(Replica::new(id, replica.slice.clone(), core));
         let _change = copied.change.lock();
@@ -290,14 +290,14 @@ impl Inner {
             let core = there.core();
             return Err(StoreError::ReplicaExists { block: there.block(&core), state: core.state, stamp: core.stamp });
         }
-        self.finish_copy(&copied, &mut hands)?;
+        self.finish_copy(&copied, &mut target)?;
         Ok(self.summary(&copied))
     }
 
     /// Finalizes a copy of a replica, on disk. One that cannot be is none.
-    pub(super) fn finish_copy(&self, copied: &Arc<Replica>, hands: &mut Hands) -> Result<()> {
+    pub(super) fn finish_copy(&self, copied: &Arc<Replica>, target: &mut WriteTarget) -> Result<()> {
         let finished =
-            self.finish(copied, hands, Durability::Disk).and_then(|()| self.make_durable(copied, Durability::Disk));
+            self.finish(copied, target, Durability::Disk).and_then(|()| self.make_durable(copied, Durability::Disk));
         finished.inspect_err(|_| self.discard(copied))
     }
 

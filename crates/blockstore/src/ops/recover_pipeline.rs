@@ -3,14 +3,14 @@ use std::sync::Arc;
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::disk::copy::{self, DiskWriter};
-use crate::disk::layout::Place;
+use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::hands::Wanted;
-use crate::inner::Inner;
 use crate::replica::{MemoryCopy, Replica};
-use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, Withdrawal, sys};
+use crate::store::Store;
+use crate::write_target::CopyRequest;
+use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, WithdrawReason, sys};
 
-impl Inner {
+impl Store {
     pub fn recover_append(
         self: &Arc<Self>,
         block: &ExtendedBlock,
@@ -22,8 +22,8 @@ impl Inner {
                 return self.open_finalized(replica, new_stamp);
             }
             self.set_stamp(replica, new_stamp)?;
-            let hands = self.resume_hands(replica)?;
-            Ok(ReplicaWriter::new(self, replica, hands, self.options.default_block_bytes))
+            let target = self.resume_target(replica)?;
+            Ok(ReplicaWriter::new(self, replica, target, self.options.default_block_bytes))
         })
     }
 
@@ -47,8 +47,8 @@ impl Inner {
         self.set_stamp(replica, new_stamp)?;
         // The end that this stands for may have been one to be synced, which nobody says here. Its writer takes it for that.
         if state == ReplicaState::BeingWritten {
-            let mut hands = self.resume_hands(replica)?;
-            self.finish(replica, &mut hands, Durability::Disk)?;
+            let mut target = self.resume_target(replica)?;
+            self.finish(replica, &mut target, Durability::Disk)?;
             self.make_durable(replica, Durability::Disk)?;
         } else {
             self.sync_finalized(replica)?;
@@ -173,8 +173,8 @@ impl Inner {
             self.cut_being_written(replica, acked)?;
         }
         self.set_stamp(replica, recovery.new_stamp)?;
-        let hands = self.resume_hands(replica)?;
-        Ok(ReplicaWriter::new(self, replica, hands, self.options.default_block_bytes))
+        let target = self.resume_target(replica)?;
+        Ok(ReplicaWriter::new(self, replica, target, self.options.default_block_bytes))
     }
 
     /// A new stamp for a replica without a writer: in memory first, then on disk, durably. A kill in between leaves the newer stamp
@@ -191,7 +191,7 @@ impl Inner {
                     .map_err(|error| self.disk_error(&replica.slice, "give a new stamp to a replica in", error))
             });
         }
-        let _changing = self.begin_change(replica, Withdrawal::Recovery);
+        let _changing = self.begin_change(replica, WithdrawReason::Recovery);
         let record = |stamp| {
             let mut core = replica.core();
             core.stamp = stamp;
@@ -238,7 +238,7 @@ impl Inner {
             Some(old) => {
                 let checksum = cut.checksum;
                 let expected_bytes = self.options.default_block_bytes;
-                let wanted = Wanted { slice: &replica.slice, id: replica.id, checksum, expected_bytes };
+                let wanted = CopyRequest { slice: &replica.slice, id: replica.id, checksum, expected_bytes };
                 let capacity = match old {
                     MemoryCopy::Slot(_) => u64::from(self.options.memory.slab_replica_bytes_max).max(length),
                     MemoryCopy::File(_) => u64::MAX,
@@ -247,12 +247,12 @@ impl Inner {
                 self.cut_synced(&wanted, &mut core, &cut)?;
                 let before = (core.received, core.partial_crc);
                 (core.received, core.partial_crc) = (length, cut.partial_crc);
-                let made = match self.memory_hands(&wanted, &mut core, capacity, Some(&cut)) {
-                    Ok(Some(hands)) => {
-                        hands.install(&mut core);
+                let made = match self.memory_target(&wanted, &mut core, capacity, Some(&cut)) {
+                    Ok(Some(target)) => {
+                        target.install(&mut core);
                         Ok(())
                     }
-                    Ok(None) => self.synced_hands(&wanted, &mut core, &cut).map(drop),
+                    Ok(None) => self.synced_target(&wanted, &mut core, &cut).map(drop),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = made {
@@ -262,7 +262,7 @@ impl Inner {
                 old.retire();
             }
             None => {
-                let Some(disk) = core.disk.filter(|disk| disk.place == Place::BeingWritten) else {
+                let Some(disk) = core.disk.filter(|disk| disk.place == ReplicaDir::BeingWritten) else {
                     return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
                 };
                 let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
@@ -273,7 +273,7 @@ impl Inner {
                 (core.received, core.partial_crc) = (length, cut.partial_crc);
             }
         }
-        core.hot = None;
+        core.open_header = None;
         core.disk_files = None;
         Ok(())
     }

@@ -4,14 +4,14 @@ use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
 
 use crate::ReplicaSummary;
 use crate::error::{Result, StoreError};
-use crate::hands::Wanted;
-use crate::inner::Inner;
 use crate::pool::Pool;
 use crate::replica::{Core, Replica};
 use crate::snapshot::Snapshot;
+use crate::store::Store;
 use crate::volume::Slice;
+use crate::write_target::CopyRequest;
 
-impl Inner {
+impl Store {
     /// Copies a finalized replica to a volume of another type, then removes it where it was.
     pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         self.change_replica(block, |replica| self.move_replica(replica, block, to))
@@ -38,7 +38,7 @@ impl Inner {
             return Ok(self.summary(replica));
         }
         let pool = self.pool(block)?;
-        let slice = self.place(&pool, to, content.length)?;
+        let slice = self.choose_volume(&pool, to, content.length)?;
         self.relocate(&pool, replica, &content, slice)
     }
 
@@ -55,13 +55,13 @@ impl Inner {
     ) -> Result<ReplicaSummary> {
         let mut core = Core::of_copy(replica.core().stamp, content);
         let wanted =
-            Wanted { slice: &slice, id: replica.id, checksum: content.checksum, expected_bytes: content.length };
-        let mut hands = self
-            .hands_for(&wanted, &mut core, content.length, Some(content))
+            CopyRequest { slice: &slice, id: replica.id, checksum: content.checksum, expected_bytes: content.length };
+        let mut target = self
+            .target_for(&wanted, &mut core, content.length, Some(content))
             .inspect_err(|_| slice.volume.change_reserved(content.length, 0))?;
         let moved = Arc::new(Replica::new(replica.id, slice, core));
         let _moved = moved.change.lock();
-        self.finish_copy(&moved, &mut hands)?;
+        self.finish_copy(&moved, &mut target)?;
         let replaced = pool.replicas.replace(replica, moved.clone());
         assert!(replaced, "a replica that is not gone, under its change, is in the map");
         self.discard(replica);

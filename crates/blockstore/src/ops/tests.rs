@@ -10,16 +10,16 @@ use hearth_types::{
     Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, PoolIdentity, ReplicaState, StorageType,
 };
 
-use crate::disk::layout::Place;
-use crate::inner::Inner;
-use crate::replica::{Hands, Replica};
+use crate::disk::layout::ReplicaDir;
+use crate::replica::{Replica, WriteTarget};
+use crate::store::Store;
 use crate::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, ReplicaWriter, StoreError, StoreOptions,
     VolumeOptions,
 };
 
 struct Bed {
-    inner: Arc<Inner>,
+    inner: Arc<Store>,
     // Dropped after the store.
     _dirs: [tempfile::TempDir; 2],
 }
@@ -115,7 +115,7 @@ fn wait_for(mut done: impl FnMut() -> bool) {
 }
 
 /// Moves the replica `id` to another storage while `other` waits for it, and returns what that answers.
-fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Inner>) -> T + Send) -> T {
+fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Store>) -> T + Send) -> T {
     let inner = &bed.inner;
     let old = bed.replica(id);
     let change = old.change.lock();
@@ -126,7 +126,7 @@ fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Inner>) -
         wait_for(|| Arc::strong_count(&old) > holders);
         let pool = inner.pool(&block(id, 1)).unwrap();
         let content = old.snapshot(&mut old.core()).unwrap();
-        let slice = inner.place(&pool, StorageType::Disk, LENGTH as u64).unwrap();
+        let slice = inner.choose_volume(&pool, StorageType::Disk, LENGTH as u64).unwrap();
         inner.relocate(&pool, &old, &content, slice).unwrap();
         drop(change);
         waiting.join().unwrap()
@@ -213,7 +213,7 @@ fn memory_that_is_short_takes_nothing_from_a_failed_storage() {
         assert_eq!(replica.core().memory.is_some(), replica.slice.volume.is_failed());
     }
     let failed = replicas[0].slice.volume.clone();
-    bed.inner.leave_failed(&failed, true);
+    bed.inner.evacuate_failed_volume(&failed, true);
     (0..6).for_each(|id| bed.reads(id, 1));
 }
 
@@ -236,7 +236,7 @@ fn an_append_that_finds_no_memory_and_no_disk_leaves_what_is_in_memory() {
     let replica = bed.put_with(1, Durability::Disk);
     let budget = &bed.inner.budget;
     let all = budget.take(budget.limit() - budget.used()).unwrap();
-    let meta = replica.slice.dirs.meta(Place::Finalized, replica.id, GenerationStamp(1));
+    let meta = replica.slice.dirs.meta(ReplicaDir::Finalized, replica.id, GenerationStamp(1));
     let aside = meta.with_extension("aside");
     fs::rename(&meta, &aside).unwrap();
     let append = || bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
@@ -271,8 +271,8 @@ fn a_recovery_is_not_led_on_a_failed_storage_but_where_the_replica_goes() {
     assert_eq!(later.core().recovery, None);
 
     let failed = begun.slice.volume.clone();
-    bed.inner.leave_failed(&failed, true);
-    assert!(!failed.leaves_at(u64::MAX - 1), "nothing is left there");
+    bed.inner.evacuate_failed_volume(&failed, true);
+    assert!(!failed.is_evacuation_due(u64::MAX - 1), "nothing is left there");
     for (id, was) in [(1, &begun), (later.id.0, &later)] {
         assert!(was.core().gone && !bed.replica(id).slice.volume.is_failed());
         bed.inner.initiate_recovery(&block(id, 1), three).unwrap().expect("it is there");
@@ -422,7 +422,7 @@ fn a_writer_that_leaves_memory_while_all_is_flushed_loses_nothing() {
     let replica = bed.replica(1);
     let shared = replica.core().writer.clone().unwrap();
     // As the writer has them in the middle of a packet.
-    let mut hands = shared.hands.lock();
+    let mut target = shared.target.lock();
     thread::scope(|scope| {
         let flushing = scope.spawn(|| bed.inner.flush_all(&mut |_| true));
         wait_for(|| replica.change.is_locked() || flushing.is_finished());
@@ -430,9 +430,9 @@ fn a_writer_that_leaves_memory_while_all_is_flushed_loses_nothing() {
         assert!(replica.core().disk.is_none(), "the writer goes on in the same files");
         let budget = &bed.inner.budget;
         let _all = budget.take(budget.limit() - budget.used()).unwrap();
-        bed.inner.make_room(&replica, &mut hands, 8 << 20, 8 << 20).unwrap();
-        assert!(matches!(&*hands, Hands::Disk(_)));
-        drop(hands);
+        bed.inner.make_room(&replica, &mut target, 8 << 20, 8 << 20).unwrap();
+        assert!(matches!(&*target, WriteTarget::Disk(_)));
+        drop(target);
         let done = flushing.join().unwrap();
         assert_eq!((done.replicas_done, done.replicas_left, done.failures), (1, 0, 0));
     });

@@ -11,16 +11,16 @@ use hearth_types::{BlockId, GenerationStamp, PoolIdentity, ReplicaState};
 use super::find::{self, FoundMemory};
 use crate::PoolSummary;
 use crate::disk::copy::{self, DiskCopy};
-use crate::disk::layout::{Place, PoolDirs};
+use crate::disk::layout::{PoolDirs, ReplicaDir};
 use crate::disk::scan;
 use crate::disk::version::{self, VolumeVersion};
 use crate::error::{Result, StoreError};
-use crate::inner::Inner;
 use crate::memory::incarnation::{self, Incarnation};
 use crate::memory::slab::Slabs;
 use crate::pool::{Pool, ReplicaMap};
 use crate::replica::{Core, MemoryCopy, Replica};
-use crate::verify::Worth;
+use crate::store::Store;
+use crate::verify::CopyQuality;
 use crate::volume::{Slice, Volume};
 
 /// Bytes that are read from the disks to find out which of two volumes' replicas are good, before a start goes on without: a minute of an
@@ -43,7 +43,7 @@ fn refuse_upgrade(volume: &Path, dirs: &PoolDirs) -> Result<()> {
     }
 }
 
-impl Inner {
+impl Store {
     pub fn attach_pool(&self, identity: &PoolIdentity) -> Result<PoolSummary> {
         let _one = self.attaching.lock();
         if let Some(pool) = self.pools.read().get(&identity.pool) {
@@ -224,7 +224,7 @@ impl Inner {
                 core.stamp = disk.stamp;
                 core.received = disk.length;
                 core.acked = disk.length;
-                if disk.place != Place::Finalized {
+                if disk.place != ReplicaDir::Finalized {
                     core.state = ReplicaState::WaitingToBeRecovered;
                 }
             }
@@ -252,9 +252,9 @@ impl Inner {
             Ordering::Greater => (replica, there, true),
             Ordering::Less => (there, replica, true),
             Ordering::Equal => {
-                let (first, second) = (self.judge(there, room), self.judge(replica, room));
+                let (first, second) = (self.assess(there, room), self.assess(replica, room));
                 let (keep, other) = if second > first { (replica, there) } else { (there, replica) };
-                (keep, other, first.max(second) == Worth::GoodOnDisk)
+                (keep, other, first.max(second) == CopyQuality::GoodOnDisk)
             }
         };
         let (block, storage) = (keep.named(keep.core().stamp), &keep.slice.volume.id);

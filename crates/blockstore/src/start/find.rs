@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hearth_types::{BlockId, ReplicaState};
 
 use crate::disk::copy::DiskCopy;
-use crate::disk::layout::Place;
+use crate::disk::layout::ReplicaDir;
 use crate::memory::budget::Budget;
 use crate::memory::file::{FileCopy, FileName};
 use crate::memory::header::{self, HEADER_BYTES, Identity, Progress};
@@ -94,7 +94,7 @@ pub fn in_memory(dir: &Path, budget: &Arc<Budget>, slabs: &Slabs) -> io::Result<
 
 /// Of the copies of one block in `finalized` and in `rbw`, the one that counts, and the one that does not.
 pub fn better_on_disk(a: DiskCopy, b: DiskCopy) -> (DiskCopy, DiskCopy) {
-    let (finalized, written) = if a.place == Place::Finalized { (a, b) } else { (b, a) };
+    let (finalized, written) = if a.place == ReplicaDir::Finalized { (a, b) } else { (b, a) };
     // A newer one that has less is an append that was never answered.
     if written.stamp > finalized.stamp && written.length >= finalized.length {
         (written, finalized)
@@ -109,7 +109,7 @@ pub fn memory_counts(memory: &Progress, disk: &DiskCopy) -> bool {
     if memory.stamp != disk.stamp {
         return memory.stamp > disk.stamp;
     }
-    let finalized_on_disk = disk.place == Place::Finalized && disk.length >= memory.acked;
+    let finalized_on_disk = disk.place == ReplicaDir::Finalized && disk.length >= memory.acked;
     memory.state == ReplicaState::Finalized || !finalized_on_disk
 }
 
@@ -122,13 +122,13 @@ mod tests {
         Progress { sequence: 1, stamp: GenerationStamp(stamp), received, acked, partial_crc: 0, state }
     }
 
-    fn disk(stamp: u64, place: Place, length: u64) -> DiskCopy {
+    fn disk(stamp: u64, place: ReplicaDir, length: u64) -> DiskCopy {
         DiskCopy { place, stamp: GenerationStamp(stamp), length }
     }
 
     #[test]
     fn the_rules_of_a_restart() {
-        use Place::{BeingWritten as Rbw, Finalized as Done};
+        use ReplicaDir::{BeingWritten as Rbw, Finalized as Done};
         use ReplicaState::{BeingWritten, Finalized};
         // Stamp before everything.
         assert!(memory_counts(&memory(2, BeingWritten, 1, 0), &disk(1, Done, 9)));

@@ -9,16 +9,16 @@ use hearth_types::{DatanodeUuid, StorageId};
 use crate::disk::lock::DirLock;
 use crate::disk::version::VolumeVersion;
 use crate::error::{Result, StoreError};
-use crate::inner::Inner;
 use crate::memory::budget::Budget;
 use crate::options::{Engine, VolumeOptions};
+use crate::store::Store;
 use crate::volume::Volume;
 use crate::{MemoryOptions, StoreEvent, StoreOptions, sys};
 
 /// Smallest memory tier that makes sense: a slab per class and a slice.
 const LIMIT_MIN: u64 = 1 << 20;
 
-pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
+pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
     check(&options)?;
     let mut warnings = Vec::new();
     make_private(&options.memory.dir)?;
@@ -80,7 +80,7 @@ pub fn open(options: StoreOptions) -> Result<Arc<Inner>> {
     let mut nonce = [0; 8];
     random(&mut nonce)?;
     let budget = Budget::new(limit.unwrap_or(0));
-    let inner = Inner::new(options, uuid, volumes, warnings, budget, u64::from_le_bytes(nonce));
+    let inner = Store::new(options, uuid, volumes, warnings, budget, u64::from_le_bytes(nonce));
     for (dir, reason) in failed {
         tracing::error!(dir = %dir.display(), reason, "storage cannot be used");
         inner.event(StoreEvent::VolumeFailed { storage: None, dir, reason, capacity_lost: 0 });

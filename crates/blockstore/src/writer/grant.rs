@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use hearth_types::ChecksumError;
 
 use super::ReplicaWriter;
-use crate::inner::count;
-use crate::memory::file::{FileWriter, HUGE_PAGE_BYTES, Lent};
-use crate::replica::Hands;
+use crate::memory::file::{Borrower, FileWriter, HUGE_PAGE_BYTES};
+use crate::replica::WriteTarget;
+use crate::store::count;
 use crate::{ReplicaReader, Result, StoreError, sys};
 
 /// Committed bytes are checked in such pieces: where they have to be fetched for that, they stay in the processor's cache between the two.
@@ -39,9 +39,9 @@ impl ReplicaWriter {
     /// Errors: `WriterStopped`; `Io`.
     pub fn grant(&mut self, up_to: u64) -> Result<u64> {
         let shared = self.shared.clone();
-        let mut hands = self.hands(&shared)?;
+        let mut target = self.target(&shared)?;
         let before = sys::thread_cpu_time();
-        let granted = self.store.make_grant(&self.replica, &mut hands, up_to, self.expected_bytes)?;
+        let granted = self.store.make_grant(&self.replica, &mut target, up_to, self.expected_bytes)?;
         let spent = sys::thread_cpu_time().saturating_sub(before);
         let counters = &self.store.counters;
         count(&counters.grant_nanos, spent.as_nanos() as u64);
@@ -58,11 +58,11 @@ impl ReplicaWriter {
     /// Finalize will copy the replica's bytes to other memory, write to disk, or give files their names: it takes as long as that.
     pub fn waits_at_end(&self) -> bool {
         let stays_durable = || self.replica.core().disk.is_some();
-        match &*self.shared.hands.lock() {
-            Hands::Stream(_) | Hands::Disk(_) => true,
-            Hands::File(file) => file.is_to_be_copied(self.received) || stays_durable(),
-            Hands::Slot(_) => stays_durable(),
-            Hands::Gone => false,
+        match &*self.shared.target.lock() {
+            WriteTarget::Stream(_) | WriteTarget::Disk(_) => true,
+            WriteTarget::File(file) => file.is_to_be_copied(self.received) || stays_durable(),
+            WriteTarget::Slot(_) => stays_durable(),
+            WriteTarget::Detached => false,
         }
     }
 
@@ -73,9 +73,9 @@ impl ReplicaWriter {
     /// Errors: `BadWrite` when nothing is granted; `WriterStopped`; `Io`.
     pub fn lend(&mut self, trusted: bool) -> Result<OwnedFd> {
         let shared = self.shared.clone();
-        let mut hands = self.hands(&shared)?;
-        let file = self.granted_file(&mut hands)?;
-        let lent = file.lend(if trusted { Lent::Trusted } else { Lent::Untrusted });
+        let mut target = self.target(&shared)?;
+        let file = self.granted_file(&mut target)?;
+        let lent = file.lend(if trusted { Borrower::Trusted } else { Borrower::Untrusted });
         self.store.lent.add(&self.replica);
         lent.map_err(StoreError::io("lend a replica in", &self.replica.slice.memory_dir))
     }
@@ -90,19 +90,19 @@ impl ReplicaWriter {
     /// far more memory than was granted, which he loses), `Corrupt`, `WriterStopped`, `Io`.
     pub fn commit(&mut self, offset: u64, length: u64, checksums: &[u8]) -> Result<u64> {
         let shared = self.shared.clone();
-        let mut hands = self.hands(&shared)?;
+        let mut target = self.target(&shared)?;
         let end = self.checked_end(offset, length, checksums.len())?;
         let is_known = end <= self.received;
-        if is_known && !matches!(&*hands, Hands::File(_)) {
+        if is_known && !matches!(&*target, WriteTarget::File(_)) {
             // The replica has left the memory that was granted: what stands there is nothing of it.
             return Ok(self.received);
         }
         if !is_known && end > self.granted {
             return Err(self.bad_write(format!("committed up to {end}, granted up to {}", self.granted)));
         }
-        if let Hands::File(file) = &*hands {
+        if let WriteTarget::File(file) = &*target {
             let slack = u64::from(self.store.options.memory.slice_bytes).max(HUGE_PAGE_BYTES);
-            let taken = file.take_from_stranger(slack);
+            let taken = file.reclaim_overfill(slack);
             if taken.map_err(StoreError::io("look at the memory of a replica in", &self.replica.slice.memory_dir))? {
                 return Err(self.bad_write("whoever fills the memory granted takes more than that"));
             }
@@ -110,7 +110,7 @@ impl ReplicaWriter {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let first = self.received / chunk;
         let mut scratch = std::mem::take(&mut self.scratch);
-        let crcs = self.committed_crcs(&mut hands, offset, end, checksums, &mut scratch);
+        let crcs = self.committed_crcs(&mut target, offset, end, checksums, &mut scratch);
         self.scratch = scratch;
         let crcs = crcs?;
         if is_known {
@@ -118,11 +118,11 @@ impl ReplicaWriter {
         }
         let size = self.checksum.kind.size() as u64;
         let (whole, partial) = crcs.split_at(((end / chunk - first) * size) as usize);
-        if let Hands::File(file) = &*hands {
+        if let WriteTarget::File(file) = &*target {
             file.write_crcs(first * size, whole);
         }
         count(&self.store.counters.committed_bytes, end - self.received);
-        self.advance(&mut hands, end, partial)
+        self.advance(&mut target, end, partial)
     }
 
     /// The replica as it is now, for passing on what was committed.
@@ -130,7 +130,7 @@ impl ReplicaWriter {
     /// Errors: `WriterStopped`: it may have other files by now; `Io`.
     pub fn reader(&self) -> Result<ReplicaReader> {
         let shared = self.shared.clone();
-        let _hands = self.hands(&shared)?;
+        let _hands = self.target(&shared)?;
         let mut core = self.replica.core();
         let snapshot = self.replica.snapshot(&mut core)?;
         Ok(ReplicaReader {
@@ -143,9 +143,9 @@ impl ReplicaWriter {
         })
     }
 
-    fn granted_file<'a>(&self, hands: &'a mut Hands) -> Result<&'a mut FileWriter> {
-        match hands {
-            Hands::File(file) if self.granted > 0 => Ok(file),
+    fn granted_file<'a>(&self, target: &'a mut WriteTarget) -> Result<&'a mut FileWriter> {
+        match target {
+            WriteTarget::File(file) if self.granted > 0 => Ok(file),
             _ => Err(self.bad_write("no memory is granted")),
         }
     }
@@ -154,13 +154,13 @@ impl ReplicaWriter {
     /// found to fit what is there.
     fn committed_crcs<'a>(
         &self,
-        hands: &mut Hands,
+        target: &mut WriteTarget,
         offset: u64,
         end: u64,
         given: &'a [u8],
         scratch: &mut Vec<u8>,
     ) -> Result<Cow<'a, [u8]>> {
-        let file = self.granted_file(hands)?;
+        let file = self.granted_file(target)?;
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         if offset.is_multiple_of(chunk) {
             self.check(file, offset, end, given, scratch).map_err(|bad| self.bad_commit(offset, bad))?;
@@ -178,7 +178,7 @@ impl ReplicaWriter {
         let Some(fresh) = scratch.get((self.received - offset) as usize..).filter(|fresh| !fresh.is_empty()) else {
             return Ok(Cow::Borrowed(&[]));
         };
-        let crcs = self.crcs(hands, offset, fresh, end, crate::Checksums::Given(given))?;
+        let crcs = self.crcs(target, offset, fresh, end, crate::Checksums::Given(given))?;
         Ok(Cow::Owned(crcs.into_owned()))
     }
 

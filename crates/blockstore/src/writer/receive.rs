@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::ReplicaWriter;
-use crate::inner::count;
-use crate::replica::Hands;
+use crate::replica::WriteTarget;
+use crate::store::count;
 use crate::{Result, StoreError};
 
 impl ReplicaWriter {
@@ -20,19 +20,19 @@ impl ReplicaWriter {
     /// has been received in place before and does not count yet may be lost by that.
     pub fn receives_in_place(&mut self, end: u64) -> bool {
         let shared = self.shared.clone();
-        let Ok(mut hands) = self.hands(&shared) else { return false };
-        let is_in_memory = matches!(&*hands, Hands::File(_) | Hands::Slot(_));
+        let Ok(mut target) = self.target(&shared) else { return false };
+        let is_in_memory = matches!(&*target, WriteTarget::File(_) | WriteTarget::Slot(_));
         if !is_in_memory || !self.received.is_multiple_of(u64::from(self.checksum.bytes_per_chunk)) {
             return false;
         }
-        let has_room = self.store.make_room(&self.replica, &mut hands, end, self.expected_bytes).is_ok();
-        has_room && is_mapped(&mut hands, end)
+        let has_room = self.store.make_room(&self.replica, &mut target, end, self.expected_bytes).is_ok();
+        has_room && is_mapped(&mut target, end)
     }
 
     /// The same of memory that is taken already: nothing is lost.
     pub fn goes_on_in_place(&self, end: u64) -> bool {
         let shared = self.shared.clone();
-        self.hands(&shared).is_ok_and(|mut hands| is_mapped(&mut hands, end))
+        self.target(&shared).is_ok_and(|mut target| is_mapped(&mut target, end))
     }
 
     /// Bytes that came another way are put to where those of the block from `offset` will lie: as if they had been received in place.
@@ -40,8 +40,8 @@ impl ReplicaWriter {
     /// Errors: as of [`Self::receive`].
     pub fn put_in_place(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let shared = self.shared.clone();
-        match &*self.hands(&shared)? {
-            Hands::File(file) if offset >= self.received && offset + bytes.len() as u64 <= file.allocated() => {
+        match &*self.target(&shared)? {
+            WriteTarget::File(file) if offset >= self.received && offset + bytes.len() as u64 <= file.allocated() => {
                 file.write_data(offset, bytes).map_err(|error| self.not_in_place(error))
             }
             _ => Err(self.not_in_place(io::ErrorKind::Unsupported.into())),
@@ -61,10 +61,10 @@ impl ReplicaWriter {
         behind: &mut [u8],
     ) -> Result<io::Result<usize>> {
         let shared = self.shared.clone();
-        let mut hands = self.hands(&shared)?;
+        let mut target = self.target(&shared)?;
         let end = offset + length as u64;
-        let mapped = match &mut *hands {
-            Hands::File(file) if offset >= self.received && end <= file.allocated() => file.mapped(end),
+        let mapped = match &mut *target {
+            WriteTarget::File(file) if offset >= self.received && end <= file.allocated() => file.mapped(end),
             _ => None,
         };
         let Some(mapped) = mapped else { return Err(self.not_in_place(io::ErrorKind::Unsupported.into())) };
@@ -80,10 +80,12 @@ impl ReplicaWriter {
     /// Errors: `BadCommit`: they do not fit; nothing is counted. `BadWrite`, `WriterStopped`, `Io`.
     pub fn accept(&mut self, length: u64, checksums: &[u8]) -> Result<u64> {
         let shared = self.shared.clone();
-        let mut hands = self.hands(&shared)?;
+        let mut target = self.target(&shared)?;
         let (start, chunk) = (self.received, u64::from(self.checksum.bytes_per_chunk));
         let end = self.checked_end(start, length, checksums.len())?;
-        let Hands::File(file) = &mut *hands else { return Err(self.not_in_place(io::ErrorKind::Unsupported.into())) };
+        let WriteTarget::File(file) = &mut *target else {
+            return Err(self.not_in_place(io::ErrorKind::Unsupported.into()));
+        };
         if !start.is_multiple_of(chunk) || end > file.allocated() {
             return Err(self.bad_write("bytes that were not received in place"));
         }
@@ -99,7 +101,7 @@ impl ReplicaWriter {
         let (whole, partial) = checksums.split_at(((end / chunk - start / chunk) * size) as usize);
         file.write_crcs(start / chunk * size, whole);
         count(&self.store.counters.received_in_place_bytes, length);
-        self.advance(&mut hands, end, partial)
+        self.advance(&mut target, end, partial)
     }
 
     fn not_in_place(&self, source: io::Error) -> StoreError {
@@ -108,9 +110,9 @@ impl ReplicaWriter {
 }
 
 /// Whether bytes up to `end` have memory, in huge pages, which nobody relies on.
-fn is_mapped(hands: &mut Hands, end: u64) -> bool {
-    match hands {
-        Hands::File(file) => file.may_be_lent() && end <= file.allocated() && file.mapped(end).is_some(),
+fn is_mapped(target: &mut WriteTarget, end: u64) -> bool {
+    match target {
+        WriteTarget::File(file) => file.may_be_lent() && end <= file.allocated() && file.mapped(end).is_some(),
         _ => false,
     }
 }

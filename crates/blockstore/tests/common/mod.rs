@@ -76,7 +76,7 @@ impl Bed {
         let clock = Arc::new(ManualClock::at(1_700_000_000_000));
         let mut options = StoreOptions::new(vec![volume], tier);
         options.background = false;
-        options.keep.map_at = 1;
+        options.open_file_cache.map_at = 1;
         options.clock = clock.clone();
         options.default_block_bytes = 1 << 20;
         options.writer_stop_timeout = Duration::from_secs(5);

@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return flush(options);
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.max_blocking_threads(options.waiting_threads_max());
+    runtime.max_blocking_threads(options.blocking_threads_max());
     let runtime = runtime.enable_all().build().context("starting threads")?;
     runtime.block_on(serve(options))
 }
@@ -60,9 +60,9 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
     tokio::select! {
         () = announce => {}
         reason = handle.ended() => match reason {
-            EndReason::Asked => tracing::info!("ending: an administrator asked for it"),
-            EndReason::Unwanted => unwanted = true,
-            EndReason::DisksFailed => disks_failed = true,
+            EndReason::ShutdownRequested => tracing::info!("ending: an administrator asked for it"),
+            EndReason::NoNamenode => unwanted = true,
+            EndReason::VolumesFailed => disks_failed = true,
         },
         _ = terminate.recv() => tracing::info!("ending: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ending: SIGINT"),

@@ -307,7 +307,7 @@ fn serving_process(datanodes: &mut [Process], transfer_port: u16) -> anyhow::Res
 
 /// Errors when the replicas would not fit, with what would.
 fn check_memory(memory: &Path, bytes: u64) -> anyhow::Result<()> {
-    let room = hearth_datanode::memory_room(memory);
+    let room = hearth_datanode::available_memory(memory);
     // The replicas and the file.
     let copies = DATANODES as u64 + 1;
     let needed = bytes * copies + SPARE_BYTES;

@@ -19,9 +19,9 @@ use hearth_config::Configuration;
 
 use super::generic_options::with_generic_options;
 use crate::configuration::Identity;
-use ask::{WebPort, ask};
+use ask::{NamenodeHttp, ask};
 use report::Report;
-use request::{Request, Wrong};
+use request::{Request, RequestError};
 use walk::walk;
 
 const USAGE_ERROR: u8 = 255;
@@ -39,18 +39,18 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
     let (configuration, words) = with_generic_options(arguments.arguments)?;
     let request = match Request::parse(words) {
         Ok(request) => request,
-        Err(Wrong::Help) => {
+        Err(RequestError::Help) => {
             print!("{}", request::USAGE);
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Wrong::Usage(what)) => {
+        Err(RequestError::Usage(what)) => {
             if !what.is_empty() {
                 eprintln!("fsck: {what}");
             }
             eprint!("{}", request::USAGE);
             return Ok(ExitCode::from(USAGE_ERROR));
         }
-        Err(Wrong::Refused(what)) => {
+        Err(RequestError::Refused(what)) => {
             eprintln!("fsck: {what}");
             return Ok(ExitCode::from(USAGE_ERROR));
         }
@@ -84,7 +84,7 @@ async fn check(configuration: &Configuration, mut request: Request) -> anyhow::R
         Err(error) => return Err(error.into()),
     }
     let namenode = fs.namenode_address();
-    match WebPort::find(configuration, fs.uri(), &namenode).await {
+    match NamenodeHttp::find(configuration, fs.uri(), &namenode).await {
         Ok(web) => ask(&web, &request, &caller).await,
         Err(why) => {
             let advice = "set dfs.namenode.http-address to that of the NameNode, for example by -D";

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, Recovery, format_directory, recover_directory};
+use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, RecoveryReport, format_directory, recover_directory};
 use hearth_types::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Exit code 1: there is something to recover, and nothing was changed.
-fn tell(recovery: &Recovery, force: bool) -> ExitCode {
+fn tell(recovery: &RecoveryReport, force: bool) -> ExitCode {
     let identity = &recovery.identity;
     println!("cluster {}, block pool {}", identity.cluster_id, identity.pool);
     if recovery.problems.is_empty() {

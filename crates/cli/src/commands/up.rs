@@ -70,7 +70,7 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
                 tokio::select! {
                     biased;
                     stopped = &mut stopped => return stopped,
-                    looked = processes.look_after(&cluster, |what| eprintln!("hearth: {what}")) => looked?,
+                    looked = processes.supervise(&cluster, |what| eprintln!("hearth: {what}")) => looked?,
                 }
             }
         });

@@ -28,7 +28,7 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     announcement: Announcement,
-    /// It was killed here, or `look_after` has reported its end: `stop` does not report it again.
+    /// It was killed here, or `supervise` has reported its end: `stop` does not report it again.
     end_is_known: bool,
 }
 
@@ -171,7 +171,7 @@ pub struct ProcessCluster {
     pub namenode: Process,
     pub datanodes: Vec<Process>,
     /// By the place in `datanodes`.
-    ends: BTreeMap<usize, Ends>,
+    ends: BTreeMap<usize, RestartHistory>,
 }
 
 /// A DataNode that ends more often than this within [`RESTARTS_WITHIN`] is left out.
@@ -180,15 +180,15 @@ const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The ends of one DataNode.
 #[derive(Default)]
-struct Ends {
+struct RestartHistory {
     /// Times of its restarts within [`RESTARTS_WITHIN`].
     restarts: Vec<Instant>,
     left_out: bool,
 }
 
-impl Ends {
+impl RestartHistory {
     /// Whether to start it again, after it ended with `status`; else why not.
-    fn judge(&mut self, status: ExitStatus, now: Instant) -> Result<(), String> {
+    fn record_exit(&mut self, status: ExitStatus, now: Instant) -> Result<(), String> {
         if status.success() {
             return Err("it was asked to stop".to_owned());
         }
@@ -234,7 +234,7 @@ impl ProcessCluster {
     /// To be awaited by the thread that started the cluster. When dropped half way, the next call starts the DataNode.
     ///
     /// Errors: the NameNode has ended, or no DataNode is left.
-    pub async fn look_after(&mut self, cluster: &LocalCluster, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
+    pub async fn supervise(&mut self, cluster: &LocalCluster, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
         if let Some(status) = self.namenode.ended() {
             self.namenode.end_is_known = true;
             return Err(self.namenode.ended_with(status));
@@ -247,7 +247,7 @@ impl ProcessCluster {
             let Some(status) = process.ended() else { continue };
             process.end_is_known = true;
             let (name, pid) = (process.role.clone(), process.pid());
-            let judged = self.ends.entry(place).or_default().judge(status, Instant::now());
+            let judged = self.ends.entry(place).or_default().record_exit(status, Instant::now());
             if judged.is_ok() {
                 say(&format!("{name} (process {pid}) ended with {status}; it is started again"));
             }
@@ -280,7 +280,7 @@ impl ProcessCluster {
 
     /// SIGTERM to all, DataNodes first; they write what is only in memory to disk before they end.
     ///
-    /// Errors, when all have stopped: each that had to be killed or did not end well, unless `look_after` has reported it.
+    /// Errors, when all have stopped: each that had to be killed or did not end well, unless `supervise` has reported it.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         for process in &mut self.datanodes {
@@ -379,10 +379,10 @@ mod tests {
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
         let mut cluster = cluster(start("namenode", "exit 5"), vec![start("datanode1", "exit 0")]);
         let local = prepared(directory.path());
-        cluster.look_after(&local, |_| panic!("nothing has ended")).await.unwrap();
+        cluster.supervise(&local, |_| panic!("nothing has ended")).await.unwrap();
         cluster.namenode.terminate();
         let error = loop {
-            if let Err(error) = cluster.look_after(&local, |_| {}).await {
+            if let Err(error) = cluster.supervise(&local, |_| {}).await {
                 break error.to_string();
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -402,17 +402,17 @@ mod tests {
         let mut said = Vec::new();
         cluster.datanodes[1].terminate();
         while said.is_empty() {
-            cluster.look_after(&local, |what| said.push(what.to_owned())).await.unwrap();
+            cluster.supervise(&local, |what| said.push(what.to_owned())).await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(
             said[0].contains("datanode2") && said[0].contains("left out: it was asked to stop. 1 DataNodes"),
             "{said:?}"
         );
-        cluster.look_after(&local, |what| panic!("said again: {what}")).await.unwrap();
+        cluster.supervise(&local, |what| panic!("said again: {what}")).await.unwrap();
         cluster.datanodes[0].terminate();
         let error = loop {
-            if let Err(error) = cluster.look_after(&local, |_| {}).await {
+            if let Err(error) = cluster.supervise(&local, |_| {}).await {
                 break error.to_string();
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -425,13 +425,13 @@ mod tests {
     fn a_datanode_that_ends_again_and_again_is_left_out() {
         use std::os::unix::process::ExitStatusExt;
         let (killed, now) = (ExitStatus::from_raw(9), Instant::now());
-        let mut ends = Ends::default();
+        let mut ends = RestartHistory::default();
         for _ in 0..RESTARTS_MAX {
-            ends.judge(killed, now).unwrap();
+            ends.record_exit(killed, now).unwrap();
         }
-        assert!(ends.judge(killed, now + Duration::from_secs(1)).unwrap_err().contains("3 times within 60 s"));
+        assert!(ends.record_exit(killed, now + Duration::from_secs(1)).unwrap_err().contains("3 times within 60 s"));
         // Those of a while ago do not count.
-        ends.judge(killed, now + RESTARTS_WITHIN).unwrap();
-        assert!(ends.judge(ExitStatus::from_raw(0), now).unwrap_err().contains("asked to stop"));
+        ends.record_exit(killed, now + RESTARTS_WITHIN).unwrap();
+        assert!(ends.record_exit(ExitStatus::from_raw(0), now).unwrap_err().contains("asked to stop"));
     }
 }

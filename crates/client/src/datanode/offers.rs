@@ -19,8 +19,8 @@ use crate::DatanodeError;
 use crate::file_system::Shared;
 
 /// How long a datanode's own word is believed, and that it has none to say.
-const ASKED: Duration = Duration::from_secs(60);
-const STRANGER: Duration = Duration::from_secs(600);
+const OFFER_TTL: Duration = Duration::from_secs(60);
+const NO_OFFER_TTL: Duration = Duration::from_secs(600);
 
 /// Datanodes that are remembered at most.
 const DATANODES_MAX: usize = 4096;
@@ -28,28 +28,28 @@ const DATANODES_MAX: usize = 4096;
 /// What is known of datanodes' offers.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
-    datanodes: Mutex<HashMap<DatanodeUuid, Known>>,
+    datanodes: Mutex<HashMap<DatanodeUuid, CachedOffer>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedOffer {
     /// As the namenode had it, and what it means.
     hint: Option<(Bytes, Arc<Offer>)>,
     /// The incarnation of a hint that led nowhere.
-    doubted: Option<u64>,
+    stale_incarnation: Option<u64>,
     /// What the datanode itself said, and when; nothing when it is not Hearth's.
-    asked: Option<(Option<Arc<Offer>>, Instant)>,
+    described: Option<(Option<Arc<Offer>>, Instant)>,
 }
 
-impl Known {
+impl CachedOffer {
     fn offer(&self) -> Option<Option<Arc<Offer>>> {
         if let Some((_, offer)) = &self.hint
-            && self.doubted != Some(offer.incarnation)
+            && self.stale_incarnation != Some(offer.incarnation)
         {
             return Some(Some(Arc::clone(offer)));
         }
-        let (offer, since) = self.asked.as_ref()?;
-        let believed = if offer.is_some() { ASKED } else { STRANGER };
+        let (offer, since) = self.described.as_ref()?;
+        let believed = if offer.is_some() { OFFER_TTL } else { NO_OFFER_TTL };
         (since.elapsed() < believed).then(|| offer.clone())
     }
 }
@@ -74,7 +74,7 @@ impl Offers {
     }
 
     /// What is known, else what the datanode answers. `None`: it is not Hearth's.
-    pub(crate) async fn ask(
+    pub(crate) async fn get_or_describe(
         &self,
         shared: &Shared,
         datanode: &DatanodeId,
@@ -83,22 +83,22 @@ impl Offers {
             return Ok(offer);
         }
         let offer = describe(shared, datanode).await?.map(Arc::new);
-        entry(&mut self.datanodes.lock(), &datanode.uuid).asked = Some((offer.clone(), Instant::now()));
+        entry(&mut self.datanodes.lock(), &datanode.uuid).described = Some((offer.clone(), Instant::now()));
         Ok(offer)
     }
 
     /// Nobody was where `offer` says: the next to ask hears it from the datanode.
-    pub(crate) fn doubt(&self, datanode: &DatanodeUuid, offer: &Offer) {
+    pub(crate) fn note_stale(&self, datanode: &DatanodeUuid, offer: &Offer) {
         let mut datanodes = self.datanodes.lock();
         let Some(known) = datanodes.get_mut(datanode) else { return };
-        known.doubted = Some(offer.incarnation);
-        if matches!(&known.asked, Some((Some(asked), _)) if asked.incarnation == offer.incarnation) {
-            known.asked = None;
+        known.stale_incarnation = Some(offer.incarnation);
+        if matches!(&known.described, Some((Some(described), _)) if described.incarnation == offer.incarnation) {
+            known.described = None;
         }
     }
 }
 
-fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, Known>, datanode: &DatanodeUuid) -> &'a mut Known {
+fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, CachedOffer>, datanode: &DatanodeUuid) -> &'a mut CachedOffer {
     if datanodes.len() >= DATANODES_MAX && !datanodes.contains_key(datanode) {
         datanodes.clear();
     }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(known(), None);
         offers.note(&datanode(Some(&life(1))));
         assert_eq!(known(), Some(Some(1)));
-        offers.doubt(&uuid, &life(1));
+        offers.note_stale(&uuid, &life(1));
         assert_eq!(known(), None, "now it must be asked");
         // An older answer of the namenode comes by once more.
         offers.note(&datanode(Some(&life(1))));

@@ -41,7 +41,7 @@ pub(crate) async fn request(
     timeouts: Timeouts,
 ) -> Result<Peer, DatanodeError> {
     let address = super::address_of(&shared.options, datanode, datanode.transfer_port).await?;
-    let peer = shared.peers.connect_for_messages(address, timeouts).await?;
+    let peer = shared.peer_cache.connect_for_messages(address, timeouts).await?;
     peer.sender.send_operation(operation).await?;
     Ok(peer)
 }

@@ -8,12 +8,12 @@ use crate::DataPath;
 /// Paths that are remembered at most; those beyond it are not.
 const ENTRIES_MAX: usize = 4096;
 
-/// Paths to datanodes of which something was noted within [`RecentPaths::LENGTH`].
+/// Paths to datanodes of which something was noted within [`RecentPaths::RECENT`].
 #[derive(Debug, Default)]
 pub(crate) struct RecentPaths(HashMap<(DatanodeUuid, DataPath), Instant>);
 
 impl RecentPaths {
-    const LENGTH: Duration = Duration::from_secs(60);
+    const RECENT: Duration = Duration::from_secs(60);
 
     pub(crate) fn has(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
         self.0.get(&(datanode.clone(), path)).is_some_and(|at| is_recent(*at, now))
@@ -30,5 +30,5 @@ impl RecentPaths {
 }
 
 fn is_recent(at: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(at) < RecentPaths::LENGTH
+    now.saturating_duration_since(at) < RecentPaths::RECENT
 }

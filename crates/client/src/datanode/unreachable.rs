@@ -5,7 +5,7 @@ use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 
 /// How long a datanode that could not be reached comes last in every choice of this client.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const UNREACHABLE_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Entries beyond this are not kept: a memory, not a directory.
 const ENTRIES_MAX: usize = 4096;
@@ -20,7 +20,7 @@ impl Unreachable {
     pub(crate) fn insert(&self, datanode: DatanodeUuid) {
         let mut since = self.since.lock();
         if since.len() >= ENTRIES_MAX {
-            since.retain(|_, at| at.elapsed() < REMEMBERED);
+            since.retain(|_, at| at.elapsed() < UNREACHABLE_BACKOFF);
         }
         if since.len() < ENTRIES_MAX {
             since.insert(datanode, Instant::now());
@@ -30,7 +30,7 @@ impl Unreachable {
     pub(crate) fn contains(&self, datanode: &DatanodeUuid) -> bool {
         let mut since = self.since.lock();
         match since.get(datanode) {
-            Some(at) if at.elapsed() < REMEMBERED => true,
+            Some(at) if at.elapsed() < UNREACHABLE_BACKOFF => true,
             Some(_) => {
                 since.remove(datanode);
                 false

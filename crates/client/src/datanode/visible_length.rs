@@ -42,7 +42,7 @@ pub(crate) async fn visible_length(
         Ok(answer) => Ok(VisibleLength::Bytes(answer.length)),
         Err(error) => match error.remote_class().map(Exception::from_class) {
             Some(Exception::ReplicaNotFound) => Ok(VisibleLength::NoReplica),
-            _ => Err(DatanodeError::Call(Arc::new(error))),
+            _ => Err(DatanodeError::Rpc(Arc::new(error))),
         },
     }
 }

@@ -7,7 +7,9 @@ use hearth_fabric::Memory;
 use hearth_fabric::stream::ReceiveBuffer;
 use hearth_fabric::tcp::Listener;
 use hearth_types::{Block, BlockId, BlockPoolId, ChecksumSpec, GenerationStamp};
-use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Operation, Status};
+use hearth_wire::data_transfer::{
+    Decoded, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadManyTerms, Status,
+};
 
 use super::*;
 use crate::DatanodeError;
@@ -15,17 +17,17 @@ use crate::DatanodeError;
 const WAIT: Duration = Duration::from_secs(60);
 
 /// The answer to `range` of a replica with these bytes, or of one that is not there.
-fn answer(range: &ManyRange, bytes: Option<&[u8]>) -> Vec<u8> {
+fn answer(range: &RangeRequest, bytes: Option<&[u8]>) -> Vec<u8> {
     let request = range.request;
     let mut out = Vec::new();
     let Some(bytes) = bytes.filter(|bytes| range.range.end() <= bytes.len() as u64) else {
-        let refusal = ManyRefusal { status: Status::Error, message: "no such replica".to_owned() };
-        ManyHead { request, piece: Err(refusal) }.encode_into(&mut out);
+        let refusal = RangeRefusal { status: Status::Error, message: "no such replica".to_owned() };
+        RangeHead { request, piece: Err(refusal) }.encode_into(&mut out);
         return out;
     };
     let widened = range.range.widened(512, bytes.len() as u64);
     let data = &bytes[widened.start() as usize..widened.end() as usize];
-    let piece = ManyPiece {
+    let piece = RangePiece {
         stamp: range.block.stamp(),
         replica_length: bytes.len() as u64,
         checksum: ChecksumSpec::DEFAULT,
@@ -33,7 +35,7 @@ fn answer(range: &ManyRange, bytes: Option<&[u8]>) -> Vec<u8> {
         data_bytes: data.len() as u32,
         placed: false,
     };
-    ManyHead { request, piece: Ok(piece) }.encode_into(&mut out);
+    RangeHead { request, piece: Ok(piece) }.encode_into(&mut out);
     ChecksumSpec::DEFAULT.compute(data, &mut out);
     out.extend_from_slice(data);
     out
@@ -59,12 +61,12 @@ async fn receive<T>(
 }
 
 /// The next range that the client asks for; `None` at the connection's end.
-async fn next_range(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<ManyRange> {
-    receive(connection, buffer, |bytes| ManyRange::decode(bytes).ok()).await
+async fn next_range(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<RangeRequest> {
+    receive(connection, buffer, |bytes| RangeRequest::decode(bytes).ok()).await
 }
 
 /// What the client asks for until it asks for no more; `None` at the connection's end.
-async fn next_ranges(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<Vec<ManyRange>> {
+async fn next_ranges(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<Vec<RangeRequest>> {
     let mut ranges = Vec::new();
     loop {
         let wait = if ranges.is_empty() { WAIT } else { Duration::from_millis(20) };
@@ -77,7 +79,7 @@ async fn next_ranges(connection: &Connection, buffer: &mut ReceiveBuffer) -> Opt
 
 async fn take_on(connection: &Connection) {
     connection
-        .write_all(&ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: false }.encode(), WAIT)
+        .write_all(&ReadManyTerms::Accepted { range_bytes_max: 1 << 20, takes_memory: false }.encode(), WAIT)
         .await
         .unwrap();
 }
@@ -86,7 +88,7 @@ async fn take_on(connection: &Connection) {
 pub(crate) async fn serve_many(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
-    replica: impl Fn(&ManyRange) -> Option<Vec<u8>>,
+    replica: impl Fn(&RangeRequest) -> Option<Vec<u8>>,
 ) {
     take_on(connection).await;
     while let Some(range) = next_range(connection, buffer).await {
@@ -109,7 +111,7 @@ fn block(id: i64) -> ExtendedBlock {
 
 /// A datanode that does on each connection what the test says, and how many connections it had.
 struct Fake {
-    links: Arc<Links>,
+    connection_pool: Arc<ConnectionPool>,
     connections: Arc<AtomicUsize>,
     server: tokio::task::JoinHandle<()>,
 }
@@ -125,7 +127,7 @@ impl Drop for Fake {
 fn placing(
     directory: &std::path::Path,
     options: MultiplexOptions,
-    answer: impl Fn(&ManyRange, &Memory) -> Vec<u8> + Send + 'static,
+    answer: impl Fn(&RangeRequest, &Memory) -> Vec<u8> + Send + 'static,
 ) -> Fake {
     let path = directory.join("dn");
     let listener = local::Listener::bind(&path, 0o600, 16).unwrap();
@@ -134,7 +136,7 @@ fn placing(
         let mut buffer = ReceiveBuffer::new(8192, 1 << 20);
         let operation = receive(&connection, &mut buffer, |bytes| Operation::decode(bytes).ok()).await;
         let Some(Operation::ReadMany(ReadMany { memory_bytes, .. })) = operation else { panic!("{operation:?}") };
-        let terms = ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: true };
+        let terms = ReadManyTerms::Accepted { range_bytes_max: 1 << 20, takes_memory: true };
         connection.write_all(&terms.encode(), WAIT).await.unwrap();
         let (_, mut passed) = connection.receive_with_descriptors(&mut [0; 1], WAIT).await.unwrap();
         let memory = Memory::of_peer(passed.pop().unwrap(), memory_bytes).unwrap();
@@ -142,8 +144,8 @@ fn placing(
             connection.write_all(&answer(&range, &memory), WAIT).await.unwrap();
         }
     });
-    let links = Arc::new(Links::new(Place::Socket(path), options, "test".to_owned()));
-    Fake { links, connections: Arc::default(), server }
+    let connection_pool = Arc::new(ConnectionPool::new(Endpoint::Socket(path), options, "test".to_owned()));
+    Fake { connection_pool, connections: Arc::default(), server }
 }
 
 /// `serve`: a connection behind its READ_MANY, and its number from 0.
@@ -165,7 +167,11 @@ where
             serving.spawn(serve(connection, buffer, number));
         }
     });
-    Fake { links: Arc::new(Links::new(Place::Tcp(address), options, "test".to_owned())), connections, server }
+    Fake {
+        connection_pool: Arc::new(ConnectionPool::new(Endpoint::Tcp(address), options, "test".to_owned())),
+        connections,
+        server,
+    }
 }
 
 fn options() -> MultiplexOptions {
@@ -173,10 +179,10 @@ fn options() -> MultiplexOptions {
     MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap()
 }
 
-async fn fetch(links: &Arc<Links>, id: i64, start: u64, end: u64) -> Result<Vec<u8>, DatanodeError> {
+async fn fetch(connection_pool: &Arc<ConnectionPool>, id: i64, start: u64, end: u64) -> Result<Vec<u8>, DatanodeError> {
     let (block, token) = (block(id), Token::default());
     let range = ByteRange::new(start, end).unwrap();
-    let fetched = links.fetch(Wanted { block: &block, token: &token, range }).await?;
+    let fetched = connection_pool.fetch(WantedRange { block: &block, token: &token, range }).await?;
     let mut bytes = vec![0; (end - start) as usize];
     fetched.checked().copy((start - fetched.start) as usize, &mut bytes).unwrap();
     Ok(bytes)
@@ -201,7 +207,7 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
         }
     });
     for _ in 0..3 {
-        let reading = (0..10).map(|id| fetch(&fake.links, id, 100 * id as u64, 20_000 + id as u64));
+        let reading = (0..10).map(|id| fetch(&fake.connection_pool, id, 100 * id as u64, 20_000 + id as u64));
         for (id, outcome) in futures_util::future::join_all(reading).await.into_iter().enumerate() {
             match outcome {
                 Ok(bytes) => assert!(bytes == content(id as i64, 100_000)[100 * id..20_000 + id], "{id}"),
@@ -213,7 +219,7 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
     // Many at once, over several parts.
     let (blocks, token): (Vec<_>, _) = ((0..100).map(block).collect(), Token::default());
     let range = ByteRange::new(7, 700).unwrap();
-    let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+    let wanted: Vec<_> = blocks.iter().map(|block| WantedRange { block, token: &token, range }).collect();
     let mut seen = Vec::new();
     let take = |id, outcome: Outcome| {
         match outcome {
@@ -222,7 +228,7 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
         }
         seen.push(id);
     };
-    fake.links.fetch_many(&wanted, take).await;
+    fake.connection_pool.fetch_many(&wanted, take).await;
     assert!(seen.into_iter().eq(0..100));
 }
 
@@ -246,7 +252,7 @@ async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
     });
     for round in 0..20 {
         // Takes nearly all the credit, and leaves when the datanode has its question.
-        let mut leaving = Box::pin(fetch(&fake.links, 1, 0, 60_000));
+        let mut leaving = Box::pin(fetch(&fake.connection_pool, 1, 0, 60_000));
         let is_asked = async {
             while asked.load(Ordering::Relaxed) < 2 * round + 1 {
                 assert!((&mut leaving).now_or_never().is_none(), "nobody answers yet");
@@ -256,8 +262,8 @@ async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
         tokio::time::timeout(WAIT, is_asked).await.unwrap();
         drop(leaving);
         let second = tokio::spawn({
-            let links = Arc::clone(&fake.links);
-            async move { fetch(&links, 2, 1000, 61_000).await }
+            let connection_pool = Arc::clone(&fake.connection_pool);
+            async move { fetch(&connection_pool, 2, 1000, 61_000).await }
         });
         tokio::task::yield_now().await;
         go.add_permits(2);
@@ -285,7 +291,7 @@ async fn no_more_is_asked_for_than_the_credit_allows() {
             }
         }
     });
-    let reading = (0..60).map(|id| fetch(&fake.links, id, 0, 32_768));
+    let reading = (0..60).map(|id| fetch(&fake.connection_pool, id, 0, 32_768));
     for (id, outcome) in futures_util::future::join_all(reading).await.into_iter().enumerate() {
         assert!(outcome.unwrap() == content(id as i64, 32_768));
     }
@@ -295,7 +301,7 @@ async fn no_more_is_asked_for_than_the_credit_allows() {
 
 /// As if every datanode were far away.
 fn far(connections_max: usize) -> MultiplexOptions {
-    MultiplexOptions { near: Duration::ZERO, connections_max, ..options() }
+    MultiplexOptions { lan_round_trip_max: Duration::ZERO, connections_max, ..options() }
 }
 
 #[tokio::test]
@@ -317,8 +323,8 @@ async fn far_away_less_is_asked_for_at_first_and_all_comes() {
         }
     });
     // Half of them each alone, half by one who wants many.
-    let alone = futures_util::future::join_all((0..60).map(|id| fetch(&fake.links, id, 0, 32_768)));
-    let (alone, many) = tokio::join!(alone, fetch_all(&fake.links, 60, 32_768));
+    let alone = futures_util::future::join_all((0..60).map(|id| fetch(&fake.connection_pool, id, 0, 32_768)));
+    let (alone, many) = tokio::join!(alone, fetch_all(&fake.connection_pool, 60, 32_768));
     for (id, outcome) in (0..).zip(alone) {
         assert!(outcome.unwrap() == content(id, 32_768));
     }
@@ -343,11 +349,11 @@ async fn who_leaves_while_he_waits_for_room_holds_up_nobody() {
             }
         }
     });
-    fake.links.open_another().await;
+    fake.connection_pool.open_another().await;
     for _ in 0..5 {
         let reading = (0..40).map(|id| {
-            let links = Arc::clone(&fake.links);
-            tokio::spawn(async move { fetch(&links, id, 0, 32_768).await })
+            let connection_pool = Arc::clone(&fake.connection_pool);
+            tokio::spawn(async move { fetch(&connection_pool, id, 0, 32_768).await })
         });
         let reading: Vec<_> = reading.collect();
         // The first eight or so are asked for, the others wait for room. Nobody answers yet.
@@ -379,15 +385,15 @@ async fn who_waits_for_room_and_is_not_polled_holds_up_nobody() {
             }
         }
     });
-    fake.links.open_another().await;
-    let mut begun: Vec<_> = (0..20).map(|id| Box::pin(fetch(&fake.links, id, 0, 32_768))).collect();
+    fake.connection_pool.open_another().await;
+    let mut begun: Vec<_> = (0..20).map(|id| Box::pin(fetch(&fake.connection_pool, id, 0, 32_768))).collect();
     // Some are asked for, one is the first of those who wait, and the others are behind it.
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_millis(2)).await;
         begun.iter_mut().for_each(|reading| assert!(reading.now_or_never().is_none()));
     }
     go.add_permits(1);
-    let last = tokio::time::timeout(WAIT / 2, fetch(&fake.links, 77, 0, 32_768)).await;
+    let last = tokio::time::timeout(WAIT / 2, fetch(&fake.connection_pool, 77, 0, 32_768)).await;
     assert!(last.expect("there is room that nobody takes").unwrap() == content(77, 32_768));
     for (id, outcome) in (0..).zip(futures_util::future::join_all(begun).await) {
         assert!(outcome.unwrap() == content(id, 32_768));
@@ -416,9 +422,9 @@ async fn a_far_connection_that_stands_still_does_not_hold_up_the_others() {
             }
         }
     });
-    fake.links.open_another().await;
-    fake.links.open_another().await;
-    assert_eq!(fetch_all(&fake.links, 60, 32_768).await, (60, 0));
+    fake.connection_pool.open_another().await;
+    fake.connection_pool.open_another().await;
+    assert_eq!(fetch_all(&fake.connection_pool, 60, 32_768).await, (60, 0));
     assert_eq!(fake.connections.load(Ordering::Relaxed), 2);
 }
 
@@ -447,23 +453,23 @@ async fn who_finds_no_credit_on_an_idle_connection_asks_on_another() {
             }
         }
     });
-    fake.links.open_another().await;
-    fake.links.open_another().await;
+    fake.connection_pool.open_another().await;
+    fake.connection_pool.open_another().await;
     let opening = async {
         // Most of what the credit is for.
         drop(brought.acquire_many(10).await.unwrap());
-        fake.links.open_another().await;
+        fake.connection_pool.open_another().await;
     };
-    let (fetched, ()) = tokio::join!(fetch_all(&fake.links, 60, 32_768), opening);
+    let (fetched, ()) = tokio::join!(fetch_all(&fake.connection_pool, 60, 32_768), opening);
     assert_eq!(fetched, (60, 0));
     assert_eq!(fake.connections.load(Ordering::Relaxed), 3);
 }
 
 /// The answer to `range`, with its bytes in the place that it names.
-fn placed(range: &ManyRange, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
+fn placed(range: &RangeRequest, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
     let place = range.place.expect("a place");
     let inline = answer(range, Some(bytes));
-    let Decoded::Complete(mut head, consumed) = ManyHead::decode(&inline).unwrap() else { panic!("a head") };
+    let Decoded::Complete(mut head, consumed) = RangeHead::decode(&inline).unwrap() else { panic!("a head") };
     let body = &inline[consumed..];
     assert!(body.len() <= place.bytes as usize);
     memory.write(place.offset, body);
@@ -492,12 +498,12 @@ async fn answers_are_read_where_they_were_put_and_places_serve_again() {
         }
     });
     for round in 0..20 {
-        let reading = (0..30).map(|id| fetch(&fake.links, id, round * 100, 40_000 + round * 500));
+        let reading = (0..30).map(|id| fetch(&fake.connection_pool, id, round * 100, 40_000 + round * 500));
         for (id, outcome) in (0..).zip(futures_util::future::join_all(reading).await) {
             assert!(outcome.unwrap() == content(id, 60_000)[round as usize * 100..40_000 + round as usize * 500]);
         }
         // Too few bytes for a place.
-        assert!(fetch(&fake.links, 1, 5, 105).await.unwrap() == content(1, 60_000)[5..105]);
+        assert!(fetch(&fake.connection_pool, 1, 5, 105).await.unwrap() == content(1, 60_000)[5..105]);
     }
     assert!(named.load(Ordering::Relaxed) >= 60, "three at least in each round");
 }
@@ -506,7 +512,7 @@ async fn answers_are_read_where_they_were_put_and_places_serve_again() {
 async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come() {
     let directory = tempfile::tempdir().unwrap();
     let one = MultiplexOptions { memory_bytes: 68 << 10, ..options() };
-    let late: Arc<Mutex<Option<ManyRange>>> = Arc::default();
+    let late: Arc<Mutex<Option<RangeRequest>>> = Arc::default();
     let kept = Arc::clone(&late);
     let fake = placing(directory.path(), one, move |range, memory| {
         let bytes = content(range.block.id().0, 60_000);
@@ -526,7 +532,7 @@ async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come
             _ => placed(range, memory, &bytes),
         }
     });
-    let mut abandoned = Box::pin(fetch(&fake.links, 1, 0, 10_000));
+    let mut abandoned = Box::pin(fetch(&fake.connection_pool, 1, 0, 10_000));
     assert!((&mut abandoned).now_or_never().is_none());
     let asked = async {
         while late.lock().is_none() {
@@ -536,15 +542,15 @@ async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come
     };
     tokio::time::timeout(WAIT, asked).await.unwrap();
     drop(abandoned);
-    assert!(fetch(&fake.links, 2, 0, 10_000).await.unwrap() == content(2, 60_000)[..10_000]);
-    assert!(fetch(&fake.links, 3, 0, 10_000).await.unwrap() == content(3, 60_000)[..10_000]);
+    assert!(fetch(&fake.connection_pool, 2, 0, 10_000).await.unwrap() == content(2, 60_000)[..10_000]);
+    assert!(fetch(&fake.connection_pool, 3, 0, 10_000).await.unwrap() == content(3, 60_000)[..10_000]);
 }
 
 #[tokio::test]
 async fn more_than_a_place_holds_was_not_put_there() {
     let directory = tempfile::tempdir().unwrap();
     let fake = placing(directory.path(), options(), |range, _| {
-        let piece = ManyPiece {
+        let piece = RangePiece {
             stamp: GenerationStamp(1001),
             replica_length: 100_000,
             checksum: ChecksumSpec::DEFAULT,
@@ -553,23 +559,23 @@ async fn more_than_a_place_holds_was_not_put_there() {
             placed: true,
         };
         let mut out = Vec::new();
-        ManyHead { request: range.request, piece: Ok(piece) }.encode_into(&mut out);
+        RangeHead { request: range.request, piece: Ok(piece) }.encode_into(&mut out);
         out
     });
-    let error = fetch(&fake.links, 1, 0, 10_000).await.unwrap_err();
+    let error = fetch(&fake.connection_pool, 1, 0, 10_000).await.unwrap_err();
     assert!(matches!(error, DatanodeError::Protocol { .. }), "{error}");
-    assert!(!fake.links.is_on());
+    assert!(!fake.connection_pool.is_enabled());
 }
 
 #[tokio::test]
 async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is_left_alone() {
     let head = |request, piece| {
         let mut bytes = Vec::new();
-        ManyHead { request, piece: Ok(piece) }.encode_into(&mut bytes);
+        RangeHead { request, piece: Ok(piece) }.encode_into(&mut bytes);
         bytes.resize(bytes.len() + 2000, 0);
         bytes
     };
-    let piece = ManyPiece {
+    let piece = RangePiece {
         stamp: GenerationStamp(1001),
         replica_length: 100_000,
         checksum: ChecksumSpec::DEFAULT,
@@ -579,14 +585,17 @@ async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is
     };
     let wrong: HashMap<&str, Vec<u8>> = [
         ("a number that was not asked", head(77, piece)),
-        ("other bytes of the block", head(0, ManyPiece { offset: 512, ..piece })),
-        ("too few", head(0, ManyPiece { data_bytes: 512, ..piece })),
-        ("too many", head(0, ManyPiece { data_bytes: 1536, ..piece })),
-        ("put where there is no place", head(0, ManyPiece { placed: true, ..piece })),
-        ("no chunk boundary", head(0, ManyPiece { offset: 5, ..piece })),
+        ("other bytes of the block", head(0, RangePiece { offset: 512, ..piece })),
+        ("too few", head(0, RangePiece { data_bytes: 512, ..piece })),
+        ("too many", head(0, RangePiece { data_bytes: 1536, ..piece })),
+        ("put where there is no place", head(0, RangePiece { placed: true, ..piece })),
+        ("no chunk boundary", head(0, RangePiece { offset: 5, ..piece })),
         ("noise", vec![0xFF; 100]),
         ("a head that is too long", vec![0xFF, 0xFF, 0xFF, 0x7F]),
-        ("terms that refuse", ManyTerms::Refused(ManyRefusal { status: Status::Error, message: "no".into() }).encode()),
+        (
+            "terms that refuse",
+            ReadManyTerms::Refused(RangeRefusal { status: Status::Error, message: "no".into() }).encode(),
+        ),
     ]
     .into();
     for (what, bytes) in wrong {
@@ -602,12 +611,12 @@ async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is
                 while next_range(&connection, &mut buffer).await.is_some() {}
             }
         });
-        let reading = (0..3).map(|id| fetch(&fake.links, id, 0, 1000));
+        let reading = (0..3).map(|id| fetch(&fake.connection_pool, id, 0, 1000));
         for outcome in futures_util::future::join_all(reading).await {
             let error = outcome.expect_err(what);
             assert!(matches!(error, DatanodeError::Protocol { .. }), "{what}: {error}");
         }
-        assert!(!fake.links.is_on(), "{what}");
+        assert!(!fake.connection_pool.is_enabled(), "{what}");
     }
 }
 
@@ -626,17 +635,17 @@ async fn when_the_datanode_dies_in_the_middle_all_hear_of_it_and_the_next_begins
             connection.write_all(&whole, WAIT).await.unwrap();
         }
     });
-    let reading = (0..8).map(|id| fetch(&fake.links, id, 0, 30_000));
+    let reading = (0..8).map(|id| fetch(&fake.connection_pool, id, 0, 30_000));
     let outcomes = futures_util::future::join_all(reading).await;
     for (id, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Ok(bytes) => assert!(bytes == content(id as i64, 30_000)),
             // Who came first had made the connection for it.
-            Err(error) => assert!(matches!(error, DatanodeError::Shared { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, DatanodeError::SharedConnection { .. }), "{error}"),
         }
     }
-    assert!(fetch(&fake.links, 9, 0, 30_000).await.unwrap() == content(9, 30_000));
-    assert!(fake.links.is_on());
+    assert!(fetch(&fake.connection_pool, 9, 0, 30_000).await.unwrap() == content(9, 30_000));
+    assert!(fake.connection_pool.is_enabled());
 }
 
 #[tokio::test]
@@ -646,10 +655,10 @@ async fn a_connection_that_is_not_used_ends_and_the_next_read_makes_another() {
         serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await;
     });
     for round in 1..=3 {
-        assert!(fetch(&fake.links, round, 0, 1000).await.unwrap() == content(round, 1000));
+        assert!(fetch(&fake.connection_pool, round, 0, 1000).await.unwrap() == content(round, 1000));
         assert_eq!(fake.connections.load(Ordering::Relaxed), round as usize);
         let deadline = Instant::now() + WAIT;
-        while fake.links.connections() > 0 {
+        while fake.connection_pool.connections() > 0 {
             assert!(Instant::now() < deadline, "it stays open");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -662,13 +671,13 @@ async fn a_connection_whose_runtime_has_ended_is_not_used_again() {
     let fake = fake(options(), |connection, mut buffer, _| async move {
         serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await;
     });
-    let links = Arc::clone(&fake.links);
+    let connection_pool = Arc::clone(&fake.connection_pool);
     let elsewhere = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(fetch(&links, 1, 0, 1000)).unwrap()
+        runtime.block_on(fetch(&connection_pool, 1, 0, 1000)).unwrap()
     });
     assert!(elsewhere.await.unwrap() == content(1, 1000));
-    let fetched = tokio::time::timeout(WAIT / 2, fetch(&fake.links, 2, 0, 1000)).await;
+    let fetched = tokio::time::timeout(WAIT / 2, fetch(&fake.connection_pool, 2, 0, 1000)).await;
     assert!(fetched.expect("nobody answers on the first").unwrap() == content(2, 1000));
     assert_eq!(fake.connections.load(Ordering::Relaxed), 2);
 }
@@ -695,14 +704,14 @@ async fn who_waits_for_credit_goes_over_to_new_connections() {
     for _ in 0..20 {
         // All are asked for at the beginning, four times what may be outstanding on one connection, by tasks that ask only once.
         let tasks = (0..64).map(|task| {
-            let links = &fake.links;
+            let connection_pool = &fake.connection_pool;
             async move {
                 let blocks: Vec<_> = (0..8).map(|id| block(task * 8 + id)).collect();
                 let token = Token::default();
                 let range = ByteRange::new(0, 32_768).unwrap();
-                let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+                let wanted: Vec<_> = blocks.iter().map(|block| WantedRange { block, token: &token, range }).collect();
                 let mut came = 0;
-                links.fetch_many(&wanted, |_, outcome| came += usize::from(outcome.is_ok())).await;
+                connection_pool.fetch_many(&wanted, |_, outcome| came += usize::from(outcome.is_ok())).await;
                 came
             }
         });
@@ -716,13 +725,13 @@ async fn who_waits_for_credit_goes_over_to_new_connections() {
 }
 
 /// Asks for `count` ranges at once. How many came, how many did not.
-async fn fetch_all(links: &Arc<Links>, count: i64, length: u64) -> (usize, usize) {
+async fn fetch_all(connection_pool: &Arc<ConnectionPool>, count: i64, length: u64) -> (usize, usize) {
     let (blocks, token): (Vec<_>, _) = ((0..count).map(block).collect(), Token::default());
     let range = ByteRange::new(0, length).unwrap();
-    let wanted: Vec<_> = blocks.iter().map(|block| Wanted { block, token: &token, range }).collect();
+    let wanted: Vec<_> = blocks.iter().map(|block| WantedRange { block, token: &token, range }).collect();
     let (mut came, mut failed) = (0, 0);
     let take = |_, outcome: Outcome| *if outcome.is_ok() { &mut came } else { &mut failed } += 1;
-    links.fetch_many(&wanted, take).await;
+    connection_pool.fetch_many(&wanted, take).await;
     (came, failed)
 }
 
@@ -738,7 +747,7 @@ async fn a_silent_datanode_is_waited_for_once() {
         },
     );
     let started = Instant::now();
-    assert_eq!(fetch_all(&fake.links, 40, 4096).await, (0, 40));
+    assert_eq!(fetch_all(&fake.connection_pool, 40, 4096).await, (0, 40));
     // Not each of the forty waits.
     assert!(started.elapsed() < 20 * read, "{:?}", started.elapsed());
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
@@ -752,7 +761,7 @@ async fn far_away_too_a_silent_datanode_is_asked_on_one_connection() {
         while next_range(&connection, &mut buffer).await.is_some() {}
     });
     // Those that there was room for, and the first of the others.
-    let (came, failed) = fetch_all(&fake.links, 40, 32_768).await;
+    let (came, failed) = fetch_all(&fake.connection_pool, 40, 32_768).await;
     assert!(came == 0 && (2..40).contains(&failed), "{came} came, {failed} failed");
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
@@ -773,14 +782,14 @@ async fn who_waited_for_a_connection_that_cannot_be_made_waits_no_longer() {
         }
     });
     let fake = Fake {
-        links: Arc::new(Links::new(Place::Socket(path), silent, "test".to_owned())),
+        connection_pool: Arc::new(ConnectionPool::new(Endpoint::Socket(path), silent, "test".to_owned())),
         connections: Arc::default(),
         server,
     };
     for attempt in 1..=2 {
-        let outcomes = futures_util::future::join_all((0..20).map(|id| fetch(&fake.links, id, 0, 100))).await;
+        let outcomes = futures_util::future::join_all((0..20).map(|id| fetch(&fake.connection_pool, id, 0, 100))).await;
         for error in outcomes.into_iter().map(Result::unwrap_err) {
-            let DatanodeError::Shared { source } = error.cause() else { panic!("{error}") };
+            let DatanodeError::SharedConnection { source } = error.cause() else { panic!("{error}") };
             assert!(source.is_time_out(), "{source}");
         }
         // The datanode may not have looked yet.
@@ -806,7 +815,7 @@ async fn a_connection_that_ends_under_many_is_not_waited_for() {
             _ => serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await,
         }
     });
-    let fetched = tokio::time::timeout(WAIT, fetch_all(&fake.links, 100, 100_000)).await;
+    let fetched = tokio::time::timeout(WAIT, fetch_all(&fake.connection_pool, 100, 100_000)).await;
     let (came, failed) = fetched.expect("waits for nothing that it holds itself");
     assert_eq!(came + failed, 100, "each is told of once");
     assert!(came > 0 && failed > 0, "{came} came, {failed} are left to the usual ways");
@@ -816,17 +825,17 @@ async fn a_connection_that_ends_under_many_is_not_waited_for() {
 async fn a_connection_that_is_held_up_gets_company_up_to_the_limit() {
     let fake = slow();
     let deadline = Instant::now() + 3 * WAIT;
-    while fake.links.connections() < 3 {
-        assert!(Instant::now() < deadline, "{} connections", fake.links.connections());
-        let reading = (0..60).map(|id| fetch(&fake.links, id, 0, 32_768));
+    while fake.connection_pool.connections() < 3 {
+        assert!(Instant::now() < deadline, "{} connections", fake.connection_pool.connections());
+        let reading = (0..60).map(|id| fetch(&fake.connection_pool, id, 0, 32_768));
         for (id, outcome) in futures_util::future::join_all(reading).await.into_iter().enumerate() {
             assert!(outcome.unwrap() == content(id as i64, 32_768));
         }
     }
     for _ in 0..5 {
-        futures_util::future::join_all((0..60).map(|id| fetch(&fake.links, id, 0, 32_768))).await;
+        futures_util::future::join_all((0..60).map(|id| fetch(&fake.connection_pool, id, 0, 32_768))).await;
         // Where the machine stood still while they were looked at, some are given up again, and others may be opened later.
-        assert!(fake.links.connections() <= 3, "{} connections", fake.links.connections());
+        assert!(fake.connection_pool.connections() <= 3, "{} connections", fake.connection_pool.connections());
     }
     assert!(fake.connections.load(Ordering::Relaxed) >= 3);
 }

@@ -34,20 +34,20 @@ pub(crate) struct Namenode {
     failover_sleep: Duration,
     failover_sleep_max: Duration,
     /// When a namenode said that it does not know the call that opens many files.
-    pub(super) opens_single: Mutex<Option<Instant>>,
+    pub(super) open_many_unsupported: Mutex<Option<Instant>>,
 }
 
 /// What to do after a call failed.
-enum Next {
+enum RetryDecision {
     GiveUp,
     /// The same namenode, after a pause.
-    Again(Duration),
+    Retry(Duration),
     /// The next namenode, after a pause.
     FailOver(Duration),
 }
 
 #[derive(Default)]
-struct Tries {
+struct RetryCounts {
     refused: u32,
     failovers: u32,
     retriable: u32,
@@ -72,7 +72,7 @@ impl Namenode {
             failovers_max: options.failovers_max,
             failover_sleep: options.failover_sleep,
             failover_sleep_max: options.failover_sleep_max,
-            opens_single: Mutex::default(),
+            open_many_unsupported: Mutex::default(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Namenode {
         request: &impl Message,
     ) -> Result<A, Error> {
         let call = self.rpc.new_call();
-        let mut tries = Tries::default();
+        let mut tries = RetryCounts::default();
         let mut repetition = 0;
         loop {
             let index = self.current.load(Ordering::Relaxed);
@@ -153,10 +153,10 @@ impl Namenode {
                 Err(error) => error,
             };
             repetition += 1;
-            let pause = match self.next(&error, &mut tries) {
-                Next::GiveUp => return Err(failed(method, &address, error)),
-                Next::Again(pause) => pause,
-                Next::FailOver(pause) => {
+            let pause = match self.decide(&error, &mut tries) {
+                RetryDecision::GiveUp => return Err(failed(method, &address, error)),
+                RetryDecision::Retry(pause) => pause,
+                RetryDecision::FailOver(pause) => {
                     // Another task may have moved on already.
                     let next = index.wrapping_add(1);
                     let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -168,37 +168,41 @@ impl Namenode {
         }
     }
 
-    fn next(&self, error: &RpcError, tries: &mut Tries) -> Next {
+    fn decide(&self, error: &RpcError, tries: &mut RetryCounts) -> RetryDecision {
         let several = self.service.namenodes.len() > 1;
         let exception = error.remote_class().map(Exception::from_class);
         match (exception, error) {
             (Some(Exception::Standby | Exception::ObserverRetryOnActive), _) if several => self.fail_over(tries),
             (Some(Exception::Retriable), _) => {
                 tries.retriable += 1;
-                if tries.retriable > RETRIABLE_MAX { Next::GiveUp } else { Next::Again(self.pause(tries.retriable)) }
+                if tries.retriable > RETRIABLE_MAX {
+                    RetryDecision::GiveUp
+                } else {
+                    RetryDecision::Retry(self.pause(tries.retriable))
+                }
             }
-            (Some(_), _) => Next::GiveUp,
-            (None, error) if !error.is_transport() => Next::GiveUp,
+            (Some(_), _) => RetryDecision::GiveUp,
+            (None, error) if !error.is_transport() => RetryDecision::GiveUp,
             (None, _) if several => self.fail_over(tries),
             (None, RpcError::Connect { .. } | RpcError::Disconnected { .. }) => {
                 tries.refused += 1;
                 if tries.refused > self.connect_retries {
-                    Next::GiveUp
+                    RetryDecision::GiveUp
                 } else {
-                    Next::Again(self.connect_retry_interval)
+                    RetryDecision::Retry(self.connect_retry_interval)
                 }
             }
-            (None, _) => Next::GiveUp,
+            (None, _) => RetryDecision::GiveUp,
         }
     }
 
-    fn fail_over(&self, tries: &mut Tries) -> Next {
+    fn fail_over(&self, tries: &mut RetryCounts) -> RetryDecision {
         tries.failovers += 1;
         if tries.failovers > self.failovers_max {
-            return Next::GiveUp;
+            return RetryDecision::GiveUp;
         }
         let pause = if tries.failovers == 1 { Duration::ZERO } else { self.pause(tries.failovers - 1) };
-        Next::FailOver(pause)
+        RetryDecision::FailOver(pause)
     }
 
     /// Half to one and a half of a base that doubles with every attempt.

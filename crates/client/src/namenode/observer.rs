@@ -24,11 +24,11 @@ use super::failover::{Namenode, failed};
 use crate::Error;
 
 /// With no observer found, they are looked for again after this. Hadoop's figure.
-const PROBE_AGAIN: Duration = Duration::from_secs(600);
+const PROBE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// What an observer may answer, of what this client asks.
 /// Source: the methods marked `@ReadOnly` of ClientProtocol, less those marked `activeOnly`.
-const READS: &[&str] = &[
+const OBSERVER_METHODS: &[&str] = &[
     "getBlockLocations",
     "getServerDefaults",
     "getListing",
@@ -51,13 +51,13 @@ pub(crate) enum Msync {
 pub(crate) struct Observers {
     pub(super) state: StateId,
     msync: Msync,
-    view: Mutex<View>,
+    view: Mutex<ObserverView>,
     /// Whose turn it is.
     next: AtomicUsize,
 }
 
 #[derive(Default)]
-struct View {
+struct ObserverView {
     /// Indices of the namenodes that are observers.
     observers: Vec<usize>,
     probed: Option<Instant>,
@@ -81,7 +81,7 @@ impl Observers {
         Ok(Some(Self {
             state: StateId::default(),
             msync,
-            view: Mutex::new(View::default()),
+            view: Mutex::new(ObserverView::default()),
             next: AtomicUsize::new(0),
         }))
     }
@@ -92,7 +92,7 @@ impl Observers {
 
     fn wants_probe(&self) -> bool {
         let view = self.view.lock();
-        view.observers.is_empty() && view.probed.is_none_or(|probed| probed.elapsed() >= PROBE_AGAIN)
+        view.observers.is_empty() && view.probed.is_none_or(|probed| probed.elapsed() >= PROBE_INTERVAL)
     }
 
     fn wants_msync(&self) -> bool {
@@ -120,7 +120,7 @@ impl Namenode {
         method: &'static str,
         request: &impl Message,
     ) -> Result<Option<A>, Error> {
-        if !READS.contains(&method) {
+        if !OBSERVER_METHODS.contains(&method) {
             return Ok(None);
         }
         if observers.wants_probe() {

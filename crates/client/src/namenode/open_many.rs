@@ -12,14 +12,14 @@ use super::{Exception, Namenode, without_stack_trace};
 use crate::Error;
 
 /// Paths of one call, and such calls at the same time.
-const PATHS: usize = 1024;
-const CALLS: usize = 2;
+const PATHS_PER_CALL_MAX: usize = 1024;
+const CONCURRENT_CALLS: usize = 2;
 
 /// Calls for one file each at the same time, where there is no call for many.
-const SINGLE_CALLS: usize = 64;
+const CONCURRENT_SINGLE_CALLS: usize = 64;
 
 /// How long it is remembered that a namenode does not know the method.
-const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(600);
+const UNSUPPORTED_TTL: Duration = Duration::from_secs(600);
 
 impl Namenode {
     /// Where the bytes of a range of each of `paths` are, in their order.
@@ -29,27 +29,27 @@ impl Namenode {
         offset: u64,
         length: u64,
     ) -> Vec<Result<LocatedBlocks, Error>> {
-        let calls = paths.chunks(PATHS).map(|paths| self.open_some(paths, offset, length));
-        let parts: Vec<_> = stream::iter(calls).buffered(CALLS).collect().await;
+        let calls = paths.chunks(PATHS_PER_CALL_MAX).map(|paths| self.open_batch(paths, offset, length));
+        let parts: Vec<_> = stream::iter(calls).buffered(CONCURRENT_CALLS).collect().await;
         parts.into_iter().flatten().collect()
     }
 
-    async fn open_some(&self, paths: &[String], offset: u64, length: u64) -> Vec<Result<LocatedBlocks, Error>> {
+    async fn open_batch(&self, paths: &[String], offset: u64, length: u64) -> Vec<Result<LocatedBlocks, Error>> {
         let mut located: Vec<Result<LocatedBlocks, Error>> = Vec::with_capacity(paths.len());
         while located.len() < paths.len() {
             let rest = &paths[located.len()..];
             // A call for one is no fewer.
-            if rest.len() == 1 || !self.opens_many() {
+            if rest.len() == 1 || !self.supports_open_many() {
                 let calls = rest.iter().map(|path| self.block_locations(path, offset, length));
-                located.extend(stream::iter(calls).buffered(SINGLE_CALLS).collect::<Vec<_>>().await);
+                located.extend(stream::iter(calls).buffered(CONCURRENT_SINGLE_CALLS).collect::<Vec<_>>().await);
                 break;
             }
             let answer: Result<OpenManyResponseProto, Error> =
                 self.call(open_many::METHOD, &open_many::request(rest, offset, length)).await;
             let parts = match answer {
-                Ok(answer) => converted(open_many::METHOD, open_many::parts(answer, rest.len())),
+                Ok(answer) => converted(open_many::METHOD, open_many::decode_response(answer, rest.len())),
                 Err(Error::Refused { exception: Exception::NoSuchMethod, .. }) => {
-                    *self.opens_single.lock() = Some(Instant::now());
+                    *self.open_many_unsupported.lock() = Some(Instant::now());
                     continue;
                 }
                 Err(error) => Err(error),
@@ -66,12 +66,12 @@ impl Namenode {
     }
 
     /// Whether the namenode may know the method.
-    fn opens_many(&self) -> bool {
-        self.opens_single.lock().is_none_or(|since| since.elapsed() >= UNKNOWN_REMEMBERED)
+    fn supports_open_many(&self) -> bool {
+        self.open_many_unsupported.lock().is_none_or(|since| since.elapsed() >= UNSUPPORTED_TTL)
     }
 }
 
-fn not_opened(why: open_many::NotOpened) -> Error {
+fn not_opened(why: open_many::OpenFailure) -> Error {
     Error::Refused {
         method: open_many::METHOD,
         exception: Exception::from_class(&why.exception),

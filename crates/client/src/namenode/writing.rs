@@ -20,12 +20,12 @@ const LAZY_PERSIST: u32 = 16;
 const NEW_BLOCK: u32 = 32;
 
 /// Where inodes are by their number. Source: `FSDirectory.DOT_INODES_STRING`.
-const BY_INODE: &str = "/.reserved/.inodes";
+const INODE_PATH_PREFIX: &str = "/.reserved/.inodes";
 
 /// Pauses before the namenode is asked again to close a file that is as it was: it knows all of its blocks.
-const CLOSE_AGAIN_MS: [u64; 3] = [10, 100, 1000];
+const CLOSE_RETRY_DELAYS_MS: [u64; 3] = [10, 100, 1000];
 
-pub(crate) struct Creation<'a> {
+pub(crate) struct CreateRequest<'a> {
     pub path: &'a str,
     /// After and before the umask.
     pub permission: (FsPermission, FsPermission),
@@ -41,29 +41,29 @@ pub(crate) struct Creation<'a> {
 impl Namenode {
     /// Errors: `Unsupported`: the file would be encrypted or erasure-coded. Nothing was changed then, unless its directory came to be so in
     /// this moment.
-    pub(crate) async fn create(&self, creation: &Creation<'_>) -> Result<Option<FileStatus>, Error> {
+    pub(crate) async fn create(&self, create_request: &CreateRequest<'_>) -> Result<Option<FileStatus>, Error> {
         // The namenode would replace a file before it says what the new one is. That is worth a question; a new file can go again.
-        if creation.overwrite && self.is_erasure_coded_in(directory_of(creation.path)).await? {
-            return Err(Error::Unsupported { path: creation.path.to_owned() });
+        if create_request.overwrite && self.is_erasure_coded_in(directory_of(create_request.path)).await? {
+            return Err(Error::Unsupported { path: create_request.path.to_owned() });
         }
-        let (masked, unmasked) = creation.permission;
-        let overwrite = if creation.overwrite { OVERWRITE } else { 0 };
-        let lazy_persist = if creation.lazy_persist { LAZY_PERSIST } else { 0 };
+        let (masked, unmasked) = create_request.permission;
+        let overwrite = if create_request.overwrite { OVERWRITE } else { 0 };
+        let lazy_persist = if create_request.lazy_persist { LAZY_PERSIST } else { 0 };
         let request = CreateRequestProto {
-            src: creation.path.to_owned(),
+            src: create_request.path.to_owned(),
             masked: masked.into(),
-            client_name: creation.client.to_owned(),
+            client_name: create_request.client.to_owned(),
             create_flag: CREATE | overwrite | lazy_persist,
-            create_parent: creation.parents,
-            replication: u32::from(creation.replication),
-            block_size: creation.block_size,
+            create_parent: create_request.parents,
+            replication: u32::from(create_request.replication),
+            block_size: create_request.block_size,
             // None: a file in an encryption zone is refused before anything changes.
             crypto_protocol_version: Vec::new(),
             unmasked: Some(unmasked.into()),
             ec_policy_name: None,
-            storage_policy: creation.storage_policy.map(str::to_owned),
+            storage_policy: create_request.storage_policy.map(str::to_owned),
         };
-        let unsupported = || Error::Unsupported { path: creation.path.to_owned() };
+        let unsupported = || Error::Unsupported { path: create_request.path.to_owned() };
         let answer: CreateResponseProto = match self.call("create", &request).await {
             Err(error) if error.exception() == Some(Exception::UnknownCryptoProtocolVersion) => {
                 return Err(unsupported());
@@ -73,9 +73,9 @@ impl Namenode {
         let Some(status) = answer.fs else { return Ok(None) };
         if !is_written_here(&status) {
             // By its number: another may have the path by now.
-            let made = format!("{BY_INODE}/{}", status.file_id());
+            let made = format!("{INODE_PATH_PREFIX}/{}", status.file_id());
             if let Err(error) = self.delete(&made, false).await {
-                tracing::warn!(path = creation.path, %error, "an empty file that this client cannot write stays");
+                tracing::warn!(path = create_request.path, %error, "an empty file that this client cannot write stays");
             }
             return Err(unsupported());
         }
@@ -124,7 +124,7 @@ impl Namenode {
     ///
     /// `last`: the block that was opened again.
     pub(crate) async fn close_unchanged(&self, path: &str, inode: u64, client: &str, last: Option<&ExtendedBlock>) {
-        match self.complete_soon(path, inode, client, last, &CLOSE_AGAIN_MS).await {
+        match self.complete_soon(path, inode, client, last, &CLOSE_RETRY_DELAYS_MS).await {
             Ok(true) => {}
             Ok(false) => tracing::warn!(path, "a file that this client cannot write stays open"),
             Err(error) => tracing::warn!(path, %error, "a file that this client cannot write stays open"),

@@ -11,17 +11,17 @@ use futures_util::stream;
 use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 
+use super::candidate::Candidate;
 use super::locate::Locations;
-use super::replica::Replicas;
-use super::way::Way;
-use super::{Reader, multiplexed};
+use super::replicas::Replicas;
+use super::{Reader, multiplexed_stream};
 use crate::file_system::Shared;
-use crate::local::SMALL_BYTES;
-use crate::multiplexed::{Links, Outcome, Wanted};
+use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
+use crate::short_circuit::SMALL_BYTES;
 use crate::{DataPath, Error};
 
 /// Files that are opened or read alone at the same time.
-const AT_ONCE: usize = 32;
+const CONCURRENT_READS: usize = 32;
 
 /// A range of an open file.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct FileRange {
 }
 
 /// A range that lies in one block.
-struct Piece {
+struct BlockRange {
     /// Which of the ranges.
     index: usize,
     block: Arc<LocatedBlock>,
@@ -41,16 +41,16 @@ struct Piece {
 
 /// Pieces that one datanode has, and the way to it.
 struct Group {
-    links: Arc<Links>,
+    connection_pool: Arc<ConnectionPool>,
     path: DataPath,
-    pieces: Vec<Piece>,
+    pieces: Vec<BlockRange>,
 }
 
 /// Opens each of `paths`, which are absolute, in their order.
 pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
     let asked = Instant::now();
     let mut located = shared.namenode.open_many(&paths, 0, shared.options.prefetch_bytes).await;
-    located.iter_mut().flatten().for_each(|located| shared.take_handed_on(located, asked));
+    located.iter_mut().flatten().for_each(|located| shared.take_piggybacked(located, asked));
     let mut opened = Vec::with_capacity(located.len());
     // Only of files that are being written datanodes are asked, of some at the same time.
     let mut asking = Vec::new();
@@ -67,7 +67,7 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
     let asking = asking
         .into_iter()
         .map(|(index, path, located)| async move { (index, Reader::open(Arc::clone(shared), path, located).await) });
-    let mut asking = stream::iter(asking).buffer_unordered(AT_ONCE);
+    let mut asking = stream::iter(asking).buffer_unordered(CONCURRENT_READS);
     while let Some((index, reader)) = asking.next().await {
         opened[index] = Some(reader);
     }
@@ -135,27 +135,27 @@ pub(crate) async fn visit_ranges(
         let length = usize::try_from(length_of(replicas, *range)).unwrap_or(usize::MAX);
         // What is as small as that is never mapped, and comes with memory of its own.
         let mut bytes = if replicas.locations.length() <= SMALL_BYTES { Vec::new() } else { vec![0; length] };
-        if replicas.read_warm(range.start(), &mut bytes) == length {
+        if replicas.read_mapped(range.start(), &mut bytes) == length {
             show(index, Ok(Cow::Owned(bytes)));
             continue;
         }
-        match place(shared, &mut known, replicas, index, range.start(), length as u64).await {
-            Some((links, path, piece)) => {
-                let group = groups.iter_mut().find(|group| Arc::ptr_eq(&group.links, &links));
+        match group_for(shared, &mut known, replicas, index, range.start(), length as u64).await {
+            Some((connection_pool, path, piece)) => {
+                let group = groups.iter_mut().find(|group| Arc::ptr_eq(&group.connection_pool, &connection_pool));
                 match group {
                     Some(group) => group.pieces.push(piece),
-                    None => groups.push(Group { links, path, pieces: vec![piece] }),
+                    None => groups.push(Group { connection_pool, path, pieces: vec![piece] }),
                 }
             }
             None => left.push(index),
         }
     }
     let fetched = join_all(groups.iter().map(|group| async {
-        let wanted: Vec<_> = group.pieces.iter().map(Piece::wanted).collect();
+        let wanted: Vec<_> = group.pieces.iter().map(BlockRange::wanted).collect();
         let mut shown = vec![false; wanted.len()];
         // At once: the memory that it came in is for the next answers.
         let take = |nth: usize, outcome: Outcome| {
-            let Piece { index, range, .. } = group.pieces[nth];
+            let BlockRange { index, range, .. } = group.pieces[nth];
             shown[nth] = outcome.is_ok_and(|fetched| {
                 let checked = fetched.checked();
                 let start = (range.start() - fetched.start) as usize;
@@ -168,7 +168,7 @@ pub(crate) async fn visit_ranges(
                 fits
             });
         };
-        group.links.fetch_many(&wanted, take).await;
+        group.connection_pool.fetch_many(&wanted, take).await;
         // Also those that nothing came of. What is the matter, the usual ways find out and say.
         let missed = group.pieces.iter().zip(shown).filter(|(_, shown)| !shown);
         missed.map(|(piece, _)| piece.index).collect::<Vec<_>>()
@@ -182,31 +182,31 @@ fn length_of(replicas: &Replicas, range: ByteRange) -> u64 {
     range.end().min(replicas.locations.length()).saturating_sub(range.start())
 }
 
-impl Piece {
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted { block: &self.block.block, token: &self.block.token, range: self.range }
+impl BlockRange {
+    fn wanted(&self) -> WantedRange<'_> {
+        WantedRange { block: &self.block.block, token: &self.block.token, range: self.range }
     }
 }
 
 /// The connections by which small replicas of a datanode are read over a path; `None`: there are none.
-type Known = Vec<(DatanodeUuid, DataPath, Option<Arc<Links>>)>;
+type KnownPools = Vec<(DatanodeUuid, DataPath, Option<Arc<ConnectionPool>>)>;
 
 /// By which connections a range can be fetched with others; `None`: it is to be read alone.
 ///
 /// `known`: what was found out for ranges before this one.
-async fn place(
+async fn group_for(
     shared: &Shared,
-    known: &mut Known,
+    known: &mut KnownPools,
     replicas: &Replicas,
     index: usize,
     start: u64,
     length: u64,
-) -> Option<(Arc<Links>, DataPath, Piece)> {
+) -> Option<(Arc<ConnectionPool>, DataPath, BlockRange)> {
     if !shared.multiplexed.takes(length) && length > SMALL_BYTES {
         return None;
     }
-    let way = replicas.way_to(start).await?;
-    let Way { block, path, .. } = &way;
+    let candidate = replicas.candidate_at(start).await?;
+    let Candidate { block, path, .. } = &candidate;
     let start = start - block.offset;
     if start + length > block.block.length() {
         return None;
@@ -216,27 +216,27 @@ async fn place(
         DataPath::Packets if shared.multiplexed.takes(length) => {}
         _ => return None,
     }
-    let uuid = &way.datanode().id.uuid;
-    let links = match known.iter().find(|(datanode, over, _)| over == path && datanode == uuid) {
-        Some((_, _, links)) => links.clone(),
+    let uuid = &candidate.datanode().id.uuid;
+    let connection_pool = match known.iter().find(|(datanode, over, _)| over == path && datanode == uuid) {
+        Some((_, _, connection_pool)) => connection_pool.clone(),
         None => {
-            let links = links(shared, &way).await;
-            known.push((uuid.clone(), *path, links.clone()));
-            links
+            let connection_pool = connection_pool(shared, &candidate).await;
+            known.push((uuid.clone(), *path, connection_pool.clone()));
+            connection_pool
         }
     }?;
     let range = ByteRange::with_length(start, length)?;
-    Some((links, *path, Piece { index, block: Arc::clone(block), range }))
+    Some((connection_pool, *path, BlockRange { index, block: Arc::clone(block), range }))
 }
 
-/// The connections by which a small replica is read over `way`.
-async fn links(shared: &Shared, way: &Way) -> Option<Arc<Links>> {
-    let datanode = &way.datanode().id;
-    if way.path == DataPath::Packets {
-        return multiplexed::links(shared, datanode).await.ok().flatten();
+/// The connections by which a small replica is read over `candidate`.
+async fn connection_pool(shared: &Shared, candidate: &Candidate) -> Option<Arc<ConnectionPool>> {
+    let datanode = &candidate.datanode().id;
+    if candidate.path == DataPath::Packets {
+        return multiplexed_stream::connection_pool(shared, datanode).await.ok().flatten();
     }
-    shared.local.learn(shared, datanode).await.ok()?;
-    Some(shared.local.small(&way.block, datanode).await.ok()??.links())
+    shared.short_circuit.learn_socket(shared, datanode).await.ok()?;
+    Some(shared.short_circuit.open_small(&candidate.block, datanode).await.ok()??.connection_pool())
 }
 
 /// Reads those of `ranges` whose places are `left` each for itself, some at the same time.
@@ -244,7 +244,7 @@ async fn read_alone(ranges: &[FileRange], left: Vec<usize>, show: impl Fn(usize,
     let mut left = left.into_iter();
     let mut running = tokio::task::JoinSet::new();
     loop {
-        while running.len() < AT_ONCE
+        while running.len() < CONCURRENT_READS
             && let Some(index) = left.next()
         {
             let FileRange { replicas, range } = ranges[index].clone();

@@ -1,8 +1,8 @@
 //! Readers of a whole client, against a namenode and datanodes of the tests' own, which do what they are told.
 
-mod datanode;
-mod namenode;
-mod one_sided;
+mod fake_datanode;
+mod fake_namenode;
+mod fake_one_sided;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use tokio::sync::Barrier;
 
 use super::*;
 use crate::FileSystem;
-use crate::local::tests::{Behaviour as LocalBehaviour, Fake as LocalDatanode, datanode as local_datanode};
-use datanode::{Behaviour, Datanode, PACKET_BYTES, VisibleLengths};
-use namenode::Namenode;
-use one_sided::OneSidedDatanode;
+use crate::short_circuit::tests::{Behaviour as LocalBehaviour, Fake as LocalDatanode, datanode as local_datanode};
+use fake_datanode::{Behaviour, FakeDatanode, PACKET_BYTES, VisibleLengths};
+use fake_namenode::FakeNamenode;
+use fake_one_sided::OneSidedDatanode;
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -56,7 +56,7 @@ fn datanode_info(transfer_port: u16, offer: &Offer) -> DatanodeInfo {
 }
 
 /// A client that reads by `paths` only and goes over all replicas once.
-fn client(namenode: &Namenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
+fn client(namenode: &FakeNamenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
     let mut configuration = Configuration::empty()
         .with("hearth.client.paths", paths)
         .with("hearth.one-sided.transport", "tcp")
@@ -92,7 +92,7 @@ async fn read_breaking_off(reader: &mut Reader, expected: &[u8]) -> u32 {
 
 /// A file of one block that `datanode` has, read by `paths` and broken off again and again: how often. `settings`: of the client.
 async fn broken_off_nothing_is_left_out(datanode: DatanodeInfo, paths: &str, settings: &[(&str, &str)]) -> u32 {
-    let (namenode, bytes) = (Namenode::start().await, content(1, LONG));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, LONG));
     namenode.put("/file", vec![located(1, 0, LONG, &[datanode])]);
     let mut reader = client(&namenode, paths, settings).open("/file").await.unwrap();
     // The replica is open from here on.
@@ -123,17 +123,17 @@ async fn one_sided_reads_that_are_broken_off_leave_out_no_byte() {
 #[tokio::test]
 async fn reads_of_packets_that_are_broken_off_leave_out_no_byte() {
     let replicas = HashMap::from([(1, content(1, LONG))]);
-    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     broken_off_nothing_is_left_out(datanode.info(), "packets", &[]).await;
 }
 
 /// The bytes that a read has given are behind the position, also while it waits for something else.
 #[tokio::test]
 async fn a_read_that_is_broken_off_while_it_reports_a_bad_replica_has_moved_the_position() {
-    let (namenode, bytes) = (Namenode::start().await, content(1, 3 * PACKET_BYTES));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
-    let bad = Datanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
-    let good = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let bad = FakeDatanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
+    let good = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
     namenode.fall_silent();
     let mut reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
@@ -156,9 +156,9 @@ async fn a_read_that_is_broken_off_while_it_reports_a_bad_replica_has_moved_the_
 
 #[tokio::test]
 async fn a_reader_that_found_no_replica_looks_again_when_it_is_asked_again() {
-    let (namenode, bytes) = (Namenode::start().await, content(1, 3 * PACKET_BYTES));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
-    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[datanode.info()])]);
     let mut reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
     let mut into = vec![0; bytes.len()];
@@ -178,7 +178,7 @@ async fn a_reader_that_found_no_replica_looks_again_when_it_is_asked_again() {
 #[tokio::test]
 async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on_where_it_stood() {
     const LENGTH: usize = 6 << 20;
-    let (namenode, bytes) = (Namenode::start().await, content(1, LENGTH));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, LENGTH));
     let datanode = OneSidedDatanode::start([(1, bytes.clone())]).await;
     namenode.put("/file", vec![located(1, 0, LENGTH, &[datanode.info()])]);
     let mut reader = client(&namenode, "one-sided", &[]).open("/file").await.unwrap();
@@ -201,7 +201,7 @@ async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on
 #[tokio::test]
 async fn a_one_sided_reader_that_leaves_does_no_harm_to_those_who_share_its_connection() {
     const LENGTH: usize = 30_000;
-    let namenode = Namenode::start().await;
+    let namenode = FakeNamenode::start().await;
     let datanode = OneSidedDatanode::start([1, 2].map(|id| (id, content(id, LENGTH)))).await;
     for id in [1, 2] {
         namenode.put(&format!("/{id}"), vec![located(id, 0, LENGTH, &[datanode.info()])]);
@@ -242,17 +242,17 @@ async fn a_one_sided_reader_that_leaves_does_no_harm_to_those_who_share_its_conn
 
 #[tokio::test]
 async fn a_bad_replica_that_several_reads_meet_at_once_is_reported_once() {
-    let (namenode, bytes) = (Namenode::start().await, content(1, 2 * PACKET_BYTES));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 2 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
     // Each has met the first before one of them comes to the second.
     let two = || Some(Barrier::new(2));
-    let bad = Datanode::start(Behaviour {
+    let bad = FakeDatanode::start(Behaviour {
         replicas: replicas.clone(),
         spoiled: true,
         together: two(),
         ..Behaviour::default()
     });
-    let good = Datanode::start(Behaviour { replicas, together: two(), ..Behaviour::default() });
+    let good = FakeDatanode::start(Behaviour { replicas, together: two(), ..Behaviour::default() });
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
     let reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
     let (mut one, mut other) = (vec![0; 1000], vec![0; 1000]);
@@ -267,10 +267,10 @@ async fn a_bad_replica_that_several_reads_meet_at_once_is_reported_once() {
 
 #[tokio::test]
 async fn a_bad_replica_is_reported_though_a_path_that_failed_another_reader_was_not_tried() {
-    let (namenode, bytes) = (Namenode::start().await, content(1, 2 * PACKET_BYTES));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 2 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone()), (2, content(2, 1000))]);
-    let bad = Datanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
-    let good = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let bad = FakeDatanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
+    let good = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     namenode.put("/other", vec![located(2, 0, 1000, &[good.info()])]);
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
     // That of all datanodes, and nobody listens there.
@@ -292,10 +292,10 @@ async fn a_bad_replica_is_reported_though_a_path_that_failed_another_reader_was_
 /// As a datanode does whose reader was idle for longer than it waits, or that was started again.
 #[tokio::test]
 async fn a_datanode_that_closed_the_stream_of_a_reader_is_asked_once_more() {
-    let (namenode, bytes) = (Namenode::start().await, content(1, 5 * PACKET_BYTES));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 5 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
-    let first = Datanode::start(Behaviour { replicas: replicas.clone(), ..Behaviour::default() });
-    let second = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let first = FakeDatanode::start(Behaviour { replicas: replicas.clone(), ..Behaviour::default() });
+    let second = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[first.info(), second.info()])]);
     let fs = client(&namenode, "packets", &[]);
     let read = async || {
@@ -317,9 +317,9 @@ async fn a_datanode_that_closed_the_stream_of_a_reader_is_asked_once_more() {
 async fn a_stream_ends_where_the_file_did_when_it_was_opened() {
     const FIRST: usize = 70_000;
     const LENGTH: usize = 100_000;
-    let (namenode, bytes) = (Namenode::start().await, content(2, 80_000));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(2, 80_000));
     let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
-    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     // Of the second block the reader hears when it comes to it.
     let fs = client(&namenode, "packets", &[("dfs.client.read.prefetch.size", "1")]);
     let locations = &[datanode.info()];
@@ -360,9 +360,9 @@ async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_t
     const FIRST: usize = 70_000;
     const TOLD: usize = 5000;
     const VISIBLE: usize = 75_000;
-    let (namenode, bytes) = (Namenode::start().await, content(2, VISIBLE));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(2, VISIBLE));
     let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
-    let datanode = Datanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     let lengths = VisibleLengths::start(Some(VISIBLE)).await;
     // It says how much there is, and nobody listens for readers there.
     let mut dead = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
@@ -388,7 +388,7 @@ async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_t
 
 #[tokio::test]
 async fn an_open_block_that_all_its_datanodes_have_lost_is_not_taken_for_empty() {
-    let namenode = Namenode::start().await;
+    let namenode = FakeNamenode::start().await;
     let lengths = VisibleLengths::start(None).await;
     let mut datanode = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
     datanode.id.ipc_port = lengths.port();
@@ -406,9 +406,9 @@ async fn an_open_block_that_all_its_datanodes_have_lost_is_not_taken_for_empty()
 
 #[tokio::test]
 async fn unverified_readers_get_the_stored_bytes_whatever_their_checksums_say() {
-    let (namenode, bytes) = (Namenode::start().await, content(1, 5 * PACKET_BYTES + 100));
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 5 * PACKET_BYTES + 100));
     let replicas = HashMap::from([(1, bytes.clone())]);
-    let datanode = Datanode::start(Behaviour { replicas, spoiled: true, ..Behaviour::default() });
+    let datanode = FakeDatanode::start(Behaviour { replicas, spoiled: true, ..Behaviour::default() });
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[datanode.info()])]);
     let fs = client(&namenode, "local,one-sided,packets", &[]);
     let mut into = vec![0; bytes.len()];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_types::ChecksumError;
 
-use crate::local::LocalReplica;
+use crate::short_circuit::LocalReplica;
 
 /// Bytes of a file, to be looked at as `&[u8]`: in the datanode's own memory where that can be, else a copy.
 ///

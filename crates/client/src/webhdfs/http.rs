@@ -25,20 +25,20 @@ const JSON_BYTES_MAX: usize = 64 << 20;
 const PIECES_MAX: usize = 4;
 
 /// What stands for itself in a path, and in a value.
-const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-const PLAIN_IN_PATH: AsciiSet = PLAIN.remove(b'/');
+const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const UNRESERVED_IN_PATH: AsciiSet = UNRESERVED.remove(b'/');
 
 /// A WebHDFS URL.
 pub fn url(at: &HostPort, path: &str, query: &[(&str, &str)]) -> String {
-    let value = |text: &str| utf8_percent_encode(text, &PLAIN).to_string();
+    let value = |text: &str| utf8_percent_encode(text, &UNRESERVED).to_string();
     let query: Vec<String> = query.iter().map(|(name, text)| format!("{name}={}", value(text))).collect();
-    format!("http://{at}/webhdfs/v1{}?{}", utf8_percent_encode(path, &PLAIN_IN_PATH), query.join("&"))
+    format!("http://{at}/webhdfs/v1{}?{}", utf8_percent_encode(path, &UNRESERVED_IN_PATH), query.join("&"))
 }
 
 /// Body of a request.
-pub struct Body(BoxBody<Bytes, std::io::Error>);
+pub struct RequestBody(BoxBody<Bytes, std::io::Error>);
 
-impl Body {
+impl RequestBody {
     pub fn empty() -> Self {
         Self(Empty::new().map_err(|never| match never {}).boxed())
     }
@@ -60,7 +60,7 @@ pub struct Connector {
 
 /// An answer that is no refusal.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// Where it sends on to.
     pub redirect: Option<String>,
     response: Response<Incoming>,
@@ -70,7 +70,13 @@ pub struct Answer {
 
 impl Connector {
     /// Errors: kind `Refused` with what a server answered, or `Web`.
-    pub async fn send(&self, operation: &'static str, method: Method, url: &str, body: Body) -> Result<Answer, Error> {
+    pub async fn send(
+        &self,
+        operation: &'static str,
+        method: Method,
+        url: &str,
+        body: RequestBody,
+    ) -> Result<HttpResponse, Error> {
         let failed = |sent: bool, why: String| Error::Web { operation, address: url.to_owned(), sent, why };
         let uri: Uri = url.parse().map_err(|error| failed(false, format!("{error}")))?;
         if uri.scheme_str() != Some("http") {
@@ -93,13 +99,13 @@ impl Connector {
         let request = request.header(CONTENT_TYPE, "application/octet-stream").body(body.0);
         let request = request.map_err(|error| failed(false, error.to_string()))?;
         let response = sender.send_request(request).await.map_err(|error| failed(true, error.to_string()))?;
-        let answer = Answer { redirect: None, response, address, wait: self.wait };
+        let answer = HttpResponse { redirect: None, response, address, wait: self.wait };
         match answer.response.status() {
             status if status.is_success() => Ok(answer),
             StatusCode::TEMPORARY_REDIRECT | StatusCode::FOUND => {
                 let to = answer.response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned);
                 let none = || Error::Answer { method: operation, why: "a redirection to nowhere".to_owned() };
-                Ok(Answer { redirect: Some(to.ok_or_else(none)?), ..answer })
+                Ok(HttpResponse { redirect: Some(to.ok_or_else(none)?), ..answer })
             }
             status => Err(answer.refusal(operation, status).await),
         }
@@ -111,8 +117,8 @@ impl Connector {
         operation: &'static str,
         method: Method,
         url: &str,
-        body: Body,
-    ) -> Result<Answer, Error> {
+        body: RequestBody,
+    ) -> Result<HttpResponse, Error> {
         match tokio::time::timeout(self.connect + self.wait, self.send(operation, method, url, body)).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -123,7 +129,7 @@ impl Connector {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     /// The next bytes. `None` at the end.
     pub async fn bytes(&mut self, operation: &'static str) -> Result<Option<Bytes>, Error> {
         let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };

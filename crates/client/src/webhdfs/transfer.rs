@@ -6,7 +6,7 @@ use hyper::Method;
 use tokio::task::JoinHandle;
 
 use super::WebFileSystem;
-use super::http::{Answer, Body, Connector};
+use super::http::{Connector, HttpResponse, RequestBody};
 use crate::Error;
 
 /// Bytes sent at once.
@@ -19,7 +19,7 @@ pub struct WebReader {
     position: u64,
     length: u64,
     /// What comes from `position` on.
-    answer: Option<Answer>,
+    answer: Option<HttpResponse>,
     /// The next bytes, which came already.
     piece: Bytes,
 }
@@ -67,10 +67,10 @@ impl WebReader {
     }
 }
 
-async fn open(fs: &WebFileSystem, path: &str, offset: u64) -> Result<Answer, Error> {
+async fn open(fs: &WebFileSystem, path: &str, offset: u64) -> Result<HttpResponse, Error> {
     let mut answer = fs.ask_namenode(Method::GET, path, "OPEN", &[("offset", &offset.to_string())]).await?;
     if let Some(to) = answer.redirect.take() {
-        answer = fs.shared.connector.send_within("OPEN", Method::GET, &to, Body::empty()).await?;
+        answer = fs.shared.connector.send_within("OPEN", Method::GET, &to, RequestBody::empty()).await?;
     }
     Ok(answer)
 }
@@ -80,7 +80,7 @@ pub struct WebWriter {
     path: String,
     pieces: Option<Sender<Bytes, std::io::Error>>,
     buffer: BytesMut,
-    answer: JoinHandle<Result<Answer, Error>>,
+    answer: JoinHandle<Result<HttpResponse, Error>>,
     operation: &'static str,
 }
 
@@ -92,7 +92,7 @@ impl WebWriter {
         path: String,
         to: &str,
     ) -> Result<Self, Error> {
-        let (pieces, body) = Body::pieces();
+        let (pieces, body) = RequestBody::pieces();
         let (connector, to) = (connector.clone(), to.to_owned());
         // The answer comes when the last piece was sent.
         let answer = tokio::spawn(async move { connector.send(operation, method, &to, body).await });

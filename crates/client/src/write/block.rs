@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use hearth_types::{DatanodeInfo, DatanodeUuid, ExtendedBlock, LocatedBlock};
 
-use super::link::set_up;
+use super::data_streamer::DataStreamer;
+use super::packet_sender::set_up;
 use super::packets::{SetUp, Stage};
-use super::pipeline::{Blame, Failure, Pipeline, Target, Unacknowledged};
-use super::stream::Stream;
+use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
 use crate::namenode::Exception;
 use crate::{DataPath, Error, backoff};
 
 /// Replicas up to this many bytes share memory with others in the datanode.
-const LENT_BYTES_MIN: usize = 64 << 10;
+const LOCAL_WRITE_BYTES_MIN: usize = 64 << 10;
 
-impl Stream {
+impl DataStreamer {
     /// Has the namenode allocate the next block and builds its pipeline; a datanode that cannot be reached is left out of
     /// the next attempt. A path that fails, to whichever datanode, is left out too; that does not count as an attempt.
     pub(super) async fn new_block(&mut self, unacknowledged: &mut Unacknowledged) -> Result<Pipeline, Error> {
@@ -42,14 +42,14 @@ impl Stream {
             match set_up(&self.shared, &spec, &self.paths(unacknowledged, head, &failed_paths)).await {
                 Ok(ends) => {
                     for (datanode, path) in &failed_paths {
-                        self.lay_to_path(datanode, *path, &targets);
+                        self.blame_path(datanode, *path, &targets);
                     }
                     self.pipeline_ready(&ends.0, &targets);
                     let heartbeat = self.shared.options.heartbeat();
                     return Ok(Pipeline::new(ends, block, targets, heartbeat));
                 }
                 Err(failure) => {
-                    let Failure { bad, blame, .. } = failure;
+                    let PipelineFailure { bad, blame, .. } = failure;
                     tracing::info!(path = %self.file.path, %block, datanode = %targets[bad].datanode.id, %failure,
                         "cannot set up a pipeline");
                     // Its first datanode may have begun a replica of this one.
@@ -91,7 +91,7 @@ impl Stream {
         head: &DatanodeUuid,
         failed: &[(DatanodeUuid, DataPath)],
     ) -> Vec<DataPath> {
-        if unacknowledged.first_bytes() < LENT_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
+        if unacknowledged.first_bytes() < LOCAL_WRITE_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
             return Vec::new();
         }
         let has_failed = |path| {
@@ -104,13 +104,13 @@ impl Stream {
 
     /// Other writers need not find out that `path` does not lead to `datanode`: packets go there, now that it is the first of `targets`. If
     /// it is not, it may have been the datanode.
-    pub(super) fn lay_to_path(&self, datanode: &DatanodeUuid, path: DataPath, targets: &[Target]) {
+    pub(super) fn blame_path(&self, datanode: &DatanodeUuid, path: DataPath, targets: &[Target]) {
         if targets.first().is_none_or(|head| head.datanode.id.uuid != *datanode) {
             return;
         }
         let now = Instant::now();
         self.shared.failed_write_paths.note(datanode, path, now);
-        if self.shared.complaints.is_due(datanode, path, now) {
+        if self.shared.warning_limit.is_due(datanode, path, now) {
             let datanode = &targets[0].datanode.id;
             tracing::warn!(file = %self.file.path, %datanode, %path, "writing failed: going on by packets");
         }

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
-use hearth_fabric::local::Window;
+use hearth_fabric::local::MappedRange;
 use hearth_fabric::one_sided::Region;
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::PacketHeader;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-use super::place::{Memory, Place};
+use super::granted_memory::{GrantedRange, PacketMemory};
 
 /// One packet on its way: shared by what keeps it until it is acknowledged and the task that sends it.
 #[derive(Debug)]
@@ -25,23 +25,23 @@ pub(super) struct Packet {
     pub last: bool,
     /// Datanodes write data and checksums to disk before they acknowledge.
     pub sync: bool,
-    body: Option<Body>,
+    body: Option<PacketBody>,
 }
 
 /// Data and checksums of a packet being filled. Returns its memory to the pool when dropped.
 ///
 /// With a place, every byte is also put there as it comes, or comes there and nowhere else, when the place is mapped. Those that the
-/// caller hands in ([`Body::take`]) go nowhere else either: `data` has only what was filled in through [`Body::space`], and
+/// caller hands in ([`PacketBody::take`]) go nowhere else either: `data` has only what was filled in through [`PacketBody::space`], and
 /// always the unfinished chunk at the end. Once the packet is finished its place is where its bytes are.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(super) struct PacketBody {
     /// As long as the packet may become, or empty while nothing was kept there; the first `filled` bytes count.
     data: Vec<u8>,
     filled: usize,
     capacity: usize,
-    place: Option<Place>,
+    granted_range: Option<GrantedRange>,
     /// The place, mapped: `data` is not used.
-    window: Option<Window>,
+    window: Option<MappedRange>,
     /// `data` lacks bytes that are in their place.
     only_placed: bool,
     /// Of the first `summed` bytes: always whole chunks until the packet is finished.
@@ -57,7 +57,7 @@ impl Packet {
         Self { sequence, offset, last, sync, body: None }
     }
 
-    pub(super) fn with_body(sequence: i64, offset: u64, sync: bool, mut body: Body) -> Self {
+    pub(super) fn with_body(sequence: i64, offset: u64, sync: bool, mut body: PacketBody) -> Self {
         body.finish();
         Self { sequence, offset, last: false, sync, body: Some(body) }
     }
@@ -80,14 +80,14 @@ impl Packet {
     }
 
     /// The data has been put there.
-    pub(super) fn is_in(&self, memory: &Arc<Memory>) -> bool {
-        let place = self.body.as_ref().and_then(|body| body.place.as_ref());
-        place.is_some_and(|place| Arc::ptr_eq(&place.memory, memory))
+    pub(super) fn is_in(&self, memory: &Arc<PacketMemory>) -> bool {
+        let granted_range = self.body.as_ref().and_then(|body| body.granted_range.as_ref());
+        granted_range.is_some_and(|granted_range| Arc::ptr_eq(&granted_range.memory, memory))
     }
 
     /// The registered memory that begins with this packet's data.
     pub(super) fn registered(&self) -> Option<&Arc<dyn Region>> {
-        self.body.as_ref()?.place.as_ref()?.memory.region()
+        self.body.as_ref()?.granted_range.as_ref()?.memory.region()
     }
 
     pub(super) fn header(&self) -> PacketHeader {
@@ -110,9 +110,9 @@ impl Packet {
     }
 }
 
-impl Body {
+impl PacketBody {
     pub(super) fn is_placed(&self) -> bool {
-        self.place.is_some()
+        self.granted_range.is_some()
     }
 
     pub(super) fn filled(&self) -> usize {
@@ -127,8 +127,8 @@ impl Body {
 
     /// Those of the bytes from `from` to `to` that are here: `window` has all, `data` may lack whole chunks.
     fn held(&self, from: usize, to: usize) -> &[u8] {
-        match (&self.window, &self.place) {
-            (Some(window), Some(place)) => window.bytes(place.part(from, to)),
+        match (&self.window, &self.granted_range) {
+            (Some(window), Some(granted_range)) => window.bytes(granted_range.part(from, to)),
             // Nothing was kept where nothing is asked for.
             _ if from == to => &[],
             _ => &self.data[from..to],
@@ -139,8 +139,8 @@ impl Body {
     pub(super) fn space(&mut self, limit: usize) -> &mut [u8] {
         let end = limit.min(self.capacity).min(self.filled + self.pool.data_bytes);
         let from = self.filled;
-        match (&mut self.window, &self.place) {
-            (Some(window), Some(place)) => window.bytes_mut(place.part(from, end)),
+        match (&mut self.window, &self.granted_range) {
+            (Some(window), Some(granted_range)) => window.bytes_mut(granted_range.part(from, end)),
             _ => &mut Self::buffer(&mut self.data, &self.pool)[from..end],
         }
     }
@@ -164,9 +164,9 @@ impl Body {
             self.only_placed = true;
             return Ok(());
         }
-        let Some(place) = &self.place else { return Ok(()) };
-        let put = place.memory.write(place.offset + from as u64, &self.data[from..self.filled]);
-        put.or_else(|error| self.leave_place(from, error))
+        let Some(granted_range) = &self.granted_range else { return Ok(()) };
+        let put = granted_range.memory.write(granted_range.offset + from as u64, &self.data[from..self.filled]);
+        put.or_else(|error| self.leave_granted_range(from, error))
     }
 
     /// Adds the CRCs of the bytes up to `to`.
@@ -185,12 +185,12 @@ impl Body {
                 self.advance(piece.len())
             });
         }
-        let put = match &self.place {
-            Some(place) => place.memory.write(place.offset + self.filled as u64, bytes),
+        let put = match &self.granted_range {
+            Some(granted_range) => granted_range.memory.write(granted_range.offset + self.filled as u64, bytes),
             None => Err(io::ErrorKind::NotFound.into()),
         };
         if let Err(error) = put {
-            self.leave_place(self.filled, error)?;
+            self.leave_granted_range(self.filled, error)?;
             self.space(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
             return self.advance(bytes.len());
         }
@@ -228,19 +228,19 @@ impl Body {
     }
 
     /// The place did not take the bytes behind the first `good`: the packet carries its data itself.
-    fn leave_place(&mut self, good: usize, error: io::Error) -> io::Result<()> {
+    fn leave_granted_range(&mut self, good: usize, error: io::Error) -> io::Result<()> {
         tracing::info!(%error, "the datanode's memory takes no more bytes");
-        let Some(place) = self.place.take() else { return Ok(()) };
+        let Some(granted_range) = self.granted_range.take() else { return Ok(()) };
         if std::mem::take(&mut self.only_placed) {
-            place.memory.read(place.offset, &mut Self::buffer(&mut self.data, &self.pool)[..good])?;
+            granted_range.memory.read(granted_range.offset, &mut Self::buffer(&mut self.data, &self.pool)[..good])?;
         }
         Ok(())
     }
 
     fn fetch(&self) -> io::Result<Vec<u8>> {
         let mut data = vec![0; self.filled];
-        if let Some(place) = &self.place {
-            place.memory.read(place.offset, &mut data)?;
+        if let Some(granted_range) = &self.granted_range {
+            granted_range.memory.read(granted_range.offset, &mut data)?;
         }
         Ok(data)
     }
@@ -253,9 +253,9 @@ impl Body {
     /// Nothing more is filled in. What is in its place needs no memory here: the next packet has it, while it is in the processor's cache.
     fn finish(&mut self) {
         self.sum(self.filled);
-        if let Some(place) = &self.place {
+        if let Some(granted_range) = &self.granted_range {
             if let Some(window) = self.window.take() {
-                place.memory.keep(window);
+                granted_range.memory.keep(window);
             }
             self.only_placed = true;
             self.pool.give_back(std::mem::take(&mut self.data));
@@ -263,7 +263,7 @@ impl Body {
     }
 }
 
-impl Drop for Body {
+impl Drop for PacketBody {
     fn drop(&mut self) {
         self.pool.give_back(std::mem::take(&mut self.data));
         self.pool.free_checksums.lock().push(std::mem::take(&mut self.checksums));
@@ -302,21 +302,23 @@ impl PacketPool {
         })
     }
 
-    /// The next packet, when the window allows one more; its bytes go to `place`, if it has one. `None` after `close`.
-    pub(super) async fn take(self: &Arc<Self>, place: Option<Place>) -> Option<Body> {
-        let small = place.as_ref().map_or(self.data_bytes, |place| place.at_most(self.data_bytes));
-        let large = place.as_ref().map_or(small, |place| place.at_most(self.placed_bytes));
-        let window = place.as_ref().and_then(|place| place.memory.window(&place.part(0, large)));
+    /// The next packet, when the window allows one more; its bytes go to `granted_range`, if it has one. `None` after `close`.
+    pub(super) async fn take(self: &Arc<Self>, granted_range: Option<GrantedRange>) -> Option<PacketBody> {
+        let small =
+            granted_range.as_ref().map_or(self.data_bytes, |granted_range| granted_range.at_most(self.data_bytes));
+        let large = granted_range.as_ref().map_or(small, |granted_range| granted_range.at_most(self.placed_bytes));
+        let window =
+            granted_range.as_ref().and_then(|granted_range| granted_range.memory.window(&granted_range.part(0, large)));
         // Without a window there may have to be a buffer.
         let capacity = if window.is_some() { large } else { small };
         let permit = self.permit(capacity.div_ceil(self.data_bytes)).await?;
         let mut checksums = self.free_checksums.lock().pop().unwrap_or_default();
         checksums.clear();
-        Some(Body {
+        Some(PacketBody {
             data: Vec::new(),
             filled: 0,
             capacity,
-            place,
+            granted_range,
             window,
             only_placed: false,
             checksums,
@@ -388,10 +390,10 @@ mod tests {
     }
 
     /// A file of `length` bytes as a datanode lends it: in huge pages, which are mapped, or not.
-    fn memory_of(length: u64, in_huge_pages: bool) -> Arc<Memory> {
+    fn memory_of(length: u64, in_huge_pages: bool) -> Arc<PacketMemory> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(length).unwrap();
-        Memory::with_pages(file, if in_huge_pages { 2 << 20 } else { 4096 })
+        PacketMemory::with_pages(file, if in_huge_pages { 2 << 20 } else { 4096 })
     }
 
     #[tokio::test]
@@ -403,8 +405,8 @@ mod tests {
             for (by_space, mapped) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
                 let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
                 let memory = memory_of(7024, mapped);
-                let place = Place { memory: Arc::clone(&memory), offset: 1024, room: 6000 };
-                let mut body = pool.take(Some(place)).await.unwrap();
+                let granted_range = GrantedRange { memory: Arc::clone(&memory), offset: 1024, room: 6000 };
+                let mut body = pool.take(Some(granted_range)).await.unwrap();
                 assert_eq!((body.capacity(), body.window.is_some()), (6000, mapped));
                 let mut at = 0;
                 for (index, piece) in pieces.iter().enumerate() {
@@ -428,7 +430,7 @@ mod tests {
                 // Finished, it needs no memory of the client's, and the next one is mapped already.
                 assert!(packet.body.as_ref().is_some_and(|body| body.data.is_empty()));
                 assert_eq!(memory.window(&(1024..6144)).is_some(), mapped);
-                assert!(packet.is_in(&memory) && !packet.is_in(&Memory::new(tempfile::tempfile().unwrap())));
+                assert!(packet.is_in(&memory) && !packet.is_in(&PacketMemory::new(tempfile::tempfile().unwrap())));
             }
         }
     }
@@ -436,10 +438,11 @@ mod tests {
     #[tokio::test]
     async fn what_is_filled_in_place_may_be_larger_and_counts_for_as_much() {
         let pool = PacketPool::new(8, 1024, 4096, ChecksumSpec::DEFAULT);
-        let place = |mapped| Some(Place { memory: memory_of(1 << 20, mapped), offset: 0, room: 1 << 20 });
-        let small = pool.take(place(false)).await.unwrap();
+        let granted_range =
+            |mapped| Some(GrantedRange { memory: memory_of(1 << 20, mapped), offset: 0, room: 1 << 20 });
+        let small = pool.take(granted_range(false)).await.unwrap();
         assert_eq!((small.capacity(), pool.permits.available_permits()), (1024, 7));
-        let mut large = pool.take(place(true)).await.unwrap();
+        let mut large = pool.take(granted_range(true)).await.unwrap();
         assert_eq!((large.capacity(), pool.permits.available_permits()), (4096, 3));
         // A piece at a time, so that it is summed while the cache has it.
         assert_eq!(large.space(usize::MAX).len(), 1024);
@@ -468,7 +471,7 @@ mod tests {
     async fn memory_that_is_shorter_than_what_was_granted_is_not_mapped() {
         let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
         let memory = memory_of(5000, true);
-        let body = pool.take(Some(Place { memory, offset: 0, room: 6000 })).await.unwrap();
+        let body = pool.take(Some(GrantedRange { memory, offset: 0, room: 6000 })).await.unwrap();
         assert!(body.is_placed() && body.window.is_none());
     }
 
@@ -479,8 +482,9 @@ mod tests {
         let data = vec![7u8; 3000];
         std::fs::write(file.path(), &data[..2000]).unwrap();
         // For reading only: the first write fails.
-        let memory = Memory::new(std::fs::File::open(file.path()).unwrap());
-        let mut body = pool.take(Some(Place { memory: Arc::clone(&memory), offset: 0, room: 8192 })).await.unwrap();
+        let memory = PacketMemory::new(std::fs::File::open(file.path()).unwrap());
+        let mut body =
+            pool.take(Some(GrantedRange { memory: Arc::clone(&memory), offset: 0, room: 8192 })).await.unwrap();
         body.take(&data).unwrap();
         assert!(!body.is_placed());
         let packet = Packet::with_body(0, 0, false, body);

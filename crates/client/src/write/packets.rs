@@ -9,7 +9,7 @@ use hearth_wire::data_transfer::{
 };
 
 use super::packet::Packet;
-use super::pipeline::{Blame, Failure, Target};
+use super::pipeline::{Blame, PipelineFailure, Target};
 use crate::datanode::{Peer, request};
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError};
@@ -61,7 +61,10 @@ pub(super) struct SetUp<'a> {
 }
 
 /// Connects the pipeline's datanodes with each other and with us.
-pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, Acknowledgements), Failure> {
+pub(super) async fn set_up(
+    shared: &Shared,
+    spec: &SetUp<'_>,
+) -> Result<(StreamPacketSender, StreamAckReceiver), PipelineFailure> {
     let Some(head) = spec.targets.first() else {
         let what = "a pipeline without datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
@@ -76,15 +79,15 @@ pub(super) async fn set_up(shared: &Shared, spec: &SetUp<'_>) -> Result<(Link, A
     let response = peer.receiver.receive_response().await.map_err(|error| first(error.into()))?;
     check(spec, response)?;
     let Peer { sender, receiver } = peer;
-    Ok((Link { sender }, Acknowledgements { receiver }))
+    Ok((StreamPacketSender { sender }, StreamAckReceiver { receiver }))
 }
 
-fn first(source: DatanodeError) -> Failure {
-    Failure::of_first(DataPath::Packets, source)
+fn first(source: DatanodeError) -> PipelineFailure {
+    PipelineFailure::of_first(DataPath::Packets, source)
 }
 
 /// Whether the answer to a set-up is a success, and if not, whom it blames.
-pub(super) fn check(spec: &SetUp<'_>, response: BlockOpResponse) -> Result<(), Failure> {
+pub(super) fn check(spec: &SetUp<'_>, response: BlockOpResponse) -> Result<(), PipelineFailure> {
     let bad_link = response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty());
     if response.status == Status::Success && !bad_link { Ok(()) } else { Err(refused(spec, response)) }
 }
@@ -123,7 +126,7 @@ fn pipeline_target(target: &Target) -> PipelineTarget {
 }
 
 /// Whom the answer to a set-up blames.
-pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
+pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> PipelineFailure {
     let link = response.first_bad_link.unwrap_or_default();
     let bad = spec.targets.iter().position(|target| target.datanode.id.transfer_address() == link).unwrap_or(0);
     let block = Box::new(spec.block.clone());
@@ -137,11 +140,11 @@ pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> Failure {
         },
     };
     let blame = if response.status == Status::OobRestart { Blame::Restart } else { Blame::Datanode };
-    Failure { bad, blame, source }
+    PipelineFailure { bad, blame, source }
 }
 
 /// So many bytes of a copy may take [`Timeouts::PER_TARGET`] (as Apache's client has it: 200 packets of 64 KiB).
-const SLOW_COPY_BYTES: u64 = 200 * (64 << 10);
+const TRANSFER_BYTES_PER_TIMEOUT: u64 = 200 * (64 << 10);
 
 /// Has `source` copy what it holds of the block to `target`.
 pub(super) async fn transfer(
@@ -159,7 +162,7 @@ pub(super) async fn transfer(
     });
     // The answer comes when the copy is whole: allow for a slow one, and a large one.
     let mut timeouts = shared.options.pipeline_timeouts(2);
-    let slow_copies = u32::try_from(block.length() / SLOW_COPY_BYTES).unwrap_or(u32::MAX).min(100_000);
+    let slow_copies = u32::try_from(block.length() / TRANSFER_BYTES_PER_TIMEOUT).unwrap_or(u32::MAX).min(100_000);
     timeouts.read = timeouts.read * 2 + Timeouts::PER_TARGET * slow_copies;
     let mut peer = request(shared, &source.datanode.id, &operation, timeouts).await?;
     peer.accepted("TRANSFER_BLOCK", block).await?;
@@ -167,17 +170,17 @@ pub(super) async fn transfer(
 }
 
 /// The way down.
-pub(super) struct Link {
+pub(super) struct StreamPacketSender {
     sender: DataSender,
 }
 
-impl Link {
+impl StreamPacketSender {
     pub(super) fn new(sender: DataSender) -> Self {
         Self { sender }
     }
 
     pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
-        let data = packet.data().map_err(|source| DatanodeError::Fetch { offset: packet.offset, source })?;
+        let data = packet.data().map_err(|source| DatanodeError::ReadBack { offset: packet.offset, source })?;
         Ok(self.sender.send_packet(&packet.header(), packet.checksums(), &data).await?)
     }
 
@@ -189,7 +192,7 @@ impl Link {
 }
 
 /// The way up.
-pub(super) struct Acknowledgements {
+pub(super) struct StreamAckReceiver {
     receiver: DataReceiver,
 }
 
@@ -221,7 +224,7 @@ pub(super) fn failed(replies: &[AckReply]) -> Option<Failed> {
     })
 }
 
-impl Acknowledgements {
+impl StreamAckReceiver {
     pub(super) fn new(receiver: DataReceiver) -> Self {
         Self { receiver }
     }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::link::{Acknowledgements, Link};
+use super::data_streamer::Progress;
 use super::packet::Packet;
+use super::packet_sender::{AckReceiver, PacketSender};
 use super::packets::Reply;
-use super::stream::Progress;
 use crate::statistics::Counters;
 use crate::{DataPath, DatanodeError};
 
@@ -32,7 +32,7 @@ struct Inner {
     sent_bytes: u64,
 }
 
-enum Next {
+enum NextPacket {
     Send(Arc<Packet>),
     /// The block's end, which must wait until everything before it is acknowledged: a datanode that has seen it
     /// finalizes the replica, and a finalized one could not take part in recovery.
@@ -59,17 +59,17 @@ impl Unacknowledged {
     }
 
     /// The next packet to send, counted as sent.
-    fn next(&self) -> Next {
+    fn next(&self) -> NextPacket {
         let mut inner = self.inner.lock();
         let Some(packet) = inner.packets.get(inner.sent).cloned() else {
-            return Next::Nothing { ended: inner.packets.back().is_some_and(|packet| packet.last) };
+            return NextPacket::Nothing { ended: inner.packets.back().is_some_and(|packet| packet.last) };
         };
         if packet.last && inner.sent > 0 {
-            return Next::AwaitEmpty;
+            return NextPacket::AwaitEmpty;
         }
         inner.sent += 1;
         inner.sent_bytes = inner.sent_bytes.max(packet.end());
-        Next::Send(packet)
+        NextPacket::Send(packet)
     }
 
     /// Takes the oldest packet out when it is `sequence`; else says which one it is.
@@ -123,7 +123,7 @@ pub(super) struct Target {
 
 /// Why a pipeline broke, and what to blame.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct PipelineFailure {
     /// Index of the datanode that it is about.
     pub bad: usize,
     pub blame: Blame,
@@ -141,7 +141,7 @@ pub(super) enum Blame {
     Path(DataPath),
 }
 
-impl Failure {
+impl PipelineFailure {
     /// The first datanode could not be asked by `path`, or the connection to it broke.
     pub(super) fn of_first(path: DataPath, source: DatanodeError) -> Self {
         let blame = if path == DataPath::Packets { Blame::Datanode } else { Blame::Path(path) };
@@ -149,7 +149,7 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for PipelineFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Blame::Path(path) = self.blame {
             write!(f, "path {path} to ")?;
@@ -165,13 +165,13 @@ pub(super) enum Ended {
     },
     /// The writer was dropped without `close`.
     WriterGone,
-    Failed(Failure),
+    Failed(PipelineFailure),
 }
 
 /// Where a block is being written to.
 pub(super) struct Pipeline {
-    link: Link,
-    acknowledgements: Acknowledgements,
+    packet_sender: PacketSender,
+    acknowledgements: AckReceiver,
     /// With the stamp of this pipeline; the length counts acknowledged bytes.
     block: ExtendedBlock,
     pub(super) targets: Vec<Target>,
@@ -180,12 +180,12 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     pub(super) fn new(
-        (link, acknowledgements): (Link, Acknowledgements),
+        (packet_sender, acknowledgements): (PacketSender, AckReceiver),
         block: ExtendedBlock,
         targets: Vec<Target>,
         heartbeat: Duration,
     ) -> Self {
-        Self { link, acknowledgements, block, targets, heartbeat }
+        Self { packet_sender, acknowledgements, block, targets, heartbeat }
     }
 
     pub(super) fn block(&self) -> &ExtendedBlock {
@@ -206,9 +206,9 @@ impl Pipeline {
         progress: &watch::Sender<Progress>,
         counters: &Counters,
     ) -> Ended {
-        let Self { link, acknowledgements, block, targets, heartbeat, .. } = self;
-        let path = link.path();
-        let sending = send(link, unacknowledged, packets, *heartbeat);
+        let Self { packet_sender, acknowledgements, block, targets, heartbeat, .. } = self;
+        let path = packet_sender.path();
+        let sending = send(packet_sender, unacknowledged, packets, *heartbeat);
         let counting = |bytes| counters.count_written(path, bytes);
         let receiving = receive(acknowledgements, path, unacknowledged, block, targets, progress, counting);
         tokio::pin!(receiving);
@@ -219,9 +219,9 @@ impl Pipeline {
                 Ok(Sent::Everything) => ended(receiving.await),
                 Ok(Sent::WriterGone) => Ended::WriterGone,
                 // An acknowledgement that names the culprit may be on its way: prefer it to "the connection broke".
-                Err(source) => match tokio::time::timeout(GRACE, receiving).await {
+                Err(source) => match tokio::time::timeout(LAST_ACK_TIMEOUT, receiving).await {
                     Ok(received @ Err(_)) => ended(received),
-                    _ => Ended::Failed(Failure::of_first(path, source)),
+                    _ => Ended::Failed(PipelineFailure::of_first(path, source)),
                 },
             },
         }
@@ -229,9 +229,9 @@ impl Pipeline {
 }
 
 /// How long a broken sender waits for an acknowledgement that says why.
-const GRACE: Duration = Duration::from_secs(3);
+const LAST_ACK_TIMEOUT: Duration = Duration::from_secs(3);
 
-fn ended(received: Result<u64, Failure>) -> Ended {
+fn ended(received: Result<u64, PipelineFailure>) -> Ended {
     match received {
         Ok(length) => Ended::Whole { length },
         Err(failure) => Ended::Failed(failure),
@@ -244,7 +244,7 @@ enum Sent {
 }
 
 async fn send(
-    link: &Link,
+    packet_sender: &PacketSender,
     unacknowledged: &Unacknowledged,
     packets: &mut mpsc::Receiver<Arc<Packet>>,
     heartbeat: Duration,
@@ -253,25 +253,25 @@ async fn send(
     let mut due = Instant::now() + heartbeat;
     loop {
         match unacknowledged.next() {
-            Next::Send(packet) => {
-                link.send(&packet).await?;
+            NextPacket::Send(packet) => {
+                packet_sender.send(&packet).await?;
                 if packet.last {
                     return Ok(Sent::Everything);
                 }
             }
             // Datanodes that hear nothing meanwhile give up, and one that is well is blamed.
-            Next::AwaitEmpty => match timeout_at(due, unacknowledged.left.notified()).await {
+            NextPacket::AwaitEmpty => match timeout_at(due, unacknowledged.left.notified()).await {
                 Ok(()) => continue,
-                Err(_) => link.send_heartbeat().await?,
+                Err(_) => packet_sender.send_heartbeat().await?,
             },
-            Next::Nothing { ended: true } => return Ok(Sent::Everything),
-            Next::Nothing { ended: false } => match timeout_at(due, packets.recv()).await {
+            NextPacket::Nothing { ended: true } => return Ok(Sent::Everything),
+            NextPacket::Nothing { ended: false } => match timeout_at(due, packets.recv()).await {
                 Ok(Some(packet)) => {
                     unacknowledged.push(packet);
                     continue;
                 }
                 Ok(None) => return Ok(Sent::WriterGone),
-                Err(_) => link.send_heartbeat().await?,
+                Err(_) => packet_sender.send_heartbeat().await?,
             },
         }
         due = Instant::now() + heartbeat;
@@ -280,19 +280,19 @@ async fn send(
 
 /// The block's length, once its end is acknowledged.
 async fn receive(
-    acknowledgements: &mut Acknowledgements,
+    acknowledgements: &mut AckReceiver,
     path: DataPath,
     unacknowledged: &Unacknowledged,
     block: &mut ExtendedBlock,
     targets: &[Target],
     progress: &watch::Sender<Progress>,
     count: impl Fn(u64),
-) -> Result<u64, Failure> {
+) -> Result<u64, PipelineFailure> {
     loop {
         let Reply { sequence, granted, failed } = acknowledgements
             .next(unacknowledged.oldest(), block)
             .await
-            .map_err(|source| Failure::of_first(path, source))?;
+            .map_err(|source| PipelineFailure::of_first(path, source))?;
         if let Some(failed) = failed {
             let bad = failed.index.min(targets.len() - 1);
             let source = DatanodeError::Acknowledgement {
@@ -302,17 +302,17 @@ async fn receive(
                 block: Box::new(block.clone()),
             };
             let blame = if failed.restarting { Blame::Restart } else { Blame::Datanode };
-            return Err(Failure { bad, blame, source });
+            return Err(PipelineFailure { bad, blame, source });
         }
         if let Some(granted) = granted {
-            progress.send_modify(|progress| progress.ground.grant(granted));
+            progress.send_modify(|progress| progress.granted_memory.grant(granted));
         }
         if sequence == HEARTBEAT_SEQUENCE {
             continue;
         }
         let packet = unacknowledged
             .acknowledge(sequence)
-            .map_err(|expected| Failure::of_first(path, acknowledgements.unexpected(sequence, expected)))?;
+            .map_err(|expected| PipelineFailure::of_first(path, acknowledgements.unexpected(sequence, expected)))?;
         // A chunk that was flushed unfinished comes again, whole.
         let new_bytes = packet.end().saturating_sub(block.block.length);
         block.block.length += new_bytes;

@@ -8,23 +8,23 @@ use std::time::Instant;
 use hearth_types::ExtendedBlock;
 
 use super::block::targets_of;
-use super::link::set_up;
+use super::data_streamer::DataStreamer;
+use super::packet_sender::set_up;
 use super::packets::{SetUp, Stage, transfer};
-use super::pipeline::{Blame, Failure, Pipeline, Target, Unacknowledged};
-use super::stream::Stream;
+use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
 use crate::{DatanodeError, Error};
 
 /// Recoveries without a further packet getting through.
 const RECOVERIES_PER_PACKET_MAX: u32 = 5;
 
-impl Stream {
+impl DataStreamer {
     /// A pipeline to the datanodes that are left, with what is unacknowledged to be sent again. `None` when the block was
     /// whole and the recovery closed it; it is `previous` then.
     pub(super) async fn recover(
         &mut self,
         mut broken: Pipeline,
         unacknowledged: &mut Unacknowledged,
-        failure: Failure,
+        failure: PipelineFailure,
     ) -> Result<Option<Pipeline>, Error> {
         unacknowledged.rewind();
         self.count_recovery(&failure)?;
@@ -41,7 +41,7 @@ impl Stream {
             blame = Blame::Datanode;
         }
         if blame == Blame::Datanode {
-            self.leave_out(&block, &mut targets, failure)?;
+            self.remove_failed(&block, &mut targets, failure)?;
         }
         let stage = if unacknowledged.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
         // Where a path is blamed, nobody has gone.
@@ -53,7 +53,7 @@ impl Stream {
             Blame::Datanode | Blame::Path(_) => self.rebuild(block, targets, unacknowledged, stage).await?,
         };
         if let Blame::Path(path) = blame {
-            self.lay_to_path(&head, path, &recovered.targets);
+            self.blame_path(&head, path, &recovered.targets);
         }
         if stage != Stage::CloseRecovery {
             return Ok(Some(recovered));
@@ -67,7 +67,7 @@ impl Stream {
         Ok(None)
     }
 
-    fn count_recovery(&mut self, failure: &Failure) -> Result<(), Error> {
+    fn count_recovery(&mut self, failure: &PipelineFailure) -> Result<(), Error> {
         // Whatever was acknowledged since the last one is progress; a pipeline may well fail while there is nothing to acknowledge.
         let acknowledged = self.progress.borrow().acknowledged;
         if self.recovering.0 == acknowledged {
@@ -87,7 +87,12 @@ impl Stream {
     }
 
     /// Takes the datanode that failed out of `targets`.
-    fn leave_out(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>, failure: Failure) -> Result<(), Error> {
+    fn remove_failed(
+        &mut self,
+        block: &ExtendedBlock,
+        targets: &mut Vec<Target>,
+        failure: PipelineFailure,
+    ) -> Result<(), Error> {
         let bad = targets.remove(failure.bad.min(targets.len() - 1));
         if failure.source.is_time_out() {
             // Who closed may well be back for the next block; whoever was silent to us is not waited for as long again.
@@ -171,7 +176,7 @@ impl Stream {
     ///
     /// Source: `DataStreamer.shouldWaitForRestart`.
     fn waits_for_restart(&self, targets: &[Target], restarting: usize) -> bool {
-        let is_here = |target: &Target| self.shared.local.is_here(&target.datanode.id);
+        let is_here = |target: &Target| self.shared.short_circuit.is_here(&target.datanode.id);
         targets.len() == 1 || targets.get(restarting).is_some_and(is_here)
     }
 
@@ -207,7 +212,7 @@ impl Stream {
                 Ok(pipeline) => return Ok(pipeline),
                 Err(failure) => {
                     tracing::info!(path = %self.file.path, %block, %failure, "cannot rebuild the pipeline");
-                    self.leave_out(&block, &mut targets, failure)?;
+                    self.remove_failed(&block, &mut targets, failure)?;
                     stage = stage.after_failure();
                     if stage != Stage::CloseRecovery {
                         self.replace_if_wanted(&block, &mut targets).await?;
@@ -224,7 +229,7 @@ impl Stream {
         targets: &[Target],
         unacknowledged: &Unacknowledged,
         stage: Stage,
-    ) -> Result<Result<Pipeline, Failure>, Error> {
+    ) -> Result<Result<Pipeline, PipelineFailure>, Error> {
         let client = &self.shared.client_name;
         let renewed = self.shared.namenode.update_block_for_pipeline(block, client).await?;
         let spec = SetUp {
@@ -254,7 +259,7 @@ impl Stream {
 }
 
 /// For logs and errors of this file.
-impl std::error::Error for Failure {
+impl std::error::Error for PipelineFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source as &DatanodeError)
     }

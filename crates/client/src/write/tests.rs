@@ -1,7 +1,7 @@
 //! Writers of a whole client, against a namenode and datanodes of the tests' own, which do what they are told.
 
-mod datanode;
-mod namenode;
+mod fake_datanode;
+mod fake_namenode;
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use hearth_config::Configuration;
 
 use super::*;
 use crate::{CreateOptions, FileSystem};
-use datanode::{Breaks, Datanode};
-use namenode::{CLOSED, Heard, Namenode};
+use fake_datanode::{Breaks, FakeDatanode};
+use fake_namenode::{CLOSED, FakeNamenode, Heard};
 
 const WAIT: Duration = Duration::from_secs(60);
 const BLOCK: usize = 1 << 20;
@@ -20,11 +20,11 @@ fn content(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 300 + seed) as u8).collect()
 }
 
-fn client(namenode: &Namenode, paths: &str) -> FileSystem {
+fn client(namenode: &FakeNamenode, paths: &str) -> FileSystem {
     client_with(namenode, paths, &[])
 }
 
-fn client_with(namenode: &Namenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
+fn client_with(namenode: &FakeNamenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
     let mut configuration =
         Configuration::empty().with("hearth.client.paths", paths).with("hearth.one-sided.transport", "tcp");
     for (key, value) in settings {
@@ -56,8 +56,8 @@ async fn wait_for(what: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn the_namenode_is_told_which_storage_policy_a_new_file_is_to_have() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     let fs = client(&namenode, "packets");
     let cold = Some("COLD".to_owned());
     for (lazy_persist, storage_policy, flag) in [(false, None, 1), (true, None, 17), (false, cold, 1)] {
@@ -73,8 +73,8 @@ async fn the_namenode_is_told_which_storage_policy_a_new_file_is_to_have() {
 async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
     for path in [DataPath::Local, DataPath::OneSided] {
         for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {
-            let datanode = Datanode::start(breaks).await;
-            let namenode = Namenode::start(vec![datanode.info("one")]).await;
+            let datanode = FakeDatanode::start(breaks).await;
+            let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
             let fs = client(&namenode, &format!("{path},packets"));
             let files = [content(1, 3 * BLOCK + 1000), content(2, 2 * BLOCK)];
             for (number, bytes) in files.iter().enumerate() {
@@ -92,11 +92,11 @@ async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
 #[tokio::test]
 async fn a_datanode_that_takes_no_packets_either_is_left_out() {
     for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {
-        let (dead, well) = (Datanode::start(breaks).await, Datanode::start(breaks).await);
+        let (dead, well) = (FakeDatanode::start(breaks).await, FakeDatanode::start(breaks).await);
         let mut gone = dead.info("one");
         // Nobody listens there.
         gone.id.transfer_port = 1;
-        let namenode = Namenode::start(vec![gone.clone(), well.info("two")]).await;
+        let namenode = FakeNamenode::start(vec![gone.clone(), well.info("two")]).await;
         let fs = client(&namenode, "local,packets");
         let bytes = content(3, BLOCK / 2);
         write(&fs, "/file", &bytes).await;
@@ -112,15 +112,15 @@ async fn a_datanode_that_takes_no_packets_either_is_left_out() {
 
 #[tokio::test]
 async fn a_writer_that_rests_behind_a_block_holds_nothing_of_its_datanodes_memory() {
-    let datanode = Datanode::start(Breaks::NotLocal).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::NotLocal).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     let fs = client(&namenode, "local,packets");
     let bytes = content(7, BLOCK + BLOCK / 2);
     let mut writer = create(&fs, "/file").await;
     writer.write(&bytes[..BLOCK / 2]).await.unwrap();
     writer.hflush().await.unwrap();
-    let memory = match &writer.progress.borrow().ground {
-        Ground::Memory { memory, .. } => Arc::downgrade(memory),
+    let memory = match &writer.progress.borrow().granted_memory {
+        GrantedMemory::Local { memory, .. } => Arc::downgrade(memory),
         other => panic!("{other:?}"),
     };
     writer.write(&bytes[BLOCK / 2..BLOCK]).await.unwrap();
@@ -135,8 +135,8 @@ async fn a_writer_that_rests_behind_a_block_holds_nothing_of_its_datanodes_memor
 
 #[tokio::test]
 async fn a_datanode_that_closed_a_pipeline_may_be_in_that_of_the_next_block() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("1"), datanode.info("2")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("1"), datanode.info("2")]).await;
     let fs = client(&namenode, "packets");
     let bytes = content(5, 2 * BLOCK);
     let mut writer = create(&fs, "/file").await;
@@ -153,12 +153,12 @@ async fn a_datanode_that_closed_a_pipeline_may_be_in_that_of_the_next_block() {
 #[tokio::test]
 async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_send_it() {
     let datanodes = [
-        Datanode::start(Breaks::AtOnce).await,
-        Datanode::start(Breaks::AtOnce).await,
-        Datanode::start(Breaks::AtOnce).await,
+        FakeDatanode::start(Breaks::AtOnce).await,
+        FakeDatanode::start(Breaks::AtOnce).await,
+        FakeDatanode::start(Breaks::AtOnce).await,
     ];
     let [head, second, third] = &datanodes;
-    let namenode = Namenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
+    let namenode = FakeNamenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
     // Two others, so that one is left when the first of them did not get its copy.
     namenode.has_spare(vec![second.info("4"), second.info("5")]);
     second.refuse_copies();
@@ -179,11 +179,11 @@ async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_sen
 
 #[tokio::test]
 async fn a_datanode_that_restarts_on_another_machine_is_not_waited_for_while_there_is_another() {
-    let head = Datanode::start(Breaks::AtOnce).await;
+    let head = FakeDatanode::start(Breaks::AtOnce).await;
     let mut second = head.info("2");
     // An address for examples (RFC 5737), which no machine has.
     second.id.ip = "192.0.2.1".to_owned();
-    let namenode = Namenode::start(vec![head.info("1"), second.clone()]).await;
+    let namenode = FakeNamenode::start(vec![head.info("1"), second.clone()]).await;
     // It would be waited for as long as that.
     let fs = client_with(&namenode, "packets", &[("dfs.client.datanode-restart.timeout", "600")]);
     let mut writer = create(&fs, "/file").await;
@@ -202,12 +202,12 @@ async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
     const BEFORE: usize = 1024;
     const PACKET: usize = 512;
     let datanodes = [
-        Datanode::start(Breaks::AtOnce).await,
-        Datanode::start(Breaks::AtOnce).await,
-        Datanode::start(Breaks::AtOnce).await,
+        FakeDatanode::start(Breaks::AtOnce).await,
+        FakeDatanode::start(Breaks::AtOnce).await,
+        FakeDatanode::start(Breaks::AtOnce).await,
     ];
     let [head, second, third] = &datanodes;
-    let namenode = Namenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
+    let namenode = FakeNamenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
     namenode.has_spare(vec![third.info("4"), third.info("5")]);
     let bytes = content(8, BEFORE + 2 * PACKET + 100);
     namenode.has_file(BEFORE, 3);
@@ -232,8 +232,8 @@ async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
 /// As one does behind which another is slow to store what has come.
 #[tokio::test]
 async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_is_before_it() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     // Heartbeats each half second.
     let fs = client_with(&namenode, "packets", &[("dfs.client.socket-timeout", "1000")]);
     datanode.await_heartbeats(2);
@@ -245,8 +245,8 @@ async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_
 /// As one does behind which another is slow all the time: it acknowledges one packet after the other, and hears nothing else.
 #[tokio::test]
 async fn a_writer_says_that_it_is_there_also_while_acknowledgements_come_one_by_one() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     // Heartbeats each half second, and packets of a chunk.
     let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.client-write-packet-size", "1024")];
     let fs = client_with(&namenode, "packets", &settings);
@@ -261,8 +261,8 @@ async fn a_writer_says_that_it_is_there_also_while_acknowledgements_come_one_by_
 /// It answers all the time, and would keep the writer waiting for ever.
 #[tokio::test]
 async fn a_datanode_that_grants_no_more_memory_hears_of_its_writer_and_gets_packets() {
-    let datanode = Datanode::start(Breaks::WithoutMore).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::WithoutMore).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     // Heartbeats each half second; each datanode of a pipeline adds five to the waits.
     let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.datanode.socket.write.timeout", "100")];
     let fs = client_with(&namenode, "one-sided,packets", &settings);
@@ -275,10 +275,10 @@ async fn a_datanode_that_grants_no_more_memory_hears_of_its_writer_and_gets_pack
 }
 
 /// A datanode under many names, whose pipelines end again and again while nothing is on its way.
-async fn idle_pipelines() -> (Datanode, Namenode) {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
+async fn idle_pipelines() -> (FakeDatanode, FakeNamenode) {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let names = ["1", "2", "3", "4", "5", "6", "7", "8"];
-    let namenode = Namenode::start(names.map(|name| datanode.info(name)).to_vec()).await;
+    let namenode = FakeNamenode::start(names.map(|name| datanode.info(name)).to_vec()).await;
     (datanode, namenode)
 }
 
@@ -317,8 +317,8 @@ async fn a_pipeline_that_breaks_again_and_again_without_progress_is_given_up() {
 
 #[tokio::test]
 async fn flushes_that_are_dropped_again_and_again_do_not_pile_up() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     namenode.allocate(false);
     let mut writer = create(&client(&namenode, "packets"), "/file").await;
     writer.write(b"what is dropped ").await.unwrap();
@@ -334,8 +334,8 @@ async fn flushes_that_are_dropped_again_and_again_do_not_pile_up() {
 
 #[tokio::test]
 async fn a_close_that_is_dropped_when_everything_is_handed_over_goes_on() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     namenode.refuse_to_complete(5);
     let mut writer = create(&client(&namenode, "packets"), "/file").await;
     writer.write(b"handed over").await.unwrap();
@@ -346,8 +346,8 @@ async fn a_close_that_is_dropped_when_everything_is_handed_over_goes_on() {
 
 #[tokio::test]
 async fn a_file_that_is_opened_again_when_nobody_waits_for_it_any_more_is_closed() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     namenode.has_file(BLOCK / 2, 2);
     let fs = client(&namenode, "packets");
     assert!(fs.append("/file").now_or_never().is_none(), "the namenode has had no time");
@@ -356,8 +356,8 @@ async fn a_file_that_is_opened_again_when_nobody_waits_for_it_any_more_is_closed
 
 #[tokio::test]
 async fn a_file_that_cannot_be_continued_after_all_is_closed_again() {
-    let datanode = Datanode::start(Breaks::AtOnce).await;
-    let namenode = Namenode::start(vec![datanode.info("one")]).await;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     // Full: nothing goes behind that.
     namenode.has_file(BLOCK, 2);
     let refused = client(&namenode, "packets").append("/file").await.map(drop).unwrap_err();

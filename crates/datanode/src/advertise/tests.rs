@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use hearth_blockstore::*;
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Error, Limits, Transfer, Transport};
-use hearth_fabric::sim::{Fault, Sim, Step, Then};
+use hearth_fabric::sim::{Fault, FaultAction, Sim, Step};
 use hearth_types::*;
 use hearth_wire::rdma_control::Advertisement;
 
-use super::{Advertiser, Bounds, Found};
-use crate::withdraw::Withdrawals;
+use super::{Advertiser, Bounds, LocateOutcome};
+use crate::withdraw_hooks::WithdrawHooks;
 
 const LONG: Duration = Duration::from_secs(30);
 /// A lease that does not end within a test.
@@ -68,9 +68,9 @@ impl Bed {
         store.attach_pool(&pool()).unwrap();
         let sim = Sim::new();
         let advertiser = Advertiser::new(&store, sim.domain().unwrap(), 1, lease, bounds(registered_max));
-        let withdrawals = Arc::new(Withdrawals::default());
-        withdrawals.add(advertiser.clone());
-        store.on_withdraw(withdrawals);
+        let withdraw_hooks = Arc::new(WithdrawHooks::default());
+        withdraw_hooks.add(advertiser.clone());
+        store.on_withdraw(withdraw_hooks);
         let (near, near_domain, far) = reader(&sim, &advertiser).await;
         Self { store, advertiser, sim, near, near_domain, _far: far, _directories: (disk, memory) }
     }
@@ -86,9 +86,9 @@ impl Bed {
 
     async fn located(&self, id: i64, stamp: u64) -> Advertisement {
         match self.advertiser.locate(&self.store, &block(id, stamp)).await.unwrap() {
-            Found::Shown(advertisement) => *advertisement,
-            Found::Small(_) => panic!("it is small"),
-            Found::NotShown(why) => panic!("{why}"),
+            LocateOutcome::Shown(advertisement) => *advertisement,
+            LocateOutcome::Small(_) => panic!("it is small"),
+            LocateOutcome::NotShown(why) => panic!("{why}"),
         }
     }
 
@@ -127,7 +127,7 @@ fn write(writer: &mut ReplicaWriter, data: &[u8]) {
 struct Answer {
     data: Vec<u8>,
     crcs: Vec<u8>,
-    record: Option<ShownRecord>,
+    record: Option<ValidityRecord>,
 }
 
 impl Answer {
@@ -167,7 +167,7 @@ async fn read(
     Ok(Answer {
         data: part(0, crcs_at),
         crcs: part(crcs_at, advertisement.checksums.length),
-        record: ShownRecord::decode(&part(shown_at, advertisement.shown.length).try_into().unwrap()),
+        record: ValidityRecord::decode(&part(shown_at, advertisement.shown.length).try_into().unwrap()),
     })
 }
 
@@ -201,7 +201,7 @@ async fn what_is_advertised_is_read_with_its_crcs_and_its_record() {
         // The second one who asks is told the same.
         assert_eq!(bed.located(id, 1001).await, advertisement);
     }
-    let figures = bed.advertiser.figures();
+    let figures = bed.advertiser.metrics();
     assert_eq!((figures.advertised, figures.leaving), (4, 0));
     assert_eq!(figures.bytes, bed.advertiser.domain().registered_bytes());
 }
@@ -210,17 +210,17 @@ async fn what_is_advertised_is_read_with_its_crcs_and_its_record() {
 async fn small_replicas_and_those_being_written_are_not_shown() {
     let bed = Bed::new(FOR_EVER, 256 << 20, MANY).await;
     bed.put(1, &bytes(1, 1000));
-    assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), Found::Small(_)));
+    assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), LocateOutcome::Small(_)));
     let mut writer = bed
         .store
         .create(&block(2, 1001), CreateKind::BeingWritten { replace: false }, &CreateOptions::default())
         .unwrap();
     write(&mut writer, &bytes(2, 200_000));
-    assert!(matches!(bed.advertiser.locate(&bed.store, &block(2, 1001)).await.unwrap(), Found::NotShown(_)));
+    assert!(matches!(bed.advertiser.locate(&bed.store, &block(2, 1001)).await.unwrap(), LocateOutcome::NotShown(_)));
     writer.finalize(Durability::Memory).unwrap();
     bed.located(2, 1001).await;
     assert!(bed.advertiser.locate(&bed.store, &block(3, 1001)).await.is_err(), "there is no such replica");
-    assert_eq!(bed.advertiser.figures().advertised, 1);
+    assert_eq!(bed.advertiser.metrics().advertised, 1);
 }
 
 /// Rule 1: memory that a key was given for is used for nothing else, however late a read is.
@@ -230,7 +230,7 @@ async fn a_read_in_flight_across_deletion_and_new_replicas_finds_the_old_bytes()
     let old = bytes(1, 2 << 20);
     bed.put(1, &old);
     let advertisement = bed.located(1, 1001).await;
-    bed.sim.fault(Fault { at: Step::Read, nth: 1, then: Then::Hold });
+    bed.sim.fault(Fault { at: Step::Read, nth: 1, then: FaultAction::Hold });
     let reading = bed.read(&advertisement);
     let deleting = async {
         bed.sim.held().await;
@@ -254,7 +254,7 @@ async fn a_read_in_flight_across_deregistration_finds_the_old_bytes() {
     let old = bytes(1, 2 << 20);
     bed.put(1, &old);
     let advertisement = bed.located(1, 1001).await;
-    bed.sim.fault(Fault { at: Step::Read, nth: 1, then: Then::Hold });
+    bed.sim.fault(Fault { at: Step::Read, nth: 1, then: FaultAction::Hold });
     // The data alone: what comes behind it in a client's batch would find no key.
     let memory = Arc::new(Memory::fresh(2 << 20).unwrap());
     let local = bed.near_domain.register(&memory, 0..2 << 20, Access::Local).unwrap();
@@ -331,7 +331,7 @@ async fn whatever_changes_a_replica_withdraws_it_first() {
             let old = bytes(1, 300_032);
             bed.put(1, &old);
             let advertisement = bed.located(1, 1001).await;
-            bed.sim.fault(Fault { at: Step::Read, nth: held, then: Then::Hold });
+            bed.sim.fault(Fault { at: Step::Read, nth: held, then: FaultAction::Hold });
             let changing = async {
                 bed.sim.held().await;
                 change(&bed, &advertisement);
@@ -390,7 +390,7 @@ async fn an_eviction_waits_for_the_lease_and_no_longer() {
         }
     }
     assert!(!in_memory(), "a lease that is over keeps nothing in memory");
-    assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), Found::NotShown(_)));
+    assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), LocateOutcome::NotShown(_)));
 }
 
 #[tokio::test]
@@ -398,15 +398,15 @@ async fn registered_ahead_a_replica_is_there_before_anybody_asks_and_keeps_nobod
     let bed = Bed::new(FOR_EVER, 16 << 20, MANY).await;
     for id in [1, 2] {
         bed.put(id, &bytes(id as u64, 6 << 20));
-        bed.advertiser.finalized(block(id, 1001));
+        bed.advertiser.on_finalized(block(id, 1001));
     }
-    until("registered", || bed.advertiser.figures().advertised == 2).await;
+    until("registered", || bed.advertiser.metrics().advertised == 2).await;
     bed.store.flush_all(&mut |_| true);
     // Nobody has a lease of them: they make way.
     bed.put(3, &bytes(3, 7 << 20));
     let in_memory = |id| bed.store.replica(&pool().pool, BlockId(id)).unwrap().in_memory;
     assert!(in_memory(3) && !(in_memory(1) && in_memory(2)));
-    assert!(bed.advertiser.figures().advertised < 2);
+    assert!(bed.advertiser.metrics().advertised < 2);
 }
 
 /// What a namenode was told of stays for as long as it was told, and shows nothing of the replica when that has gone.
@@ -416,25 +416,25 @@ async fn memory_that_was_announced_stays_when_the_replica_goes() {
     let data = bytes(1, 1 << 20);
     for id in [1, 2] {
         bed.put(id, &data);
-        bed.advertiser.finalized(block(id, 1001));
+        bed.advertiser.on_finalized(block(id, 1001));
     }
     let pool = pool().pool;
     until("known as finalized lately", || bed.advertiser.recent(&pool, 0, u64::MAX).len() == 2).await;
     assert_eq!(bed.advertiser.recent(&pool, 0, (1 << 20) - 1), []);
     let until_ms = bed.advertiser.now_ms() + 3_600_000;
-    let announced = bed.advertiser.hold(&pool, BlockId(1), until_ms).unwrap();
+    let announced = bed.advertiser.lease_until(&pool, BlockId(1), until_ms).unwrap();
     assert_eq!(bed.advertiser.leases(), 0, "nobody has asked for it");
     // A lease that somebody asked for does not shorten it.
     assert_eq!(Advertisement { lease: Duration::ZERO, ..bed.located(1, 1001).await }, announced);
     for id in [1, 2] {
         bed.store.invalidate(&pool, &[block(id, 1001).block]).remove(0).unwrap();
     }
-    until("the other's memory is gone", || bed.advertiser.figures().bytes <= (1 << 20) + (64 << 10)).await;
+    until("the other's memory is gone", || bed.advertiser.metrics().bytes <= (1 << 20) + (64 << 10)).await;
     let late = bed.read(&announced).await.unwrap();
     assert!(late.data == data, "memory that was announced was given away");
     assert_eq!(late.believed(&announced), None);
     assert_eq!(bed.advertiser.recent(&pool, 0, u64::MAX), []);
-    assert_eq!(bed.advertiser.hold(&pool, BlockId(1), until_ms), None);
+    assert_eq!(bed.advertiser.lease_until(&pool, BlockId(1), until_ms), None);
 }
 
 /// Corrupt memory is not to be read by anybody, lease or not.
@@ -473,7 +473,9 @@ async fn an_advertisement_of_an_earlier_life_opens_nothing() {
     let advertisement = bed.located(1, 1001).await;
     // The same store and the same files, mapped where they were or not: what counts is the domain of the new life.
     let next = Advertiser::new(&bed.store, bed.sim.domain().unwrap(), 2, FOR_EVER, bounds(MANY));
-    let Found::Shown(now) = next.locate(&bed.store, &block(1, 1001)).await.unwrap() else { panic!("not shown") };
+    let LocateOutcome::Shown(now) = next.locate(&bed.store, &block(1, 1001)).await.unwrap() else {
+        panic!("not shown")
+    };
     assert_ne!(now.incarnation, advertisement.incarnation);
     let (near, domain, _far) = reader(&bed.sim, &next).await;
     assert!(read(&near, &domain, &now).await.unwrap().believed(&now).is_some());
@@ -495,7 +497,7 @@ async fn registered_memory_has_a_limit() {
         bed.located(2, 1001).await;
         let third = bed.advertiser.locate(&bed.store, &block(3, 1001)).await.unwrap();
         // On a machine that stood still the first lease may be over.
-        if matches!(third, Found::NotShown(_)) {
+        if matches!(third, LocateOutcome::NotShown(_)) {
             break bed;
         }
         tries += 1;
@@ -540,5 +542,5 @@ async fn nothing_is_left_when_all_is_over() {
         bed.store.metrics().memory_used <= used
     };
     until("given back", given_back).await;
-    assert_eq!(bed.advertiser.figures(), super::Figures::default());
+    assert_eq!(bed.advertiser.metrics(), super::AdvertisedMetrics::default());
 }

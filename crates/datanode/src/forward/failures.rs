@@ -10,18 +10,18 @@ use parking_lot::Mutex;
 pub const COPY_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a datanode that could not be reached so is not tried while there is another way.
-const FAILED: Duration = Duration::from_secs(30);
+const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Datanodes that are remembered at most.
 const FAILED_MAX: usize = 4096;
 
 /// By one kind of way.
 #[derive(Default)]
-pub struct Failures(Mutex<HashMap<DatanodeId, Instant>>);
+pub struct RecentFailures(Mutex<HashMap<DatanodeId, Instant>>);
 
-impl Failures {
-    pub fn failed_lately(&self, datanode: &DatanodeId) -> bool {
-        self.0.lock().get(datanode).is_some_and(|failed| failed.elapsed() < FAILED)
+impl RecentFailures {
+    pub fn failed_recently(&self, datanode: &DatanodeId) -> bool {
+        self.0.lock().get(datanode).is_some_and(|failed| failed.elapsed() < RETRY_AFTER)
     }
 
     pub fn note(&self, datanode: &DatanodeId) {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hearth_blockstore::{DataSource, Mapping, ReplicaReader};
-use hearth_fabric::local::{self, Here};
+use hearth_fabric::local::{self, LocalAddresses};
 use hearth_fabric::stream::PeerAddress;
 use hearth_fabric::tcp;
 use hearth_protocol::data_transfer::receive_grant;
@@ -30,48 +30,48 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::failures::Failures;
+use super::failures::RecentFailures;
 use super::packets;
-use super::{Data, Ender, Opened, SendError, read};
+use super::{ForwardError, MirrorCloser, PacketData, SetupAnswer, read};
 use crate::datanode::Datanode;
-use crate::descriptions;
-use crate::downstream::Waits;
-use crate::load::Load;
+use crate::downstream::Timeouts;
+use crate::metrics::Metrics;
 use crate::ops::OpError;
+use crate::peer_offers;
 use crate::receiver::IN_PLACE_BYTES_MAX;
 use crate::session::{Session, SessionError};
 
 /// Copied at once.
-const PIECE_BYTES: usize = 128 << 10;
+const COPY_STEP_BYTES: usize = 128 << 10;
 
 /// What is known of the datanodes of this machine.
 #[derive(Default)]
 pub struct LocalForwarding {
-    here: Here,
-    failures: Failures,
+    here: LocalAddresses,
+    failures: RecentFailures,
 }
 
 /// Why a datanode is not reached so.
 #[derive(Debug, thiserror::Error)]
-enum Unreached {
+enum LocalConnectError {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
     Connection(#[from] hearth_fabric::stream::Error),
     #[error("no answer in time")]
-    Silent,
+    TimedOut,
     #[error("another process than a datanode of this user, or of root, listens there")]
-    Stranger,
+    WrongUser,
     #[error("another datanode listens there, or one that lends no memory")]
-    Other,
+    WrongDatanode,
     #[error("it could not be asked where it listens: {0}")]
     Describe(OpError),
 }
 
 impl LocalForwarding {
     /// Whether `next` may be reached so at all: it is on this machine.
-    pub fn leads_to(&self, datanode: &Datanode, next: &DatanodeId) -> bool {
-        datanode.options.transfer.forward_local && self.here.is(&next.ip)
+    pub fn can_reach(&self, datanode: &Datanode, next: &DatanodeId) -> bool {
+        datanode.options.transfer.forward_local && self.here.contains(&next.ip)
     }
 
     /// Asks `next` to write, too. `None`: there is no such way to it.
@@ -82,43 +82,43 @@ impl LocalForwarding {
         datanode: &Arc<Datanode>,
         next: &DatanodeInfo,
         request: WriteBlock,
-        waits: Waits,
-    ) -> Result<Option<Opened<LocalMirror>>, OpError> {
+        timeouts: Timeouts,
+    ) -> Result<Option<SetupAnswer<LocalMirror>>, OpError> {
         if request.stage != Stage::PipelineSetupCreate
             // Who writes into memory gets none on RAM_DISK.
             || request.allow_lazy_persist
-            || !self.leads_to(datanode, &next.id)
+            || !self.can_reach(datanode, &next.id)
         {
             return Ok(None);
         }
         let checksum = request.checksum;
-        let mut session = match self.connect(datanode, &next.id, waits).await {
+        let mut session = match self.connect(datanode, &next.id, timeouts).await {
             Ok(Some(session)) => session,
             Ok(None) => return Ok(None),
             Err(error) => {
                 tracing::debug!(datanode = %next.id, error = &error as &dyn std::error::Error, "no way through memory to the next datanode");
                 self.failures.note(&next.id);
-                datanode.descriptions.forget(&next.id);
+                datanode.peer_offers.forget(&next.id);
                 return Ok(None);
             }
         };
         // Whoever asks again after a failure goes another way.
-        let asked = ask(&mut session, request, waits).await.inspect_err(|_| self.failures.note(&next.id))?;
+        let asked = ask(&mut session, request, timeouts).await.inspect_err(|_| self.failures.note(&next.id))?;
         let (granted, descriptor) = match asked {
-            Opened::Ready(granted) => granted,
-            Opened::Refused(answer) => return Ok(Some(Opened::Refused(answer))),
+            SetupAnswer::Ready(granted) => granted,
+            SetupAnswer::Refused(answer) => return Ok(Some(SetupAnswer::Refused(answer))),
         };
-        let shared = Shared {
+        let shared = LocalMirrorState {
             memory: descriptor.map(File::from),
-            grant: Mutex::new(Grant { end: granted, more: granted > 0, awaited: 0 }),
+            grant: Mutex::new(GrantState { end: granted, more: granted > 0, awaited: 0 }),
             changed: Notify::new(),
             closed: Mutex::new(false),
             checksum,
-            patience: waits.heartbeat,
-            packets: packets::Sender::new(&session),
-            load: datanode.load.clone(),
+            grant_timeout: timeouts.heartbeat,
+            packets: packets::MirrorPacketSender::new(&session),
+            metrics: datanode.metrics.clone(),
         };
-        Ok(Some(Opened::Ready(LocalMirror { session, read_timeout: waits.read, shared: Arc::new(shared) })))
+        Ok(Some(SetupAnswer::Ready(LocalMirror { session, read_timeout: timeouts.read, shared: Arc::new(shared) })))
     }
 
     /// To its domain socket, if it has one.
@@ -126,17 +126,17 @@ impl LocalForwarding {
         &self,
         datanode: &Arc<Datanode>,
         next: &DatanodeId,
-        waits: Waits,
-    ) -> Result<Option<Session>, Unreached> {
-        if self.failures.failed_lately(next) {
+        timeouts: Timeouts,
+    ) -> Result<Option<Session>, LocalConnectError> {
+        if self.failures.failed_recently(next) {
             return Ok(None);
         }
         let timeout = datanode.options.transfer.memory_connect_timeout;
-        let about = datanode.descriptions.of(datanode, next, timeout).await.map_err(Unreached::Describe)?;
+        let about = datanode.peer_offers.get(datanode, next, timeout).await.map_err(LocalConnectError::Describe)?;
         let path = about.and_then(|about| about.offer.domain_socket.clone()).map(PathBuf::from);
         let Some(path) = path else { return Ok(None) };
-        let connecting = self.connect_at(&path, datanode, next, waits);
-        tokio::time::timeout(timeout, connecting).await.map_err(|_| Unreached::Silent)?.map(Some)
+        let connecting = self.connect_at(&path, datanode, next, timeouts);
+        tokio::time::timeout(timeout, connecting).await.map_err(|_| LocalConnectError::TimedOut)?.map(Some)
     }
 
     /// A connection to whom it is meant for: a socket's path says nothing of who listens there now.
@@ -145,18 +145,18 @@ impl LocalForwarding {
         path: &Path,
         datanode: &Arc<Datanode>,
         next: &DatanodeId,
-        waits: Waits,
-    ) -> Result<Session, Unreached> {
+        timeouts: Timeouts,
+    ) -> Result<Session, LocalConnectError> {
         let connection = local::connect(path).await?;
         let own = rustix::process::geteuid().as_raw();
         if !matches!(connection.peer(), PeerAddress::Process { uid, .. } if uid == own || uid == 0) {
-            return Err(Unreached::Stranger);
+            return Err(LocalConnectError::WrongUser);
         }
-        let mut session = Session::new(Arc::new(connection), waits.write);
-        let about = descriptions::ask(datanode, &mut session, datanode.options.transfer.memory_connect_timeout).await?;
+        let mut session = Session::new(Arc::new(connection), timeouts.write);
+        let about = peer_offers::ask(datanode, &mut session, datanode.options.transfer.memory_connect_timeout).await?;
         match about {
             Some(about) if about.datanode == next.uuid && about.serves(OpCode::WriteLocal) => Ok(session),
-            _ => Err(Unreached::Other),
+            _ => Err(LocalConnectError::WrongDatanode),
         }
     }
 }
@@ -165,18 +165,18 @@ impl LocalForwarding {
 async fn ask(
     session: &mut Session,
     request: WriteBlock,
-    waits: Waits,
-) -> Result<Opened<(u64, Option<OwnedFd>)>, SessionError> {
+    timeouts: Timeouts,
+) -> Result<SetupAnswer<(u64, Option<OwnedFd>)>, SessionError> {
     session.send(&Operation::WriteLocal(Box::new(request)).encode()).await?;
-    let answer = session.receive_answer_alone(waits.read).await?;
+    let answer = session.receive_answer_alone(timeouts.read).await?;
     if answer.status != Status::Success {
-        return Ok(Opened::Refused(Box::new(answer)));
+        return Ok(SetupAnswer::Refused(Box::new(answer)));
     }
-    Ok(Opened::Ready(receive_grant(&session.connection, waits.read).await?))
+    Ok(SetupAnswer::Ready(receive_grant(&session.connection, timeouts.read).await?))
 }
 
 /// What the next datanode has granted.
-struct Grant {
+struct GrantState {
     /// Bytes of the block that may be filled.
     end: u64,
     /// There may be more to come.
@@ -186,37 +186,37 @@ struct Grant {
 }
 
 /// Both directions'.
-struct Shared {
+struct LocalMirrorState {
     /// The replica's data file over there; `None`: it has no memory to give.
     memory: Option<File>,
-    grant: Mutex<Grant>,
+    grant: Mutex<GrantState>,
     /// The grant has, or nothing more comes. Only the sender waits for it.
     changed: Notify,
     /// Nothing is put into that memory any more. Held while something is.
     closed: Mutex<bool>,
     checksum: ChecksumSpec,
     /// How long after what was sent last memory is waited for.
-    patience: Duration,
-    packets: packets::Sender,
-    load: Arc<Load>,
+    grant_timeout: Duration,
+    packets: packets::MirrorPacketSender,
+    metrics: Arc<Metrics>,
 }
 
 /// Up from the next datanode.
 pub struct LocalMirror {
     pub session: Session,
     pub read_timeout: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<LocalMirrorState>,
 }
 
 impl LocalMirror {
-    pub fn sender(&self) -> Sender {
+    pub fn sender(&self) -> LocalSender {
         let (sent, mapped, buffer) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
-        Sender { shared: self.shared.clone(), sent, sent_at: Mutex::new(Instant::now()), mapped, buffer }
+        LocalSender { shared: self.shared.clone(), sent, sent_at: Mutex::new(Instant::now()), mapped, buffer }
     }
 
     /// Ends it from another thread.
-    pub fn ender(&self) -> Ender {
-        Ender::Local(LocalEnder { connection: self.session.connection.clone(), shared: self.shared.clone() })
+    pub fn closer(&self) -> MirrorCloser {
+        MirrorCloser::Local(LocalCloser { connection: self.session.connection.clone(), shared: self.shared.clone() })
     }
 
     /// Nothing is lost when the future is dropped.
@@ -242,22 +242,22 @@ impl LocalMirror {
 }
 
 /// What ends a way through memory.
-pub struct LocalEnder {
+pub struct LocalCloser {
     connection: Arc<tcp::Connection>,
-    shared: Arc<Shared>,
+    shared: Arc<LocalMirrorState>,
 }
 
-impl LocalEnder {
+impl LocalCloser {
     /// Nothing is put into the next datanode's memory any more on return. Waits for what is being put, a packet at most.
-    pub fn end(self) {
+    pub fn close(self) {
         self.connection.shutdown();
         *self.shared.closed.lock() = true;
     }
 }
 
 /// Down to it.
-pub struct Sender {
-    shared: Arc<Shared>,
+pub struct LocalSender {
+    shared: Arc<LocalMirrorState>,
     /// Bytes of the block that have gone down.
     sent: AtomicU64,
     /// When the last packet had: since then the next datanode has heard nothing.
@@ -267,18 +267,24 @@ pub struct Sender {
     buffer: Mutex<Vec<u8>>,
 }
 
-impl Sender {
+impl LocalSender {
     pub fn peer(&self) -> String {
         self.shared.packets.peer()
     }
 
-    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
-        let is_placed =
-            self.may_be_placed(header, crcs) && self.has_room(header.end()).await && self.place(header, data)?;
+    pub async fn send_packet(
+        &self,
+        header: &PacketHeader,
+        crcs: &[u8],
+        data: PacketData<'_>,
+    ) -> Result<(), ForwardError> {
+        let is_placed = self.may_be_in_place(header, crcs)
+            && self.has_room(header.end()).await
+            && self.write_in_place(header, data)?;
         self.sent.fetch_max(header.end(), Ordering::Relaxed);
         self.shared.grant.lock().awaited += 1;
         if is_placed {
-            self.shared.load.locally_forwarded(u64::from(header.data_bytes));
+            self.shared.metrics.record_local_forward(u64::from(header.data_bytes));
             let mut head = [0; PACKET_HEADER_BYTES_MAX];
             let head_bytes = header.encode_in_place(crcs.len(), &mut head);
             self.shared.packets.send_parts(&[&head[..head_bytes], crcs]).await?;
@@ -290,7 +296,7 @@ impl Sender {
     }
 
     /// Whether it is one of those that are put in place: of new bytes, whole chunks from its first on, with their CRCs.
-    fn may_be_placed(&self, header: &PacketHeader, crcs: &[u8]) -> bool {
+    fn may_be_in_place(&self, header: &PacketHeader, crcs: &[u8]) -> bool {
         let checksum = self.shared.checksum;
         !header.is_heartbeat()
             && (1..=IN_PLACE_BYTES_MAX).contains(&(header.data_bytes as usize))
@@ -316,14 +322,14 @@ impl Sender {
                 self.shared.changed.notified().await;
             }
         };
-        let until = *self.sent_at.lock() + self.shared.patience;
+        let until = *self.sent_at.lock() + self.shared.grant_timeout;
         timeout_at(until, granted).await.unwrap_or(false)
     }
 
     /// Copies a packet's bytes to their place. False: they cannot be put there, and go with the packet.
     ///
     /// Errors: only those of reading them here.
-    fn place(&self, header: &PacketHeader, data: Data<'_>) -> Result<bool, SendError> {
+    fn write_in_place(&self, header: &PacketHeader, data: PacketData<'_>) -> Result<bool, ForwardError> {
         let Some(memory) = &self.shared.memory else { return Ok(false) };
         // False: it cannot be put there.
         let put = |bytes: &[u8], at| {
@@ -335,19 +341,19 @@ impl Sender {
                     .is_ok()
         };
         let reader = match data {
-            Data::Bytes(bytes) => return Ok(put(bytes, header.offset)),
-            Data::Replica(reader) => reader,
+            PacketData::Bytes(bytes) => return Ok(put(bytes, header.offset)),
+            PacketData::Replica(reader) => reader,
         };
-        if self.read_to_place(memory, header, reader) {
+        if self.read_in_place(memory, header, reader) {
             return Ok(true);
         }
         let mut buffer = self.buffer.lock();
-        buffer.resize(PIECE_BYTES, 0);
+        buffer.resize(COPY_STEP_BYTES, 0);
         let mut at = header.offset;
         while at < header.end() {
-            let bytes = (header.end() - at).min(PIECE_BYTES as u64) as usize;
+            let bytes = (header.end() - at).min(COPY_STEP_BYTES as u64) as usize;
             let piece = &mut buffer[..bytes];
-            read(reader, at, piece).map_err(SendError::Read)?;
+            read(reader, at, piece).map_err(ForwardError::Read)?;
             if !put(piece, at) {
                 return Ok(false);
             }
@@ -356,19 +362,19 @@ impl Sender {
         Ok(true)
     }
     /// The same in one copy, of a replica in a file, to memory in huge pages. False: not so, or not all of them.
-    fn read_to_place(&self, memory: &File, header: &PacketHeader, reader: &ReplicaReader) -> bool {
+    fn read_in_place(&self, memory: &File, header: &PacketHeader, reader: &ReplicaReader) -> bool {
         let DataSource::File { file, offset } = reader.data() else { return false };
         let mut mapped = self.mapped.lock();
         if mapped.as_ref().is_none_or(|mapped| mapped.length() < header.end()) {
             let granted = self.shared.grant.lock().end;
-            let is_worth_it = Mapping::is_worth_it(memory);
-            *mapped = is_worth_it.then(|| Mapping::for_receiving(memory, granted).ok()).flatten();
+            let has_huge_pages = Mapping::has_huge_pages(memory);
+            *mapped = has_huge_pages.then(|| Mapping::for_receiving(memory, granted).ok()).flatten();
         }
         let Some(mapped) = mapped.as_ref().filter(|mapped| header.end() <= mapped.length()) else { return false };
         // A piece at a time: readers who wake wait for the end of a call.
         let mut at = header.offset;
         while at < header.end() {
-            let bytes = (header.end() - at).min(PIECE_BYTES as u64) as usize;
+            let bytes = (header.end() - at).min(COPY_STEP_BYTES as u64) as usize;
             let closed = self.shared.closed.lock();
             let read = || mapped.read_from(at, bytes, file, offset + at);
             if *closed

@@ -7,7 +7,7 @@ use hearth_blockstore::DataSource;
 use hearth_fabric::tcp::{self, Connection};
 use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 
-use super::{Data, SendError, part_of};
+use super::{ForwardError, PacketData, part_of};
 use crate::session::Session;
 
 /// Up from it.
@@ -17,12 +17,12 @@ pub struct PacketMirror {
 }
 
 /// Down to it.
-pub struct Sender {
+pub struct MirrorPacketSender {
     connection: Arc<Connection>,
     write_timeout: Duration,
 }
 
-impl Sender {
+impl MirrorPacketSender {
     pub fn new(session: &Session) -> Self {
         Self { connection: session.connection.clone(), write_timeout: session.write_timeout }
     }
@@ -31,26 +31,31 @@ impl Sender {
         self.connection.peer().to_string()
     }
 
-    pub async fn send(&self, packets: &[u8]) -> Result<(), SendError> {
-        self.connection.write_all(packets, self.write_timeout).await.map_err(SendError::Connection)
+    pub async fn send(&self, packets: &[u8]) -> Result<(), ForwardError> {
+        self.connection.write_all(packets, self.write_timeout).await.map_err(ForwardError::Connection)
     }
 
     /// Sends `parts` one behind the other.
-    pub async fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.connection.write_vectored(parts, false, self.write_timeout).await.map_err(SendError::Connection)
+    pub async fn send_parts(&self, parts: &[&[u8]]) -> Result<(), ForwardError> {
+        self.connection.write_vectored(parts, false, self.write_timeout).await.map_err(ForwardError::Connection)
     }
 
     /// Data of a replica in a file go by sendfile.
-    pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: Data<'_>) -> Result<(), SendError> {
+    pub async fn send_packet(
+        &self,
+        header: &PacketHeader,
+        crcs: &[u8],
+        data: PacketData<'_>,
+    ) -> Result<(), ForwardError> {
         let mut head = [0; PACKET_HEADER_BYTES_MAX];
         let head_bytes = header.encode(crcs.len(), &mut head);
         let head = &head[..head_bytes];
         let (start, length) = (header.offset, u64::from(header.data_bytes));
         let timeout = self.write_timeout;
         let source = match data {
-            Data::Bytes(bytes) => DataSource::Bytes(bytes),
-            Data::Replica(reader) => match reader.data() {
-                DataSource::Bytes(all) => DataSource::Bytes(part_of(all, start, length).map_err(SendError::Read)?),
+            PacketData::Bytes(bytes) => DataSource::Bytes(bytes),
+            PacketData::Replica(reader) => match reader.data() {
+                DataSource::Bytes(all) => DataSource::Bytes(part_of(all, start, length).map_err(ForwardError::Read)?),
                 file @ DataSource::File { .. } => file,
             },
         };
@@ -64,8 +69,8 @@ impl Sender {
             }
         };
         sent.await.map_err(|error| match error {
-            tcp::Error::File { source, .. } => SendError::Read(source),
-            error => SendError::Connection(error),
+            tcp::Error::File { source, .. } => ForwardError::Read(source),
+            error => ForwardError::Connection(error),
         })
     }
 }

@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_wire::announcement::{Announcement, Word};
+use hearth_wire::announcement::{Announcement, AnnouncementAck};
 use hearth_wire::proto::hdfs::{DatanodeCommandProto, HeartbeatResponseProto, datanode_command_proto};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use super::announcing::{Announcing, PoolMemory};
-use super::awaiting::Awaiting;
+use super::announcer::{Announcer, PoolMemory};
 use super::handshake::{self, HandshakeError, Registered, ha_state};
-use super::proxy::{Meaning, Proxy};
+use super::proxy::{FailureKind, Proxy};
 use super::reporting::{self, FullReports};
-use super::{Service, commands, heartbeat, lifeline};
+use super::work_poll::WorkPoll;
+use super::{BlockPoolService, commands, heartbeat, lifeline};
 use crate::datanode::Datanode;
 use crate::pool::{NamenodeIndex, Pool};
 
@@ -27,15 +27,15 @@ const COMMANDS_QUEUED_MAX: usize = 64;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Why a conversation ended.
-enum Ended {
+enum SessionEnd {
     Stopping,
     /// Begin again: the namenode does not know us any more.
-    Register,
+    Reregister,
     /// For good.
     Refused,
 }
 
-pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: NamenodeIndex) {
+pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index: NamenodeIndex) {
     let address = service.namenodes[index.0].address.clone();
     let proxy = Proxy::new(datanode.rpc.clone(), address.clone(), &datanode.options.user);
     loop {
@@ -52,18 +52,18 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
         registered.pool.add_registered();
         let pool = registered.pool.clone();
         let namenode = &service.namenodes[index.0];
-        namenode.pulse.beat();
+        namenode.last_contact.heartbeat_answered();
         let registration = registered.registration.clone();
         let since = Instant::now();
-        let conversation = Conversation::new(&datanode, &service, index, proxy.clone(), registered);
+        let session = NamenodeSession::new(&datanode, &service, index, proxy.clone(), registered);
         let ended = tokio::select! {
-            ended = conversation.run() => ended,
+            ended = session.run() => ended,
             () = lifeline::run(&datanode, namenode, &pool, &registration) => unreachable!("it never ends"),
         };
         pool.remove_registered();
         match ended {
-            Ended::Stopping => return,
-            Ended::Register => {
+            SessionEnd::Stopping => return,
+            SessionEnd::Reregister => {
                 if !pool.is_active(index) {
                     // The full report will tell it all.
                     pool.reports(index).clear();
@@ -74,7 +74,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
                     () = datanode.stopping() => return,
                 }
             }
-            Ended::Refused => break,
+            SessionEnd::Refused => break,
         }
     }
     if service.actor_ended() {
@@ -83,13 +83,13 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<Service>, index: Namenode
             datanode.pools.remove(pool.id());
         }
         if !datanode.services.any_alive() {
-            datanode.ask_shutdown();
+            datanode.request_shutdown();
         }
     }
 }
 
 /// `None`: there is no memory to be read one-sidedly.
-fn announcing(datanode: &Datanode) -> Option<Announcing> {
+fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
     let one_sided = datanode.one_sided.as_ref()?;
     let options = &datanode.options.one_sided;
     let bytes_max = match options.announced_bytes_max {
@@ -98,50 +98,50 @@ fn announcing(datanode: &Datanode) -> Option<Announcing> {
     };
     // Each nameservice has its share.
     let services = datanode.services.all().len().max(1) as u64;
-    let figures = one_sided.advertiser.announced_figures().clone();
-    Some(Announcing::new(options.announce_lease, bytes_max / services, figures))
+    let metrics = one_sided.advertiser.announcement_metrics().clone();
+    Some(Announcer::new(options.announce_lease, bytes_max / services, metrics))
 }
 
-struct Conversation<'a> {
+struct NamenodeSession<'a> {
     datanode: &'a Arc<Datanode>,
-    service: &'a Arc<Service>,
+    service: &'a Arc<BlockPoolService>,
     index: NamenodeIndex,
     proxy: Proxy,
     pool: Arc<Pool>,
     registered: Registered,
     full_reports: FullReports,
-    announcing: Option<Announcing>,
-    awaiting: Awaiting,
+    announcer: Option<Announcer>,
+    work_poll: WorkPoll,
     commands: mpsc::Sender<Vec<DatanodeCommandProto>>,
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> NamenodeSession<'a> {
     fn new(
         datanode: &'a Arc<Datanode>,
-        service: &'a Arc<Service>,
+        service: &'a Arc<BlockPoolService>,
         index: NamenodeIndex,
         proxy: Proxy,
         registered: Registered,
     ) -> Self {
         let pool = registered.pool.clone();
         let (commands, queue) = mpsc::channel(COMMANDS_QUEUED_MAX);
-        tokio::spawn(commands::carry_out(datanode.clone(), pool.clone(), index, proxy.clone(), queue));
+        tokio::spawn(commands::execute_all(datanode.clone(), pool.clone(), index, proxy.clone(), queue));
         let full_reports = FullReports::new(&datanode.options.timing);
-        let announcing = announcing(datanode);
-        let awaiting = Awaiting::new(proxy.clone(), registered.registration.clone());
-        Self { datanode, service, index, proxy, pool, registered, full_reports, announcing, awaiting, commands }
+        let announcer = new_announcer(datanode);
+        let work_poll = WorkPoll::new(proxy.clone(), registered.registration.clone());
+        Self { datanode, service, index, proxy, pool, registered, full_reports, announcer, work_poll, commands }
     }
 
-    async fn run(mut self) -> Ended {
+    async fn run(mut self) -> SessionEnd {
         let timing = &self.datanode.options.timing;
         let reports = self.pool.reports(self.index).clone();
-        let signal = &self.service.namenodes[self.index.0].signal;
+        let report_trigger = &self.service.namenodes[self.index.0].report_trigger;
         let mut next_heartbeat = Instant::now();
         let mut next_incremental = Instant::now();
         let mut next_cache = Instant::now();
         loop {
             if self.datanode.is_stopping() {
-                return Ended::Stopping;
+                return SessionEnd::Stopping;
             }
             if Instant::now() >= next_heartbeat {
                 next_heartbeat = Instant::now() + timing.heartbeat;
@@ -152,9 +152,9 @@ impl<'a> Conversation<'a> {
                 }
             }
             if reports.take_overflow() {
-                self.full_reports.ask();
+                self.full_reports.make_due();
             }
-            let forced = signal.take_full_report();
+            let forced = report_trigger.take_full_report();
             let full_due = forced || self.full_reports.may_send();
             if full_due || Instant::now() >= next_incremental {
                 next_incremental = Instant::now() + timing.incremental_report;
@@ -162,8 +162,8 @@ impl<'a> Conversation<'a> {
                 if let Err(error) =
                     reporting::send_incremental(self.datanode, &self.proxy, &self.registered, &reports).await
                 {
-                    match error.meaning() {
-                        Meaning::Refused => return self.refused(&error),
+                    match error.failure_kind() {
+                        FailureKind::Refused => return self.on_refused(&error),
                         _ => {
                             tracing::warn!(%error, "incremental block report");
                             tokio::time::sleep(RETRY).await;
@@ -174,19 +174,19 @@ impl<'a> Conversation<'a> {
             if full_due {
                 match self.full_reports.send(self.datanode, &self.proxy, &self.registered, forced).await {
                     Ok(command) => {
-                        self.service.namenodes[self.index.0].pulse.reported();
+                        self.service.namenodes[self.index.0].last_contact.full_report_accepted();
                         if let Some(ended) = self.take_commands(command.into_iter().collect()).await {
                             return ended;
                         }
                     }
-                    Err(error) => match error.meaning() {
-                        Meaning::Refused => return self.refused(&error),
-                        Meaning::LeaseLost => {
+                    Err(error) => match error.failure_kind() {
+                        FailureKind::Refused => return self.on_refused(&error),
+                        FailureKind::LeaseExpired => {
                             self.full_reports.forget_lease();
-                            signal.ask_again(forced);
+                            report_trigger.request_again(forced);
                         }
-                        Meaning::Later => {
-                            signal.ask_again(forced);
+                        FailureKind::Transient => {
+                            report_trigger.request_again(forced);
                             tracing::warn!(%error, "full block report");
                             self.full_reports.forget_lease();
                             tokio::time::sleep(RETRY).await;
@@ -196,54 +196,54 @@ impl<'a> Conversation<'a> {
             }
             if self.datanode.locked_memory.capacity() > 0 && Instant::now() >= next_cache {
                 next_cache = Instant::now() + timing.cache_report;
-                if let Err(error) = reporting::send_cache(self.datanode, &self.proxy, &self.registered).await {
-                    match error.meaning() {
-                        Meaning::Refused => return self.refused(&error),
+                if let Err(error) = reporting::send_cache_report(self.datanode, &self.proxy, &self.registered).await {
+                    match error.failure_kind() {
+                        FailureKind::Refused => return self.on_refused(&error),
                         _ => tracing::warn!(%error, "cache report"),
                     }
                 }
             }
             tokio::select! {
                 () = tokio::time::sleep_until(next_heartbeat) => {}
-                () = reports.urgent() => {
+                () = reports.wait_urgent() => {
                     if timing.incremental_report.is_zero() {
                         continue;
                     }
                     tokio::time::sleep_until(next_incremental.min(next_heartbeat)).await;
                 }
-                () = signal.woken() => {}
-                () = self.awaiting.work() => next_heartbeat = Instant::now(),
-                () = self.datanode.stopping() => return Ended::Stopping,
+                () = report_trigger.woken() => {}
+                () = self.work_poll.wait_for_work() => next_heartbeat = Instant::now(),
+                () = self.datanode.stopping() => return SessionEnd::Stopping,
             }
         }
     }
 
     /// One heartbeat and what its answer asks for. `Err`: how long to wait before the next.
-    async fn heartbeat(&mut self) -> Result<Option<Ended>, Duration> {
+    async fn heartbeat(&mut self) -> Result<Option<SessionEnd>, Duration> {
         let wants_lease = self.full_reports.wants_lease();
         let mut request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
         request.hearth_announcement = self.announcement().map(|announcement| announcement.encode());
         let answer = match self.proxy.heartbeat(&request).await {
             Ok(answer) => answer,
             Err(error) => {
-                if let Some(announcing) = &mut self.announcing {
-                    announcing.failed();
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.on_failure();
                 }
-                match error.meaning() {
-                    Meaning::Refused => return Ok(Some(self.refused(&error))),
-                    Meaning::LeaseLost => self.full_reports.forget_lease(),
-                    Meaning::Later => tracing::warn!(%error, "heartbeat"),
+                match error.failure_kind() {
+                    FailureKind::Refused => return Ok(Some(self.on_refused(&error))),
+                    FailureKind::LeaseExpired => self.full_reports.forget_lease(),
+                    FailureKind::Transient => tracing::warn!(%error, "heartbeat"),
                 }
                 return Err(RETRY);
             }
         };
-        self.service.namenodes[self.index.0].pulse.beat();
+        self.service.namenodes[self.index.0].last_contact.heartbeat_answered();
         let HeartbeatResponseProto {
             cmds, ha_status, full_block_report_lease_id, hearth_word, hearth_awaits_work, ..
         } = answer;
-        self.awaiting.answered(hearth_awaits_work.unwrap_or(false));
-        self.hear(hearth_word.as_ref().and_then(Word::decode));
-        self.full_reports.granted(full_block_report_lease_id.unwrap_or(0));
+        self.work_poll.on_heartbeat_answer(hearth_awaits_work.unwrap_or(false));
+        self.on_word(hearth_word.as_ref().and_then(AnnouncementAck::decode));
+        self.full_reports.set_lease(full_block_report_lease_id.unwrap_or(0));
         let state = ha_state(ha_status.state());
         self.pool.note_ha_state(self.index, state, ha_status.txid);
         Ok(self.take_commands(cmds).await)
@@ -254,23 +254,23 @@ impl<'a> Conversation<'a> {
         let advertiser = &self.datanode.one_sided.as_ref()?.advertiser;
         let memory = PoolMemory { advertiser, pool: self.pool.id() };
         // A key opens more than one block.
-        self.announcing.as_mut()?.next(&memory, !self.pool.tokens.are_on())
+        self.announcer.as_mut()?.next_announcement(&memory, !self.pool.tokens.is_enabled())
     }
 
-    fn hear(&mut self, word: Option<Word>) {
-        if let (Some(announcing), Some(one_sided)) = (&mut self.announcing, &self.datanode.one_sided) {
-            announcing.answered(word, one_sided.advertiser.now_ms());
+    fn on_word(&mut self, word: Option<AnnouncementAck>) {
+        if let (Some(announcer), Some(one_sided)) = (&mut self.announcer, &self.datanode.one_sided) {
+            announcer.on_answer(word, one_sided.advertiser.now_ms());
         }
     }
 
     /// Register is obeyed here and from any namenode, and the rest of its list dropped; others are queued.
-    async fn take_commands(&mut self, commands: Vec<DatanodeCommandProto>) -> Option<Ended> {
+    async fn take_commands(&mut self, commands: Vec<DatanodeCommandProto>) -> Option<SessionEnd> {
         if commands.is_empty() {
             return None;
         }
         if commands.iter().any(|command| command.cmd_type() == datanode_command_proto::Type::Register) {
             tracing::info!(pool = %self.pool.id(), "the namenode asks for a new registration");
-            return Some(Ended::Register);
+            return Some(SessionEnd::Reregister);
         }
         let (keys, commands): (Vec<_>, Vec<_>) =
             commands.into_iter().partition(|command| command.cmd_type() == datanode_command_proto::Type::KeyUpdate);
@@ -284,13 +284,13 @@ impl<'a> Conversation<'a> {
         if let Err(TrySendError::Full(commands)) = self.commands.try_send(commands) {
             tracing::warn!(pool = %self.pool.id(), commands = commands.len(), "left, since those before are not carried out");
             // Copies and recoveries are ordered again; what it thinks deleted it is to hear of.
-            self.full_reports.ask();
+            self.full_reports.make_due();
         }
         None
     }
 
-    fn refused(&self, error: &super::proxy::CallError) -> Ended {
+    fn on_refused(&self, error: &super::proxy::CallError) -> SessionEnd {
         tracing::error!(pool = %self.pool.id(), %error, "the namenode refuses this datanode");
-        Ended::Refused
+        SessionEnd::Refused
     }
 }

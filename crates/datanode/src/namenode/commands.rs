@@ -13,8 +13,8 @@ use hearth_wire::proto::hdfs::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
+use super::block_recovery;
 use super::proxy::Proxy;
-use super::recovery;
 use crate::datanode::Datanode;
 use crate::pool::{NamenodeIndex, Pool};
 use crate::reports::{Notice, ReplicaEvent};
@@ -36,7 +36,7 @@ const NO_ACK: u64 = i64::MAX as u64;
 
 /// Carries out lists of commands one after the other, until the conversation ends: what is still waiting then was said of what the
 /// namenode knew before the next registration.
-pub async fn carry_out(
+pub async fn execute_all(
     datanode: Arc<Datanode>,
     pool: Arc<Pool>,
     index: NamenodeIndex,
@@ -44,20 +44,20 @@ pub async fn carry_out(
     mut queue: mpsc::Receiver<Vec<DatanodeCommandProto>>,
 ) {
     let (deletions, lists) = mpsc::channel(DELETIONS_QUEUED_MAX);
-    let some_left = Arc::new(AtomicBool::new(false));
-    let conversation = Arc::new(());
-    let deleting = Deleting {
+    let deletions_dropped = Arc::new(AtomicBool::new(false));
+    let session = Arc::new(());
+    let deleting = DeletionWorker {
         store: datanode.store.clone(),
         pool: pool.clone(),
         index,
-        conversation: Arc::downgrade(&conversation),
-        some_left: some_left.clone(),
+        session: Arc::downgrade(&session),
+        deletions_dropped: deletions_dropped.clone(),
     };
     tokio::spawn(deleting.run(lists));
-    let places = Places {
-        conversation,
+    let queues = CommandQueues {
+        session,
         deletions,
-        some_left,
+        deletions_dropped,
         transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
         recoveries: Arc::new(Semaphore::new(RECOVERIES_MAX)),
         recoveries_waiting: Arc::new(Semaphore::new(RECOVERIES_WAITING_MAX)),
@@ -67,31 +67,31 @@ pub async fn carry_out(
             if queue.is_closed() {
                 return;
             }
-            carry_out_one(&datanode, &pool, index, &proxy, command, &places);
+            execute(&datanode, &pool, index, &proxy, command, &queues);
         }
     }
 }
 
 /// Where what takes long is done, of one conversation.
-struct Places {
+struct CommandQueues {
     /// Who waits for a place has a weak one: what was ordered is not done when the conversation has ended.
-    conversation: Arc<()>,
+    session: Arc<()>,
     deletions: mpsc::Sender<BlockCommandProto>,
     /// More was to be deleted than `deletions` takes.
-    some_left: Arc<AtomicBool>,
+    deletions_dropped: Arc<AtomicBool>,
     transfers: Arc<Semaphore>,
     recoveries: Arc<Semaphore>,
     recoveries_waiting: Arc<Semaphore>,
 }
 
 /// Waits for nothing: what a disk or another datanode holds up holds up no other command.
-fn carry_out_one(
+fn execute(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
     index: NamenodeIndex,
     proxy: &Proxy,
     command: DatanodeCommandProto,
-    places: &Places,
+    queues: &CommandQueues,
 ) {
     use datanode_command_proto::Type;
     let kind = command.cmd_type();
@@ -103,8 +103,8 @@ fn carry_out_one(
         Type::Block => {
             if let Some(blocks) = command.blk_cmd {
                 match blocks.action() {
-                    block_command_proto::Action::Transfer => transfer_blocks(datanode, pool, blocks, &places.transfers),
-                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks, places),
+                    block_command_proto::Action::Transfer => transfer_blocks(datanode, pool, blocks, &queues.transfers),
+                    block_command_proto::Action::Invalidate => invalidate(datanode, pool, blocks, queues),
                     // Never sent.
                     block_command_proto::Action::Shutdown => {}
                 }
@@ -112,19 +112,19 @@ fn carry_out_one(
         }
         Type::BlockRecovery => {
             for block in command.recovery_cmd.map(|command| command.blocks).unwrap_or_default() {
-                let Ok(waiting) = places.recoveries_waiting.clone().try_acquire_owned() else {
+                let Ok(waiting) = queues.recoveries_waiting.clone().try_acquire_owned() else {
                     tracing::warn!(pool = %pool.id(), "a block recovery is not begun: too many wait already");
                     return;
                 };
                 let (datanode, pool, proxy) = (datanode.clone(), pool.clone(), proxy.clone());
-                let (recoveries, conversation) = (places.recoveries.clone(), Arc::downgrade(&places.conversation));
+                let (recoveries, session) = (queues.recoveries.clone(), Arc::downgrade(&queues.session));
                 tokio::spawn(async move {
                     let Ok(place) = recoveries.acquire_owned().await else { return };
-                    if conversation.strong_count() == 0 || !pool.is_active(index) {
+                    if session.strong_count() == 0 || !pool.is_active(index) {
                         return;
                     }
-                    let _counted = datanode.load.recovery();
-                    recovery::lead(&datanode, &pool, &proxy, block).await;
+                    let _counted = datanode.metrics.count_recovery();
+                    block_recovery::lead(&datanode, &pool, &proxy, block).await;
                     drop((place, waiting));
                 });
             }
@@ -139,8 +139,10 @@ fn carry_out_one(
             if let Some(command) = command.blk_id_cmd {
                 let blocks: Vec<BlockId> = command.block_ids.iter().map(|id| BlockId(*id as i64)).collect();
                 match command.action() {
-                    block_id_command_proto::Action::Cache => datanode.cache.want(&datanode.store, pool.id(), &blocks),
-                    block_id_command_proto::Action::Uncache => datanode.cache.release(pool.id(), &blocks),
+                    block_id_command_proto::Action::Cache => {
+                        datanode.cache.cache_blocks(&datanode.store, pool.id(), &blocks)
+                    }
+                    block_id_command_proto::Action::Uncache => datanode.cache.uncache(pool.id(), &blocks),
                 }
             }
         }
@@ -155,26 +157,26 @@ fn carry_out_one(
 }
 
 /// Has replicas deleted. Events follow for those whose deletion the namenode waits for.
-fn invalidate(datanode: &Datanode, pool: &Pool, command: BlockCommandProto, places: &Places) {
+fn invalidate(datanode: &Datanode, pool: &Pool, command: BlockCommandProto, queues: &CommandQueues) {
     let blocks: Vec<BlockId> = command.blocks.iter().map(|block| BlockId(block.block_id as i64)).collect();
-    datanode.cache.release(pool.id(), &blocks);
-    if places.deletions.try_send(command).is_err() {
-        places.some_left.store(true, Ordering::Release);
+    datanode.cache.uncache(pool.id(), &blocks);
+    if queues.deletions.try_send(command).is_err() {
+        queues.deletions_dropped.store(true, Ordering::Release);
         let pool = pool.id();
         tracing::warn!(%pool, replicas = blocks.len(), "not deleted, since so many before are not: does a disk hang?");
     }
 }
 
 /// What a namenode has ordered to be deleted, one list after the other, in threads that may wait for a disk.
-struct Deleting {
+struct DeletionWorker {
     store: Arc<Blockstore>,
     pool: Arc<Pool>,
     index: NamenodeIndex,
-    conversation: Weak<()>,
-    some_left: Arc<AtomicBool>,
+    session: Weak<()>,
+    deletions_dropped: Arc<AtomicBool>,
 }
 
-impl Deleting {
+impl DeletionWorker {
     async fn run(self, mut lists: mpsc::Receiver<BlockCommandProto>) {
         let this = Arc::new(self);
         while let Some(command) = lists.recv().await {
@@ -184,8 +186,8 @@ impl Deleting {
             if let Ok(false) = tokio::task::spawn_blocking(delete_all).await {
                 return;
             }
-            if lists.is_empty() && this.some_left.swap(false, Ordering::AcqRel) {
-                this.pool.reports(this.index).want_full();
+            if lists.is_empty() && this.deletions_dropped.swap(false, Ordering::AcqRel) {
+                this.pool.reports(this.index).request_full_report();
             }
         }
     }
@@ -193,7 +195,7 @@ impl Deleting {
     /// False: nothing is to be deleted any more. Another namenode that is active now counts on what is here, and who has ended the conversation
     /// hears what there is.
     fn delete(&self, block: Block) -> bool {
-        let is_ordered = self.conversation.strong_count() > 0 && self.pool.is_active(self.index);
+        let is_ordered = self.session.strong_count() > 0 && self.pool.is_active(self.index);
         if is_ordered {
             delete(&self.store, &self.pool, block);
         }
@@ -234,13 +236,13 @@ fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCom
             }
         };
         let Some(block) = transferable(datanode, pool, &block) else { continue };
-        if datanode.load.transfers() >= TRANSFERS_WAITING_MAX {
+        if datanode.metrics.transfers() >= TRANSFERS_WAITING_MAX {
             tracing::warn!(%block, "a copy is not begun: too many wait already");
             continue;
         }
         let transfer = Transfer { block, stage: Stage::PipelineSetupCreate, client_name: String::new(), targets };
         // Counted from now on, so that the next heartbeat does not ask for more than can be done.
-        let counted = datanode.load.transfer();
+        let counted = datanode.metrics.count_transfer();
         let (datanode, pool, transfers) = (datanode.clone(), pool.clone(), transfers.clone());
         tokio::spawn(async move {
             // Here, not before: deletions and recoveries behind it do not wait for a target that does not answer.
@@ -289,7 +291,7 @@ fn transferable(datanode: &Datanode, pool: &Pool, block: &ExtendedBlock) -> Opti
         Some(replica) if replica.state == ReplicaState::Finalized && replica.block.stamp >= block.stamp() => {
             if replica.block.length < block.length() {
                 tracing::warn!(%block, length = replica.block.length, "a replica is shorter than its block");
-                pool.report_own_bad(block, &replica.storage, replica.storage_type);
+                pool.report_own_bad_replica(block, &replica.storage, replica.storage_type);
                 return None;
             }
             Some(ExtendedBlock { pool: block.pool.clone(), block: replica.block })
@@ -297,7 +299,7 @@ fn transferable(datanode: &Datanode, pool: &Pool, block: &ExtendedBlock) -> Opti
         _ => {
             let message = format!("Can't send invalid block {block}");
             tracing::warn!("{message}");
-            pool.notice(&Notice::InvalidBlock { message });
+            pool.add_notice(&Notice::InvalidBlock { message });
             None
         }
     }

@@ -11,9 +11,9 @@ use hearth_wire::convert::{ConvertError, storage_info};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::{DatanodeIdProto, DatanodeRegistrationProto, RegisterDatanodeRequestProto};
 
-use super::Service;
-use super::proxy::{CallError, Meaning, Proxy};
-use super::service::AdoptError;
+use super::BlockPoolService;
+use super::block_pool_service::AttachError;
+use super::proxy::{CallError, FailureKind, Proxy};
 use crate::datanode::Datanode;
 use crate::pool::{HaState, NamenodeIndex, Pool};
 
@@ -36,7 +36,7 @@ pub enum HandshakeError {
     #[error("what the namenode says of itself")]
     Malformed(#[from] ConvertError),
     #[error("the namenode's block pool")]
-    Adopt(#[from] AdoptError),
+    Attach(#[from] AttachError),
     #[error("the datanode stops")]
     Stopping,
 }
@@ -53,7 +53,7 @@ pub struct Registered {
 /// Both steps, repeated until the namenode answers.
 pub async fn run(
     datanode: &Arc<Datanode>,
-    service: &Arc<Service>,
+    service: &Arc<BlockPoolService>,
     index: NamenodeIndex,
     proxy: &Proxy,
 ) -> Result<Registered, HandshakeError> {
@@ -67,11 +67,11 @@ pub async fn run(
         return Err(HandshakeError::TooOld { found: info.software_version, least });
     }
     let identity = PoolIdentity::try_from(&info)?;
-    let pool = service.adopt(datanode, identity).await?;
+    let pool = service.attach_pool(datanode, identity).await?;
     pool.note_handshake_state(index, info.state.map(|_| ha_state(info.state())));
     let registration = register(datanode, proxy, &pool).await?;
     pool.tokens.install(index, &registration.keys.clone().into());
-    pool.set_own(DatanodeId::try_from(registration.datanode_id.clone())?);
+    pool.set_registered_id(DatanodeId::try_from(registration.datanode_id.clone())?);
     Ok(Registered { pool, registration, capabilities: info.capabilities() })
 }
 
@@ -111,7 +111,7 @@ async fn register(
     loop {
         match proxy.register(&request).await {
             Ok(answer) => return Ok(answer.registration),
-            Err(error) if error.meaning() == Meaning::Refused => return Err(error.into()),
+            Err(error) if error.failure_kind() == FailureKind::Refused => return Err(error.into()),
             Err(error) => tracing::warn!(%error, "registering with the namenode"),
         }
         pause(datanode, REGISTER_RETRY).await?;

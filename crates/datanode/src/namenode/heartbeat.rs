@@ -14,13 +14,13 @@ pub fn request(
     registration: &DatanodeRegistrationProto,
     wants_lease: bool,
 ) -> HeartbeatRequestProto {
-    let load = &datanode.load;
+    let metrics = &datanode.metrics;
     let failed = datanode.services.failed_volumes();
     HeartbeatRequestProto {
         registration: registration.clone(),
         reports: datanode.storage_reports(pool.id()).iter().map(StorageReportProto::from).collect(),
-        xmits_in_progress: Some(load.transfers() as u32),
-        xceiver_count: Some(load.java_threads() as u32),
+        xmits_in_progress: Some(metrics.transfers() as u32),
+        xceiver_count: Some(metrics.xceiver_count() as u32),
         failed_volumes: Some(failed.dirs.len() as u32),
         cache_capacity: Some(datanode.locked_memory.capacity()),
         cache_used: Some(datanode.locked_memory.used()),

@@ -7,9 +7,9 @@ use hearth_wire::proto::hdfs::DatanodeRegistrationProto;
 use hearth_wire::rpc::protocols;
 use tokio::time::Instant;
 
+use super::block_pool_service::ServedNamenode;
 use super::heartbeat;
 use super::proxy::Proxy;
-use super::service::ServedNamenode;
 use crate::datanode::Datanode;
 use crate::pool::Pool;
 
@@ -30,7 +30,7 @@ pub async fn run(
     );
     let mut sent = Instant::now();
     loop {
-        let silent = namenode.pulse.since_heartbeat().unwrap_or(sent.elapsed()).min(sent.elapsed());
+        let silent = namenode.last_contact.since_heartbeat().unwrap_or(sent.elapsed()).min(sent.elapsed());
         if silent < interval {
             tokio::time::sleep(interval - silent).await;
             continue;

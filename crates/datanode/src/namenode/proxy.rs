@@ -30,24 +30,24 @@ pub enum CallError {
 
 /// What a failed call means for the conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meaning {
+pub enum FailureKind {
     /// This namenode will not have this datanode: stop.
     Refused,
     /// The lease of a full report is not valid any more: ask for another.
-    LeaseLost,
+    LeaseExpired,
     /// Try again a little later.
-    Later,
+    Transient,
 }
 
 impl CallError {
-    pub fn meaning(&self) -> Meaning {
-        let Self::Rpc(error) = self else { return Meaning::Later };
+    pub fn failure_kind(&self) -> FailureKind {
+        let Self::Rpc(error) = self else { return FailureKind::Transient };
         match error.remote_class() {
             Some(exceptions::UNREGISTERED_NODE | exceptions::DISALLOWED_DATANODE | exceptions::INCORRECT_VERSION) => {
-                Meaning::Refused
+                FailureKind::Refused
             }
-            Some(exceptions::INVALID_BLOCK_REPORT_LEASE) => Meaning::LeaseLost,
-            _ => Meaning::Later,
+            Some(exceptions::INVALID_BLOCK_REPORT_LEASE) => FailureKind::LeaseExpired,
+            _ => FailureKind::Transient,
         }
     }
 
@@ -59,7 +59,7 @@ impl CallError {
 
 /// For how long a call waits for an answer about a name that was known. Lookups are made by threads that also wait for disks, and none of these
 /// may hold up a heartbeat.
-const LOOKUP_MAX: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One namenode as seen from here.
 #[derive(Clone)]
@@ -67,9 +67,9 @@ pub struct Proxy {
     rpc: RpcClient,
     name: HostPort,
     /// Where its name led last.
-    known: Arc<Mutex<Option<SocketAddr>>>,
+    last_address: Arc<Mutex<Option<SocketAddr>>>,
     /// Of lookups beside a known address there is one at a time.
-    looking: Arc<Semaphore>,
+    lookup_permit: Arc<Semaphore>,
     user: Arc<str>,
     protocol: &'static str,
 }
@@ -80,31 +80,31 @@ impl Proxy {
     }
 
     pub fn for_protocol(rpc: RpcClient, name: HostPort, user: &str, protocol: &'static str) -> Self {
-        let looking = Arc::new(Semaphore::new(1));
-        Self { rpc, name, known: Arc::default(), looking, user: user.into(), protocol }
+        let lookup_permit = Arc::new(Semaphore::new(1));
+        Self { rpc, name, last_address: Arc::default(), lookup_permit, user: user.into(), protocol }
     }
 
     async fn target(&self) -> Result<Target, CallError> {
         let address = match self.name.host.parse::<std::net::IpAddr>() {
             Ok(ip) => SocketAddr::new(ip, self.name.port),
-            Err(_) => self.look_up().await?,
+            Err(_) => self.resolve().await?,
         };
         Ok(Target { address, protocol: self.protocol, user: self.user.clone() })
     }
 
     /// Names are asked for again with each call: a namenode may have moved. While nobody answers that, it has not.
-    async fn look_up(&self) -> Result<SocketAddr, CallError> {
-        let known = *self.known.lock();
-        let Some(address) = known else { return self.ask_for_name().await };
-        if let Ok(one) = self.looking.clone().try_acquire_owned() {
+    async fn resolve(&self) -> Result<SocketAddr, CallError> {
+        let known = *self.last_address.lock();
+        let Some(address) = known else { return self.lookup().await };
+        if let Ok(one) = self.lookup_permit.clone().try_acquire_owned() {
             let this = self.clone();
             // It goes on behind the wait: a later call has its answer.
             let asking = tokio::spawn(async move {
-                let asked = this.ask_for_name().await;
+                let asked = this.lookup().await;
                 drop(one);
                 asked
             });
-            if let Ok(Ok(Ok(found))) = tokio::time::timeout(LOOKUP_MAX, asking).await {
+            if let Ok(Ok(Ok(found))) = tokio::time::timeout(LOOKUP_TIMEOUT, asking).await {
                 return Ok(found);
             }
             tracing::debug!(namenode = %self.name, %address, "its name is not to be had: it is where it was");
@@ -112,12 +112,12 @@ impl Proxy {
         Ok(address)
     }
 
-    async fn ask_for_name(&self) -> Result<SocketAddr, CallError> {
+    async fn lookup(&self) -> Result<SocketAddr, CallError> {
         let found = tokio::net::lookup_host((self.name.host.as_str(), self.name.port)).await;
         let first = found
             .and_then(|mut addresses| addresses.next().ok_or_else(|| std::io::Error::other("the name has no address")));
         let address = first.map_err(|source| CallError::Unresolved { name: self.name.to_string(), source })?;
-        Ok(*self.known.lock().insert(address))
+        Ok(*self.last_address.lock().insert(address))
     }
 
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, CallError> {
@@ -141,7 +141,7 @@ impl Proxy {
         self.call("sendHeartbeat", request).await
     }
 
-    /// Whether there is work: see `awaiting.rs`.
+    /// Whether there is work: see `work_poll.rs`.
     pub async fn await_work(&self, request: &AwaitWorkRequestProto) -> Result<bool, CallError> {
         let answer: AwaitWorkResponseProto = self.call("awaitWork", request).await?;
         Ok(answer.waiting())
@@ -201,10 +201,10 @@ mod tests {
         let unknown = proxy("namenode.invalid");
         assert!(matches!(unknown.target().await, Err(CallError::Unresolved { .. })));
         let address = SocketAddr::from(([127, 0, 0, 9], 8020));
-        *unknown.known.lock() = Some(address);
+        *unknown.last_address.lock() = Some(address);
         assert_eq!(unknown.clone().target().await.unwrap().address, address);
         let known = proxy("localhost");
         assert!(known.target().await.unwrap().address.ip().is_loopback());
-        assert!(known.known.lock().is_some());
+        assert!(known.last_address.lock().is_some());
     }
 }

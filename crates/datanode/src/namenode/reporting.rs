@@ -52,7 +52,7 @@ impl FullReports {
     }
 
     /// Makes one due now.
-    pub fn ask(&mut self) {
+    pub fn make_due(&mut self) {
         self.due = Instant::now();
     }
 
@@ -60,7 +60,7 @@ impl FullReports {
         self.lease == 0 && Instant::now() >= self.due
     }
 
-    pub fn granted(&mut self, lease: u64) {
+    pub fn set_lease(&mut self, lease: u64) {
         if lease != 0 {
             self.lease = lease;
         }
@@ -131,7 +131,7 @@ impl FullReports {
 fn storage_report(storage: StorageReplicas, capabilities: u64) -> StorageBlockReportProto {
     let proto = storage_proto(&storage.storage, storage.storage_type);
     if capabilities & block_report::CAPABILITY_BLOCK_REPORT_BUFFERS == 0 {
-        return StorageBlockReportProto { storage: proto, blocks: old_list(&storage), ..Default::default() };
+        return StorageBlockReportProto { storage: proto, blocks: legacy_block_list(&storage), ..Default::default() };
     }
     let replicas = storage.replicas.into_iter().map(|(block, state)| ReportedReplica { block, state });
     let (count, blocks_buffers) = block_report::encode(replicas);
@@ -139,7 +139,7 @@ fn storage_report(storage: StorageReplicas, capabilities: u64) -> StorageBlockRe
 }
 
 /// The list of a namenode that does not know buffers: counts, finalized replicas, three times -1, the others.
-fn old_list(storage: &StorageReplicas) -> Vec<u64> {
+fn legacy_block_list(storage: &StorageReplicas) -> Vec<u64> {
     let finalized = |(_, state): &&(hearth_types::Block, hearth_types::ReplicaState)| {
         *state == hearth_types::ReplicaState::Finalized
     };
@@ -176,7 +176,7 @@ pub async fn send_incremental(
         storages = datanode.store.storages();
         let failed: Vec<&StorageId> =
             storages.iter().filter(|storage| storage.failed).map(|storage| &storage.id).collect();
-        leave_out_failed(&mut taken, &failed);
+        remove_failed_storages(&mut taken, &failed);
     }
     if !taken.is_empty() {
         let request = BlockReceivedAndDeletedRequestProto {
@@ -215,7 +215,7 @@ pub async fn send_incremental(
 /// Leaves out what is not to be told any more, since its storage has failed. A namenode that has taken that out of its tables would take it
 /// in again with a replica that it hears of late, and count that for ever. A replica that leaves it is told of anew, where it is then; that
 /// one is gone stays true.
-fn leave_out_failed(taken: &mut Vec<(StorageId, Vec<reports::ReportedReplica>)>, failed: &[&StorageId]) {
+fn remove_failed_storages(taken: &mut Vec<(StorageId, Vec<reports::PendingEvent>)>, failed: &[&StorageId]) {
     for (storage, replicas) in taken.iter_mut() {
         if failed.contains(&&*storage) {
             replicas.retain(|replica| replica.event == ReplicaEvent::Deleted);
@@ -225,7 +225,11 @@ fn leave_out_failed(taken: &mut Vec<(StorageId, Vec<reports::ReportedReplica>)>,
 }
 
 /// Tells which blocks are cached.
-pub async fn send_cache(datanode: &Arc<Datanode>, proxy: &Proxy, registered: &Registered) -> Result<(), CallError> {
+pub async fn send_cache_report(
+    datanode: &Arc<Datanode>,
+    proxy: &Proxy,
+    registered: &Registered,
+) -> Result<(), CallError> {
     let blocks = datanode.cache.report(registered.pool.id());
     let request = CacheReportRequestProto {
         registration: registered.registration.clone(),
@@ -236,7 +240,7 @@ pub async fn send_cache(datanode: &Arc<Datanode>, proxy: &Proxy, registered: &Re
     Ok(())
 }
 
-fn event_proto(replica: &reports::ReportedReplica) -> ReceivedDeletedBlockInfoProto {
+fn event_proto(replica: &reports::PendingEvent) -> ReceivedDeletedBlockInfoProto {
     let (status, delete_hint) = match &replica.event {
         ReplicaEvent::Receiving => (BlockStatus::Receiving, None),
         ReplicaEvent::Received { delete_hint } => (BlockStatus::Received, delete_hint.clone()),
@@ -303,7 +307,7 @@ mod tests {
         reports.add(&sound, block(4), received());
         let told = |failed: &[&StorageId]| {
             let mut taken = reports.take();
-            leave_out_failed(&mut taken, failed);
+            remove_failed_storages(&mut taken, failed);
             let mut told: Vec<_> = taken
                 .into_iter()
                 .flat_map(|(storage, replicas)| replicas.into_iter().map(move |told| (storage.clone(), told)))

@@ -5,23 +5,27 @@ use std::sync::Arc;
 
 use hearth_blockstore::ReplicaReader;
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcJoiner};
+use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcCombiner};
 use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumAnswer, BlockChecksumKind, BlockOpResponse, Status};
 use md5::{Digest, Md5};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::session::Session;
 
 /// CRCs of so much data are looked at together.
 const STEP_BYTES: u64 = 64 << 20;
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: BlockChecksum) -> Result<After, OpError> {
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: BlockChecksum,
+) -> Result<Continuation, OpError> {
     match run(datanode, request).await {
         Ok(answer) => {
             let answer = BlockOpResponse { block_checksum: Some(answer), ..BlockOpResponse::new(Status::Success) };
             session.send(&answer.encode()).await?;
-            Ok(After::Close)
+            Ok(Continuation::Close)
         }
         Err(error) => {
             answer_error(session, &error).await?;
@@ -34,9 +38,9 @@ async fn run(datanode: &Arc<Datanode>, request: BlockChecksum) -> Result<BlockCh
     let BlockChecksum { block, token, options } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Read)?;
-    datanode.load.client_served();
+    datanode.metrics.note_client_activity();
     datanode
-        .blocking_op(move |store| {
+        .run_blocking_op(move |store| {
             let reader = store.reader(&block)?;
             let length = block.length().min(reader.visible_length());
             let spec = reader.checksum();
@@ -104,7 +108,7 @@ fn composite_crc(reader: &ReplicaReader, length: u64, stripe: u64) -> Result<Vec
 struct Composer {
     kind: ChecksumKind,
     chunk: u64,
-    whole: CrcJoiner,
+    whole: CrcCombiner,
     stripe: u64,
     /// Bytes not yet covered.
     left: u64,
@@ -116,7 +120,7 @@ struct Composer {
 impl Composer {
     fn new(spec: ChecksumSpec, length: u64, stripe: u64) -> Result<Self, OpError> {
         let chunk = u64::from(spec.bytes_per_chunk);
-        let whole = CrcJoiner::new(spec.kind, chunk)
+        let whole = CrcCombiner::new(spec.kind, chunk)
             .ok_or_else(|| OpError::Refused("the replica has no checksums to compose".to_owned()))?;
         if !stripe.is_multiple_of(chunk) {
             return Err(OpError::Malformed("the stripe is no whole number of chunks"));
@@ -126,7 +130,7 @@ impl Composer {
 
     fn add(&mut self, crc: u32) {
         let bytes = self.chunk.min(self.left);
-        let joiner = if bytes == self.chunk { Some(self.whole) } else { CrcJoiner::new(self.kind, bytes) };
+        let joiner = if bytes == self.chunk { Some(self.whole) } else { CrcCombiner::new(self.kind, bytes) };
         self.current = match joiner {
             Some(joiner) if self.in_stripe > 0 => joiner.join(self.current, crc),
             _ => crc,

@@ -8,28 +8,36 @@ use hearth_wire::data_transfer::{BlockOpResponse, CopyBlock};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
 /// What stands behind the last packet: a Java char, `d`.
-pub const DONE: [u8; 2] = [0, b'd'];
+pub const END_MARK: [u8; 2] = [0, b'd'];
 
 /// A place among the balancer's copies. `what`: is to be done with the block, for the refusal.
 ///
 /// Errors: there are as many as there may be.
-pub fn take_place(datanode: &Datanode, block: &ExtendedBlock, what: &str) -> Result<OwnedSemaphorePermit, OpError> {
-    datanode.move_places.clone().try_acquire_owned().map_err(|_| {
+pub fn acquire_move_permit(
+    datanode: &Datanode,
+    block: &ExtendedBlock,
+    what: &str,
+) -> Result<OwnedSemaphorePermit, OpError> {
+    datanode.move_permits.clone().try_acquire_owned().map_err(|_| {
         OpError::Refused(format!("Not able to {what} block {} because threads quota is exceeded.", block.id()))
     })
 }
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: CopyBlock) -> Result<After, OpError> {
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: CopyBlock,
+) -> Result<Continuation, OpError> {
     let CopyBlock { block, token } = request;
     let pool = datanode.ready_pool(&block.pool).await?;
     let opened = async {
         check_token(&pool, &token, &block, AccessMode::Copy)?;
-        let place = take_place(datanode, &block, "copy")?;
+        let place = acquire_move_permit(datanode, &block, "copy")?;
         Ok((datanode.reader(&block).await?, place))
     };
     let (reader, _place) = match opened.await {
@@ -49,16 +57,16 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Cop
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
-        serves: None,
+        client_metrics: None,
         throttle: Some(&datanode.balance_throttle),
-        passes_through: true,
+        bypass_page_cache: true,
     };
     let all = ByteRange::with_length(0, reader.length()).ok_or(OpError::Malformed("the replica's length"))?;
     sender
         .send(BlockOpResponse::read(checksum, 0).encode(), all)
         .await
         .map_err(|source| OpError::Send { block, source })?;
-    session.connection.write_all(&DONE, options.write_timeout).await?;
-    datanode.load.read_bytes(reader.length());
-    Ok(After::Close)
+    session.connection.write_all(&END_MARK, options.write_timeout).await?;
+    datanode.metrics.record_read(reader.length());
+    Ok(Continuation::Close)
 }

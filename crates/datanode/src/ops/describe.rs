@@ -6,21 +6,21 @@ use std::sync::Arc;
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, OpCode};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError};
+use crate::ops::{Continuation, OpError};
 use crate::session::Session;
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<After, OpError> {
+pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<Continuation, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "asked what is offered");
-    datanode.load.described();
+    datanode.metrics.record_describe();
     let mut operations = vec![OpCode::Describe, OpCode::ReadMany];
     if session.connection.is_unix() {
         operations.push(OpCode::WriteLocal);
     }
-    if datanode.streams.are_on() {
+    if datanode.streams.is_enabled() {
         operations.extend([OpCode::ReplicaStream, OpCode::SendReplica]);
     }
     let description =
         DatanodeDescription { datanode: datanode.store.datanode_uuid().clone(), offer: datanode.offer(), operations };
     session.send(&description.encode()).await?;
-    Ok(After::KeepAlive)
+    Ok(Continuation::KeepAlive)
 }

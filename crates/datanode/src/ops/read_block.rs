@@ -9,18 +9,22 @@ use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ReplicaState};
 use hearth_wire::data_transfer::{BlockOpResponse, ReadBlock, Status, client_read_status};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
 /// How long a read of a replica that is being written waits for bytes that have not come yet. Hadoop's figure.
-const WAIT_FOR_BYTES: Duration = Duration::from_secs(3);
-const POLL_FOR_BYTES: Duration = Duration::from_millis(50);
+const BYTES_TIMEOUT: Duration = Duration::from_secs(3);
+const BYTES_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// From so many bytes on the kernel is asked to read a replica on disk ahead.
 const LONG_READ_BYTES: u64 = 512 << 10;
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: ReadBlock) -> Result<After, OpError> {
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: ReadBlock,
+) -> Result<Continuation, OpError> {
     let (mut reader, range) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -46,17 +50,17 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: Rea
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
         throttle: None,
-        serves: Some(&datanode.load),
-        passes_through: false,
+        client_metrics: Some(&datanode.metrics),
+        bypass_page_cache: false,
     };
     let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;
     sent.map_err(|source| OpError::Send { block: request.block, source })?;
-    datanode.load.read_bytes(range.length());
+    datanode.metrics.record_read(range.length());
 
     // A client that stops early closes; one that got all says whether the CRCs were right.
     match session.receive_message(client_read_status, options.read_timeout).await? {
-        Status::Success | Status::ChecksumOk => Ok(After::KeepAlive),
-        _ => Ok(After::Close),
+        Status::Success | Status::ChecksumOk => Ok(Continuation::KeepAlive),
+        _ => Ok(Continuation::Close),
     }
 }
 
@@ -71,9 +75,9 @@ async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaR
     if reader.state() == ReplicaState::BeingWritten
         && let Some(end) = asked_end
     {
-        let deadline = tokio::time::Instant::now() + WAIT_FOR_BYTES;
+        let deadline = tokio::time::Instant::now() + BYTES_TIMEOUT;
         while reader.length() < end && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(POLL_FOR_BYTES).await;
+            tokio::time::sleep(BYTES_POLL_INTERVAL).await;
             reader = datanode.reader(block).await?;
         }
     }

@@ -17,13 +17,15 @@ use hearth_blockstore::{DataSource, Reading, ReplicaReader, StoreError};
 use hearth_fabric::Memory;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumSpec};
-use hearth_wire::data_transfer::{Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, Place, ReadMany};
+use hearth_wire::data_transfer::{
+    AnswerSlot, Decoded, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::datanode::Datanode;
-use crate::load::LentBytes;
-use crate::ops::{After, OpError, check_token};
+use crate::metrics::LentBytes;
+use crate::ops::{Continuation, OpError, check_token};
 use crate::session::{Session, SessionError};
 
 /// Ranges that wait for a disk or a pool at once, and bytes from which on no further one is taken on: those that they take here, whole
@@ -40,45 +42,48 @@ const INLINE_BYTES_MAX: u64 = 32 << 10;
 /// Requests are short; one call receives many.
 const RECEIVE_BYTES: usize = 32 << 10;
 
-pub async fn serve(datanode: &Datanode, session: &Session, request: ReadMany) -> Result<After, OpError> {
+pub async fn serve(datanode: &Datanode, session: &Session, request: ReadMany) -> Result<Continuation, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "many reads on one connection");
     let bytes = request.memory_bytes;
     let may_lend = (1..=ReadMany::MEMORY_BYTES_MAX).contains(&bytes) && session.connection.is_unix();
-    let memory = may_lend.then(|| datanode.load.lend(bytes)).flatten().map(|counted| Promised { bytes, counted });
+    let memory = may_lend
+        .then(|| datanode.metrics.reserve_lent_bytes(bytes))
+        .flatten()
+        .map(|counted| PromisedMemory { bytes, counted });
     let range_bytes_max = ReadMany::RANGE_BYTES_MAX;
-    session.send(&ManyTerms::Taken { range_bytes_max, takes_memory: memory.is_some() }.encode()).await?;
-    Ok(After::Many { memory })
+    session.send(&ReadManyTerms::Accepted { range_bytes_max, takes_memory: memory.is_some() }.encode()).await?;
+    Ok(Continuation::ReadMany { memory })
 }
 
 /// Memory that a client is about to lend.
-pub struct Promised {
+pub struct PromisedMemory {
     bytes: u64,
     counted: LentBytes,
 }
 
 /// Takes the memory that the client lends, and answers ranges until the client has no more, or none for as long as `read_timeout`.
-pub async fn converse(
+pub async fn serve_ranges(
     datanode: &Arc<Datanode>,
     session: &mut Session,
-    memory: Option<Promised>,
-    place: &hearth_fabric::Place,
+    memory: Option<PromisedMemory>,
+    place: &hearth_fabric::ConnectionPermit,
 ) -> Result<(), OpError> {
     session.buffer.release();
     let lent = match memory {
-        Some(promised) => Lent::take(session, promised, datanode.options.transfer.read_timeout).await?,
-        None => Lent::default(),
+        Some(promised) => ClientMemory::take(session, promised, datanode.options.transfer.read_timeout).await?,
+        None => ClientMemory::default(),
     };
     let timeout = datanode.options.transfer.read_timeout;
     session.buffer.grow_to(RECEIVE_BYTES);
-    let mut waiting = Waiting::default();
-    let mut ready = Ready::default();
+    let mut waiting = PendingReads::default();
+    let mut ready = ReadyAnswers::default();
     loop {
         let mut wanted = 0;
         // Counted as an operation while something is done, not while the client has nothing to ask.
-        let served = datanode.load.operation();
+        let served = datanode.metrics.count_operation();
         while ready.bytes < BATCH_BYTES && waiting.has_room() {
             let peer = session.connection.peer();
-            let decoded = ManyRange::decode(session.buffer.available());
+            let decoded = RangeRequest::decode(session.buffer.available());
             match decoded.map_err(|source| SessionError::Message { peer, source })? {
                 Decoded::Complete(range, consumed) => {
                     session.buffer.consume(consumed);
@@ -104,7 +109,7 @@ pub async fn converse(
         drop(served);
         // Something is to be received, or all places of those that wait are taken.
         if waiting.tasks.is_empty() {
-            place.quiet();
+            place.mark_idle();
         }
         tokio::select! {
             Some(done) = waiting.tasks.join_next(), if !waiting.tasks.is_empty() => waiting.take(done, &mut ready),
@@ -121,7 +126,7 @@ pub async fn converse(
                     // The client has no more to ask; what it still waits for is answered.
                     Some(0) if session.buffer.available().is_empty() => return finish(datanode, session, waiting).await,
                     Some(0) => return Err(hearth_fabric::tcp::Error::Closed { peer: session.connection.peer() }.into()),
-                    _ => place.busy(),
+                    _ => place.mark_busy(),
                 }
             }
         }
@@ -129,8 +134,8 @@ pub async fn converse(
 }
 
 /// Answers what is left after the client's last range.
-async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: Waiting) -> Result<(), OpError> {
-    let mut ready = Ready::default();
+async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: PendingReads) -> Result<(), OpError> {
+    let mut ready = ReadyAnswers::default();
     while let Some(done) = waiting.tasks.join_next().await {
         waiting.take(done, &mut ready);
         ready.send(datanode, session).await?;
@@ -140,11 +145,11 @@ async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: Waitin
 
 /// Memory of the client for answers.
 #[derive(Default)]
-struct Lent(Option<(Memory, LentBytes)>);
+struct ClientMemory(Option<(Memory, LentBytes)>);
 
-impl Lent {
+impl ClientMemory {
     /// The memory whose descriptor comes with the next byte. None when it is of no use: all answers go over the connection then.
-    async fn take(session: &Session, promised: Promised, timeout: Duration) -> Result<Self, OpError> {
+    async fn take(session: &Session, promised: PromisedMemory, timeout: Duration) -> Result<Self, OpError> {
         if !session.buffer.available().is_empty() {
             return Err(OpError::Malformed("ranges came before the memory that was to be lent"));
         }
@@ -152,7 +157,7 @@ impl Lent {
         let (1, Some(descriptor), true) = (received, descriptors.pop(), descriptors.is_empty()) else {
             return Err(OpError::Malformed("not one descriptor of memory that was to be lent"));
         };
-        let Promised { bytes, counted } = promised;
+        let PromisedMemory { bytes, counted } = promised;
         match Memory::of_peer(descriptor, bytes) {
             Ok(memory) => Ok(Self(Some((memory, counted)))),
             Err(error) => {
@@ -163,7 +168,7 @@ impl Lent {
     }
 
     /// The memory, if `place` lies in it.
-    fn memory_at(&self, place: &Place) -> Option<&Memory> {
+    fn memory_at(&self, place: &AnswerSlot) -> Option<&Memory> {
         let (memory, _) = self.0.as_ref()?;
         let end = place.offset.checked_add(u64::from(place.bytes))?;
         (end <= memory.length()).then_some(memory)
@@ -171,10 +176,16 @@ impl Lent {
 }
 
 /// Makes the answer to `range`, or has a task make it.
-fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting: &mut Waiting, lent: &Lent) {
+fn begin(
+    datanode: &Arc<Datanode>,
+    range: RangeRequest,
+    ready: &mut ReadyAnswers,
+    waiting: &mut PendingReads,
+    lent: &ClientMemory,
+) {
     let request = range.request;
     match open_now(datanode, &range) {
-        Ok(Some(opened)) if ready.place(request, &opened, range.place, lent) => {}
+        Ok(Some(opened)) if ready.copy_to_client(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
             ready.push(request, opened, datanode.options.transfer.transfer_to)
         }
@@ -189,9 +200,9 @@ fn begin(datanode: &Arc<Datanode>, range: ManyRange, ready: &mut Ready, waiting:
 
 /// What a range takes while it waits. Nobody knows how long its chunks are before it is opened: those of nearly all are as long as
 /// HDFS has them by default.
-fn waiting_bytes(asked: &ManyRange, opened: Option<&Opened>) -> u64 {
+fn waiting_bytes(asked: &RangeRequest, opened: Option<&OpenedRange>) -> u64 {
     match opened {
-        Some(opened) => opened.takes(),
+        Some(opened) => opened.memory_bytes(),
         None => {
             let usual = ChecksumSpec::DEFAULT;
             let asked = asked.range.length().min(u64::from(ReadMany::RANGE_BYTES_MAX));
@@ -207,14 +218,14 @@ fn fetched_bytes(range: ByteRange, checksum: ChecksumSpec) -> u64 {
 }
 
 /// A replica that may be read, and which of its bytes: whole chunks.
-struct Opened {
+struct OpenedRange {
     reader: ReplicaReader,
     range: ByteRange,
 }
 
-impl Opened {
+impl OpenedRange {
     /// Whole chunks around what is asked for.
-    fn new(reader: ReplicaReader, asked: &ManyRange) -> Result<Self, OpError> {
+    fn new(reader: ReplicaReader, asked: &RangeRequest) -> Result<Self, OpError> {
         if asked.range.end() > reader.length() {
             let (block, range, length) = (reader.block().clone(), asked.range, reader.length());
             return Err(StoreError::OutOfRange { block, range, length }.into());
@@ -230,13 +241,13 @@ impl Opened {
     }
 
     /// What it takes to be fetched.
-    fn takes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         fetched_bytes(self.range, self.reader.checksum())
     }
 
     /// Waits for the disk.
     fn read(self, request: u64, more: Option<OwnedSemaphorePermit>) -> Result<Body, OpError> {
-        let mut bytes = Vec::with_capacity(self.takes() as usize);
+        let mut bytes = Vec::with_capacity(self.memory_bytes() as usize);
         self.reader.checksums(self.range, &mut bytes)?;
         let at = bytes.len();
         bytes.resize(at + self.range.length() as usize, 0);
@@ -245,8 +256,8 @@ impl Opened {
     }
 
     /// `placed`: CRCs and data are in the client's memory, not behind the head.
-    fn head(&self, request: u64, placed: bool) -> ManyHead {
-        let piece = ManyPiece {
+    fn head(&self, request: u64, placed: bool) -> RangeHead {
+        let piece = RangePiece {
             stamp: self.reader.block().stamp(),
             replica_length: self.reader.length(),
             checksum: self.reader.checksum(),
@@ -254,40 +265,40 @@ impl Opened {
             data_bytes: self.range.length() as u32,
             placed,
         };
-        ManyHead { request, piece: Ok(piece) }
+        RangeHead { request, piece: Ok(piece) }
     }
 }
 
 /// `None`: that has to be waited for.
-fn open_now(datanode: &Datanode, asked: &ManyRange) -> Result<Option<Opened>, OpError> {
+fn open_now(datanode: &Datanode, asked: &RangeRequest) -> Result<Option<OpenedRange>, OpError> {
     let pool = datanode.pools.get(&asked.block.pool).filter(|pool| pool.is_registered());
     let Some(pool) = pool else { return Ok(None) };
     check_token(&pool, &asked.token, &asked.block, AccessMode::Read)?;
     match datanode.store.reader_now(&asked.block)? {
-        Reading::Now(reader) => Opened::new(reader, asked).map(Some),
+        Reading::Now(reader) => OpenedRange::new(reader, asked).map(Some),
         Reading::OnDisk(_) => Ok(None),
     }
 }
 
 /// Answers that can be sent.
 #[derive(Default)]
-struct Ready {
+struct ReadyAnswers {
     /// Heads, CRCs, and data that was copied.
     heads: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<AnswerPart>,
     /// Of data.
     bytes: u64,
     ranges: u64,
 }
 
 /// A piece of `heads` and what follows it.
-struct Part {
+struct AnswerPart {
     head: Range<usize>,
-    data: Option<Opened>,
+    data: Option<OpenedRange>,
 }
 
-impl Ready {
-    fn push(&mut self, request: u64, opened: Opened, transfer_to: bool) {
+impl ReadyAnswers {
+    fn push(&mut self, request: u64, opened: OpenedRange, transfer_to: bool) {
         let start = self.heads.len();
         opened.head(request, false).encode_into(&mut self.heads);
         let (bytes, mut failed) = (opened.range.length(), None);
@@ -311,7 +322,13 @@ impl Ready {
     }
 
     /// Puts bytes of a slab and their CRCs into the client's memory. False: there is no room for them, or they lie elsewhere.
-    fn place(&mut self, request: u64, opened: &Opened, place: Option<Place>, lent: &Lent) -> bool {
+    fn copy_to_client(
+        &mut self,
+        request: u64,
+        opened: &OpenedRange,
+        place: Option<AnswerSlot>,
+        lent: &ClientMemory,
+    ) -> bool {
         let Some(place) = place else { return false };
         let (Some(memory), DataSource::Bytes(bytes)) = (lent.memory_at(&place), opened.reader.data()) else {
             return false;
@@ -336,7 +353,7 @@ impl Ready {
     }
 
     /// Bytes of a replica on disk that need not be waited for. False: nothing was added.
-    fn push_now(&mut self, request: u64, opened: &Opened) -> bool {
+    fn push_now(&mut self, request: u64, opened: &OpenedRange) -> bool {
         let start = self.heads.len();
         opened.head(request, false).encode_into(&mut self.heads);
         // An error is one for the task, too.
@@ -349,7 +366,7 @@ impl Ready {
     }
 
     /// Bytes that a task has read: CRCs, then data.
-    fn push_read(&mut self, head: &ManyHead, body: &[u8]) {
+    fn push_read(&mut self, head: &RangeHead, body: &[u8]) {
         let start = self.heads.len();
         head.encode_into(&mut self.heads);
         self.heads.extend_from_slice(body);
@@ -358,14 +375,14 @@ impl Ready {
 
     fn refuse(&mut self, request: u64, error: &OpError) {
         tracing::debug!(error = error as &dyn std::error::Error, "a range is refused");
-        let refusal = ManyRefusal { status: error.status(), message: error.text() };
+        let refusal = RangeRefusal { status: error.status(), message: error.text() };
         let start = self.heads.len();
-        ManyHead { request, piece: Err(refusal) }.encode_into(&mut self.heads);
+        RangeHead { request, piece: Err(refusal) }.encode_into(&mut self.heads);
         // It counts for something: a thousand refusals are sent at some point, too.
         self.add(start, None, (self.heads.len() - start) as u64);
     }
 
-    fn add(&mut self, start: usize, data: Option<Opened>, bytes: u64) {
+    fn add(&mut self, start: usize, data: Option<OpenedRange>, bytes: u64) {
         self.bytes += bytes;
         self.ranges += 1;
         let end = self.heads.len();
@@ -375,7 +392,7 @@ impl Ready {
                 last.head.end = end;
                 last.data = data;
             }
-            _ => self.parts.push(Part { head: start..end, data }),
+            _ => self.parts.push(AnswerPart { head: start..end, data }),
         }
     }
 
@@ -385,7 +402,7 @@ impl Ready {
         let mut slices: Vec<&[u8]> = Vec::with_capacity(2 * self.parts.len());
         for part in &self.parts {
             slices.push(&self.heads[part.head.clone()]);
-            let Some(Opened { reader, range }) = &part.data else { continue };
+            let Some(OpenedRange { reader, range }) = &part.data else { continue };
             match reader.data() {
                 DataSource::Bytes(bytes) => slices.push(&bytes[range.start() as usize..range.end() as usize]),
                 DataSource::File { file, offset } => {
@@ -401,8 +418,8 @@ impl Ready {
             }
         }
         connection.write_vectored(&slices, false, timeout).await?;
-        datanode.load.many_read(self.ranges, self.bytes);
-        datanode.load.client_served();
+        datanode.metrics.record_ranges_read(self.ranges, self.bytes);
+        datanode.metrics.note_client_activity();
         self.heads.clear();
         self.parts.clear();
         (self.bytes, self.ranges) = (0, 0);
@@ -411,7 +428,7 @@ impl Ready {
 }
 
 /// Ranges whose bytes are being fetched.
-struct Waiting {
+struct PendingReads {
     tasks: JoinSet<Fetched>,
     bytes: u64,
     /// For one at a time that turns out to be more than it counts for.
@@ -427,24 +444,24 @@ struct Fetched {
 
 /// CRCs and data.
 struct Body {
-    head: ManyHead,
+    head: RangeHead,
     bytes: Vec<u8>,
     _more: Option<OwnedSemaphorePermit>,
 }
 
-impl Default for Waiting {
+impl Default for PendingReads {
     fn default() -> Self {
         Self { tasks: JoinSet::new(), bytes: 0, more: Arc::new(Semaphore::new(1)) }
     }
 }
 
-impl Waiting {
+impl PendingReads {
     fn has_room(&self) -> bool {
         self.tasks.len() < WAITING_MAX && self.bytes < WAITING_BYTES_MAX
     }
 
     /// `bytes`: what it counts for.
-    fn start(&mut self, datanode: Arc<Datanode>, range: ManyRange, bytes: u64) {
+    fn start(&mut self, datanode: Arc<Datanode>, range: RangeRequest, bytes: u64) {
         let request = range.request;
         self.bytes += bytes;
         let more = self.more.clone();
@@ -454,7 +471,7 @@ impl Waiting {
         });
     }
 
-    fn take(&mut self, done: Result<Fetched, tokio::task::JoinError>, ready: &mut Ready) {
+    fn take(&mut self, done: Result<Fetched, tokio::task::JoinError>, ready: &mut ReadyAnswers) {
         let Fetched { request, bytes, outcome } = match done {
             Ok(fetched) => fetched,
             // Nobody cancels them.
@@ -471,7 +488,7 @@ impl Waiting {
 /// Reads a range where that may take a while. `counted`: what it counts for.
 async fn fetch(
     datanode: &Arc<Datanode>,
-    range: ManyRange,
+    range: RangeRequest,
     counted: u64,
     more: Arc<Semaphore>,
 ) -> Result<Body, OpError> {
@@ -479,12 +496,12 @@ async fn fetch(
     check_token(&pool, &range.token, &range.block, AccessMode::Read)?;
     let (request, disk_reads) = (range.request, &datanode.disk_reads);
     let opened = match datanode.store.reader_now(&range.block)? {
-        Reading::Now(reader) => Opened::new(reader, &range)?,
+        Reading::Now(reader) => OpenedRange::new(reader, &range)?,
         Reading::OnDisk(storage) => {
             let store = datanode.store.clone();
             let open_and_read = move || {
-                let opened = Opened::new(store.reader(&range.block)?, &range)?;
-                match opened.takes() > counted {
+                let opened = OpenedRange::new(store.reader(&range.block)?, &range)?;
+                match opened.memory_bytes() > counted {
                     true => Ok(Err(opened)),
                     false => opened.read(request, None).map(Ok),
                 }
@@ -495,9 +512,9 @@ async fn fetch(
             }
         }
     };
-    let more = match opened.takes() > counted {
+    let more = match opened.memory_bytes() > counted {
         false => None,
-        true => match tokio::time::timeout(disk_reads.patience(), more.acquire_owned()).await {
+        true => match tokio::time::timeout(disk_reads.queue_timeout(), more.acquire_owned()).await {
             Ok(permit) => Some(permit.map_err(|_| OpError::Interrupted)?),
             Err(_) => return Err(OpError::Refused("another range of long chunks waits for its disk".to_owned())),
         },
@@ -514,7 +531,7 @@ mod tests {
     fn a_range_counts_for_the_whole_chunks_that_are_read_for_it() {
         let checksum = ChecksumSpec { bytes_per_chunk: 1 << 20, ..ChecksumSpec::DEFAULT };
         let asked = ByteRange::with_length((3 << 20) + 5, 1).expect("a byte");
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingReads::default();
         let mut ranges = 0;
         while waiting.has_room() {
             waiting.bytes += fetched_bytes(asked.widened(checksum.bytes_per_chunk, 8 << 20), checksum);

@@ -10,54 +10,58 @@ use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget,
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::ops::copy_block::{DONE, take_place};
-use crate::ops::{After, OpError, check_token, run_patiently};
+use crate::ops::copy_block::{END_MARK, acquire_move_permit};
+use crate::ops::{Continuation, OpError, check_token, run_with_progress};
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::{Session, SessionError};
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: ReplaceBlock) -> Result<After, OpError> {
-    run_patiently(datanode, session, run(datanode, request)).await
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &Session,
+    request: ReplaceBlock,
+) -> Result<Continuation, OpError> {
+    run_with_progress(datanode, session, run(datanode, request)).await
 }
 
 async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpError> {
     let block = &request.block;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &request.token, block, AccessMode::Replace)?;
-    let _place = take_place(datanode, block, "receive")?;
+    let _place = acquire_move_permit(datanode, block, "receive")?;
     let delete_hint = (!request.delete_hint.is_empty()).then(|| request.delete_hint.clone());
     if request.source.id.uuid == *datanode.store.datanode_uuid() {
         let (block, storage_type, storing) = (block.clone(), request.storage_type, datanode.clone());
         let moving = move |store: &Blockstore| {
             let replica = store.move_to_storage_type(&block, storage_type)?;
-            came(&storing, &pool, &replica, delete_hint);
+            report_received(&storing, &pool, &replica, delete_hint);
             Ok(())
         };
-        return datanode.blocking(moving).await;
+        return datanode.run_blocking(moving).await;
     }
-    if was_sent(datanode, &pool, &request, delete_hint.as_deref()).await? {
+    if request_send(datanode, &pool, &request, delete_hint.as_deref()).await? {
         return Ok(());
     }
     fetch(datanode, &pool, &request, delete_hint).await
 }
 
 /// The replica is here. Called where nobody who gives up waiting keeps it from being told.
-fn came(datanode: &Datanode, pool: &Pool, replica: &ReplicaSummary, delete_hint: Option<String>) {
+fn report_received(datanode: &Datanode, pool: &Pool, replica: &ReplicaSummary, delete_hint: Option<String>) {
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     datanode.note_finalized(&replica.block);
 }
 
 /// Has the datanode that the balancer named send the replica as it sends others: by a stream, or into memory here. It is reported as
 /// it comes in. False: that datanode does not, or cannot reach this one.
-async fn was_sent(
+async fn request_send(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
     request: &ReplaceBlock,
     delete_hint: Option<&str>,
 ) -> Result<bool, OpError> {
     let (block, source) = (&request.block, &request.source.id);
-    if !datanode.streams.sends(datanode, source).await {
+    if !datanode.streams.can_send(datanode, source).await {
         return Ok(false);
     }
     let Some(_expected) = datanode.streams.moves.expect(block, delete_hint) else {
@@ -70,22 +74,22 @@ async fn was_sent(
         storage_id: request.storage_id.clone(),
         pinned: false,
     };
-    let waits = downstream::Waits::new(&datanode.options.transfer, 1);
-    let mut session = downstream::connect(datanode, source, waits).await?;
+    let timeouts = downstream::Timeouts::new(&datanode.options.transfer, 1);
+    let mut session = downstream::connect(datanode, source, timeouts).await?;
     let (block, token) = (block.clone(), request.token.clone());
     let send = TransferBlock { block, token, client_name: String::new(), targets: vec![target] };
     session.send(&Operation::SendReplica(send).encode()).await?;
-    let mut answer = match session.receive_answer(waits.read).await {
+    let mut answer = match session.receive_answer(timeouts.read).await {
         Ok(answer) => answer,
         // As whoever does not know the operation does: another one than it was.
         Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => {
-            datanode.streams.does_not_send(source);
+            datanode.streams.note_cannot_send(source);
             return Ok(false);
         }
         Err(error) => return Err(error.into()),
     };
     while answer.status == Status::InProgress {
-        answer = session.receive_answer(waits.read).await?;
+        answer = session.receive_answer(timeouts.read).await?;
     }
     if answer.status != Status::Success {
         let (status, message) = (answer.status, answer.message.unwrap_or_default());
@@ -102,11 +106,11 @@ async fn fetch(
     delete_hint: Option<String>,
 ) -> Result<(), OpError> {
     let block = &request.block;
-    let waits = downstream::Waits::new(&datanode.options.transfer, 1);
-    let mut session = downstream::connect(datanode, &request.source.id, waits).await?;
+    let timeouts = downstream::Timeouts::new(&datanode.options.transfer, 1);
+    let mut session = downstream::connect(datanode, &request.source.id, timeouts).await?;
     let copy = CopyBlock { block: block.clone(), token: request.token.clone() };
     session.send(&Operation::CopyBlock(copy).encode()).await?;
-    let answer = session.receive_answer(waits.read).await?;
+    let answer = session.receive_answer(timeouts.read).await?;
     let (Status::Success, Some(info)) = (answer.status, answer.read_checksum) else {
         let message = format!("{:?} {}", answer.status, answer.message.unwrap_or_default());
         return Err(OpError::Downstream { block: block.clone(), peer: request.source.id.transfer_address(), message });
@@ -115,7 +119,7 @@ async fn fetch(
         CreateOptions { checksum: info.spec, expected_bytes: block.length(), storage_type: request.storage_type };
     let created = block.clone();
     datanode.streams.forget(block);
-    let writer = datanode.blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
+    let writer = datanode.run_blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
     let receiver = Receiver {
         block: block.clone(),
         upstream: &mut session,
@@ -124,22 +128,22 @@ async fn fetch(
         acknowledge: Acknowledge::Nothing,
         checksum: info.spec,
         verify: true,
-        read_timeout: waits.read,
+        read_timeout: timeouts.read,
         own_reply: AckReply::SUCCESS,
         restarting: datanode.restarting(),
         grants: None,
-        serves: None,
+        client_metrics: None,
         throttle: Some(&datanode.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;
     // The source says that it is done; its word decides nothing any more.
-    let _ = session.buffer.fill_to(&session.connection, DONE.len(), waits.read).await;
+    let _ = session.buffer.fill_to(&session.connection, END_MARK.len(), timeouts.read).await;
     let (storing, pool) = (datanode.clone(), pool.clone());
     let finalizing = move |_: &Blockstore| {
         let replica = writer.finalize(Durability::Memory)?;
-        storing.load.written_bytes(replica.block.length());
-        came(&storing, &pool, &replica, delete_hint);
+        storing.metrics.record_write(replica.block.length());
+        report_received(&storing, &pool, &replica, delete_hint);
         Ok(())
     };
-    datanode.blocking(finalizing).await
+    datanode.run_blocking(finalizing).await
 }

@@ -8,25 +8,29 @@ use hearth_protocol::replica_stream;
 use hearth_wire::data_transfer::{ReplicaRefusal, ReplicaStream, Status, StreamTerms};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError};
+use crate::ops::{Continuation, OpError};
 use crate::session::Session;
 use crate::streams::{self, StreamStore, Window};
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: ReplicaStream) -> Result<After, OpError> {
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &Session,
+    request: ReplicaStream,
+) -> Result<Continuation, OpError> {
     tracing::debug!(peer = %session.connection.peer(), source = request.source_uuid, "replicas on one connection");
-    let window = if datanode.streams.are_on() { datanode.streams.window() } else { None };
+    let window = if datanode.streams.is_enabled() { datanode.streams.window() } else { None };
     let Some(window) = window else {
         let message = "no memory for one more connection of replicas";
         let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, message);
         session.send(&StreamTerms::Refused(refusal).encode()).await?;
-        return Ok(After::Close);
+        return Ok(Continuation::Close);
     };
-    session.send(&StreamTerms::Taken(window.limits).encode()).await?;
-    Ok(After::Replicas(window))
+    session.send(&StreamTerms::Accepted(window.limits).encode()).await?;
+    Ok(Continuation::ReplicaStream(window))
 }
 
 /// Takes replicas until the sender has no more, or none for a while. On the threads of the streams: those that serve readers are theirs.
-pub async fn converse(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
+pub async fn receive_replicas(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
     let shared = datanode.clone();
     let conversation = datanode.streams.threads.start_connection(async move {
         tokio::select! {
@@ -41,7 +45,7 @@ async fn receive(datanode: &Arc<Datanode>, session: Session, window: Window) -> 
     let session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
     let Session { connection, mut buffer, .. } = session;
     buffer.release();
-    let waits = streams::waits(&datanode.options.transfer);
+    let timeouts = streams::stream_timeouts(&datanode.options.transfer);
     let store = StreamStore::new(datanode);
-    Ok(replica_stream::receive(&connection, &mut buffer, store, window.limits, waits).await?)
+    Ok(replica_stream::receive(&connection, &mut buffer, store, window.limits, timeouts).await?)
 }

@@ -9,13 +9,17 @@ use hearth_types::{ExtendedBlock, ReplicaState};
 use hearth_wire::data_transfer::TransferBlock;
 
 use crate::datanode::Datanode;
-use crate::ops::copy_block::take_place;
-use crate::ops::{After, OpError, check_token, run_patiently};
+use crate::ops::copy_block::acquire_move_permit;
+use crate::ops::{Continuation, OpError, check_token, run_with_progress};
 use crate::session::Session;
-use crate::streams::{self, Order};
+use crate::streams::{self, RequestedBy};
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: TransferBlock) -> Result<After, OpError> {
-    run_patiently(datanode, session, run(datanode, request)).await
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &Session,
+    request: TransferBlock,
+) -> Result<Continuation, OpError> {
+    run_with_progress(datanode, session, run(datanode, request)).await
 }
 
 async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
@@ -24,7 +28,7 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
         <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("one replica for more than one target"))?;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Copy)?;
-    let _place = take_place(datanode, &block, "copy")?;
+    let _place = acquire_move_permit(datanode, &block, "copy")?;
     let replica = datanode.store.replica(&block.pool, block.id());
     let replica = replica.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
     if replica.state != ReplicaState::Finalized || replica.block.stamp != block.stamp() {
@@ -32,7 +36,7 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
     }
     // With its own length, whatever the balancer believes.
     let block = ExtendedBlock { pool: block.pool, block: replica.block };
-    match streams::carry(datanode, &pool, &block, &target, Order::Balancer).await? {
+    match streams::send_replica(datanode, &pool, &block, &target, RequestedBy::Balancer).await? {
         true => Ok(()),
         false => Err(OpError::Refused("the target takes no streams".to_owned())),
     }

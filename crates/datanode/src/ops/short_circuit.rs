@@ -14,9 +14,9 @@ use hearth_wire::data_transfer::{
 };
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::session::Session;
-use crate::slots::{SegmentHeld, SlotError, SlotHeld};
+use crate::slots::{SegmentGuard, SlotError, SlotGuard};
 
 /// The only format of meta files there has ever been.
 const FORMAT_VERSION: u32 = 1;
@@ -36,23 +36,23 @@ pub async fn request_descriptors(
     datanode: &Arc<Datanode>,
     session: &mut Session,
     request: RequestShortCircuitFds,
-) -> Result<After, OpError> {
+) -> Result<Continuation, OpError> {
     if !session.connection.is_unix() {
         let message = "You cannot pass file descriptors over anything but a UNIX domain socket.";
         session.send(&BlockOpResponse::error(Status::Error, message).encode()).await?;
-        return Ok(After::Close);
+        return Ok(Continuation::Close);
     }
     if let Err(error) = check_access(datanode, &request).await {
         answer_error(session, &error).await?;
         return Err(error);
     }
-    datanode.load.client_served();
+    datanode.metrics.note_client_activity();
     let (slot, shown) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
             tracing::info!(block = %request.block, error = &error as &dyn std::error::Error, "no descriptors for a client");
             session.send(&refusal(&error).encode()).await?;
-            return Ok(After::KeepAlive);
+            return Ok(Continuation::KeepAlive);
         }
     };
     let answer =
@@ -70,7 +70,7 @@ pub async fn request_descriptors(
     if let Some(slot) = slot {
         slot.keep();
     }
-    Ok(After::KeepAlive)
+    Ok(Continuation::KeepAlive)
 }
 
 async fn check_access(datanode: &Arc<Datanode>, request: &RequestShortCircuitFds) -> Result<(), OpError> {
@@ -82,14 +82,14 @@ async fn check_access(datanode: &Arc<Datanode>, request: &RequestShortCircuitFds
 async fn open(
     datanode: &Arc<Datanode>,
     request: &RequestShortCircuitFds,
-) -> Result<(Option<SlotHeld>, Shown), OpenError> {
+) -> Result<(Option<SlotGuard>, Shown), OpenError> {
     if request.version_max < FORMAT_VERSION {
         return Err(OpenError::Version);
     }
     // Before the replica is looked at: a withdrawal from here on reaches the slot.
     let slot = request.slot.map(|slot| datanode.slots.register(slot, &request.block)).transpose()?;
     let (block, wants_anchor) = (request.block.clone(), slot.is_some());
-    let shown = datanode.blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
+    let shown = datanode.run_blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
     if let Some(slot) = request.slot
         && shown.verified
     {
@@ -163,18 +163,18 @@ fn refusal(error: &OpenError) -> BlockOpResponse {
 }
 
 /// RELEASE_SHORT_CIRCUIT_FDS: the client has closed what the slot stands for.
-pub async fn release(datanode: &Arc<Datanode>, session: &Session, slot: ShmSlot) -> Result<After, OpError> {
+pub async fn release(datanode: &Arc<Datanode>, session: &Session, slot: ShmSlot) -> Result<Continuation, OpError> {
     if !session.connection.is_unix() {
         let error = Some("unsupported operation".to_owned());
         session.send(&ShortCircuitReleaseResponse { status: Status::ErrorUnsupported, error }.encode()).await?;
-        return Ok(After::KeepAlive);
+        return Ok(Continuation::KeepAlive);
     }
     let response = match datanode.slots.release(slot) {
         Ok(()) => ShortCircuitReleaseResponse { status: Status::Success, error: None },
         Err(error) => ShortCircuitReleaseResponse { status: Status::ErrorInvalid, error: Some(error.to_string()) },
     };
     session.send(&response.encode()).await?;
-    Ok(After::KeepAlive)
+    Ok(Continuation::KeepAlive)
 }
 
 /// REQUEST_SHORT_CIRCUIT_SHM: a segment of slots. The connection stands for it from here on.
@@ -182,12 +182,12 @@ pub async fn request_shared_memory(
     datanode: &Arc<Datanode>,
     session: &Session,
     client_name: String,
-) -> Result<After, OpError> {
+) -> Result<Continuation, OpError> {
     let refuse = |status, error: String| ShmResponse { status, error: Some(error), segment: None }.encode();
     if !session.connection.is_unix() {
         let message = "shared memory segments are handed over on a UNIX domain socket only".to_owned();
         session.send(&refuse(Status::ErrorInvalid, message)).await?;
-        return Ok(After::Close);
+        return Ok(Continuation::Close);
     }
     let peer = session.connection.peer();
     let (segment, descriptor) = match datanode.slots.create_segment(peer) {
@@ -195,17 +195,17 @@ pub async fn request_shared_memory(
         Err(error) => {
             tracing::warn!(%peer, client_name, %error, "a local client gets no shared memory");
             session.send(&refuse(Status::Error, error.to_string())).await?;
-            return Ok(After::Close);
+            return Ok(Continuation::Close);
         }
     };
     let answer = ShmResponse { status: Status::Success, error: None, segment: Some(segment.id) };
     session.send(&answer.encode()).await?;
     session.connection.send_with_descriptors(&[0], &[descriptor.as_fd()], session.write_timeout).await?;
-    Ok(After::Watch(segment))
+    Ok(Continuation::WatchSegment(segment))
 }
 
 /// Keeps a segment until its client closes the connection, on which nothing more is said, or dies.
-pub async fn watch(session: &Session, segment: SegmentHeld) {
+pub async fn watch(session: &Session, segment: SegmentGuard) {
     let mut byte = [0; 1];
     let said = loop {
         match session.connection.read(&mut byte, WATCH_INTERVAL).await {

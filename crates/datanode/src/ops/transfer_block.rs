@@ -9,11 +9,15 @@ use hearth_types::{Block, ExtendedBlock, ReplicaState};
 use hearth_wire::data_transfer::{Stage, TransferBlock};
 
 use crate::datanode::Datanode;
-use crate::ops::{After, OpError, answer, check_token};
+use crate::ops::{Continuation, OpError, answer, check_token};
 use crate::session::Session;
 use crate::transfer::{self, Transfer};
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, request: TransferBlock) -> Result<After, OpError> {
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: TransferBlock,
+) -> Result<Continuation, OpError> {
     answer(session, run(datanode, request).await).await
 }
 

@@ -13,30 +13,30 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::forward::{self, Ending, Mirror, Opened as Asked, PacketMirror};
+use crate::forward::{self, Mirror, PacketMirror, PendingClose, SetupAnswer};
 use crate::grants::Grants;
 use crate::lazy_persist;
 use crate::ops::write_one_sided::Fence;
-use crate::ops::{After, OpError, write_local};
+use crate::ops::{Continuation, OpError, write_local};
 use crate::options::TransferOptions;
 use crate::pool::Pool;
-use crate::receiver::{Acknowledge, Failed, Received, Receiver};
+use crate::receiver::{Acknowledge, ReceiveFailure, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::Session;
 
 /// What the stage and the sender make of a request.
-struct Request {
+struct WriteRequest {
     /// As asked for: the block with its old stamp in appends and recoveries.
     write: WriteBlock,
     /// The peer is a client, or a datanode in its name.
     is_client: bool,
     /// TRANSFER_RBW or TRANSFER_FINALIZED: a datanode fills this one in to join a pipeline.
     is_transfer: bool,
-    way: Way,
+    data_path: DataPath,
 }
 
 /// How the bytes come.
-enum Way {
+enum DataPath {
     Packets,
     /// The sender is on this machine and asks for the replica's memory.
     Local,
@@ -44,8 +44,8 @@ enum Way {
     OneSided(Arc<Fence>),
 }
 
-impl Request {
-    fn new(write: WriteBlock, way: Way) -> Result<Self, OpError> {
+impl WriteRequest {
+    fn new(write: WriteBlock, data_path: DataPath) -> Result<Self, OpError> {
         if matches!(write.stage, Stage::DataStreaming | Stage::PipelineClose) {
             return Err(OpError::Malformed("this stage of block construction sets nothing up"));
         }
@@ -54,16 +54,16 @@ impl Request {
             return Err(OpError::Malformed("a datanode may only create a replica"));
         }
         let is_transfer = matches!(write.stage, Stage::TransferRbw | Stage::TransferFinalized);
-        if is_transfer && !matches!(way, Way::Packets) {
+        if is_transfer && !matches!(data_path, DataPath::Packets) {
             return Err(OpError::Malformed("only packets transfer a replica"));
         }
-        Ok(Self { write, is_client, is_transfer, way })
+        Ok(Self { write, is_client, is_transfer, data_path })
     }
 
     fn fence(&self) -> Option<&Arc<Fence>> {
-        match &self.way {
-            Way::OneSided(fence) => Some(fence),
-            Way::Packets | Way::Local => None,
+        match &self.data_path {
+            DataPath::OneSided(fence) => Some(fence),
+            DataPath::Packets | DataPath::Local => None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Request {
 
     /// Another datanode writes a finalized replica of its own into memory here.
     fn is_copy_into_memory(&self) -> bool {
-        !self.is_client && !matches!(self.way, Way::Packets)
+        !self.is_client && !matches!(self.data_path, DataPath::Packets)
     }
 
     fn create_options(&self) -> CreateOptions {
@@ -88,20 +88,28 @@ impl Request {
 }
 
 /// The local replica after set-up.
-enum Opened {
+enum LocalReplica {
     /// Packets follow.
     Writer(ReplicaWriter),
     /// PIPELINE_CLOSE_RECOVERY: it is finalized already, nothing follows.
     Closed(ReplicaSummary),
 }
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
-    serve_request(datanode, session, Request::new(write, Way::Packets)?).await
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    write: WriteBlock,
+) -> Result<Continuation, OpError> {
+    serve_request(datanode, session, WriteRequest::new(write, DataPath::Packets)?).await
 }
 
 /// WRITE_LOCAL: see there.
-pub async fn serve_local(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
-    serve_request(datanode, session, Request::new(write, Way::Local)?).await
+pub async fn serve_local(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    write: WriteBlock,
+) -> Result<Continuation, OpError> {
+    serve_request(datanode, session, WriteRequest::new(write, DataPath::Local)?).await
 }
 
 /// For `write_one_sided`: a local writer in this process, which is fenced before a length is fixed.
@@ -110,11 +118,15 @@ pub async fn serve_one_sided(
     session: &mut Session,
     write: WriteBlock,
     fence: Arc<Fence>,
-) -> Result<After, OpError> {
-    serve_request(datanode, session, Request::new(write, Way::OneSided(fence))?).await
+) -> Result<Continuation, OpError> {
+    serve_request(datanode, session, WriteRequest::new(write, DataPath::OneSided(fence))?).await
 }
 
-async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request: Request) -> Result<After, OpError> {
+async fn serve_request(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    request: WriteRequest,
+) -> Result<Continuation, OpError> {
     let pool = datanode.ready_pool(&request.write.block.pool).await?;
     if datanode.is_restarting() && request.awaits_answers() {
         let error = OpError::Restarting;
@@ -122,7 +134,7 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
         return Err(error);
     }
     let opened = match check_write_token(&pool, &request) {
-        Ok(()) => take_on(datanode, &request, session.connection.peer()).await,
+        Ok(()) => open_with_permit(datanode, &request, session.connection.peer()).await,
         Err(error) => Err(error),
     };
     let (opened, _place) = match opened {
@@ -135,7 +147,7 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
             return Err(error);
         }
     };
-    if let Opened::Writer(writer) = &opened
+    if let LocalReplica::Writer(writer) = &opened
         && matches!(
             request.write.stage,
             Stage::PipelineSetupCreate | Stage::PipelineSetupAppend | Stage::PipelineSetupAppendRecovery
@@ -152,17 +164,17 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
         session.send(&BlockOpResponse::pipeline(Status::Success, "").encode()).await?;
     }
     match opened {
-        Opened::Closed(replica) => {
+        LocalReplica::Closed(replica) => {
             pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
             datanode.note_finalized(&replica.block);
-            Ok(After::Close)
+            Ok(Continuation::Close)
         }
-        Opened::Writer(mut writer) => {
-            let grants = match &request.way {
-                Way::Packets => None,
-                Way::Local => Some(write_local::lend(datanode, session, &mut writer, &request.write).await?),
+        LocalReplica::Writer(mut writer) => {
+            let grants = match &request.data_path {
+                DataPath::Packets => None,
+                DataPath::Local => Some(write_local::lend(datanode, session, &mut writer, &request.write).await?),
                 // What is registered is deregistered before the end: nobody is left to shut out.
-                Way::OneSided(_) => {
+                DataPath::OneSided(_) => {
                     writer.lend_until_shut_out();
                     Some(write_local::lend_to(datanode, session, &mut writer, &request.write, true).await?)
                 }
@@ -173,13 +185,13 @@ async fn serve_request(datanode: &Arc<Datanode>, session: &mut Session, request:
 }
 
 /// The local replica; and among the copies that come in at once a place, where they are counted.
-async fn take_on(
+async fn open_with_permit(
     datanode: &Arc<Datanode>,
-    request: &Request,
+    request: &WriteRequest,
     peer: PeerAddress,
-) -> Result<(Opened, Option<OwnedSemaphorePermit>), OpError> {
+) -> Result<(LocalReplica, Option<OwnedSemaphorePermit>), OpError> {
     let place = if request.is_copy_into_memory() {
-        datanode.streams.place(datanode, &request.write.block).await?
+        datanode.streams.acquire_incoming_permit(datanode, &request.write.block).await?
     } else {
         None
     };
@@ -187,53 +199,59 @@ async fn take_on(
 }
 
 /// Makes or finds the local replica. On a thread that may wait: former writers are stopped and disks asked here.
-async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) -> Result<Opened, OpError> {
+async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddress) -> Result<LocalReplica, OpError> {
     let options = request.create_options();
     let write = &request.write;
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
-    if request.is_copy_into_memory() && datanode.streams.has_kept(&block) {
+    if request.is_copy_into_memory() && datanode.streams.has_resumable(&block) {
         return Err(OpError::Refused(format!("a stream has brought a part of {block}, and can go on there")));
     }
     // It comes another way now.
     datanode.streams.forget(&block);
     match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
-            let in_packets = matches!(request.way, Way::Packets);
-            let locked = if in_packets { lazy_persist::take_memory(datanode, write, peer) } else { None };
+            let in_packets = matches!(request.data_path, DataPath::Packets);
+            let locked = if in_packets { lazy_persist::reserve_memory(datanode, write, peer) } else { None };
             let replace = new_stamp.0 != 0;
             let kind = CreateKind::BeingWritten { replace };
             if !replace && locked.is_none() {
                 // The common case touches memory only: no change of thread.
-                return Ok(Opened::Writer(datanode.store.create(&block, kind, &options)?));
+                return Ok(LocalReplica::Writer(datanode.store.create(&block, kind, &options)?));
             }
             let stamp = if replace { new_stamp } else { block.block.stamp };
             let block = ExtendedBlock { block: Block { stamp, ..block.block }, ..block };
             let shared = datanode.clone();
             let create = move |_: &_| lazy_persist::create(&shared, &block, kind, &options, locked);
-            datanode.blocking_op(create).await.map(Opened::Writer)
+            datanode.run_blocking_op(create).await.map(LocalReplica::Writer)
         }
         Stage::PipelineSetupCreate => datanode
-            .blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
+            .run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
             .await
-            .map(Opened::Writer),
+            .map(LocalReplica::Writer),
         Stage::TransferRbw | Stage::TransferFinalized => datanode
-            .blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
+            .run_blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
             .await
-            .map(Opened::Writer),
-        Stage::PipelineSetupAppend => {
-            datanode.blocking(move |store| store.append(&block, new_stamp, min_acked)).await.map(Opened::Writer)
-        }
-        Stage::PipelineSetupAppendRecovery => {
-            datanode.blocking(move |store| store.recover_append(&block, new_stamp, min_acked)).await.map(Opened::Writer)
-        }
+            .map(LocalReplica::Writer),
+        Stage::PipelineSetupAppend => datanode
+            .run_blocking(move |store| store.append(&block, new_stamp, min_acked))
+            .await
+            .map(LocalReplica::Writer),
+        Stage::PipelineSetupAppendRecovery => datanode
+            .run_blocking(move |store| store.recover_append(&block, new_stamp, min_acked))
+            .await
+            .map(LocalReplica::Writer),
         Stage::PipelineSetupStreamingRecovery => {
             let recovery = PipelineRecovery { new_stamp, min_acked, max_received };
-            datanode.blocking(move |store| store.recover_being_written(&block, recovery)).await.map(Opened::Writer)
+            datanode
+                .run_blocking(move |store| store.recover_being_written(&block, recovery))
+                .await
+                .map(LocalReplica::Writer)
         }
-        Stage::PipelineCloseRecovery => {
-            datanode.blocking(move |store| store.recover_close(&block, new_stamp, min_acked)).await.map(Opened::Closed)
-        }
+        Stage::PipelineCloseRecovery => datanode
+            .run_blocking(move |store| store.recover_close(&block, new_stamp, min_acked))
+            .await
+            .map(LocalReplica::Closed),
         Stage::DataStreaming | Stage::PipelineClose => {
             Err(OpError::Malformed("this stage of block construction sets nothing up"))
         }
@@ -241,7 +259,7 @@ async fn open(datanode: &Arc<Datanode>, request: &Request, peer: PeerAddress) ->
 }
 
 /// The token must allow every storage of the pipeline from here on.
-fn check_write_token(pool: &Pool, request: &Request) -> Result<(), OpError> {
+fn check_write_token(pool: &Pool, request: &WriteRequest) -> Result<(), OpError> {
     let write = &request.write;
     let types: Vec<StorageType> =
         std::iter::once(write.storage_type).chain(write.targets.iter().map(|target| target.storage_type)).collect();
@@ -264,7 +282,7 @@ async fn answer_bad_link(session: &Session, pool: &Pool, error: &OpError) -> Res
 /// (a datanode that copies: the namenode will notice). For a client a failure is told and ends the operation.
 async fn connect_mirror(
     datanode: &Arc<Datanode>,
-    request: &Request,
+    request: &WriteRequest,
     upstream: &Session,
 ) -> Result<Option<Mirror>, OpError> {
     let Some((next, downstream_request)) = request.write.downstream() else { return Ok(None) };
@@ -299,39 +317,39 @@ async fn connect_mirror(
 /// Bytes that come in packets are passed on as such, unless it is on this machine; others go into its memory, if there is a way to that.
 async fn open_mirror(
     datanode: &Arc<Datanode>,
-    request: &Request,
+    request: &WriteRequest,
     next: &DatanodeInfo,
     downstream_request: WriteBlock,
 ) -> Result<Result<Mirror, BlockOpResponse>, OpError> {
     let targets = request.write.targets.len() as u32;
-    let mut waits = downstream::Waits::new(&datanode.options.transfer, targets);
+    let mut timeouts = downstream::Timeouts::new(&datanode.options.transfer, targets);
     if request.write.stage == Stage::PipelineCloseRecovery {
         // Each of them may write the whole block to its disk before it answers.
-        waits.read *= targets + 1;
+        timeouts.read *= targets + 1;
     }
     // Nothing follows that stage; and who does not wait for an answer gets none passed on.
     if request.write.stage != Stage::PipelineCloseRecovery && request.awaits_answers() {
         let downstream = downstream_request.clone();
-        let asked = match request.way {
-            Way::Packets => forward::into_memory_here(datanode, next, downstream, waits).await?,
-            Way::Local => forward::into_memory(datanode, next, downstream, waits, true).await?,
-            Way::OneSided(_) => forward::into_memory(datanode, next, downstream, waits, false).await?,
+        let asked = match request.data_path {
+            DataPath::Packets => forward::into_memory_here(datanode, next, downstream, timeouts).await?,
+            DataPath::Local => forward::into_memory(datanode, next, downstream, timeouts, true).await?,
+            DataPath::OneSided(_) => forward::into_memory(datanode, next, downstream, timeouts, false).await?,
         };
         match asked {
-            Some(Asked::Ready(mirror)) => return Ok(Ok(mirror)),
-            Some(Asked::Refused(answer)) => return Ok(Err(*answer)),
+            Some(SetupAnswer::Ready(mirror)) => return Ok(Ok(mirror)),
+            Some(SetupAnswer::Refused(answer)) => return Ok(Err(*answer)),
             None => {}
         }
     }
-    let mut session = downstream::connect(datanode, &next.id, waits).await?;
+    let mut session = downstream::connect(datanode, &next.id, timeouts).await?;
     session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
     if request.awaits_answers() {
-        let answer = session.receive_answer(waits.read).await?;
+        let answer = session.receive_answer(timeouts.read).await?;
         if answer.status != Status::Success {
             return Ok(Err(answer));
         }
     }
-    Ok(Ok(Mirror::Packets(PacketMirror { session, read_timeout: waits.read })))
+    Ok(Ok(Mirror::Packets(PacketMirror { session, read_timeout: timeouts.read })))
 }
 
 /// The packets, and the end of the replica's being written.
@@ -339,14 +357,14 @@ async fn receive(
     datanode: &Arc<Datanode>,
     session: &mut Session,
     pool: &Arc<Pool>,
-    request: &Request,
+    request: &WriteRequest,
     mut writer: ReplicaWriter,
     mirror: Option<Mirror>,
     grants: Option<Grants>,
-) -> Result<After, OpError> {
+) -> Result<Continuation, OpError> {
     let options = &datanode.options.transfer;
     let upstream = session.connection.clone();
-    let mut downstream = mirror.as_ref().map(Mirror::ender);
+    let mut downstream = mirror.as_ref().map(Mirror::closer);
     let mut ending = None;
     // Whoever takes the replica from this writer wakes its tasks by the end of their connections. The writer's own
     // calls fail from then on, so nothing more is written.
@@ -354,12 +372,12 @@ async fn receive(
     writer.on_stop(Box::new(move || {
         upstream.shutdown();
         if let Some(downstream) = downstream.take() {
-            ending = Some(downstream.end());
+            ending = Some(downstream.close());
         }
         let is_fenced = fence.as_ref().is_none_or(|fence| fence.close());
-        ending.as_ref().is_none_or(Ending::wait) && is_fenced
+        ending.as_ref().is_none_or(PendingClose::wait) && is_fenced
     }));
-    let _responder = request.awaits_answers().then(|| datanode.load.responder());
+    let _responder = request.awaits_answers().then(|| datanode.metrics.count_responder());
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());
     let own_checksum = writer.checksum();
     if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {
@@ -379,7 +397,7 @@ async fn receive(
         checksum: request.write.checksum,
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
-        serves: request.is_client.then_some(&*datanode.load),
+        client_metrics: request.is_client.then_some(&*datanode.metrics),
         throttle: is_move.then_some(&datanode.balance_throttle),
         grants,
         restarting: datanode.restarting(),
@@ -388,13 +406,13 @@ async fn receive(
     let received = match receiver.run().await {
         Ok(received) => received,
         Err(failed) => {
-            let Failed { error, writer } = *failed;
+            let ReceiveFailure { error, writer } = *failed;
             // What did not fit its CRCs is not among what has come. Of other failures nobody knows what they left.
             let is_sound = matches!(error, OpError::Session(_) | OpError::Checksum { .. });
             match request.fence() {
                 Some(fence) if !request.is_client => {
                     if let Some(writer) = writer.filter(|_| is_sound && request.write.targets.is_empty()) {
-                        keep(datanode, request, writer, fence).await;
+                        keep_for_resume(datanode, request, writer, fence).await;
                     }
                 }
                 Some(_) => abandon(writer).await,
@@ -418,7 +436,7 @@ async fn receive(
 
 /// What has come of a one-sided copy stays for its sender, who can go on by a stream, and looks at its own replica before anybody calls
 /// that corrupt.
-async fn keep(datanode: &Arc<Datanode>, request: &Request, writer: ReplicaWriter, fence: &Arc<Fence>) {
+async fn keep_for_resume(datanode: &Arc<Datanode>, request: &WriteRequest, writer: ReplicaWriter, fence: &Arc<Fence>) {
     let (fence, block, checksum) = (fence.clone(), request.write.block.clone(), request.write.checksum);
     let fenced = tokio::task::spawn_blocking(move || fence.close());
     // Else the sender might still write there.
@@ -441,41 +459,41 @@ async fn finish(
     datanode: &Arc<Datanode>,
     session: &Session,
     pool: &Arc<Pool>,
-    request: &Request,
+    request: &WriteRequest,
     received: Received,
-) -> Result<After, OpError> {
+) -> Result<Continuation, OpError> {
     let Received { writer, durability, last_ack } = received;
     if request.write.stage == Stage::TransferRbw {
-        let replica = datanode.blocking(move |_| writer.leave_being_written()).await?;
-        datanode.load.written_bytes(replica.block.length());
+        let replica = datanode.run_blocking(move |_| writer.convert_temporary_to_being_written()).await?;
+        datanode.metrics.record_write(replica.block.length());
         session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
-        return Ok(After::Close);
+        return Ok(Continuation::Close);
     }
     let replica = match durability {
         Durability::Memory if !writer.waits_at_end() => writer.finalize(durability)?,
-        Durability::Memory | Durability::Disk => datanode.blocking(move |_| writer.finalize(durability)).await?,
+        Durability::Memory | Durability::Disk => datanode.run_blocking(move |_| writer.finalize(durability)).await?,
     };
-    datanode.load.written_bytes(replica.block.length());
+    datanode.metrics.record_write(replica.block.length());
     if request.is_copy_into_memory() {
-        datanode.load.stream_received();
+        datanode.metrics.record_stream_received();
     }
     if request.write.stage == Stage::TransferFinalized {
         // The pipeline that follows reports it.
         session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
-        return Ok(After::Close);
+        return Ok(Continuation::Close);
     }
     let delete_hint = if request.is_client { None } else { datanode.streams.moves.delete_hint(&replica.block) };
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     datanode.note_finalized(&replica.block);
     last_ack.send().await?;
-    Ok(After::Close)
+    Ok(Continuation::Close)
 }
 
 /// A datanode sent a replica that does not fit its CRCs: its copy is bad, and the namenode must know.
-fn report_bad_source(pool: &Arc<Pool>, request: &Request) {
+fn report_bad_source(pool: &Arc<Pool>, request: &WriteRequest) {
     let Some(source) = &request.write.source else { return };
     tracing::warn!(block = %request.write.block, source = %source.id.host_name, "received a corrupt replica from a datanode");
-    pool.report_bad(&request.write.block, source.clone(), None);
+    pool.report_bad_replica(&request.write.block, source.clone(), None);
 }
 
 /// What this datanode says in acknowledgements.

@@ -10,21 +10,25 @@ use hearth_wire::data_transfer::{LocalGrant, WriteBlock};
 
 use crate::datanode::Datanode;
 use crate::grants::Grants;
-use crate::ops::{After, OpError, write_block};
+use crate::ops::{Continuation, OpError, write_block};
 use crate::session::Session;
 
-pub async fn serve(datanode: &Arc<Datanode>, session: &mut Session, write: WriteBlock) -> Result<After, OpError> {
+pub async fn serve(
+    datanode: &Arc<Datanode>,
+    session: &mut Session,
+    write: WriteBlock,
+) -> Result<Continuation, OpError> {
     if !session.connection.is_unix() {
         return Err(OpError::Malformed("a local write over a network"));
     }
     if !write.is_from_client() {
-        return Ok(After::Copy(Box::new(write)));
+        return Ok(Continuation::LocalCopy(Box::new(write)));
     }
     write_block::serve_local(datanode, session, write).await
 }
 
 /// Takes a copy that another datanode makes, on the threads of the streams: those that serve readers are theirs.
-pub async fn take_copy(datanode: &Arc<Datanode>, session: Session, write: WriteBlock) -> Result<(), OpError> {
+pub async fn serve_copy(datanode: &Arc<Datanode>, session: Session, write: WriteBlock) -> Result<(), OpError> {
     let here = datanode.clone();
     let taking = datanode.streams.threads.spawn(async move {
         let mut session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;

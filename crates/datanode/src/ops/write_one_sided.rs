@@ -22,8 +22,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
 use crate::datanode::Datanode;
-use crate::downstream::Waits;
-use crate::load::Load;
+use crate::downstream::Timeouts;
+use crate::metrics::Metrics;
 use crate::ops::write_block;
 use crate::session::{Session, SessionError};
 
@@ -70,7 +70,7 @@ pub struct Fence {
     runtime: Handle,
     /// Memory of the replica that the peer can write to.
     regions: Mutex<Vec<Arc<dyn Region>>>,
-    over: Mutex<bool>,
+    closed: Mutex<bool>,
     changed: Condvar,
 }
 
@@ -80,7 +80,7 @@ impl Fence {
             connection,
             runtime: Handle::current(),
             regions: Mutex::default(),
-            over: Mutex::new(false),
+            closed: Mutex::new(false),
             changed: Condvar::new(),
         })
     }
@@ -88,17 +88,17 @@ impl Fence {
     /// The replica is taken from its writer: ends the connection, waits until it is over, then deregisters. Blocks, at most
     /// for `FENCE_TIMEOUT`; false: the peer might still write.
     pub fn close(self: &Arc<Self>) -> bool {
-        if *self.over.lock() {
+        if *self.closed.lock() {
             return true;
         }
         let this = self.clone();
         self.runtime.spawn(async move {
             this.connection.close().await;
             this.withdraw();
-            *this.over.lock() = true;
+            *this.closed.lock() = true;
             this.changed.notify_all();
         });
-        let mut over = self.over.lock();
+        let mut over = self.closed.lock();
         while !*over {
             if self.changed.wait_for(&mut over, FENCE_TIMEOUT).timed_out() {
                 return *over;
@@ -116,7 +116,7 @@ impl Fence {
     /// The peer has said that it writes no more of the block, and is granted no more: there is nobody to shut out.
     fn end(&self) {
         self.withdraw();
-        *self.over.lock() = true;
+        *self.closed.lock() = true;
     }
 }
 
@@ -155,12 +155,12 @@ struct Staged {
 struct Bridge {
     connection: Arc<dyn Connection>,
     domain: Arc<dyn Domain>,
-    load: Arc<Load>,
+    metrics: Arc<Metrics>,
     checksums: Arc<dyn Region>,
     fence: Arc<Fence>,
     /// Our end of the operation's session.
-    inside: Session,
-    outside: Option<Session>,
+    writer_end: Session,
+    operation_end: Option<Session>,
     read_timeout: Duration,
     /// The replica's data file, as far as it was lent.
     file: Option<Arc<File>>,
@@ -169,7 +169,7 @@ struct Bridge {
     /// The last buffer that was granted.
     staged: Option<Staged>,
     /// The replica has no memory any more that could be granted.
-    staging: bool,
+    is_staging: bool,
     /// Slices that were passed on and are not acknowledged: number and end.
     pending: VecDeque<(i64, u64)>,
     /// Where the last one ended that is.
@@ -178,7 +178,7 @@ struct Bridge {
     /// As the writer says; 0 when it does not.
     block_length: u64,
     /// What is granted first, at least.
-    least: u64,
+    first_grant_min: u64,
 }
 
 impl Bridge {
@@ -193,35 +193,35 @@ impl Bridge {
         let options = &datanode.options.transfer;
         // As whoever wrote the request waits for us: longer than the operation inside waits for the next datanode, so that it can say of
         // which one nothing came.
-        let waits = Waits::new(options, u32::try_from(targets).unwrap_or(u32::MAX).saturating_add(1));
-        let (inside, outside) = local::pair()?;
+        let timeouts = Timeouts::new(options, u32::try_from(targets).unwrap_or(u32::MAX).saturating_add(1));
+        let (writer_end, operation_end) = local::pair()?;
         Ok(Self {
             connection: connection.clone(),
             domain: domain.clone(),
-            load: datanode.load.clone(),
+            metrics: datanode.metrics.clone(),
             checksums: checksums.clone(),
             fence: Fence::new(connection.clone()),
-            inside: Session::new(Arc::new(inside), options.write_timeout),
-            outside: Some(Session::new(Arc::new(outside), options.write_timeout)),
-            read_timeout: waits.read,
+            writer_end: Session::new(Arc::new(writer_end), options.write_timeout),
+            operation_end: Some(Session::new(Arc::new(operation_end), options.write_timeout)),
+            read_timeout: timeouts.read,
             file: None,
             end: 0,
             staged: None,
-            staging: false,
+            is_staging: false,
             pending: VecDeque::new(),
             acknowledged: 0,
             bytes_per_chunk: 1,
             block_length: 0,
-            least: 0,
+            first_grant_min: 0,
         })
     }
 
     /// One block, from its request to its last acknowledgement.
     async fn run(mut self, datanode: &Arc<Datanode>, request: WriteBlock) -> Result<(), WriteError> {
-        let Some(mut session) = self.outside.take() else { return Err(WriteError::Interrupted) };
+        let Some(mut session) = self.operation_end.take() else { return Err(WriteError::Interrupted) };
         let (start, fence) = (request.bytes_received_min, self.fence.clone());
         let rest = request.block.length().saturating_sub(start);
-        self.least = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
+        self.first_grant_min = if rest == 0 { STAGING_BYTES } else { rest.min(STAGING_BYTES) };
         self.bytes_per_chunk = u64::from(request.checksum.bytes_per_chunk.max(1));
         self.block_length = request.block.length();
         let operation = {
@@ -241,14 +241,14 @@ impl Bridge {
         };
         let bridged = self.bridge(start).await;
         // The operation ends with its session, if not by itself.
-        self.inside.connection.shutdown();
+        self.writer_end.connection.shutdown();
         let ended = operation.await.map_err(|_| WriteError::Interrupted);
         fence.withdraw();
         bridged.and(ended)
     }
 
     async fn bridge(&mut self, start: u64) -> Result<(), WriteError> {
-        let answer = self.inside.receive_answer_alone(self.read_timeout).await?;
+        let answer = self.writer_end.receive_answer_alone(self.read_timeout).await?;
         let refused = answer.status != Status::Success;
         let grant = if refused { None } else { Some(self.first_grant(start).await?) };
         let opened = WriteMessage::Opened { answer: Box::new(answer), grant };
@@ -273,7 +273,7 @@ impl Bridge {
                         _ => return Err(WriteError::Unexpected("another message than a slice")),
                     }
                 }
-                ack = self.inside.receive_ack(self.read_timeout) => {
+                ack = self.writer_end.receive_ack(self.read_timeout) => {
                     let ack = ack?;
                     let seqno = ack.seqno;
                     let message = self.acknowledged(ack, last.is_some()).await?;
@@ -289,13 +289,15 @@ impl Bridge {
     async fn first_grant(&mut self, start: u64) -> Result<Grant, WriteError> {
         let mut bytes = [0; LocalGrant::BYTES];
         let (received, descriptors) =
-            self.inside.connection.receive_with_descriptors(&mut bytes, self.read_timeout).await?;
-        self.inside.connection.read_exact(&mut bytes[received..], self.read_timeout).await?;
+            self.writer_end.connection.receive_with_descriptors(&mut bytes, self.read_timeout).await?;
+        self.writer_end.connection.read_exact(&mut bytes[received..], self.read_timeout).await?;
         let LocalGrant(granted) = LocalGrant::decode(bytes);
         self.end = start;
         match descriptors.into_iter().next() {
             // Less than the writer's first slice may need would keep it waiting for ever.
-            Some(descriptor) if granted.saturating_sub(start) >= self.least && self.usable(granted) > start => {
+            Some(descriptor)
+                if granted.saturating_sub(start) >= self.first_grant_min && self.usable(granted) > start =>
+            {
                 self.file = Some(Arc::new(File::from(descriptor)));
                 let end = self.usable(granted);
                 match self.grant_memory(end).await? {
@@ -339,7 +341,7 @@ impl Bridge {
 
     /// A buffer for the next bytes of the block.
     fn grant_staging(&mut self) -> Result<Grant, WriteError> {
-        self.staging = true;
+        self.is_staging = true;
         // Whole chunks: else the end of a block could be on its way into what is left of a buffer when the next one is granted, which
         // begins with the same chunk.
         self.end -= self.end % self.bytes_per_chunk;
@@ -388,20 +390,20 @@ impl Bridge {
             return Err(WriteError::Unexpected("more slices than anybody has under way"));
         }
         self.pending.push_back((header.seqno, end));
-        self.load.one_sided_written(u64::from(header.data_bytes));
+        self.metrics.record_one_sided_write(u64::from(header.data_bytes));
         let holds = |staged: &&Staged| staged.bytes.start <= from && end <= staged.bytes.end && from < end;
         let staged = self.staged.as_ref().filter(holds);
-        let timeout = self.inside.write_timeout;
+        let timeout = self.writer_end.write_timeout;
         match staged {
             Some(staged) => {
                 let mut data = vec![0; header.data_bytes as usize];
                 staged.region.memory().read(from - staged.bytes.start, &mut data);
                 let length = header.encode(sums.len(), &mut head);
-                self.inside.connection.write_vectored(&[&head[..length], &sums, &data], false, timeout).await?;
+                self.writer_end.connection.write_vectored(&[&head[..length], &sums, &data], false, timeout).await?;
             }
             None => {
                 let length = header.encode_in_place(sums.len(), &mut head);
-                self.inside.connection.write_vectored(&[&head[..length], &sums], false, timeout).await?;
+                self.writer_end.connection.write_vectored(&[&head[..length], &sums], false, timeout).await?;
             }
         }
         Ok(())
@@ -419,20 +421,20 @@ impl Bridge {
         let grant = match ack.granted {
             _ if is_over => None,
             Some(0) => {
-                self.staging = true;
+                self.is_staging = true;
                 self.next_staging(acknowledged)?
             }
-            Some(end) if self.usable(end) > self.end && !self.staging => {
+            Some(end) if self.usable(end) > self.end && !self.is_staging => {
                 let end = self.usable(end);
                 match self.grant_memory(end).await? {
                     Some(grant) => Some(grant),
                     None => {
-                        self.staging = true;
+                        self.is_staging = true;
                         self.next_staging(acknowledged)?
                     }
                 }
             }
-            _ if self.staging => self.next_staging(acknowledged)?,
+            _ if self.is_staging => self.next_staging(acknowledged)?,
             _ => None,
         };
         Ok(WriteMessage::Acknowledged { seqno: ack.seqno, replies: ack.replies, grant })

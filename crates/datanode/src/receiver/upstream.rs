@@ -32,7 +32,7 @@ impl Upstream {
 
     /// Tells the sender, once `restarting` says so, that this datanode is about to restart: an acknowledgement of no packet. A client
     /// that has no other datanode waits for this one. Source: hdfs `PipelineAck`, OOB_RESTART; `BlockReceiver.sendOOBResponse`.
-    pub async fn tell_of_restart(&self, mut restarting: watch::Receiver<bool>) {
+    pub async fn send_restart_oob(&self, mut restarting: watch::Receiver<bool>) {
         if restarting.wait_for(|restarting| *restarting).await.is_err() {
             return;
         }

@@ -13,48 +13,48 @@ use hearth_wire::data_transfer::{PacketHeader, PipelineTarget, Status};
 use tokio::task::JoinSet;
 
 use super::source::StreamSource;
-use super::{FRAME_BYTES, Order};
+use super::{FRAME_BYTES, RequestedBy};
 use crate::datanode::Datanode;
-use crate::downstream::Waits;
-use crate::forward::{self, Data, Mirror, MirrorError, Opened, SendError, Way};
+use crate::downstream::Timeouts;
+use crate::forward::{self, ForwardError, Mirror, MirrorError, MirrorSender, PacketData, SetupAnswer};
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::transfer;
 
 /// Shorter ones go by streams, which need no answer before the next: registering memory costs more than they do.
-const BYTES_MIN: u64 = 1 << 20;
+const REPLICA_BYTES_MIN: u64 = 1 << 20;
 
 /// What became of a replica.
-pub enum Carried {
+pub enum MemoryCopyOutcome {
     /// The target has it.
-    Whole,
+    Complete,
     /// It began. The target has a part of it, or all of it and could not say so: a stream goes on.
-    Broke,
+    Incomplete,
     /// There is no such way for it.
-    NotThisWay,
+    NotSupported,
 }
 
 /// Has a finalized replica put into the memory of `target`, if there is a way to that. Dropped, it ends.
 ///
 /// Errors: those of this datanode's own replica.
-pub async fn carry(
+pub async fn send_replica(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     target: &PipelineTarget,
-    order: Order,
-) -> Result<Carried, OpError> {
+    requested_by: RequestedBy,
+) -> Result<MemoryCopyOutcome, OpError> {
     // Most targets of a cluster are elsewhere: they cost neither a turn nor an open replica.
-    let may_lead = datanode.one_sided.is_some() || datanode.local_forwarding.leads_to(datanode, &target.datanode.id);
-    if !may_lead || !datanode.streams.are_on() || block.length() < BYTES_MIN {
-        return Ok(Carried::NotThisWay);
+    let may_lead = datanode.one_sided.is_some() || datanode.local_forwarding.can_reach(datanode, &target.datanode.id);
+    if !may_lead || !datanode.streams.is_enabled() || block.length() < REPLICA_BYTES_MIN {
+        return Ok(MemoryCopyOutcome::NotSupported);
     }
-    let turn = datanode.streams.peers.memory_turn(&target.datanode.id, order).await;
+    let turn = datanode.streams.peers.acquire_memory_permit(&target.datanode.id, requested_by).await;
     let (here, pool, block, target) = (datanode.clone(), pool.clone(), block.clone(), target.clone());
     let carrying = async move {
         let _turn = turn;
         tokio::select! {
-            carried = try_to_carry(&here, &pool, &block, &target, order) => carried,
+            carried = try_send_replica(&here, &pool, &block, &target, requested_by) => carried,
             () = here.stopping() => Err(OpError::Interrupted),
         }
     };
@@ -63,57 +63,57 @@ pub async fn carry(
     running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
 }
 
-async fn try_to_carry(
+async fn try_send_replica(
     datanode: &Arc<Datanode>,
     pool: &Pool,
     block: &ExtendedBlock,
     target: &PipelineTarget,
-    order: Order,
-) -> Result<Carried, OpError> {
+    requested_by: RequestedBy,
+) -> Result<MemoryCopyOutcome, OpError> {
     let reader = Arc::new(datanode.store.reader(block)?);
     let chunk = reader.checksum().bytes_per_chunk.max(1);
     // Whole chunks in each slice.
     let step = u64::from(FRAME_BYTES / chunk * chunk);
     if step == 0 {
-        return Ok(Carried::NotThisWay);
+        return Ok(MemoryCopyOutcome::NotSupported);
     }
     let request = transfer::write_request(pool, block, target, pool.token_for(block, target), reader.checksum());
-    let waits = Waits::new(&datanode.options.transfer, 1);
+    let timeouts = Timeouts::new(&datanode.options.transfer, 1);
     let next = &target.datanode;
-    let mirror = match forward::into_memory(datanode, next, request, waits, false).await {
-        Ok(None) => return Ok(Carried::NotThisWay),
-        Ok(Some(Opened::Ready(mirror))) => mirror,
-        Ok(Some(Opened::Refused(answer))) => {
+    let mirror = match forward::into_memory(datanode, next, request, timeouts, false).await {
+        Ok(None) => return Ok(MemoryCopyOutcome::NotSupported),
+        Ok(Some(SetupAnswer::Ready(mirror))) => mirror,
+        Ok(Some(SetupAnswer::Refused(answer))) => {
             let (status, message) = (answer.status, answer.message.unwrap_or_default());
             tracing::info!(%block, target = %next.id, ?status, message, "a replica is not taken into memory");
-            return Ok(Carried::NotThisWay);
+            return Ok(MemoryCopyOutcome::NotSupported);
         }
         Err(error) => {
             let error: &dyn std::error::Error = &error;
             tracing::info!(%block, target = %next.id, error, "no way into memory for a replica");
-            return Ok(Carried::NotThisWay);
+            return Ok(MemoryCopyOutcome::NotSupported);
         }
     };
-    let source = StreamSource::into_memory(datanode, reader.clone(), order);
-    let sender = Way::new(&mirror);
+    let source = StreamSource::into_memory(datanode, reader.clone(), requested_by);
+    let sender = MirrorSender::new(&mirror);
     let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
-    let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(Broken::Sending) };
+    let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(CopyError::Sending) };
     // Not what came before: clients' writes wait for the same connections and answers.
     let copying = async { tokio::try_join!(sending, acknowledged(mirror, last)) };
-    match datanode.streams.threads.paced(copying).await {
-        Ok(_) => Ok(Carried::Whole),
+    match datanode.streams.threads.cpu_limited(copying).await {
+        Ok(_) => Ok(MemoryCopyOutcome::Complete),
         Err(why) => {
             tracing::info!(%block, target = %next.id, %why, "a copy into memory broke: the rest goes by a stream");
-            Ok(Carried::Broke)
+            Ok(MemoryCopyOutcome::Incomplete)
         }
     }
 }
 
 /// Why a copy did not get to its end.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum CopyError {
     #[error("sending: {0}")]
-    Sending(SendError),
+    Sending(ForwardError),
     #[error("waiting for acknowledgements: {0}")]
     Acknowledgement(#[from] MirrorError),
     #[error("the datanode answered with {0:?}")]
@@ -122,12 +122,12 @@ enum Broken {
 
 /// Down: slices of `step` bytes, and an empty one that ends it.
 async fn send(
-    sender: &Way,
+    sender: &MirrorSender,
     mut source: StreamSource,
     reader: &Arc<ReplicaReader>,
     length: u64,
     step: u64,
-) -> Result<(), SendError> {
+) -> Result<(), ForwardError> {
     let (mut crcs, mut scratch) = (Vec::new(), Vec::new());
     let mut header = PacketHeader { offset: 0, seqno: 0, last: false, data_bytes: 0, sync: false };
     while header.offset < length {
@@ -137,13 +137,13 @@ async fn send(
         source.checksums(range, &mut crcs).map_err(cannot_read)?;
         header.data_bytes = bytes as u32;
         let data = match source.data(range).await.map_err(cannot_read)? {
-            SourceData::Bytes(bytes) => Data::Bytes(bytes),
-            SourceData::File { .. } if reader.in_memory() => Data::Replica(reader),
+            SourceData::Bytes(bytes) => PacketData::Bytes(bytes),
+            SourceData::File { .. } if reader.in_memory() => PacketData::Replica(reader),
             // A file on a disk can be cut under its mapping.
             SourceData::File { .. } => {
                 scratch.resize(bytes as usize, 0);
                 reader.read_at(range.start(), &mut scratch).map_err(|error| cannot_read(error.into()))?;
-                Data::Bytes(&scratch)
+                PacketData::Bytes(&scratch)
             }
         };
         sender.send_packet(&header, &crcs, data).await?;
@@ -154,19 +154,19 @@ async fn send(
     }
     header.data_bytes = 0;
     header.last = true;
-    sender.send_packet(&header, &[], Data::Bytes(&[])).await
+    sender.send_packet(&header, &[], PacketData::Bytes(&[])).await
 }
 
-fn cannot_read(error: crate::sender::SendError) -> SendError {
-    SendError::Read(io::Error::other(error))
+fn cannot_read(error: crate::sender::SendError) -> ForwardError {
+    ForwardError::Read(io::Error::other(error))
 }
 
 /// Up: until the replica is finalized over there.
-async fn acknowledged(mut mirror: Mirror, last: i64) -> Result<(), Broken> {
+async fn acknowledged(mut mirror: Mirror, last: i64) -> Result<(), CopyError> {
     loop {
         let ack = mirror.next_ack().await?;
         if let Some(bad) = ack.replies.iter().map(|reply| reply.status()).find(|status| *status != Status::Success) {
-            return Err(Broken::Refused(bad));
+            return Err(CopyError::Refused(bad));
         }
         if ack.seqno == last {
             mirror.ended();

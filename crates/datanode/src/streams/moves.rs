@@ -6,30 +6,30 @@ use std::collections::hash_map::Entry;
 use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
 use parking_lot::Mutex;
 
-type Key = (BlockPoolId, BlockId);
+type BlockKey = (BlockPoolId, BlockId);
 
 /// Bounded by the places for the balancer's copies.
 #[derive(Default)]
 pub struct Moves {
     /// With the UUID of the datanode that is to lose its replica, if one is.
-    expected: Mutex<HashMap<Key, Option<String>>>,
+    expected: Mutex<HashMap<BlockKey, Option<String>>>,
 }
 
 /// One of them; dropped, it is not expected any more.
-pub struct Expected<'a> {
+pub struct ExpectedMove<'a> {
     moves: &'a Moves,
-    key: Key,
+    key: BlockKey,
 }
 
 impl Moves {
     /// `None`: it is on its way already.
-    pub fn expect(&self, block: &ExtendedBlock, delete_hint: Option<&str>) -> Option<Expected<'_>> {
+    pub fn expect(&self, block: &ExtendedBlock, delete_hint: Option<&str>) -> Option<ExpectedMove<'_>> {
         let key = (block.pool.clone(), block.id());
         match self.expected.lock().entry(key.clone()) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
                 entry.insert(delete_hint.map(str::to_owned));
-                Some(Expected { moves: self, key })
+                Some(ExpectedMove { moves: self, key })
             }
         }
     }
@@ -45,7 +45,7 @@ impl Moves {
     }
 }
 
-impl Drop for Expected<'_> {
+impl Drop for ExpectedMove<'_> {
     fn drop(&mut self) {
         self.moves.expected.lock().remove(&self.key);
     }

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hearth_fabric::tcp::{self, Connection};
-use hearth_protocol::replica_stream::{self, Job, StreamError};
+use hearth_protocol::replica_stream::{self, ReplicaJob, StreamError};
 use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, OpCode, ReplicaStream, StreamLimits};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::source::StreamSource;
-use super::{Order, waits};
+use super::{RequestedBy, stream_timeouts};
 use crate::datanode::Datanode;
-use crate::downstream::{self, Waits};
+use crate::downstream::{self, Timeouts};
 use crate::ops::OpError;
 
 /// How long it is believed that a datanode takes no streams.
-const STRANGER: Duration = Duration::from_secs(600);
+const NO_STREAMS_TTL: Duration = Duration::from_secs(600);
 
 /// How long one that does, and has no memory for one more connection, is sent replicas in packets.
-const FULL: Duration = Duration::from_secs(5);
+const REFUSED_BACKOFF: Duration = Duration::from_secs(5);
 
 /// How long no further connection is tried for beside one that lives, after such an attempt has failed.
-const NO_FURTHER: Duration = Duration::from_secs(30);
+const CONNECT_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Datanodes that are remembered at most.
 const PEERS_MAX: usize = 4096;
@@ -34,23 +34,23 @@ const PEERS_MAX: usize = 4096;
 const INTO_MEMORY_MAX: usize = 4;
 
 /// Replicas that wait for their turn on a connection, beside those that are on their way.
-const QUEUE: usize = 64;
+const JOBS_QUEUED_MAX: usize = 64;
 
 #[derive(Default)]
 pub struct Peers {
-    peers: Mutex<HashMap<Key, Arc<Peer>>>,
+    peers: Mutex<HashMap<PeerKey, Arc<Peer>>>,
 }
 
 /// Who somebody says a datanode is, with its address: what one was sent to under another's name is nobody else's. What a balancer moves has
 /// connections of its own, on which nothing else waits for its bandwidth.
-type Key = (DatanodeId, Order);
+type PeerKey = (DatanodeId, RequestedBy);
 
 struct Peer {
     /// Held while a connection is being made.
     connecting: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     /// One for each replica that is on its way into memory.
-    into_memory: Arc<Semaphore>,
+    memory_permits: Arc<Semaphore>,
 }
 
 impl Default for Peer {
@@ -58,18 +58,18 @@ impl Default for Peer {
         Self {
             connecting: tokio::sync::Mutex::default(),
             state: Mutex::default(),
-            into_memory: Arc::new(Semaphore::new(INTO_MEMORY_MAX)),
+            memory_permits: Arc::new(Semaphore::new(INTO_MEMORY_MAX)),
         }
     }
 }
 
 #[derive(Default)]
-struct State {
-    links: Vec<Link>,
+struct PeerState {
+    connections: Vec<StreamConnection>,
     /// When it could not be reached last.
     failed: Option<Instant>,
     /// It takes no streams, or no more, until then.
-    not_before: Option<Instant>,
+    backoff_until: Option<Instant>,
     /// It has been asked what it speaks.
     is_described: bool,
     /// Whether it sends replicas when it is asked to, and until when that is believed.
@@ -77,22 +77,22 @@ struct State {
 }
 
 /// A connection that carries replicas. Whoever holds one counts as its load.
-pub struct Link {
-    jobs: mpsc::Sender<Job<StreamSource>>,
+pub struct StreamConnection {
+    jobs: mpsc::Sender<ReplicaJob<StreamSource>>,
     load: Arc<AtomicUsize>,
     counted: bool,
 }
 
 /// How to reach a datanode.
-pub enum Way {
-    Link(Link),
+pub enum StreamRoute {
+    Connection(StreamConnection),
     /// Not by a stream.
     None,
 }
 
-impl Link {
+impl StreamConnection {
     /// Hands a replica over. It is dropped, and with it the place of its answer, when the connection has ended.
-    pub async fn carry(&self, job: Job<StreamSource>) {
+    pub async fn send(&self, job: ReplicaJob<StreamSource>) {
         let _ = self.jobs.send(job).await;
     }
 
@@ -102,7 +102,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for StreamConnection {
     fn drop(&mut self) {
         if self.counted {
             self.load.fetch_sub(1, Ordering::Relaxed);
@@ -110,32 +110,34 @@ impl Drop for Link {
     }
 }
 
-impl State {
+impl PeerState {
     /// The least loaded connection, unless another one had better be made. `None` inside: it is not to be reached so.
-    fn look(&mut self, connections: usize) -> Option<Way> {
-        self.links.retain(|link| !link.jobs.is_closed());
-        let has_failed = self.failed.is_some_and(|failed| failed.elapsed() < NO_FURTHER);
-        let may_add = self.links.len() < connections && !has_failed && !self.is_out_of_reach();
-        match self.idlest() {
-            Some(link) if !may_add || link.load.load(Ordering::Relaxed) == 0 => Some(Way::Link(link.take())),
-            None if self.is_out_of_reach() => Some(Way::None),
+    fn pick(&mut self, connections: usize) -> Option<StreamRoute> {
+        self.connections.retain(|link| !link.jobs.is_closed());
+        let has_failed = self.failed.is_some_and(|failed| failed.elapsed() < CONNECT_BACKOFF);
+        let may_add = self.connections.len() < connections && !has_failed && !self.is_backing_off();
+        match self.least_loaded() {
+            Some(link) if !may_add || link.load.load(Ordering::Relaxed) == 0 => {
+                Some(StreamRoute::Connection(link.take()))
+            }
+            None if self.is_backing_off() => Some(StreamRoute::None),
             _ => None,
         }
     }
 
-    fn idlest(&self) -> Option<&Link> {
-        let open = self.links.iter().filter(|link| !link.jobs.is_closed());
+    fn least_loaded(&self) -> Option<&StreamConnection> {
+        let open = self.connections.iter().filter(|link| !link.jobs.is_closed());
         open.min_by_key(|link| link.load.load(Ordering::Relaxed))
     }
 
     /// A connection could not be made: what there is has to do.
-    fn note_failure(&mut self, connections: usize) -> Option<Way> {
+    fn note_failure(&mut self, connections: usize) -> Option<StreamRoute> {
         self.failed = Some(Instant::now());
-        self.look(connections).filter(|way| matches!(way, Way::Link(_)))
+        self.pick(connections).filter(|way| matches!(way, StreamRoute::Connection(_)))
     }
 
-    fn is_out_of_reach(&self) -> bool {
-        self.not_before.is_some_and(|time| Instant::now() < time)
+    fn is_backing_off(&self) -> bool {
+        self.backoff_until.is_some_and(|time| Instant::now() < time)
     }
 }
 
@@ -143,21 +145,26 @@ impl Peers {
     /// A connection to `target`, made now if need be. Nobody waits for a further one that somebody else is making.
     ///
     /// Errors: there is none, and it cannot be reached.
-    pub async fn link(&self, datanode: &Arc<Datanode>, target: &DatanodeId, order: Order) -> Result<Way, OpError> {
+    pub async fn connection(
+        &self,
+        datanode: &Arc<Datanode>,
+        target: &DatanodeId,
+        requested_by: RequestedBy,
+    ) -> Result<StreamRoute, OpError> {
         let connections = datanode.streams.options.connections as usize;
         if connections == 0 {
-            return Ok(Way::None);
+            return Ok(StreamRoute::None);
         }
-        let peer = self.peer(target, order);
-        if let Some(way) = peer.state.lock().look(connections) {
+        let peer = self.peer(target, requested_by);
+        if let Some(way) = peer.state.lock().pick(connections) {
             return Ok(way);
         }
         let began = Instant::now();
         let _connecting = match peer.connecting.try_lock() {
             Ok(connecting) => connecting,
             Err(_) => {
-                if let Some(link) = peer.state.lock().idlest() {
-                    return Ok(Way::Link(link.take()));
+                if let Some(link) = peer.state.lock().least_loaded() {
+                    return Ok(StreamRoute::Connection(link.take()));
                 }
                 peer.connecting.lock().await
             }
@@ -165,14 +172,14 @@ impl Peers {
         {
             // Another replica may have had it made meanwhile, or in vain: not each of them tries again, one after the other.
             let mut state = peer.state.lock();
-            if let Some(way) = state.look(connections) {
+            if let Some(way) = state.pick(connections) {
                 return Ok(way);
             }
             if state.failed.is_some_and(|failed| failed >= began) {
-                return Err(OpError::Unreached { name: target.transfer_address() });
+                return Err(OpError::Unreachable { name: target.transfer_address() });
             }
         }
-        match make(datanode, target, &peer, connections).await {
+        match open_connection(datanode, target, &peer, connections).await {
             Ok(way) => Ok(way),
             Err(error) => {
                 let link = peer.state.lock().note_failure(connections).ok_or(error);
@@ -182,31 +189,31 @@ impl Peers {
     }
 
     /// Whether `source` sends replicas by streams when it is asked to.
-    pub async fn sends(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
-        let peer = self.peer(source, Order::Balancer);
+    pub async fn can_send(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
+        let peer = self.peer(source, RequestedBy::Balancer);
         let known = peer.state.lock().sends.filter(|(_, until)| Instant::now() < *until);
         if let Some((sends, _)) = known {
             return sends;
         }
         // Whoever cannot be asked is asked again.
-        let Ok(description) = described(datanode, source).await else { return false };
+        let Ok(description) = description_of(datanode, source).await else { return false };
         let sends = description.is_some_and(|description| description.serves(OpCode::SendReplica));
-        peer.state.lock().sends = Some((sends, Instant::now() + STRANGER));
+        peer.state.lock().sends = Some((sends, Instant::now() + NO_STREAMS_TTL));
         sends
     }
 
     /// It hung up at the question. It may be another one now, or have had too much to do: it is asked what it speaks before long.
-    pub fn does_not_send(&self, source: &DatanodeId) {
-        self.peer(source, Order::Balancer).state.lock().sends = Some((false, Instant::now() + FULL));
+    pub fn note_cannot_send(&self, source: &DatanodeId) {
+        self.peer(source, RequestedBy::Balancer).state.lock().sends = Some((false, Instant::now() + REFUSED_BACKOFF));
     }
 
     /// Waits until one more replica may go into the memory of `target`.
-    pub async fn memory_turn(&self, target: &DatanodeId, order: Order) -> OwnedSemaphorePermit {
-        self.peer(target, order).into_memory.clone().acquire_owned().await.expect("it is never closed")
+    pub async fn acquire_memory_permit(&self, target: &DatanodeId, requested_by: RequestedBy) -> OwnedSemaphorePermit {
+        self.peer(target, requested_by).memory_permits.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    fn peer(&self, datanode: &DatanodeId, order: Order) -> Arc<Peer> {
-        let key = (datanode.clone(), order);
+    fn peer(&self, datanode: &DatanodeId, requested_by: RequestedBy) -> Arc<Peer> {
+        let key = (datanode.clone(), requested_by);
         let mut peers = self.peers.lock();
         if peers.len() >= PEERS_MAX && !peers.contains_key(&key) {
             // Their connections go on to the end of what they carry.
@@ -217,50 +224,58 @@ impl Peers {
 }
 
 /// Makes a connection. Under `connecting`.
-async fn make(datanode: &Arc<Datanode>, target: &DatanodeId, peer: &Peer, connections: usize) -> Result<Way, OpError> {
+async fn open_connection(
+    datanode: &Arc<Datanode>,
+    target: &DatanodeId,
+    peer: &Peer,
+    connections: usize,
+) -> Result<StreamRoute, OpError> {
     let is_described = peer.state.lock().is_described;
     if !is_described {
-        let description = described(datanode, target).await?;
+        let description = description_of(datanode, target).await?;
         if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
-            peer.state.lock().not_before = Some(Instant::now() + STRANGER);
-            return Ok(Way::None);
+            peer.state.lock().backoff_until = Some(Instant::now() + NO_STREAMS_TTL);
+            return Ok(StreamRoute::None);
         }
         peer.state.lock().is_described = true;
     }
     match connect(datanode, target).await {
         Ok(link) => {
             let taken = link.take();
-            peer.state.lock().links.push(link);
-            Ok(Way::Link(taken))
+            peer.state.lock().connections.push(link);
+            Ok(StreamRoute::Connection(taken))
         }
         Err(error) => {
             let mut state = peer.state.lock();
             if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
-                state.not_before = Some(Instant::now() + FULL);
-                return Ok(state.look(connections).unwrap_or(Way::None));
+                state.backoff_until = Some(Instant::now() + REFUSED_BACKOFF);
+                return Ok(state.pick(connections).unwrap_or(StreamRoute::None));
             }
             // It may be another one now.
             state.is_described = false;
-            datanode.descriptions.forget(target);
+            datanode.peer_offers.forget(target);
             Err(error)
         }
     }
 }
 
-async fn described(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Option<Arc<DatanodeDescription>>, OpError> {
-    datanode.descriptions.of(datanode, target, Waits::new(&datanode.options.transfer, 1).read).await
+async fn description_of(
+    datanode: &Arc<Datanode>,
+    target: &DatanodeId,
+) -> Result<Option<Arc<DatanodeDescription>>, OpError> {
+    datanode.peer_offers.get(datanode, target, Timeouts::new(&datanode.options.transfer, 1).read).await
 }
 
-async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<Link, OpError> {
+async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<StreamConnection, OpError> {
     let options = &datanode.options.transfer;
     let address = downstream::resolve(datanode, target, target.transfer_port).await?;
-    let connection = tcp::connect(address, None, options.socket, Waits::new(options, 1).connect).await?;
+    let connection = tcp::connect(address, None, options.socket, Timeouts::new(options, 1).connect).await?;
     let mut buffer = replica_stream::receive_buffer();
     let request = ReplicaStream { source_uuid: datanode.store.datanode_uuid().to_string() };
-    let limits = replica_stream::ask(&connection, &mut buffer, request, &waits(options)).await?;
-    let (jobs, queue) = mpsc::channel(QUEUE);
+    let limits = replica_stream::negotiate(&connection, &mut buffer, request, &stream_timeouts(options)).await?;
+    let (jobs, queue) = mpsc::channel(JOBS_QUEUED_MAX);
     datanode.streams.threads.start_connection(run(datanode.clone(), connection, buffer, limits, queue))?;
-    Ok(Link { jobs, load: Arc::default(), counted: false })
+    Ok(StreamConnection { jobs, load: Arc::default(), counted: false })
 }
 
 async fn run(
@@ -268,9 +283,9 @@ async fn run(
     connection: Connection,
     mut buffer: hearth_fabric::tcp::ReceiveBuffer,
     limits: StreamLimits,
-    mut queue: mpsc::Receiver<Job<StreamSource>>,
+    mut queue: mpsc::Receiver<ReplicaJob<StreamSource>>,
 ) {
-    let waits = waits(&datanode.options.transfer);
+    let timeouts = stream_timeouts(&datanode.options.transfer);
     let peer = connection.peer();
     let connection = match connection.moved_here() {
         Ok(connection) => connection,
@@ -280,7 +295,7 @@ async fn run(
         }
     };
     let outcome = tokio::select! {
-        outcome = replica_stream::send(&connection, &mut buffer, limits, waits, &mut queue) => outcome,
+        outcome = replica_stream::send(&connection, &mut buffer, limits, timeouts, &mut queue) => outcome,
         () = datanode.stopping() => Ok(()),
     };
     if let Err(error) = outcome {
@@ -294,18 +309,18 @@ mod tests {
 
     #[test]
     fn a_connection_that_lives_does_when_no_further_one_can_be_made() {
-        let mut state = State::default();
+        let mut state = PeerState::default();
         // Without any, it is tried again by whoever comes next.
-        assert!(state.note_failure(2).is_none() && state.look(2).is_none());
+        assert!(state.note_failure(2).is_none() && state.pick(2).is_none());
         state.failed = None;
         let (jobs, queue) = mpsc::channel(1);
-        state.links.push(Link { jobs, load: Arc::default(), counted: false });
-        let Some(Way::Link(_first)) = state.look(2) else { panic!("it has nothing to do") };
-        assert!(state.look(2).is_none(), "another one had better be made");
-        let Some(Way::Link(second)) = state.note_failure(2) else { panic!("there is one") };
+        state.connections.push(StreamConnection { jobs, load: Arc::default(), counted: false });
+        let Some(StreamRoute::Connection(_first)) = state.pick(2) else { panic!("it has nothing to do") };
+        assert!(state.pick(2).is_none(), "another one had better be made");
+        let Some(StreamRoute::Connection(second)) = state.note_failure(2) else { panic!("there is one") };
         assert_eq!(second.load.load(Ordering::Relaxed), 2);
-        assert!(matches!(state.look(2), Some(Way::Link(_))), "nor is it tried for again at once");
+        assert!(matches!(state.pick(2), Some(StreamRoute::Connection(_))), "nor is it tried for again at once");
         drop(queue);
-        assert!(state.look(2).is_none() && state.idlest().is_none(), "it has ended");
+        assert!(state.pick(2).is_none() && state.least_loaded().is_none(), "it has ended");
     }
 }

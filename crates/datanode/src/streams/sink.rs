@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_blockstore::{Checksums, CreateKind, CreateOptions, Durability, ReplicaWriter, StoreError, WrittenPiece};
+use hearth_blockstore::{Checksums, CompletedWrite, CreateKind, CreateOptions, Durability, ReplicaWriter, StoreError};
 use hearth_protocol::replica_stream::{InPlace, NotAccepted, ReplicaSink, ReplicaStore};
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status};
@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use crate::datanode::Datanode;
-use crate::load::Counted;
+use crate::metrics::GaugeGuard;
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
@@ -25,12 +25,12 @@ const SMALL_BYTES: u64 = 64 << 10;
 const DISK_STEP_BYTES: usize = 128 << 10;
 
 /// A sender may come back before its broken connection has been noticed here: so long it waits for that.
-const TAKEN_WAIT: Duration = Duration::from_secs(5);
-const TAKEN_PAUSE: Duration = Duration::from_millis(50);
+const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
+const RESUME_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What must be the same for a replica to be gone on with.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Progress {
+pub struct ResumeKey {
     /// With its whole length.
     pub block: ExtendedBlock,
     pub checksum: ChecksumSpec,
@@ -46,18 +46,18 @@ impl StreamStore {
         Arc::new(Self { datanode: datanode.clone() })
     }
 
-    async fn take_on(&self, request: OpenReplica) -> Result<StreamSink, OpError> {
+    async fn open_sink(&self, request: OpenReplica) -> Result<StreamSink, OpError> {
         let datanode = &self.datanode;
         let pool = datanode.ready_pool(&request.block.pool).await?;
         let ids: Vec<_> = request.storage_id.iter().cloned().collect();
         pool.tokens
             .check_write(&request.token, &request.block, &[request.storage_type], &ids)
             .map_err(|source| OpError::Token { block: request.block.clone(), source })?;
-        let place = datanode.streams.place(datanode, &request.block).await?;
-        let progress = Progress { block: request.block.clone(), checksum: request.checksum };
-        let deadline = tokio::time::Instant::now() + TAKEN_WAIT;
+        let place = datanode.streams.acquire_incoming_permit(datanode, &request.block).await?;
+        let resume_key = ResumeKey { block: request.block.clone(), checksum: request.checksum };
+        let deadline = tokio::time::Instant::now() + RESUME_TIMEOUT;
         let (writer, resumed) = loop {
-            if let Some(writer) = datanode.streams.kept.take(&progress) {
+            if let Some(writer) = datanode.streams.resumable.take(&resume_key) {
                 break (writer, true);
             }
             match self.create(&request).await {
@@ -65,23 +65,23 @@ impl StreamStore {
                 Err(OpError::Store(StoreError::ReplicaExists { state: ReplicaState::Temporary, .. }))
                     if tokio::time::Instant::now() < deadline =>
                 {
-                    tokio::time::sleep(TAKEN_PAUSE).await;
+                    tokio::time::sleep(RESUME_POLL_INTERVAL).await;
                 }
                 Err(error) => return Err(error),
             }
         };
         if resumed {
             tracing::info!(block = %request.block, received = writer.received(), "going on with a replica whose connection broke");
-            datanode.load.stream_resumed(writer.received());
+            datanode.metrics.record_stream_resumed(writer.received());
         }
         let is_move = datanode.streams.moves.has(&request.block);
         Ok(StreamSink {
             pool,
-            progress,
+            resume_key,
             writer,
-            to_disk: None,
+            disk_write: None,
             is_move,
-            _counted: datanode.load.operation(),
+            _counted: datanode.metrics.count_operation(),
             _place: place,
             datanode: datanode.clone(),
         })
@@ -97,7 +97,7 @@ impl StreamStore {
         if (1..=SMALL_BYTES).contains(&block.length()) && store.replica(&block.pool, block.id()).is_none() {
             return Ok(store.create(&block, CreateKind::Temporary, &options)?);
         }
-        self.datanode.blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await
+        self.datanode.run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await
     }
 }
 
@@ -106,7 +106,7 @@ impl ReplicaStore for StreamStore {
 
     async fn open(&self, request: OpenReplica) -> Result<StreamSink, ReplicaRefusal> {
         let block = request.block.clone();
-        self.take_on(request).await.map_err(|error| {
+        self.open_sink(request).await.map_err(|error| {
             tracing::info!(%block, error = &error as &dyn std::error::Error, "not taking a replica");
             let is_there = self
                 .datanode
@@ -132,13 +132,13 @@ fn refusal(error: &OpError, is_there: bool) -> ReplicaRefusal {
 pub struct StreamSink {
     datanode: Arc<Datanode>,
     pool: Arc<Pool>,
-    progress: Progress,
+    resume_key: ResumeKey,
     writer: ReplicaWriter,
     /// Of a replica that goes straight to disk: the piece that is being written while the next one comes in.
-    to_disk: Option<JoinHandle<WrittenPiece>>,
+    disk_write: Option<JoinHandle<CompletedWrite>>,
     /// A balancer wants it here: its bytes count against what that may take of the network.
     is_move: bool,
-    _counted: Counted,
+    _counted: GaugeGuard,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -146,13 +146,13 @@ impl StreamSink {
     fn write(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
         let before = self.writer.received();
         let received = self.writer.write(offset, data, Checksums::Given(checksums))?;
-        self.datanode.load.streamed_in(received - before);
+        self.datanode.metrics.record_stream_stored(received - before);
         Ok(())
     }
 
     /// The same where a disk is waited for.
-    async fn write_slowly(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
-        let spec = self.progress.checksum;
+    async fn write_and_wait(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
+        let spec = self.resume_key.checksum;
         let chunk = spec.bytes_per_chunk as usize;
         let step = (DISK_STEP_BYTES / chunk).max(1) * chunk;
         let mut checksums = checksums;
@@ -161,36 +161,36 @@ impl StreamSink {
         }
         for (index, data) in data.chunks(step).enumerate() {
             if self.writer.makes_piece_due(data.len()) {
-                self.await_disk().await?;
+                self.wait_for_disk_write().await?;
             }
             let (own, rest) = checksums.split_at(spec.checksum_bytes(data.len() as u64) as usize);
             self.write(offset + (index * step) as u64, data, own)?;
             checksums = rest;
-            if let Some(piece) = self.writer.due_piece() {
-                self.await_disk().await?;
-                self.to_disk = Some(tokio::task::spawn_blocking(move || piece.write()));
+            if let Some(piece) = self.writer.take_pending_write() {
+                self.wait_for_disk_write().await?;
+                self.disk_write = Some(tokio::task::spawn_blocking(move || piece.write()));
             }
         }
         Ok(())
     }
 
     /// Nothing of it is being written to disk on return.
-    async fn await_disk(&mut self) -> Result<(), OpError> {
-        let Some(running) = self.to_disk.take() else { return Ok(()) };
+    async fn wait_for_disk_write(&mut self) -> Result<(), OpError> {
+        let Some(running) = self.disk_write.take() else { return Ok(()) };
         let written = running.await.map_err(|_| OpError::Interrupted)?;
-        Ok(self.writer.piece_written(written)?)
+        Ok(self.writer.complete_write(written)?)
     }
 
     async fn end(mut self) -> Result<(), OpError> {
-        self.await_disk().await?;
+        self.wait_for_disk_write().await?;
         let Self { datanode, pool, writer, .. } = self;
         let replica = if writer.waits_at_end() {
-            datanode.blocking(move |_| writer.finalize(Durability::Memory)).await?
+            datanode.run_blocking(move |_| writer.finalize(Durability::Memory)).await?
         } else {
             writer.finalize(Durability::Memory)?
         };
-        datanode.load.written_bytes(replica.block.length());
-        datanode.load.stream_received();
+        datanode.metrics.record_write(replica.block.length());
+        datanode.metrics.record_stream_received();
         let delete_hint = datanode.streams.moves.delete_hint(&replica.block);
         pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
         datanode.note_finalized(&replica.block);
@@ -211,7 +211,7 @@ impl InPlace for StreamSink {
 
     fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
         match self.writer.accept(length as u64, checksums) {
-            Ok(_) => self.datanode.load.streamed_in(length as u64),
+            Ok(_) => self.datanode.metrics.record_stream_stored(length as u64),
             Err(StoreError::BadCommit { source, .. }) => return Err(NotAccepted::Corrupt(source)),
             Err(error) => return Err(NotAccepted::Refused(refusal(&error.into(), false))),
         }
@@ -224,8 +224,8 @@ impl ReplicaSink for StreamSink {
         self.writer.received()
     }
 
-    fn is_quick(&self) -> bool {
-        self.to_disk.is_none() && !self.is_move && !self.writer.waits_at_end()
+    fn can_store_now(&self) -> bool {
+        self.disk_write.is_none() && !self.is_move && !self.writer.waits_at_end()
     }
 
     fn in_place(&mut self, end: u64) -> Option<&mut dyn InPlace> {
@@ -237,7 +237,7 @@ impl ReplicaSink for StreamSink {
     }
 
     async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
-        self.write_slowly(offset, data, checksums).await.map_err(|error| refusal(&error, false))
+        self.write_and_wait(offset, data, checksums).await.map_err(|error| refusal(&error, false))
     }
 
     async fn finish(self) -> Result<(), ReplicaRefusal> {
@@ -245,15 +245,15 @@ impl ReplicaSink for StreamSink {
     }
 
     fn keep(mut self) {
-        if self.to_disk.is_none() {
-            let Self { datanode, progress, writer, .. } = self;
-            datanode.streams.kept.put(progress, writer);
+        if self.disk_write.is_none() {
+            let Self { datanode, resume_key, writer, .. } = self;
+            datanode.streams.resumable.put(resume_key, writer);
             return;
         }
         tokio::spawn(async move {
-            if self.await_disk().await.is_ok() {
-                let Self { datanode, progress, writer, .. } = self;
-                datanode.streams.kept.put(progress, writer);
+            if self.wait_for_disk_write().await.is_ok() {
+                let Self { datanode, resume_key, writer, .. } = self;
+                datanode.streams.resumable.put(resume_key, writer);
             }
         });
     }

@@ -6,7 +6,7 @@ use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
 use hearth_types::ByteRange;
 
-use super::{FRAME_BYTES, Order};
+use super::{FRAME_BYTES, RequestedBy};
 use crate::datanode::Datanode;
 use crate::read_ahead::ReadAhead;
 use crate::sender::SendError;
@@ -19,20 +19,20 @@ pub struct StreamSource {
     started: bool,
     /// For when files may not be given to the socket.
     scratch: Vec<u8>,
-    order: Order,
+    requested_by: RequestedBy,
     /// It goes into memory over there, which is counted where it is done.
     into_memory: bool,
 }
 
 impl StreamSource {
-    pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
+    pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
         let (datanode, scratch) = (datanode.clone(), Vec::new());
-        Self { datanode, reader, ahead: None, started: false, scratch, order, into_memory: false }
+        Self { datanode, reader, ahead: None, started: false, scratch, requested_by, into_memory: false }
     }
 
     /// Not over a connection of streams.
-    pub fn into_memory(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, order: Order) -> Self {
-        Self { into_memory: true, ..Self::new(datanode, reader, order) }
+    pub fn into_memory(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
+        Self { into_memory: true, ..Self::new(datanode, reader, requested_by) }
     }
 }
 
@@ -44,13 +44,13 @@ impl ReplicaSource for StreamSource {
     }
 
     async fn data(&mut self, range: ByteRange) -> Result<SourceData<'_>, SendError> {
-        let throttle = match self.order {
-            Order::Namenode => &self.datanode.transfer_throttle,
-            Order::Balancer => &self.datanode.balance_throttle,
+        let throttle = match self.requested_by {
+            RequestedBy::Namenode => &self.datanode.transfer_throttle,
+            RequestedBy::Balancer => &self.datanode.balance_throttle,
         };
         throttle.pass(range.length()).await;
         if !self.into_memory {
-            self.datanode.load.streamed_out(range.length());
+            self.datanode.metrics.record_stream_sent(range.length());
         }
         if !self.started {
             self.started = true;

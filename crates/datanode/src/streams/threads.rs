@@ -2,7 +2,7 @@
 //! before what somebody waits for, neither in a queue of this process nor at a core.
 //!
 //! Niceness is a share, not a ban: beside threads that always want the cores the copies still get theirs (at 6, about a quarter of
-//! what one of the others gets), and where nobody else wants the cores, all of them. What it cannot do for readers, rests do (`pace`).
+//! what one of the others gets), and where nobody else wants the cores, all of them. What it cannot do for readers, rests do (`cpu_budget`).
 //!
 //! Connections of replicas have a loop of events in one thread each, or share it: of several threads one waits for all sockets, and is
 //! woken with each segment of a connection that another one is busy with, for nothing.
@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::pace::{Pace, Paced};
+use super::cpu_budget::{CpuBudget, CpuLimited};
 use crate::ops::OpError;
 
 /// The greatest niceness there is.
@@ -26,23 +26,23 @@ const NICE_MAX: i32 = 19;
 const LOOPS_MAX: usize = 32;
 
 /// Made when the first connection wants them; an idle datanode has none.
-pub struct Threads {
+pub struct CopyThreads {
     nice: i32,
-    pace: Arc<Pace>,
+    budget: Arc<CpuBudget>,
     runtime: Mutex<Option<Runtime>>,
-    loops: Mutex<Vec<Loop>>,
+    loops: Mutex<Vec<EventLoop>>,
 }
 
 /// A thread with a runtime of its own, which ends when this is dropped.
-struct Loop {
+struct EventLoop {
     handle: Handle,
     _end: oneshot::Sender<()>,
 }
 
-impl Threads {
+impl CopyThreads {
     /// `nice`: above the process's own. 0: threads like the others.
-    pub fn new(nice: i32, pace: Pace) -> Self {
-        Self { nice, pace: Arc::new(pace), runtime: Mutex::default(), loops: Mutex::default() }
+    pub fn new(nice: i32, budget: CpuBudget) -> Self {
+        Self { nice, budget: Arc::new(budget), runtime: Mutex::default(), loops: Mutex::default() }
     }
 
     /// Where to spawn what is no connection of replicas.
@@ -58,8 +58,8 @@ impl Threads {
     }
 
     /// `copy`, so that it takes no more than copies may.
-    pub fn paced<F>(&self, copy: F) -> Paced<F> {
-        Paced::new(&self.pace, copy)
+    pub fn cpu_limited<F>(&self, copy: F) -> CpuLimited<F> {
+        CpuLimited::new(&self.budget, copy)
     }
 
     /// Runs a copy that is no connection of replicas, at that pace.
@@ -69,7 +69,7 @@ impl Threads {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        Ok(self.start()?.spawn(self.paced(copy)))
+        Ok(self.start()?.spawn(self.cpu_limited(copy)))
     }
 
     /// Runs a connection: in a loop with nothing to do, or a new one while they are few, or the one that has least.
@@ -81,7 +81,7 @@ impl Threads {
     {
         // Held until it is one of the loop's tasks.
         let mut loops = self.loops.lock();
-        let tasks = |one: &Loop| one.handle.metrics().num_alive_tasks();
+        let tasks = |one: &EventLoop| one.handle.metrics().num_alive_tasks();
         let least = loops.iter().min_by_key(|one| tasks(one)).map(|one| (tasks(one), one.handle.clone()));
         let handle = match least {
             Some((0, handle)) => handle,
@@ -96,16 +96,16 @@ impl Threads {
                 (Err(error), None) => return Err(OpError::Threads(error)),
             },
         };
-        Ok(handle.spawn(self.paced(connection)))
+        Ok(handle.spawn(self.cpu_limited(connection)))
     }
 
-    fn start_loop(&self) -> io::Result<Loop> {
-        let nice = self.lowered()?;
+    fn start_loop(&self) -> io::Result<EventLoop> {
+        let nice = self.target_nice()?;
         let (bring, brought) = mpsc::sync_channel::<Runtime>(1);
         let (end, ended) = oneshot::channel::<()>();
         // The thread first: a runtime that is dropped here, because there is none for it, would wait for its end.
         std::thread::Builder::new().name("replica-streams".to_owned()).spawn(move || {
-            give_way(nice);
+            lower_priority(nice);
             let Ok(runtime) = brought.recv() else { return };
             // Until the other half is dropped.
             let _ = runtime.block_on(ended);
@@ -115,20 +115,20 @@ impl Threads {
         let handle = runtime.handle().clone();
         // It is there, and waits for this.
         let _ = bring.send(runtime);
-        Ok(Loop { handle, _end: end })
+        Ok(EventLoop { handle, _end: end })
     }
 
     /// As many threads as there are cores, where it is not one: without readers the copies may have them all.
     fn builder(&self, mut builder: Builder) -> io::Result<Builder> {
         builder.thread_name("replica-streams").enable_all();
-        let nice = self.lowered()?;
-        builder.on_thread_start(move || give_way(nice));
+        let nice = self.target_nice()?;
+        builder.on_thread_start(move || lower_priority(nice));
         Ok(builder)
     }
 
     /// The niceness that is to be set, if any: above that of the process's first thread. New threads begin as the one that makes them, and that
     /// may be one of these.
-    fn lowered(&self) -> io::Result<Option<i32>> {
+    fn target_nice(&self) -> io::Result<Option<i32>> {
         if self.nice <= 0 {
             return Ok(None);
         }
@@ -136,14 +136,14 @@ impl Threads {
     }
 }
 
-fn give_way(nice: Option<i32>) {
+fn lower_priority(nice: Option<i32>) {
     // For Linux this "process" is one thread, the calling one. Raising its niceness needs no privilege.
     if let Some(Err(error)) = nice.map(|nice| setpriority_process(None, nice)) {
         tracing::warn!(%error, "a thread of replica streams has the priority of the others");
     }
 }
 
-impl Drop for Threads {
+impl Drop for CopyThreads {
     fn drop(&mut self) {
         // Perhaps on one of them: nothing is waited for.
         if let Some(runtime) = self.runtime.get_mut().take() {
@@ -157,10 +157,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::load::Load;
+    use crate::metrics::Metrics;
 
-    fn threads(nice: i32) -> Threads {
-        Threads::new(nice, Pace::new(Arc::new(Load::default()), 0.5))
+    fn threads(nice: i32) -> CopyThreads {
+        CopyThreads::new(nice, CpuBudget::new(Arc::new(Metrics::default()), 0.5))
     }
 
     #[tokio::test]

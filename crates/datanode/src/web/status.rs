@@ -8,7 +8,7 @@ use hearth_web::Bean;
 use serde_json::{Value, json};
 
 use crate::datanode::Datanode;
-use crate::namenode::{SOFTWARE_VERSION, ServedNamenode, Service};
+use crate::namenode::{BlockPoolService, SOFTWARE_VERSION, ServedNamenode};
 use crate::pool::NamenodeIndex;
 
 /// What Apache's DataNode says while no plan was submitted to its disk balancer.
@@ -92,9 +92,9 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("NamenodeAddresses", Value::Object(addresses_of).to_string())
             .with("BPServiceActorInfo", Value::Array(actors).to_string())
             .with("VolumeInfo", Value::Object(volumes).to_string())
-            .with("XceiverCount", datanode.load.java_threads() as u64)
-            .with("ActiveTransferThreadCount", datanode.load.xceivers() as u64)
-            .with("XmitsInProgress", datanode.load.transfers() as u64)
+            .with("XceiverCount", datanode.metrics.xceiver_count() as u64)
+            .with("ActiveTransferThreadCount", datanode.metrics.xceivers() as u64)
+            .with("XmitsInProgress", datanode.metrics.transfers() as u64)
             .with("DNStartedTimeInMillis", datanode.options.clock.wall_ms().saturating_sub(uptime))
             .with("SecurityEnabled", false)
             .with("DatanodeNetworkCounts", Vec::<Value>::new())
@@ -124,8 +124,8 @@ pub fn namenodes(datanode: &Datanode) -> Vec<Vec<String>> {
             service.name.clone(),
             service.pool().map(|pool| pool.id().to_string()).unwrap_or_default(),
             state(service, NamenodeIndex(index), namenode).to_owned(),
-            ago(namenode.pulse.since_heartbeat()),
-            ago(namenode.pulse.since_full_report()),
+            ago(namenode.last_contact.since_heartbeat()),
+            ago(namenode.last_contact.since_full_report()),
         ]
     })
     .collect()
@@ -157,25 +157,25 @@ fn storages(datanode: &Datanode) -> Vec<Storage> {
         .collect()
 }
 
-fn state(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode) -> &'static str {
+fn state(service: &BlockPoolService, index: NamenodeIndex, namenode: &ServedNamenode) -> &'static str {
     match service.pool() {
         Some(pool) if pool.is_active(index) => "active",
-        _ if namenode.pulse.since_heartbeat().is_some() => "standby",
+        _ if namenode.last_contact.since_heartbeat().is_some() => "standby",
         _ => "connecting",
     }
 }
 
 /// `max_data_length`: longest RPC message, bytes.
-fn actor(service: &Service, index: NamenodeIndex, namenode: &ServedNamenode, max_data_length: usize) -> Value {
+fn actor(service: &BlockPoolService, index: NamenodeIndex, namenode: &ServedNamenode, max_data_length: usize) -> Value {
     let seconds = |since: Option<Duration>| since.map_or_else(|| "-1".to_owned(), |since| since.as_secs().to_string());
     json!({
         "NamenodeAddress": namenode.address.to_string(),
         "NamenodeHaState": state(service, index, namenode),
         "BlockPoolID": service.pool().map(|pool| pool.id().to_string()).unwrap_or_default(),
-        "ActorState": if namenode.pulse.since_heartbeat().is_some() { "RUNNING" } else { "CONNECTING" },
-        "LastHeartbeat": seconds(namenode.pulse.since_heartbeat()),
-        "LastHeartbeatResponseTime": seconds(namenode.pulse.since_heartbeat()),
-        "LastBlockReport": seconds(namenode.pulse.since_full_report()),
+        "ActorState": if namenode.last_contact.since_heartbeat().is_some() { "RUNNING" } else { "CONNECTING" },
+        "LastHeartbeat": seconds(namenode.last_contact.since_heartbeat()),
+        "LastHeartbeatResponseTime": seconds(namenode.last_contact.since_heartbeat()),
+        "LastBlockReport": seconds(namenode.last_contact.since_full_report()),
         "maxDataLength": max_data_length.to_string(),
         // Blocks of the largest report are not remembered, and no DataNode is called slow.
         "maxBlockReportSize": "0",

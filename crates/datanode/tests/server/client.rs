@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_datanode::Handle;
 use hearth_fabric::tcp::{Listener, SocketOptions};
-use hearth_protocol::data_transfer::{DataReceiver, DataSender, PACKET_BUFFER_BYTES, Timeouts, connect, halves};
+use hearth_protocol::data_transfer::{DataReceiver, DataSender, PACKET_BUFFER_BYTES, Timeouts, connect, split};
 use hearth_types::{
     Block, BlockId, ChecksumKind, ChecksumSpec, DatanodeId, DatanodeInfo, DatanodeUuid, ExtendedBlock, GenerationStamp,
     StorageType, Token,
@@ -77,7 +77,7 @@ pub fn slow_datanode(node: &Handle) -> (PipelineTarget, Arc<AtomicBool>) {
 
 async fn take_slowly(listener: Listener, holds: Arc<AtomicBool>) {
     while let Ok(connection) = listener.accept().await {
-        let (sender, mut receiver) = halves(connection, PACKET_BUFFER_BYTES, TIMEOUTS);
+        let (sender, mut receiver) = split(connection, PACKET_BUFFER_BYTES, TIMEOUTS);
         // Of other ways to it, it tells nobody.
         let Ok(Some(Operation::WriteBlock(_))) = receiver.receive_operation(WAIT).await else { continue };
         sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.unwrap();

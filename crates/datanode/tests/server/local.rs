@@ -11,7 +11,7 @@ use hearth_datanode::Handle;
 use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::tcp::{Connection, ReceiveBuffer, SocketOptions};
 use hearth_protocol::block_token::AccessMode;
-use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, halves};
+use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, split};
 use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, Decoded, Describe, MessageError, OpCode, Operation, RequestShortCircuitFds,
@@ -237,7 +237,7 @@ async fn every_operation_works_on_the_socket_too() {
     let datanode = start(&namenode, dir.path()).await;
     let path = datanode.domain_socket().unwrap();
     let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
-    let open = async || halves(local::connect(path).await.unwrap(), MESSAGE_BUFFER_BYTES, timeouts);
+    let open = async || split(local::connect(path).await.unwrap(), MESSAGE_BUFFER_BYTES, timeouts);
     for (id, size) in [(1, 3_000_000), (2, 100)] {
         let data = content(size, 7);
         let (sender, mut receiver) = open().await;

@@ -12,8 +12,8 @@ use hearth_fabric::{Memory, local};
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{
-    Decoded, ManyHead, ManyPiece, ManyRange, ManyRefusal, ManyTerms, MessageError, Operation, Place, ReadMany, Stage,
-    Status,
+    AnswerSlot, Decoded, MessageError, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany,
+    ReadManyTerms, Stage, Status,
 };
 
 use super::client::{WAIT, Writer, block, content, write, write_request};
@@ -26,15 +26,15 @@ pub struct Client {
     next: u64,
 }
 
-pub type Answer = (u64, Result<(ManyPiece, Vec<u8>), ManyRefusal>);
+pub type Answer = (u64, Result<(RangePiece, Vec<u8>), RangeRefusal>);
 
 impl Client {
     async fn start(connection: Connection) -> Self {
         let mut client = Self { connection, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
         let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: 0 });
         client.connection.write_all(&request.encode(), WAIT).await.unwrap();
-        let terms = ManyTerms::Taken { range_bytes_max: 1 << 20, takes_memory: false };
-        assert_eq!(client.receive(ManyTerms::decode).await, terms);
+        let terms = ReadManyTerms::Accepted { range_bytes_max: 1 << 20, takes_memory: false };
+        assert_eq!(client.receive(ReadManyTerms::decode).await, terms);
         client
     }
 
@@ -65,7 +65,7 @@ impl Client {
         for (block, token, offset, length) in ranges {
             let range = ByteRange::with_length(*offset, *length).unwrap();
             let (block, token) = (block.clone(), token.clone());
-            ManyRange { request: self.next, block, token, range, place: None }.encode_into(&mut bytes);
+            RangeRequest { request: self.next, block, token, range, place: None }.encode_into(&mut bytes);
             self.next += 1;
         }
         self.connection.write_all(&bytes, WAIT).await.unwrap();
@@ -74,7 +74,7 @@ impl Client {
 
     /// The next answer; its bytes have been verified.
     pub async fn answer(&mut self) -> Answer {
-        let head = self.receive(ManyHead::decode).await;
+        let head = self.receive(RangeHead::decode).await;
         let piece = match head.piece {
             Ok(piece) => piece,
             Err(refusal) => return (head.request, Err(refusal)),
@@ -152,7 +152,9 @@ async fn lend(connection: Connection, bytes: u64, descriptors: &[BorrowedFd<'_>]
     let mut client = Client { connection, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
     let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: bytes });
     client.connection.write_all(&request.encode(), WAIT).await.unwrap();
-    let ManyTerms::Taken { takes_memory, .. } = client.receive(ManyTerms::decode).await else { panic!("refused") };
+    let ReadManyTerms::Accepted { takes_memory, .. } = client.receive(ReadManyTerms::decode).await else {
+        panic!("refused")
+    };
     if takes_memory {
         client.connection.send_with_descriptors(&[0], descriptors, WAIT).await.unwrap();
     }
@@ -185,13 +187,14 @@ async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhe
     ];
     for (id, offset, length, place, expected) in cases {
         memory.write_all_at(&vec![0xEE; 256 << 10], 0).unwrap();
-        let place = place.map(|(offset, bytes)| Place { offset, bytes });
+        let place = place.map(|(offset, bytes)| AnswerSlot { offset, bytes });
         let range = ByteRange::with_length(offset, length).unwrap();
         let (request, mut bytes) = (client.next, Vec::new());
-        ManyRange { request, block: block(id, 1001, 0), token: Token::default(), range, place }.encode_into(&mut bytes);
+        RangeRequest { request, block: block(id, 1001, 0), token: Token::default(), range, place }
+            .encode_into(&mut bytes);
         client.next += 1;
         client.connection.write_all(&bytes, WAIT).await.unwrap();
-        let head = client.receive(ManyHead::decode).await;
+        let head = client.receive(RangeHead::decode).await;
         let piece = head.piece.unwrap();
         assert_eq!(piece.placed, expected, "{range:?} {place:?}");
         let mut all = vec![0; 256 << 10];
@@ -219,10 +222,11 @@ async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_e
     let datanode = with_socket(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(10_000, 1)).await;
     let connect = async || local::connect(datanode.domain_socket().unwrap()).await.unwrap();
-    let place = Some(Place { offset: 0, bytes: 65_536 });
+    let place = Some(AnswerSlot { offset: 0, bytes: 65_536 });
     let range = ByteRange::new(0, 10_000).unwrap();
     let mut asked = Vec::new();
-    ManyRange { request: 0, block: block(1, 1001, 0), token: Token::default(), range, place }.encode_into(&mut asked);
+    RangeRequest { request: 0, block: block(1, 1001, 0), token: Token::default(), range, place }
+        .encode_into(&mut asked);
 
     let plain = tempfile::tempfile().unwrap();
     plain.set_len(1 << 20).unwrap();
@@ -289,7 +293,7 @@ async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
     let mut bytes = Vec::new();
     for request in 0..1_000_000 {
         let range = ByteRange::new(0, 1 << 20).unwrap();
-        ManyRange { request, block: block(1, 1001, 0), token: Token::default(), range, place: None }
+        RangeRequest { request, block: block(1, 1001, 0), token: Token::default(), range, place: None }
             .encode_into(&mut bytes);
         if bytes.len() > 1 << 20 {
             break;
@@ -346,7 +350,7 @@ async fn noise_ends_the_connection_and_nothing_else() {
     let mut steady = Client::tcp(&datanode).await;
     let mut range = Vec::new();
     let whole = ByteRange::new(0, 1000).unwrap();
-    ManyRange { request: 0, block: block(1, 1001, 0), token: Token::default(), range: whole, place: None }
+    RangeRequest { request: 0, block: block(1, 1001, 0), token: Token::default(), range: whole, place: None }
         .encode_into(&mut range);
     let mut inputs: Vec<Vec<u8>> = (0..range.len()).map(|cut| range[..cut].to_vec()).collect();
     inputs.extend((0..range.len()).map(|at| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_protocol::block_token::{Access, AccessMode, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
+use hearth_protocol::block_token::{AccessMode, BlockAccess, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
 use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
 use hearth_types::{Block, BlockPoolId, Clock, ExtendedBlock, PoolIdentity, StorageType, SystemClock, Token};
 use hearth_wire::convert::{storage_info, storage_type_from_wire};
@@ -77,7 +77,7 @@ pub struct Minter {
 
 impl Minter {
     pub fn token(&self, block: &ExtendedBlock, mode: AccessMode) -> Token {
-        self.keys.mint("tester", &Access::new(block, mode), BlockTokenEncoding::default(), self.now)
+        self.keys.mint("tester", &BlockAccess::new(block, mode), BlockTokenEncoding::default(), self.now)
     }
 }
 

@@ -9,7 +9,7 @@ use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Transfer, Transport};
 use hearth_fabric::soft::TcpTransport;
 use hearth_protocol::block_token::AccessMode;
-use hearth_types::{ExtendedBlock, ShownRecord, Token};
+use hearth_types::{ExtendedBlock, Token, ValidityRecord};
 use hearth_wire::data_transfer::Status;
 use hearth_wire::rdma_control::{Advertisement, ControlMessage, Locate, Located, PURPOSE_READING, SmallBytes, VERSION};
 
@@ -66,9 +66,9 @@ impl Reader {
         self.connection.read(vec![first, second], LONG).await?;
         let mut bytes = vec![0; data.length as usize];
         memory.read(0, &mut bytes);
-        let mut record = [0; ShownRecord::BYTES];
+        let mut record = [0; ValidityRecord::BYTES];
         memory.read(data.length, &mut record);
-        Ok((bytes, ShownRecord::decode(&record) == Some(advertisement.record())))
+        Ok((bytes, ValidityRecord::decode(&record) == Some(advertisement.record())))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::one_sided::Transport;
-use hearth_fabric::sim::{Fault, Sim, Step, Then};
+use hearth_fabric::sim::{Fault, FaultAction, Sim, Step};
 use hearth_types::{Block, ChecksumSpec};
 use hearth_wire::data_transfer::Stage;
 
@@ -159,7 +159,7 @@ async fn a_stream_goes_on_where_a_connection_broke() {
     let size = 24 * MIB;
     let copies = [two.write(1, size).await];
     // Data and CRCs of a slice of half a MiB are two writes.
-    sim.fault(Fault { at: Step::Write, nth: 60, then: Then::End });
+    sim.fault(Fault { at: Step::Write, nth: 60, then: FaultAction::End });
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
     two.check(&copies).await;
     let [replicas, _, streamed] = came_in(&two).await;
@@ -182,7 +182,7 @@ async fn what_nobody_comes_back_for_is_removed() {
     let sim = Sim::new();
     let mut two = two_in(&sim, &[("hearth.datanode.stream.resume.timeout", "1")]).await;
     let copies = [two.write(1, 8 * MIB).await];
-    sim.fault(Fault { at: Step::Write, nth: 20, then: Then::Hold });
+    sim.fault(Fault { at: Step::Write, nth: 20, then: FaultAction::Hold });
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
     tokio::time::timeout(WAIT, sim.held()).await.unwrap();
     assert!(figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0);

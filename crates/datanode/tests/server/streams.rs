@@ -277,7 +277,7 @@ async fn nonsense_ends_the_connection_and_nothing_else() {
         let mut stream = TcpStream::connect(node.addresses().transfer).await.unwrap();
         stream.write_all(&Operation::ReplicaStream(ReplicaStream::default()).encode()).await.unwrap();
         let count = stream.read(&mut bytes).await.unwrap();
-        let Ok(Decoded::Complete(StreamTerms::Taken(limits), _)) = StreamTerms::decode(&bytes[..count]) else {
+        let Ok(Decoded::Complete(StreamTerms::Accepted(limits), _)) = StreamTerms::decode(&bytes[..count]) else {
             panic!()
         };
         assert!(limits.window_bytes <= 8 << 20);

@@ -21,13 +21,13 @@ use futures_util::future::BoxFuture;
 use tokio::io::unix::AsyncFd;
 
 use self::operation::Operation;
-use self::outgoing::{BUFFER_BYTES, Outgoing, UNCREDITED, Waiting};
-use self::shared::Shared;
+use self::outgoing::{BUFFER_BYTES, CONTROL_MESSAGES, Outgoing, QueuedOperation};
+use self::shared::RdmaShared;
 use super::domain::{RdmaDomain, RdmaRegion};
-use super::message::Hello;
+use super::message::RdmaHello;
 use super::verbs::{
     self, CompletionChannel, CompletionQueue, ConnectParameters, Event, EventChannel, EventKind, Id, MemoryRegion,
-    OperationKind, QueuePair, QueuePairSize,
+    Opcode, QueuePair, QueuePairSize,
 };
 use crate::Memory;
 use crate::one_sided::{Access, Connection, Error, Limits, MESSAGE_BYTES_MAX, PRIVATE_BYTES_MAX, Transfer};
@@ -47,7 +47,7 @@ const RECEIVES: usize = 2;
 
 #[derive(Debug)]
 pub struct RdmaConnection {
-    shared: Arc<Shared>,
+    shared: Arc<RdmaShared>,
     private: Bytes,
     peer: SocketAddr,
 }
@@ -100,7 +100,7 @@ pub async fn connect(
     events.until(EventKind::RouteResolved, peer).await?;
 
     let limits = Offer::new(domain, limits);
-    let ends = Ends::new(domain, id, &limits).map_err(failed)?;
+    let ends = Endpoint::new(domain, id, &limits).map_err(failed)?;
     let (said, responder_resources, initiator_depth) =
         (private.to_vec(), limits.responder_resources, limits.initiator_depth);
     // SoftiWARP waits in this call until the peer's machine has answered.
@@ -137,7 +137,7 @@ pub async fn accept(
     let smaller = |ours: u8, theirs: u8| if theirs == 0 { ours } else { ours.min(theirs) };
     limits.responder_resources = smaller(limits.responder_resources, request.responder_resources);
     limits.initiator_depth = smaller(limits.initiator_depth, request.initiator_depth);
-    let ends = Ends::new(domain, id, &limits).map_err(failed)?;
+    let ends = Endpoint::new(domain, id, &limits).map_err(failed)?;
     let parameters = ConnectParameters {
         private,
         responder_resources: limits.responder_resources,
@@ -161,7 +161,7 @@ impl Offer {
         let device = domain.verbs().device();
         let (towards, own) = device.reads_in_flight_max();
         let reads = limits.reads_in_flight.max(1);
-        let room = device.operations_max().saturating_sub(u32::from(UNCREDITED)).max(1);
+        let room = device.operations_max().saturating_sub(u32::from(CONTROL_MESSAGES)).max(1);
         let operations = u16::try_from(room).unwrap_or(u16::MAX).min(limits.operations.max(1));
         let (responder_resources, initiator_depth) = (reads.min(towards), reads.min(own));
         let reads_in_flight = responder_resources.min(initiator_depth);
@@ -171,24 +171,26 @@ impl Offer {
 }
 
 /// A connection's queue pair with its buffers.
-struct Ends {
+struct Endpoint {
     queue_pair: QueuePair<outgoing::Batch>,
     completions: Arc<CompletionChannel>,
     outgoing: Outgoing,
 }
 
-impl Ends {
+impl Endpoint {
     fn new(domain: &RdmaDomain, id: Id, offer: &Offer) -> io::Result<Self> {
         let domain = domain.verbs();
         let Limits { operations, messages, .. } = offer.limits;
-        let slots = messages + UNCREDITED;
+        let slots = messages + CONTROL_MESSAGES;
         let buffers = |count: u16| -> io::Result<Arc<MemoryRegion>> {
             let bytes = (u64::from(count) * u64::from(BUFFER_BYTES)).next_multiple_of(4096);
             let memory = Arc::new(Memory::fresh(bytes)?);
             MemoryRegion::new(domain, &memory, 0..bytes, Access::Local, None).map(Arc::new)
         };
-        let size =
-            QueuePairSize { operations: u32::from(operations) + u32::from(UNCREDITED), receives: u32::from(slots) };
+        let size = QueuePairSize {
+            operations: u32::from(operations) + u32::from(CONTROL_MESSAGES),
+            receives: u32::from(slots),
+        };
         let completions = Arc::new(CompletionChannel::new(domain.device())?);
         // One more, so that no device's idea of full meets ours.
         let sends = CompletionQueue::new(&completions, size.operations + 1, SENDS)?;
@@ -204,7 +206,7 @@ impl Ends {
 /// A connection that the networks have made, whose sides have not introduced themselves.
 struct Starting {
     events: Events,
-    ends: Ends,
+    ends: Endpoint,
     peer: SocketAddr,
     /// The peer's, perhaps filled up with zeros.
     private: Vec<u8>,
@@ -219,16 +221,16 @@ impl Starting {
         private_bytes: usize,
         busy_poll: Duration,
     ) -> Result<RdmaConnection, Error> {
-        let Self { events, ends: Ends { queue_pair, completions, outgoing }, peer, mut private, is_first } = self;
-        let shared = Shared::new(queue_pair, outgoing, offer.limits.messages, peer, busy_poll);
+        let Self { events, ends: Endpoint { queue_pair, completions, outgoing }, peer, mut private, is_first } = self;
+        let shared = RdmaShared::new(queue_pair, outgoing, offer.limits.messages, peer, busy_poll);
         // From here on, dropping this ends the connection.
         let mut connection = RdmaConnection { shared: Arc::clone(&shared), private: Bytes::new(), peer };
         driver::start(&shared, completions, events).map_err(|source| Error::Connect { peer, source })?;
 
         let private_bytes = u8::try_from(private_bytes).expect("callers bound it");
-        let hello = Hello { limits: offer.limits, private_bytes }.encode();
+        let hello = RdmaHello { limits: offer.limits, private_bytes }.encode();
         if is_first {
-            shared.send_own(&hello);
+            shared.send_control(&hello);
         }
         let theirs = loop {
             if let Some(hello) = shared.hello() {
@@ -246,7 +248,7 @@ impl Starting {
             messages: offer.limits.messages.min(theirs.limits.messages),
         });
         if !is_first {
-            shared.send_own(&hello);
+            shared.send_control(&hello);
         }
         private.truncate(usize::from(theirs.private_bytes).min(PRIVATE_BYTES_MAX));
         connection.private = private.into();
@@ -308,21 +310,22 @@ impl Events {
 impl RdmaConnection {
     fn submit(
         &self,
-        kind: OperationKind,
+        kind: Opcode,
         transfers: Vec<Transfer>,
         message: Option<Bytes>,
         action: &'static str,
         timeout: Duration,
     ) -> BoxFuture<'static, Result<(), Error>> {
-        let pieces: VecDeque<verbs::Operation> = transfers.iter().flat_map(|transfer| pieces(kind, transfer)).collect();
+        let pieces: VecDeque<verbs::WorkRequest> =
+            transfers.iter().flat_map(|transfer| pieces(kind, transfer)).collect();
         let bytes = transfers.iter().map(|transfer| transfer.remote.length).sum();
         let count = pieces.len() + usize::from(message.is_some());
         if count == 0 {
             return std::future::ready(Ok(())).boxed();
         }
         let operation = Arc::new(Operation::new(count));
-        let waiting = Waiting { operation: Arc::clone(&operation), pieces, message };
-        let is_read = kind == OperationKind::Read;
+        let waiting = QueuedOperation { operation: Arc::clone(&operation), pieces, message };
+        let is_read = kind == Opcode::Read;
         self.shared.submit(waiting, is_read);
         Box::pin(Pending {
             shared: Arc::clone(&self.shared),
@@ -339,11 +342,11 @@ impl RdmaConnection {
 }
 
 /// The operations of one transfer: one, unless it is longer than a device takes at once.
-fn pieces(kind: OperationKind, transfer: &Transfer) -> impl Iterator<Item = verbs::Operation> {
+fn pieces(kind: Opcode, transfer: &Transfer) -> impl Iterator<Item = verbs::WorkRequest> {
     let region = transfer.local.as_any().downcast_ref::<RdmaRegion>().expect("a region of another transport");
     let region = Arc::clone(region.verbs());
     let (offset, remote) = (transfer.offset, transfer.remote);
-    (0..remote.length).step_by(PIECE_BYTES_MAX as usize).map(move |start| verbs::Operation {
+    (0..remote.length).step_by(PIECE_BYTES_MAX as usize).map(move |start| verbs::WorkRequest {
         kind,
         local: Arc::clone(&region),
         offset: offset + start,
@@ -367,7 +370,7 @@ impl Connection for RdmaConnection {
     }
 
     fn read(&self, transfers: Vec<Transfer>, timeout: Duration) -> BoxFuture<'static, Result<(), Error>> {
-        self.submit(OperationKind::Read, transfers, None, "reading", timeout)
+        self.submit(Opcode::Read, transfers, None, "reading", timeout)
     }
 
     fn write(
@@ -383,7 +386,7 @@ impl Connection for RdmaConnection {
             return std::future::ready(Err(error)).boxed();
         }
         let action = if transfers.is_empty() { "sending" } else { "writing" };
-        self.submit(OperationKind::Write, transfers, message, action, timeout)
+        self.submit(Opcode::Write, transfers, message, action, timeout)
     }
 
     fn receive(&self, timeout: Duration) -> BoxFuture<'_, Result<Bytes, Error>> {
@@ -416,11 +419,11 @@ impl Connection for RdmaConnection {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared.fail(|| "it was closed here".to_owned());
-        self.shared.until_over().boxed()
+        self.shared.wait_over().boxed()
     }
 
     fn closed(&self) -> BoxFuture<'_, ()> {
-        self.shared.until_over().boxed()
+        self.shared.wait_over().boxed()
     }
 }
 
@@ -432,7 +435,7 @@ impl Drop for RdmaConnection {
 
 /// Waits for an operation: polls for a moment, then sleeps until the driver wakes it.
 struct Pending {
-    shared: Arc<Shared>,
+    shared: Arc<RdmaShared>,
     operation: Arc<Operation>,
     bytes: u64,
     action: &'static str,
@@ -469,7 +472,7 @@ impl Future for Pending {
             return Poll::Ready(outcome);
         }
         self.operation.waker.register(context.waker());
-        self.shared.hear_sends();
+        self.shared.arm_sends();
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
@@ -494,7 +497,7 @@ impl Drop for Pending {
             // Its runtime ends: nobody is left who would end the operation in time.
             return self.shared.fail(|| "its runtime has ended".to_owned());
         }
-        self.shared.hear_sends();
+        self.shared.arm_sends();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let rest = Pending {
             shared: Arc::clone(&self.shared),

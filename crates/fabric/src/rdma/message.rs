@@ -16,20 +16,20 @@ const VERSION: u8 = 1;
 
 /// How a side introduces itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hello {
+pub struct RdmaHello {
     pub limits: Limits,
     /// Bytes of private data that it gave: networks fill it up with zeros.
     pub private_bytes: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Frame<'a> {
-    Hello(Hello),
+pub enum RdmaFrame<'a> {
+    Hello(RdmaHello),
     Message { credits: u16, payload: &'a [u8] },
     Credits(u16),
 }
 
-impl Hello {
+impl RdmaHello {
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let [messages, operations] = [self.limits.messages.to_be_bytes(), self.limits.operations.to_be_bytes()];
         [
@@ -52,16 +52,16 @@ pub fn header(credits: u16, is_message: bool) -> [u8; HEADER_BYTES] {
 }
 
 /// `None`: no frame that this version knows.
-pub fn decode(bytes: &[u8]) -> Option<Frame<'_>> {
+pub fn decode(bytes: &[u8]) -> Option<RdmaFrame<'_>> {
     let number = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     match bytes.first()? {
         0 if bytes.len() == HELLO_BYTES && bytes[1] == VERSION => {
             let limits = Limits { messages: number(2)?, operations: number(4)?, reads_in_flight: bytes[6] };
             let is_useful = limits.messages > 0 && limits.operations > 0;
-            is_useful.then_some(Frame::Hello(Hello { limits, private_bytes: bytes[7] }))
+            is_useful.then_some(RdmaFrame::Hello(RdmaHello { limits, private_bytes: bytes[7] }))
         }
-        1 => Some(Frame::Message { credits: number(2)?, payload: &bytes[HEADER_BYTES..] }),
-        2 if bytes.len() == HEADER_BYTES => Some(Frame::Credits(number(2)?)),
+        1 => Some(RdmaFrame::Message { credits: number(2)?, payload: &bytes[HEADER_BYTES..] }),
+        2 if bytes.len() == HEADER_BYTES => Some(RdmaFrame::Credits(number(2)?)),
         _ => None,
     }
 }
@@ -73,13 +73,13 @@ mod tests {
     #[test]
     fn frames_come_back_and_strange_ones_are_refused() {
         let limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
-        let hello = Hello { limits, private_bytes: 56 };
-        assert_eq!(decode(&hello.encode()), Some(Frame::Hello(hello)));
+        let hello = RdmaHello { limits, private_bytes: 56 };
+        assert_eq!(decode(&hello.encode()), Some(RdmaFrame::Hello(hello)));
         let message = [&header(258, true)[..], b"text"].concat();
-        assert_eq!(decode(&message), Some(Frame::Message { credits: 258, payload: b"text" }));
-        assert_eq!(decode(&header(7, false)), Some(Frame::Credits(7)));
+        assert_eq!(decode(&message), Some(RdmaFrame::Message { credits: 258, payload: b"text" }));
+        assert_eq!(decode(&header(7, false)), Some(RdmaFrame::Credits(7)));
 
-        let none = Hello { limits: Limits { messages: 0, ..limits }, ..hello };
+        let none = RdmaHello { limits: Limits { messages: 0, ..limits }, ..hello };
         let mut newer = hello.encode();
         newer[1] = 2;
         for strange in [&[][..], &[0], &[1, 0, 0], &[2, 0, 0, 1, 9], &[3, 0, 0, 0], &none.encode(), &newer] {

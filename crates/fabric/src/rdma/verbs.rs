@@ -6,18 +6,18 @@
 
 mod address;
 mod completion;
+mod connection_manager;
 mod device;
 mod library;
-mod manager;
 mod queue_pair;
 mod region;
 #[allow(non_camel_case_types)]
 mod sys;
 
 pub use completion::{CompletionChannel, CompletionQueue};
+pub use connection_manager::{ConnectParameters, Event, EventChannel, EventKind, Id};
 pub use device::Device;
-pub use manager::{ConnectParameters, Event, EventChannel, EventKind, Id};
-pub use queue_pair::{Operation, OperationKind, QueuePair, QueuePairSize};
+pub use queue_pair::{Opcode, QueuePair, QueuePairSize, WorkRequest};
 pub use region::{MemoryRegion, ProtectionDomain};
 
 /// The result of a C function that returns 0 or -1 and sets errno.

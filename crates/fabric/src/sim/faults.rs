@@ -15,11 +15,11 @@ use crate::soft::{Gate, Step, Verdict};
 pub struct Fault {
     pub at: Step,
     pub nth: u64,
-    pub then: Then,
+    pub then: FaultAction,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
+pub enum FaultAction {
     /// The connection ends. At `Step::Connect`: it is refused.
     End,
     /// The step waits for `Sim::release`. What the connection has to do behind it waits too.
@@ -40,13 +40,13 @@ pub struct Shortage {
 
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
     /// How many steps are being held, and how often they were released.
     holding: watch::Sender<(usize, u64)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     /// With the steps still to go.
     faults: Vec<Fault>,
     steps: HashMap<Step, u64>,
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Faults {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Faults {
     }
 
     /// Counts a step; says what happens at it.
-    fn count(&self, step: Step) -> Option<Then> {
+    fn count(&self, step: Step) -> Option<FaultAction> {
         let mut state = self.lock();
         *state.steps.entry(step).or_default() += 1;
         let mut then = None;
@@ -94,7 +94,7 @@ impl Faults {
                 return true;
             }
             then.get_or_insert(fault.then);
-            fault.then == Then::Withhold
+            fault.then == FaultAction::Withhold
         });
         then
     }
@@ -104,14 +104,14 @@ impl Faults {
         let before = holding.borrow().1;
         self.holding.send_modify(|(held, _)| *held += 1);
         // Also when the connection ends meanwhile, and this future is dropped.
-        let _counted = Held(&self.holding);
+        let _counted = HeldStep(&self.holding);
         let _ = holding.wait_for(|(_, releases)| *releases > before).await;
     }
 }
 
-struct Held<'a>(&'a watch::Sender<(usize, u64)>);
+struct HeldStep<'a>(&'a watch::Sender<(usize, u64)>);
 
-impl Drop for Held<'_> {
+impl Drop for HeldStep<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|(held, _)| *held -= 1);
     }
@@ -136,13 +136,13 @@ impl Gate for Faults {
         Box::pin(async move {
             match self.count(step) {
                 None => Verdict::Go,
-                Some(Then::End) => Verdict::End,
-                Some(Then::Withhold) => Verdict::Withhold,
-                Some(Then::Delay(time)) => {
+                Some(FaultAction::End) => Verdict::End,
+                Some(FaultAction::Withhold) => Verdict::Withhold,
+                Some(FaultAction::Delay(time)) => {
                     tokio::time::sleep(time).await;
                     Verdict::Go
                 }
-                Some(Then::Hold) => {
+                Some(FaultAction::Hold) => {
                     self.hold().await;
                     Verdict::Go
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Fault, Sim, Step, Then};
+use super::{Fault, FaultAction, Sim, Step};
 use crate::Memory;
 use crate::conformance;
 use crate::one_sided::{Access, Connection, Domain, Error, Limits, Transfer, Transport};
@@ -34,7 +34,7 @@ async fn a_read_that_is_held_across_deregistration_shows_the_memory_as_it_is_the
     let source = domain.register(&memory, 0..4096, Access::RemoteRead).unwrap();
     let into = Arc::new(Memory::fresh(4096).unwrap());
     let local = domain.register(&into, 0..4096, Access::Local).unwrap();
-    sim.fault(Fault { at: Step::Read, nth: 2, then: Then::Hold });
+    sim.fault(Fault { at: Step::Read, nth: 2, then: FaultAction::Hold });
     let transfer = Transfer { local, offset: 0, remote: source.remote() };
     near.read(vec![transfer.clone()], LONG).await.unwrap();
     let read = near.read(vec![transfer.clone()], LONG);
@@ -54,7 +54,7 @@ async fn a_read_that_is_held_across_deregistration_shows_the_memory_as_it_is_the
 async fn a_connection_ends_at_the_step_that_was_asked_for() {
     let sim = Sim::new();
     let (_domain, near, far) = pair(&sim, Limits::default()).await;
-    sim.fault(Fault { at: Step::Message, nth: 3, then: Then::End });
+    sim.fault(Fault { at: Step::Message, nth: 3, then: FaultAction::End });
     for _ in 0..3 {
         near.send(Bytes::from_static(b"message"), LONG).await.unwrap();
     }
@@ -62,7 +62,7 @@ async fn a_connection_ends_at_the_step_that_was_asked_for() {
     assert!(far.receive(LONG).await.is_ok());
     assert!(matches!(far.receive(LONG).await, Err(Error::Closed { .. })));
     near.closed().await;
-    sim.fault(Fault { at: Step::Connect, nth: 1, then: Then::End });
+    sim.fault(Fault { at: Step::Connect, nth: 1, then: FaultAction::End });
     let domain = sim.domain().unwrap();
     let listener = sim.listen(SocketAddr::new(IP, 0)).await.unwrap();
     let refused = sim.connect(&domain, listener.address(), b"", Limits::default(), LONG).await;
@@ -73,7 +73,7 @@ async fn a_connection_ends_at_the_step_that_was_asked_for() {
 async fn without_credit_a_sender_times_out() {
     let sim = Sim::new();
     let (_domain, near, far) = pair(&sim, Limits { messages: 2, ..Limits::default() }).await;
-    sim.fault(Fault { at: Step::Credit, nth: 1, then: Then::Withhold });
+    sim.fault(Fault { at: Step::Credit, nth: 1, then: FaultAction::Withhold });
     for _ in 0..2 {
         near.send(Bytes::from_static(b"message"), LONG).await.unwrap();
         far.receive(LONG).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_held_write_that_is_fenced_never_arrives() {
     let from = Arc::new(Memory::fresh(4096).unwrap());
     from.write(0, &[5; 4096]);
     let local = domain.register(&from, 0..4096, Access::Local).unwrap();
-    sim.fault(Fault { at: Step::Write, nth: 1, then: Then::Hold });
+    sim.fault(Fault { at: Step::Write, nth: 1, then: FaultAction::Hold });
     let write = near.write(vec![Transfer { local, offset: 0, remote: sink.remote() }], None, LONG);
     sim.held().await;
     far.close().await;
@@ -114,7 +114,7 @@ async fn a_held_write_whose_region_goes_meanwhile_never_arrives() {
     let from = Arc::new(Memory::fresh(4096).unwrap());
     from.write(0, &[5; 4096]);
     let local = domain.register(&from, 0..4096, Access::Local).unwrap();
-    sim.fault(Fault { at: Step::Write, nth: 1, then: Then::Hold });
+    sim.fault(Fault { at: Step::Write, nth: 1, then: FaultAction::Hold });
     let write = near.write(vec![Transfer { local, offset: 0, remote: sink.remote() }], None, LONG);
     sim.held().await;
     drop(sink);

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::domain::{SoftDomain, SoftRegion};
-use super::queues::{Read, Shared, Write};
+use super::queues::{Read, SoftShared, Write};
 use super::{Gate, Stream, incoming, outgoing};
 use crate::one_sided::{Connection, Domain, Error, Limits, MESSAGE_BYTES_MAX, Transfer};
 
@@ -24,7 +24,7 @@ pub(crate) fn start(
     gate: Option<Arc<dyn Gate>>,
 ) -> Arc<dyn Connection> {
     let table = domain.as_any().downcast_ref::<SoftDomain>().expect("a domain of this transport").table().clone();
-    let shared = Arc::new(Shared::new(peer, private, limits, table, gate));
+    let shared = Arc::new(SoftShared::new(peer, private, limits, table, gate));
     let ending = Ending { shared: shared.clone(), why: "its runtime has ended".to_owned() };
     tokio::spawn(run(ending, stream));
     Arc::new(SoftConnection { handle: Arc::new(Handle { shared }) })
@@ -32,7 +32,7 @@ pub(crate) fn start(
 
 /// The end of a connection's task, however it comes: its runtime may end before it.
 struct Ending {
-    shared: Arc<Shared>,
+    shared: Arc<SoftShared>,
     why: String,
 }
 
@@ -59,7 +59,7 @@ async fn run(mut ending: Ending, stream: impl Stream) {
 /// Ends the connection when nobody has it any more, and no operation of it runs.
 #[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SoftShared>,
 }
 
 impl Drop for Handle {
@@ -74,7 +74,7 @@ struct SoftConnection {
 }
 
 impl SoftConnection {
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<SoftShared> {
         &self.handle.shared
     }
 
@@ -99,12 +99,12 @@ impl SoftConnection {
             match tokio::time::timeout(after, done).await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => {
-                    shared.until_over().await;
+                    shared.wait_over().await;
                     Err(shared.closed())
                 }
                 Err(_) => {
                     shared.end(&format!("{action} took longer than {after:?}"));
-                    shared.until_over().await;
+                    shared.wait_over().await;
                     Err(Error::TimedOut { peer: shared.peer, action, after })
                 }
             }
@@ -214,10 +214,10 @@ impl Connection for SoftConnection {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.shared().end("it was closed here");
-        Box::pin(self.shared().until_over())
+        Box::pin(self.shared().wait_over())
     }
 
     fn closed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared().until_over())
+        Box::pin(self.shared().wait_over())
     }
 }

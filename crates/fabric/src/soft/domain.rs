@@ -15,7 +15,7 @@ use crate::one_sided::{Access, Domain, Error, Region};
 /// A table of registered memory.
 #[derive(Debug, Default)]
 pub(crate) struct SoftDomain {
-    table: Arc<Table>,
+    table: Arc<KeyTable>,
     gate: Option<Arc<dyn Gate>>,
 }
 
@@ -24,7 +24,7 @@ impl SoftDomain {
         Self { table: Arc::default(), gate: Some(gate) }
     }
 
-    pub(super) fn table(&self) -> &Arc<Table> {
+    pub(super) fn table(&self) -> &Arc<KeyTable> {
         &self.table
     }
 }
@@ -42,7 +42,7 @@ impl Domain for SoftDomain {
         if self.gate.as_ref().is_some_and(|gate| !gate.registers(access)) {
             return Err(wrong(io::ErrorKind::OutOfMemory, "a fault at a registration"));
         }
-        let key = self.table.add(Entry { memory: memory.clone(), range: range.clone(), access });
+        let key = self.table.add(Registration { memory: memory.clone(), range: range.clone(), access });
         Ok(Arc::new(SoftRegion { table: self.table.clone(), memory: memory.clone(), range, key }))
     }
 
@@ -57,7 +57,7 @@ impl Domain for SoftDomain {
 
 /// What a key stands for.
 #[derive(Debug)]
-struct Entry {
+struct Registration {
     memory: Arc<Memory>,
     range: Range<u64>,
     access: Access,
@@ -65,17 +65,17 @@ struct Entry {
 
 /// Keys and what they stand for.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: Mutex<HashMap<u32, Entry>>,
+pub(super) struct KeyTable {
+    entries: Mutex<HashMap<u32, Registration>>,
     random: RandomState,
 }
 
-impl Table {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Entry>> {
+impl KeyTable {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Registration>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, entry: Entry) -> u32 {
+    fn add(&self, entry: Registration) -> u32 {
         let mut entries = self.lock();
         // Keys cannot be told from earlier ones, and two tables hardly ever give out the same.
         let mut seed = (entry.memory.address(), entries.len() as u64);
@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// What `slice` is of, and where in that memory it begins.
-fn entry_of(entries: &HashMap<u32, Entry>, slice: RemoteSlice, access: Access) -> Option<(&Entry, u64)> {
+fn entry_of(entries: &HashMap<u32, Registration>, slice: RemoteSlice, access: Access) -> Option<(&Registration, u64)> {
     let entry = entries.get(&slice.key).filter(|entry| entry.access == access)?;
     let offset = slice.address.checked_sub(entry.memory.address())?;
     let end = offset.checked_add(slice.length)?;
@@ -125,14 +125,14 @@ fn entry_of(entries: &HashMap<u32, Entry>, slice: RemoteSlice, access: Access) -
 /// A registration; it is in the table as long as this lives.
 #[derive(Debug)]
 pub(super) struct SoftRegion {
-    table: Arc<Table>,
+    table: Arc<KeyTable>,
     memory: Arc<Memory>,
     range: Range<u64>,
     key: u32,
 }
 
 impl SoftRegion {
-    pub(super) fn is_of(&self, table: &Arc<Table>) -> bool {
+    pub(super) fn is_of(&self, table: &Arc<KeyTable>) -> bool {
         Arc::ptr_eq(&self.table, table)
     }
 }

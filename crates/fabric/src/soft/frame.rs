@@ -13,7 +13,7 @@ pub(super) const HEADER_BYTES: usize = 24;
 pub(super) const PART_BYTES_MAX: u64 = 256 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Frame {
+pub(super) enum SoftFrame {
     /// Asks for bytes of the receiver's memory.
     Read(RemoteSlice),
     /// Bytes that were asked for: the next ones of the oldest read that is not answered yet.
@@ -31,7 +31,7 @@ pub(super) enum Frame {
     },
 }
 
-impl Frame {
+impl SoftFrame {
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let none = RemoteSlice { address: 0, length: 0, key: 0 };
         let (kind, slice): (u32, RemoteSlice) = match *self {
@@ -73,19 +73,19 @@ mod tests {
     fn frames_come_back_as_they_went() {
         let slice = RemoteSlice { address: 0x0102_0304_0506_0708, length: u64::MAX, key: 0xA0B0_C0D0 };
         let frames = [
-            Frame::Read(slice),
-            Frame::Data { length: 1 << 40 },
-            Frame::Write(slice),
-            Frame::Message { length: 7 },
-            Frame::Credit { messages: 32 },
+            SoftFrame::Read(slice),
+            SoftFrame::Data { length: 1 << 40 },
+            SoftFrame::Write(slice),
+            SoftFrame::Message { length: 7 },
+            SoftFrame::Credit { messages: 32 },
         ];
         for frame in frames {
-            assert_eq!(Frame::decode(&frame.encode()), Some(frame));
+            assert_eq!(SoftFrame::decode(&frame.encode()), Some(frame));
         }
         for kind in [0, 6, 255] {
             let mut bytes = frames[0].encode();
             bytes[0] = kind;
-            assert_eq!(Frame::decode(&bytes), None);
+            assert_eq!(SoftFrame::decode(&bytes), None);
         }
     }
 }

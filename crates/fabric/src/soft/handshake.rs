@@ -19,14 +19,14 @@ const HELLO_BYTES: usize = 8 + 1 + 5 + 1 + PRIVATE_BYTES_MAX;
 
 /// What an end says first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Hello {
+pub(crate) struct SoftHello {
     /// No: the answer is a rejection, and `private` its reason.
     pub(crate) accepted: bool,
     pub(crate) limits: Limits,
     pub(crate) private: Bytes,
 }
 
-impl Hello {
+impl SoftHello {
     /// Errors: `TooLong`.
     pub(crate) fn new(accepted: bool, limits: Limits, private: &[u8]) -> Result<Self, Error> {
         if private.len() > PRIVATE_BYTES_MAX {
@@ -91,13 +91,13 @@ pub(crate) async fn connect(
     mut stream: Box<dyn Stream>,
     domain: &Arc<dyn Domain>,
     peer: SocketAddr,
-    hello: Hello,
+    hello: SoftHello,
     timeout: Duration,
     gate: Option<Arc<dyn Gate>>,
 ) -> Result<Arc<dyn Connection>, Error> {
     let exchange = async {
         hello.send(&mut *stream).await?;
-        Hello::receive(&mut *stream).await
+        SoftHello::receive(&mut *stream).await
     };
     let answer = match tokio::time::timeout(timeout, exchange).await {
         Err(_) => return Err(Error::TimedOut { peer, action: "connecting", after: timeout }),
@@ -115,7 +115,7 @@ pub(crate) async fn connect(
 pub(crate) struct SoftIncoming {
     pub(crate) stream: Option<Box<dyn Stream>>,
     pub(crate) peer: SocketAddr,
-    pub(crate) hello: Hello,
+    pub(crate) hello: SoftHello,
     pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
@@ -126,7 +126,7 @@ impl std::fmt::Debug for SoftIncoming {
 }
 
 impl SoftIncoming {
-    async fn answer(&mut self, answer: &Hello, timeout: Duration) -> Result<Box<dyn Stream>, Error> {
+    async fn answer(&mut self, answer: &SoftHello, timeout: Duration) -> Result<Box<dyn Stream>, Error> {
         let peer = self.peer;
         let mut stream = self.stream.take().expect("answered once");
         match tokio::time::timeout(timeout, answer.send(&mut *stream)).await {
@@ -157,7 +157,7 @@ impl Incoming for SoftIncoming {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Arc<dyn Connection>, Error>> {
         Box::pin(async move {
-            let answer = Hello::new(true, limits, private)?;
+            let answer = SoftHello::new(true, limits, private)?;
             let stream = self.answer(&answer, timeout).await?;
             let limits = answer.agreed(&self.hello);
             let private = std::mem::take(&mut self.hello.private);
@@ -167,7 +167,7 @@ impl Incoming for SoftIncoming {
 
     fn reject<'a>(mut self: Box<Self>, private: &'a [u8]) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let answer = Hello::new(false, Limits::default(), private)?;
+            let answer = SoftHello::new(false, Limits::default(), private)?;
             self.answer(&answer, REJECT_WITHIN).await.map(drop)
         })
     }
@@ -177,7 +177,7 @@ impl Drop for SoftIncoming {
     fn drop(&mut self) {
         let Some(mut stream) = self.stream.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let answer = Hello { accepted: false, limits: Limits::default(), private: Bytes::new() };
+        let answer = SoftHello { accepted: false, limits: Limits::default(), private: Bytes::new() };
         runtime.spawn(async move { tokio::time::timeout(REJECT_WITHIN, answer.send(&mut *stream)).await });
     }
 }
@@ -189,13 +189,16 @@ mod tests {
     #[test]
     fn a_hello_comes_back_as_it_went_and_anything_else_is_refused() {
         let limits = Limits { reads_in_flight: 3, operations: 1000, messages: 7 };
-        let hello = Hello::new(true, limits, &[9; PRIVATE_BYTES_MAX]).unwrap();
-        assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
-        assert!(matches!(Hello::new(true, limits, &[9; PRIVATE_BYTES_MAX + 1]), Err(Error::TooLong { bytes: 57, .. })));
+        let hello = SoftHello::new(true, limits, &[9; PRIVATE_BYTES_MAX]).unwrap();
+        assert_eq!(SoftHello::decode(&hello.encode()), Some(hello.clone()));
+        assert!(matches!(
+            SoftHello::new(true, limits, &[9; PRIVATE_BYTES_MAX + 1]),
+            Err(Error::TooLong { bytes: 57, .. })
+        ));
         for (at, byte) in [(0, b'h'), (8, 2), (9, 0), (14, 57), (14, 255)] {
             let mut bytes = hello.encode();
             bytes[at] = byte;
-            assert_eq!(Hello::decode(&bytes), None, "byte {at}");
+            assert_eq!(SoftHello::decode(&bytes), None, "byte {at}");
         }
     }
 }

@@ -7,13 +7,13 @@ use bytes::BytesMut;
 use hearth_types::RemoteSlice;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-use super::frame::{Frame, HEADER_BYTES, PART_BYTES_MAX};
-use super::queues::{Read, Shared};
+use super::frame::{HEADER_BYTES, PART_BYTES_MAX, SoftFrame};
+use super::queues::{Read, SoftShared};
 use super::{Step, Verdict};
 use crate::one_sided::{MESSAGE_BYTES_MAX, Transfer};
 
 /// Runs until the connection cannot go on; says why.
-pub(super) async fn run(shared: &Shared, stream: impl AsyncRead + Unpin) -> String {
+pub(super) async fn run(shared: &SoftShared, stream: impl AsyncRead + Unpin) -> String {
     let mut stream = BufReader::with_capacity(PART_BYTES_MAX as usize, stream);
     loop {
         let mut header = [0; HEADER_BYTES];
@@ -22,13 +22,13 @@ pub(super) async fn run(shared: &Shared, stream: impl AsyncRead + Unpin) -> Stri
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return "the peer has closed it".to_owned(),
             Err(error) => return error.to_string(),
         }
-        let Some(frame) = Frame::decode(&header) else { return "the peer sent an unknown frame".to_owned() };
+        let Some(frame) = SoftFrame::decode(&header) else { return "the peer sent an unknown frame".to_owned() };
         let result = match frame {
-            Frame::Read(slice) => asked(shared, slice),
-            Frame::Data { length } => data(shared, &mut stream, length).await,
-            Frame::Write(slice) => write(shared, &mut stream, slice).await,
-            Frame::Message { length } => message(shared, &mut stream, length).await,
-            Frame::Credit { messages } => credit(shared, messages),
+            SoftFrame::Read(slice) => asked(shared, slice),
+            SoftFrame::Data { length } => data(shared, &mut stream, length).await,
+            SoftFrame::Write(slice) => write(shared, &mut stream, slice).await,
+            SoftFrame::Message { length } => message(shared, &mut stream, length).await,
+            SoftFrame::Credit { messages } => credit(shared, messages),
         };
         if let Err(why) = result {
             return why;
@@ -36,7 +36,7 @@ pub(super) async fn run(shared: &Shared, stream: impl AsyncRead + Unpin) -> Stri
     }
 }
 
-async fn pass(shared: &Shared, step: Step) -> Result<(), String> {
+async fn pass(shared: &SoftShared, step: Step) -> Result<(), String> {
     let Some(gate) = &shared.gate else { return Ok(()) };
     match gate.pass(step).await {
         Verdict::End => Err(format!("a fault at a {step:?}")),
@@ -44,7 +44,7 @@ async fn pass(shared: &Shared, step: Step) -> Result<(), String> {
     }
 }
 
-fn asked(shared: &Shared, slice: RemoteSlice) -> Result<(), String> {
+fn asked(shared: &SoftShared, slice: RemoteSlice) -> Result<(), String> {
     let mut state = shared.lock();
     if state.to_serve.len() >= usize::from(shared.limits.reads_in_flight) {
         return Err("the peer has more reads in flight than was agreed".to_owned());
@@ -75,7 +75,7 @@ async fn copy(
     Ok(())
 }
 
-async fn data(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), length: u64) -> Result<(), String> {
+async fn data(shared: &SoftShared, stream: &mut (impl AsyncBufRead + Unpin), length: u64) -> Result<(), String> {
     // Out of the queue while bytes arrive for it, so that the lock is free; nobody else takes from its front.
     let Some(mut read) = shared.lock().reading.pop_front() else {
         return Err("the peer sent data that nobody asked for".to_owned());
@@ -109,7 +109,11 @@ fn complete(read: Read) {
     }
 }
 
-async fn write(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), slice: RemoteSlice) -> Result<(), String> {
+async fn write(
+    shared: &SoftShared,
+    stream: &mut (impl AsyncBufRead + Unpin),
+    slice: RemoteSlice,
+) -> Result<(), String> {
     const NOT_ALLOWED: &str = "the peer wrote where it may not";
     if !shared.table.may_write(slice) {
         return Err(NOT_ALLOWED.to_owned());
@@ -124,7 +128,7 @@ async fn write(shared: &Shared, stream: &mut (impl AsyncBufRead + Unpin), slice:
     copy(stream, slice.length, put).await
 }
 
-async fn message(shared: &Shared, stream: &mut (impl AsyncRead + Unpin), length: u64) -> Result<(), String> {
+async fn message(shared: &SoftShared, stream: &mut (impl AsyncRead + Unpin), length: u64) -> Result<(), String> {
     let length = usize::try_from(length).ok().filter(|length| (1..=MESSAGE_BYTES_MAX).contains(length));
     let Some(length) = length else { return Err("the peer sent a message that is empty or too long".to_owned()) };
     let mut message = BytesMut::zeroed(length);
@@ -140,7 +144,7 @@ async fn message(shared: &Shared, stream: &mut (impl AsyncRead + Unpin), length:
     Ok(())
 }
 
-fn credit(shared: &Shared, messages: u64) -> Result<(), String> {
+fn credit(shared: &SoftShared, messages: u64) -> Result<(), String> {
     let mut state = shared.lock();
     let credit = state.credit.checked_add(messages).filter(|credit| *credit <= u64::from(shared.limits.messages));
     let Some(credit) = credit else { return Err("the peer gave more credit than there can be".to_owned()) };
@@ -170,10 +174,10 @@ mod tests {
         let memory = Arc::new(Memory::fresh(8192).unwrap());
         let sink = domain.register(&memory, 0..8192, Access::RemoteWrite).unwrap();
         let peer = ([127, 0, 0, 1], 1).into();
-        let shared = Shared::new(peer, Bytes::new(), Limits::default(), domain.table().clone(), None);
+        let shared = SoftShared::new(peer, Bytes::new(), Limits::default(), domain.table().clone(), None);
         let (mut near, far) = tokio::io::duplex(64 << 10);
         let writing = async move {
-            near.write_all(&Frame::Write(sink.remote()).encode()).await.unwrap();
+            near.write_all(&SoftFrame::Write(sink.remote()).encode()).await.unwrap();
             near.write_all(&[5; 4096]).await.unwrap();
             let mut last = [0];
             while last != [5] {

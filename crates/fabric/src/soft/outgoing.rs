@@ -6,8 +6,8 @@ use hearth_types::RemoteSlice;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 
-use super::frame::{Frame, PART_BYTES_MAX};
-use super::queues::{Shared, Write};
+use super::frame::{PART_BYTES_MAX, SoftFrame};
+use super::queues::{SoftShared, Write};
 use super::{Step, Verdict};
 use crate::Memory;
 
@@ -19,7 +19,7 @@ struct Answer {
 }
 
 /// Runs until the connection cannot go on; says why.
-pub(super) async fn run(shared: &Shared, mut stream: impl AsyncWrite + Unpin) -> String {
+pub(super) async fn run(shared: &SoftShared, mut stream: impl AsyncWrite + Unpin) -> String {
     let mut buffer = Vec::new();
     let mut answer = None;
     let mut write = None;
@@ -56,7 +56,7 @@ pub(super) async fn run(shared: &Shared, mut stream: impl AsyncWrite + Unpin) ->
 }
 
 /// Takes up the oldest read of the peer's, if none is being answered.
-async fn next_answer(shared: &Shared, answer: &mut Option<Answer>) -> Result<(), String> {
+async fn next_answer(shared: &SoftShared, answer: &mut Option<Answer>) -> Result<(), String> {
     if answer.is_some() {
         return Ok(());
     }
@@ -77,7 +77,7 @@ async fn next_answer(shared: &Shared, answer: &mut Option<Answer>) -> Result<(),
 fn answer_part(answer: Answer, buffer: &mut Vec<u8>) -> Option<Answer> {
     let Answer { memory, offset, left } = answer;
     let length = left.min(PART_BYTES_MAX);
-    buffer.extend_from_slice(&Frame::Data { length }.encode());
+    buffer.extend_from_slice(&SoftFrame::Data { length }.encode());
     append(buffer, &memory, offset, length);
     (left > length).then(|| Answer { memory, offset: offset + length, left: left - length })
 }
@@ -89,16 +89,16 @@ fn append(buffer: &mut Vec<u8>, memory: &Memory, offset: u64, length: u64) {
 }
 
 /// Asks for as many reads as may be in flight.
-fn ask(shared: &Shared, buffer: &mut Vec<u8>) {
+fn ask(shared: &SoftShared, buffer: &mut Vec<u8>) {
     let mut state = shared.lock();
     while state.reading.len() < usize::from(shared.limits.reads_in_flight) {
         let Some(read) = state.reads.pop_front() else { break };
-        buffer.extend_from_slice(&Frame::Read(read.transfer.remote).encode());
+        buffer.extend_from_slice(&SoftFrame::Read(read.transfer.remote).encode());
         state.reading.push_back(read);
     }
 }
 
-async fn credit(shared: &Shared, buffer: &mut Vec<u8>) -> Result<(), String> {
+async fn credit(shared: &SoftShared, buffer: &mut Vec<u8>) -> Result<(), String> {
     let messages = {
         let mut state = shared.lock();
         // Half at a time: the peer has the other half to go on with.
@@ -114,12 +114,12 @@ async fn credit(shared: &Shared, buffer: &mut Vec<u8>) -> Result<(), String> {
             Verdict::End => return Err("a fault at a Credit".to_owned()),
         }
     }
-    buffer.extend_from_slice(&Frame::Credit { messages }.encode());
+    buffer.extend_from_slice(&SoftFrame::Credit { messages }.encode());
     Ok(())
 }
 
 /// The oldest write, if there is credit for its message.
-fn next_write(shared: &Shared) -> Option<Write> {
+fn next_write(shared: &SoftShared) -> Option<Write> {
     let mut state = shared.lock();
     let with_message = state.writes.front()?.message.is_some();
     if with_message {
@@ -133,7 +133,7 @@ fn write_part(mut write: Write, buffer: &mut Vec<u8>) -> Result<Write, oneshot::
     if let Some(transfer) = write.transfers.front_mut() {
         let RemoteSlice { address, length, key } = transfer.remote;
         let part = length.min(PART_BYTES_MAX);
-        buffer.extend_from_slice(&Frame::Write(RemoteSlice { address, length: part, key }).encode());
+        buffer.extend_from_slice(&SoftFrame::Write(RemoteSlice { address, length: part, key }).encode());
         append(buffer, transfer.local.memory(), transfer.local.range().start + transfer.offset, part);
         if part < length {
             transfer.offset += part;
@@ -146,7 +146,7 @@ fn write_part(mut write: Write, buffer: &mut Vec<u8>) -> Result<Write, oneshot::
         }
     }
     if let Some(message) = write.message.take() {
-        buffer.extend_from_slice(&Frame::Message { length: message.len() as u64 }.encode());
+        buffer.extend_from_slice(&SoftFrame::Message { length: message.len() as u64 }.encode());
         buffer.extend_from_slice(&message);
     }
     Err(write.done)

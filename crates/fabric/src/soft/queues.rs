@@ -9,7 +9,7 @@ use hearth_types::RemoteSlice;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::Gate;
-use super::domain::Table;
+use super::domain::KeyTable;
 use crate::one_sided::{Error, Limits, Transfer};
 
 /// A read, posted. Dropping it tells the one who waits that the connection has ended.
@@ -31,7 +31,7 @@ pub(super) struct Write {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct QueueState {
     /// Posted reads that were not asked for yet; those that were, oldest first.
     pub(super) reads: VecDeque<Read>,
     pub(super) reading: VecDeque<Read>,
@@ -50,13 +50,13 @@ pub(super) struct State {
 
 /// What all parts of a connection know.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SoftShared {
     pub(super) peer: SocketAddr,
     pub(super) private: Bytes,
     pub(super) limits: Limits,
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<KeyTable>,
     pub(super) gate: Option<Arc<dyn Gate>>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// There may be something to write.
     pub(super) work: Notify,
     /// A message may have arrived, or the connection is over.
@@ -66,15 +66,15 @@ pub(super) struct Shared {
     over: watch::Sender<bool>,
 }
 
-impl Shared {
+impl SoftShared {
     pub(super) fn new(
         peer: SocketAddr,
         private: Bytes,
         limits: Limits,
-        table: Arc<Table>,
+        table: Arc<KeyTable>,
         gate: Option<Arc<dyn Gate>>,
     ) -> Self {
-        let state = State { credit: u64::from(limits.messages), ..State::default() };
+        let state = QueueState { credit: u64::from(limits.messages), ..QueueState::default() };
         Self {
             peer,
             private,
@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +121,7 @@ impl Shared {
         *self.over.borrow()
     }
 
-    pub(super) async fn until_over(&self) {
+    pub(super) async fn wait_over(&self) {
         // The sender lives in self.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
@@ -143,7 +143,7 @@ mod tests {
         // Often: it would be a matter of some tens of nanoseconds.
         for _ in 0..1000 {
             let table = SoftDomain::default().table().clone();
-            let shared = Shared::new(peer, Bytes::new(), Limits::default(), table, None);
+            let shared = SoftShared::new(peer, Bytes::new(), Limits::default(), table, None);
             std::thread::scope(|scope| {
                 scope.spawn(|| shared.set_over("it ends".to_owned()));
                 loop {

@@ -10,10 +10,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
-use super::{Hello, SoftDomain, SoftIncoming, connect};
+use super::{SoftDomain, SoftHello, SoftIncoming, connect};
 use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Transport};
 use crate::stream::Party;
-use crate::{Places, PlacesOptions};
+use crate::{ConnectionLimit, ConnectionLimitOptions};
 
 /// Connections that have not been accepted yet: of the kernel, those that have not said hello, and those that have.
 const BACKLOG: u32 = 128;
@@ -55,7 +55,7 @@ impl Transport for TcpTransport {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Arc<dyn Connection>, Error>> {
         Box::pin(async move {
-            let hello = Hello::new(true, limits, private)?;
+            let hello = SoftHello::new(true, limits, private)?;
             let failed = |source| Error::Connect { peer, source };
             let stream = match tokio::time::timeout(timeout, TcpStream::connect(peer)).await {
                 Err(_) => return Err(Error::TimedOut { peer, action: "connecting", after: timeout }),
@@ -79,7 +79,10 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
     // Half of them are left to those that have said hello, and wait for the listener.
     let most = 2 * BACKLOG as usize;
-    let strangers = Places::new(PlacesOptions { strangers_max: BACKLOG as usize, ..PlacesOptions::new(most) });
+    let strangers = ConnectionLimit::new(ConnectionLimitOptions {
+        pending_max: BACKLOG as usize,
+        ..ConnectionLimitOptions::new(most)
+    });
     loop {
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -99,7 +102,7 @@ async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
         tokio::spawn(async move {
             let hello = async {
                 stream.set_nodelay(true)?;
-                Hello::receive(&mut stream).await
+                SoftHello::receive(&mut stream).await
             };
             let hello = tokio::select! {
                 hello = tokio::time::timeout(HELLO_WITHIN, hello) => hello,
@@ -107,7 +110,7 @@ async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
             };
             match hello {
                 Ok(Ok(hello)) => {
-                    stranger.known();
+                    stranger.mark_established();
                     let stream = Some(Box::new(stream) as _);
                     // No listener any more: the connection is dropped with it.
                     let _ = sender.send(SoftIncoming { stream, peer, hello, gate: None }).await;

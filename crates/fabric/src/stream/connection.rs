@@ -13,7 +13,7 @@ use super::{Error, PeerAddress};
 /// One connection. All calls take `&self`; at most one task reads and at most one writes at a time.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Stream,
+    stream: SocketStream,
     peer: PeerAddress,
     low_water: LowWater,
 }
@@ -23,12 +23,12 @@ const FOUND_WITHIN: Duration = Duration::from_millis(100);
 
 /// The socket under a connection.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum SocketStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Stream {
+impl SocketStream {
     fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read(into),
@@ -73,7 +73,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for SocketStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
@@ -85,14 +85,14 @@ impl AsFd for Stream {
 impl Connection {
     pub(crate) fn from_tcp(stream: TcpStream) -> io::Result<Self> {
         let peer = PeerAddress::Tcp(stream.peer_addr()?);
-        Ok(Self { stream: Stream::Tcp(stream), peer, low_water: LowWater::default() })
+        Ok(Self { stream: SocketStream::Tcp(stream), peer, low_water: LowWater::default() })
     }
 
     pub(crate) fn from_unix(stream: UnixStream) -> io::Result<Self> {
         let peer = stream.peer_cred()?;
         let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
         let peer = PeerAddress::Process { pid, uid: peer.uid() };
-        Ok(Self { stream: Stream::Unix(stream), peer, low_water: LowWater::default() })
+        Ok(Self { stream: SocketStream::Unix(stream), peer, low_water: LowWater::default() })
     }
 
     /// The same connection, waited for by the runtime that this is called in: readiness that another one's threads find would have to
@@ -101,8 +101,8 @@ impl Connection {
     /// Errors: the socket cannot be registered there.
     pub fn moved_here(self) -> io::Result<Self> {
         let stream = match self.stream {
-            Stream::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream.into_std()?)?),
-            Stream::Unix(stream) => Stream::Unix(UnixStream::from_std(stream.into_std()?)?),
+            SocketStream::Tcp(stream) => SocketStream::Tcp(TcpStream::from_std(stream.into_std()?)?),
+            SocketStream::Unix(stream) => SocketStream::Unix(UnixStream::from_std(stream.into_std()?)?),
         };
         Ok(Self { stream, ..self })
     }
@@ -111,13 +111,13 @@ impl Connection {
         self.peer
     }
 
-    pub(crate) fn stream(&self) -> &Stream {
+    pub(crate) fn stream(&self) -> &SocketStream {
         &self.stream
     }
 
     /// Whether it goes over a Unix socket: the other end is a process of this machine, and descriptors can be passed.
     pub fn is_unix(&self) -> bool {
-        matches!(self.stream, Stream::Unix(_))
+        matches!(self.stream, SocketStream::Unix(_))
     }
 
     /// At least `bytes` more come, unless the peer ends: until they have, waits of a TCP connection for bytes end when a good piece of
@@ -140,7 +140,7 @@ impl Connection {
 
     async fn read_by(
         &self,
-        mut read: impl FnMut(&Stream) -> io::Result<usize>,
+        mut read: impl FnMut(&SocketStream) -> io::Result<usize>,
         timeout: Duration,
     ) -> Result<usize, Error> {
         // A peer that always has more ready must not keep this thread from other connections. Before anything is taken: here the caller
@@ -162,8 +162,8 @@ impl Connection {
     /// Reads what is there to the end of `into`, without waiting. `None` when nothing is there, `Some(0)` when the peer closed.
     pub fn try_read_buf(&self, into: &mut BytesMut) -> Result<Option<usize>, Error> {
         let read = match &self.stream {
-            Stream::Tcp(stream) => stream.try_read_buf(into),
-            Stream::Unix(stream) => stream.try_read_buf(into),
+            SocketStream::Tcp(stream) => stream.try_read_buf(into),
+            SocketStream::Unix(stream) => stream.try_read_buf(into),
         };
         self.unless_waiting(read).inspect(|read| self.low_water.came(read.unwrap_or(0)))
     }
@@ -326,11 +326,11 @@ impl Connection {
     }
 
     pub(crate) async fn wait_readable(&self, timeout: Duration) -> Result<(), Error> {
-        if let Stream::Tcp(socket) = &self.stream {
+        if let SocketStream::Tcp(socket) = &self.stream {
             self.low_water.set_on(socket);
         }
         let mut readable = tokio::time::timeout(timeout, self.stream.readable()).await;
-        if let (Err(_), Stream::Tcp(socket)) = (&readable, &self.stream)
+        if let (Err(_), SocketStream::Tcp(socket)) = (&readable, &self.stream)
             && self.low_water.give_up(socket)
         {
             readable = tokio::time::timeout(FOUND_WITHIN, self.stream.readable()).await;

@@ -325,7 +325,7 @@ impl ReceiveBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message_memory::Patience;
+    use crate::message_memory::SlowPeerLimits;
     use crate::tcp::{Listener, SocketOptions, connect};
 
     const WAIT: Duration = Duration::from_secs(60);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     fn shared(limit: u64) -> Arc<MessageMemory> {
-        MessageMemory::new(limit, Patience { silence: Duration::from_millis(200), ..Patience::default() })
+        MessageMemory::new(limit, SlowPeerLimits { idle_max: Duration::from_millis(200), ..SlowPeerLimits::default() })
     }
 
     fn sharing(memory: &Arc<MessageMemory>, connection: &Connection) -> ReceiveBuffer {

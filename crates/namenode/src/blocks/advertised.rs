@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_types::{BlockId, DatanodeId, GenerationStamp, HandedOn, LocatedBlock};
-use hearth_wire::announcement::{ADVERTISEMENT_BYTES_MAX, ANNOUNCED_MAX, Announcement, Word};
+use hearth_types::{BlockId, DatanodeId, GenerationStamp, LocatedAdvertisement, LocatedBlock};
+use hearth_wire::announcement::{ADVERTISEMENT_BYTES_MAX, ANNOUNCED_MAX, Announcement, AnnouncementAck};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::{BlockMap, Now};
-use crate::sparse::NumberHasher;
+use crate::dense_map::IdHasher;
 
 /// No datanode keeps memory for longer on a namenode's account; who says so is not believed.
 const LEASE_MAX: Duration = Duration::from_secs(600);
@@ -31,32 +31,32 @@ const LEASE_MAX: Duration = Duration::from_secs(600);
 const ENTRY_BYTES: usize = 96;
 
 /// Handed on in one answer at most: the blocks of a long range may be thousands.
-pub const HANDED_ON_MAX: usize = 256;
+pub const ADVERTISEMENTS_PER_ANSWER_MAX: usize = 256;
 
 /// What one datanode has announced.
 #[derive(Default)]
-pub(super) struct Advertised {
+pub(super) struct NodeAdvertisements {
     /// The last word that it was told, and when.
     word: Option<(u64, Duration)>,
     /// Monotonic time.
-    held_until: Duration,
-    replicas: HashMap<BlockId, Kept, BuildHasherDefault<NumberHasher>>,
+    valid_until: Duration,
+    replicas: HashMap<BlockId, AdvertisedReplica, BuildHasherDefault<IdHasher>>,
     /// Of `replicas`.
     bytes: usize,
 }
 
-struct Kept {
+struct AdvertisedReplica {
     stamp: GenerationStamp,
     advertisement: Bytes,
 }
 
-impl Kept {
+impl AdvertisedReplica {
     fn bytes(&self) -> usize {
         self.advertisement.len() + ENTRY_BYTES
     }
 }
 
-impl Advertised {
+impl NodeAdvertisements {
     /// Returns the bytes that are free by it.
     fn remove(&mut self, block: BlockId) -> usize {
         let freed = self.replicas.remove(&block).map_or(0, |kept| kept.bytes());
@@ -76,12 +76,12 @@ impl Advertised {
 pub(super) struct Advertisements {
     bytes: usize,
     refused: u64,
-    handed_on: AtomicU64,
+    served: AtomicU64,
 }
 
 /// What there is of advertisements, for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AdvertisementFigures {
+pub struct AdvertisementStatistics {
     /// Replicas whose memory is known.
     pub kept: u64,
     /// Bytes that this takes.
@@ -89,7 +89,7 @@ pub struct AdvertisementFigures {
     /// Those for which there was no room.
     pub refused: u64,
     /// Given to readers.
-    pub handed_on: u64,
+    pub served: u64,
 }
 
 impl BlockMap {
@@ -99,7 +99,12 @@ impl BlockMap {
     }
 
     /// Takes in what came with a heartbeat, and gives the word for the next. `None`: nothing is to be announced.
-    pub fn announced(&mut self, datanode: &DatanodeId, announcement: Option<Announcement>, now: Now) -> Option<Word> {
+    pub fn receive_announcement(
+        &mut self,
+        datanode: &DatanodeId,
+        announcement: Option<Announcement>,
+        now: Now,
+    ) -> Option<AnnouncementAck> {
         if !self.wants_announcements() {
             return None;
         }
@@ -107,7 +112,7 @@ impl BlockMap {
         let taken = announcement.is_some_and(|announcement| self.take_announcement(index, announcement));
         let word = self.random.next();
         self.nodes.node_mut(index).advertised.word = Some((word, now.monotonic));
-        Some(Word { word, taken })
+        Some(AnnouncementAck { word, taken })
     }
 
     fn take_announcement(&mut self, index: DatanodeIndex, announcement: Announcement) -> bool {
@@ -128,7 +133,7 @@ impl BlockMap {
             }
             // A copy: the frame that it came in is not kept.
             let advertisement = Bytes::copy_from_slice(&added.advertisement);
-            let kept = Kept { stamp: added.stamp, advertisement };
+            let kept = AdvertisedReplica { stamp: added.stamp, advertisement };
             let bytes = kept.bytes();
             if known.replicas.len() >= ANNOUNCED_MAX || all.bytes + bytes > room_max {
                 all.refused += 1;
@@ -138,13 +143,13 @@ impl BlockMap {
             all.bytes += bytes;
             known.replicas.insert(added.block, kept);
         }
-        known.held_until = said + announcement.lease.min(LEASE_MAX);
+        known.valid_until = said + announcement.lease.min(LEASE_MAX);
         true
     }
 
     /// Adds to a block's locations what is known of its replicas' memory, `room` of them at most. The caller has seen that whoever
     /// asks may read the block.
-    pub fn hand_on(&self, located: &mut LocatedBlock, now: Now, room: &mut usize) {
+    pub fn add_advertisements(&self, located: &mut LocatedBlock, now: Now, room: &mut usize) {
         let complete = self.blocks.get(&located.block.id()).is_some_and(|entry| entry.is_complete());
         if !complete || located.corrupt || !self.wants_announcements() {
             return;
@@ -155,24 +160,24 @@ impl BlockMap {
             }
             let Some(index) = self.nodes.by_uuid(&datanode.id.uuid) else { continue };
             let known = &self.nodes.node(index).advertised;
-            let lease = known.held_until.saturating_sub(now.monotonic);
+            let lease = known.valid_until.saturating_sub(now.monotonic);
             let kept = known.replicas.get(&located.block.id()).filter(|kept| kept.stamp == located.block.stamp());
             if let Some(kept) = kept
                 && !lease.is_zero()
             {
                 let advertisement = kept.advertisement.clone();
-                located.handed_on.push(HandedOn { location, lease, advertisement });
+                located.advertisements.push(LocatedAdvertisement { location, lease, advertisement });
                 *room -= 1;
-                self.advertisements.handed_on.fetch_add(1, Ordering::Relaxed);
+                self.advertisements.served.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     /// The datanode is gone, or begins anew: nothing that it announced counts, and no word that it was told.
-    pub(super) fn forget_advertised(&mut self, index: DatanodeIndex) {
+    pub(super) fn forget_advertisements(&mut self, index: DatanodeIndex) {
         let known = &mut self.nodes.node_mut(index).advertised;
         self.advertisements.bytes -= known.clear();
-        *known = Advertised::default();
+        *known = NodeAdvertisements::default();
     }
 
     /// The replica has changed, or leaves: its memory is not to be handed on.
@@ -182,10 +187,10 @@ impl BlockMap {
     }
 
     /// Frees what datanodes have not confirmed for so long that it does not hold any more.
-    pub(super) fn forget_lapsed_advertisements(&mut self, now: Now) {
+    pub(super) fn expire_advertisements(&mut self, now: Now) {
         for index in self.nodes.indices() {
             let known = &mut self.nodes.node_mut(index).advertised;
-            if known.bytes > 0 && known.held_until <= now.monotonic {
+            if known.bytes > 0 && known.valid_until <= now.monotonic {
                 self.advertisements.bytes -= known.clear();
                 // It has to begin anew: what it thinks is known is not.
                 known.word = None;
@@ -193,13 +198,13 @@ impl BlockMap {
         }
     }
 
-    pub fn advertisement_figures(&self) -> AdvertisementFigures {
+    pub fn advertisement_statistics(&self) -> AdvertisementStatistics {
         let all = &self.advertisements;
-        AdvertisementFigures {
+        AdvertisementStatistics {
             kept: self.nodes.iter().map(|(_, node)| node.advertised.replicas.len() as u64).sum(),
             bytes: all.bytes as u64,
             refused: all.refused,
-            handed_on: all.handed_on.load(Ordering::Relaxed),
+            served: all.served.load(Ordering::Relaxed),
         }
     }
 }

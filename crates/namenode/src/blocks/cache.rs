@@ -17,17 +17,17 @@ use super::{BlockMap, Now};
 
 /// What a datanode has locked, and what it is to lock and to let go.
 #[derive(Default)]
-pub(super) struct NodeCache {
+pub(super) struct DatanodeCache {
     /// As it last reported.
     pub cached: BTreeSet<BlockId>,
     /// To be locked, and not reported yet.
     pending: BTreeSet<BlockId>,
     /// Reported, and to be let go.
-    leaving: BTreeSet<BlockId>,
+    pending_uncached: BTreeSet<BlockId>,
     /// Bytes that it can lock beyond what it was told to; kept while the cache is arranged.
     room: i128,
     /// When it is to be told of both: at once after a change, again after a while when it has not followed.
-    tell_at: Option<Duration>,
+    command_due: Option<Duration>,
 }
 
 /// How many replicas of each block are to be locked; at least 1.
@@ -35,10 +35,10 @@ pub type WantedCopies = HashMap<BlockId, u16>;
 
 /// The nodes of one block.
 #[derive(Default)]
-struct Copies {
+struct CacheReplicas {
     cached: Vec<DatanodeIndex>,
     pending: Vec<DatanodeIndex>,
-    leaving: Vec<DatanodeIndex>,
+    pending_uncached: Vec<DatanodeIndex>,
 }
 
 impl BlockMap {
@@ -50,7 +50,7 @@ impl BlockMap {
         let cache = &mut self.nodes.node_mut(index).cache;
         cache.cached = blocks.iter().copied().collect();
         cache.pending.retain(|block| !cache.cached.contains(block));
-        cache.leaving.retain(|block| cache.cached.contains(block));
+        cache.pending_uncached.retain(|block| cache.cached.contains(block));
         Ok(())
     }
 
@@ -69,10 +69,10 @@ impl BlockMap {
     }
 
     /// Chooses nodes for the blocks that are `wanted`, and lets go of all others.
-    pub fn arrange_cache(&mut self, wanted: &WantedCopies, now: Now) {
-        self.give_up_what_does_not_fit();
+    pub fn schedule_caching(&mut self, wanted: &WantedCopies, now: Now) {
+        self.cancel_pending_over_capacity();
         self.count_room();
-        let mut blocks: BTreeMap<BlockId, Copies> = BTreeMap::new();
+        let mut blocks: BTreeMap<BlockId, CacheReplicas> = BTreeMap::new();
         for (index, node) in self.nodes.iter() {
             for block in &node.cache.cached {
                 blocks.entry(*block).or_default().cached.push(index);
@@ -80,8 +80,8 @@ impl BlockMap {
             for block in &node.cache.pending {
                 blocks.entry(*block).or_default().pending.push(index);
             }
-            for block in &node.cache.leaving {
-                blocks.entry(*block).or_default().leaving.push(index);
+            for block in &node.cache.pending_uncached {
+                blocks.entry(*block).or_default().pending_uncached.push(index);
             }
         }
         for block in wanted.keys() {
@@ -90,17 +90,17 @@ impl BlockMap {
         for (block, copies) in blocks {
             let complete = self.blocks.get(&block).is_some_and(|entry| entry.is_complete());
             let needed = if complete { wanted.get(&block).map_or(0, |count| usize::from(*count)) } else { 0 };
-            self.arrange_block(block, needed, copies, now);
+            self.schedule_block_caching(block, needed, copies, now);
         }
         for index in self.nodes.indices() {
             let cache = &mut self.nodes.node_mut(index).cache;
-            if !cache.pending.is_empty() || !cache.leaving.is_empty() {
-                cache.tell_at = Some(now.monotonic);
+            if !cache.pending.is_empty() || !cache.pending_uncached.is_empty() {
+                cache.command_due = Some(now.monotonic);
             }
         }
     }
 
-    fn arrange_block(&mut self, block: BlockId, needed: usize, mut copies: Copies, now: Now) {
+    fn schedule_block_caching(&mut self, block: BlockId, needed: usize, mut copies: CacheReplicas, now: Now) {
         let bytes = i128::from(self.bytes_of(block));
         if copies.cached.len() >= needed {
             for node in copies.pending.drain(..) {
@@ -110,20 +110,20 @@ impl BlockMap {
             }
         }
         if copies.cached.len() < needed {
-            for node in copies.leaving.drain(..) {
+            for node in copies.pending_uncached.drain(..) {
                 let cache = &mut self.nodes.node_mut(node).cache;
-                cache.leaving.remove(&block);
+                cache.pending_uncached.remove(&block);
                 cache.room -= bytes;
             }
         }
-        let staying = copies.cached.len() - copies.leaving.len();
+        let staying = copies.cached.len() - copies.pending_uncached.len();
         if staying > needed {
             let mut candidates: Vec<_> =
-                copies.cached.iter().filter(|node| !copies.leaving.contains(node)).copied().collect();
+                copies.cached.iter().filter(|node| !copies.pending_uncached.contains(node)).copied().collect();
             self.random.shuffle(&mut candidates);
             for node in candidates.into_iter().take(staying - needed) {
                 let cache = &mut self.nodes.node_mut(node).cache;
-                cache.leaving.insert(block);
+                cache.pending_uncached.insert(block);
                 cache.room += bytes;
             }
         } else {
@@ -180,7 +180,7 @@ impl BlockMap {
                 blocks.iter().map(|block| i128::from(self.bytes_of(*block))).sum()
             };
             let remaining = i128::from(node.cache_capacity.saturating_sub(node.cache_used));
-            let room = remaining + sum(&node.cache.leaving) - sum(&node.cache.pending);
+            let room = remaining + sum(&node.cache.pending_uncached) - sum(&node.cache.pending);
             self.nodes.node_mut(index).cache.room = room;
         }
     }
@@ -190,7 +190,7 @@ impl BlockMap {
     }
 
     /// A node that was told to lock more than it has room for by now is told so no longer.
-    fn give_up_what_does_not_fit(&mut self) {
+    fn cancel_pending_over_capacity(&mut self) {
         for index in self.nodes.indices() {
             let node = self.nodes.node(index);
             let mut remaining = node.cache_capacity.saturating_sub(node.cache_used);
@@ -213,11 +213,11 @@ impl BlockMap {
     pub(super) fn cache_work(&mut self, index: DatanodeIndex, now: Now) -> (Vec<BlockId>, Vec<BlockId>) {
         let again = self.settings.cache_retry;
         let cache = &mut self.nodes.node_mut(index).cache;
-        if cache.tell_at.is_none_or(|at| now.monotonic < at) {
+        if cache.command_due.is_none_or(|at| now.monotonic < at) {
             return Default::default();
         }
-        let idle = cache.pending.is_empty() && cache.leaving.is_empty();
-        cache.tell_at = (!idle).then(|| now.monotonic + again);
-        (cache.pending.iter().copied().collect(), cache.leaving.iter().copied().collect())
+        let idle = cache.pending.is_empty() && cache.pending_uncached.is_empty();
+        cache.command_due = (!idle).then(|| now.monotonic + again);
+        (cache.pending.iter().copied().collect(), cache.pending_uncached.iter().copied().collect())
     }
 }

@@ -8,8 +8,8 @@ use hearth_types::{
 };
 use tokio::sync::oneshot;
 
-use super::advertised::Advertised;
-use super::cache::NodeCache;
+use super::advertised::NodeAdvertisements;
+use super::cache::DatanodeCache;
 use super::table::BlockSet;
 use super::{BlockMap, BlockSettings, Now};
 
@@ -71,7 +71,7 @@ pub(super) struct Datanode {
     /// What it offers to Hearth's clients, in bytes for them alone.
     pub offer: Option<Bytes>,
     /// Memory that clients may be told of.
-    pub advertised: Advertised,
+    pub advertised: NodeAdvertisements,
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
     pub admin: DatanodeAdminState,
@@ -92,7 +92,7 @@ pub(super) struct Datanode {
     pub failed_volumes: u32,
     pub cache_capacity: u64,
     pub cache_used: u64,
-    pub cache: NodeCache,
+    pub cache: DatanodeCache,
     /// None has come since it registered.
     pub first_heartbeat: bool,
     /// Answer the next heartbeat with a register command.

@@ -9,7 +9,7 @@ use super::{BlockMap, DEFAULT_RACK, Now};
 
 /// Who reads: locations are sorted by their distance to it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reader<'a> {
+pub struct ReaderLocation<'a> {
     /// Text of the address that the call came from, without a port.
     pub ip: Option<&'a str>,
 }
@@ -41,7 +41,7 @@ impl BlockMap {
     /// while it is being written; the corrupt ones, marked so, when there are no others.
     ///
     /// `offset`: bytes from the start of the file. The token is empty: the operation signs it. `None`: unknown block.
-    pub fn locate(&self, block: BlockId, offset: u64, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
+    pub fn locate(&self, block: BlockId, offset: u64, reader: ReaderLocation<'_>, now: Now) -> Option<LocatedBlock> {
         let entry = self.blocks.get(&block)?;
         let extended = ExtendedBlock { pool: self.pool.clone(), block: entry.block() };
         let alive = |storage: &StorageIndex| self.nodes.node_of(*storage).alive;
@@ -94,7 +94,7 @@ impl BlockMap {
             storage_ids: targets.iter().map(|target| target.storage_id.clone()).collect(),
             storage_types: targets.iter().map(|target| target.storage_type).collect(),
             locations: targets.into_iter().map(|target| target.datanode).collect(),
-            handed_on: Vec::new(),
+            advertisements: Vec::new(),
             cached: Vec::new(),
             corrupt,
             token: Token::default(),

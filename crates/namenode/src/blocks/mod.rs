@@ -14,23 +14,24 @@
 //!                     └───────────────────── reopen (append, truncate) ───────────┘
 //! ```
 //!
-//! `life.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
-//! `redundancy.rs` the repair of what is lost (`on_the_way.rs`: what of it has been given out), `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
+//! `life_cycle.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
+//! `redundancy.rs` the repair of what is lost (`pending_replications.rs`: what of it has been given out), `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
 //! their memory, `cache.rs` what they keep locked in it.
 
 mod advertised;
+mod block_info;
 mod cache;
+mod corrupt_replicas;
 mod datanodes;
-mod entry;
 mod error;
 mod excess;
 mod heartbeat;
 mod hosts;
-mod life;
+mod life_cycle;
 mod locate;
-mod on_the_way;
+mod packed_block;
+mod pending_replications;
 mod placement;
-mod plain;
 mod policy;
 mod random;
 mod recovery;
@@ -39,7 +40,6 @@ mod registration;
 mod replicas;
 mod report_leases;
 mod reports;
-mod rot;
 mod safe_mode;
 mod settings;
 mod statistics;
@@ -54,32 +54,32 @@ use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, Clock, GenerationStamp};
 
-pub use advertised::{AdvertisementFigures, HANDED_ON_MAX};
+pub use advertised::{ADVERTISEMENTS_PER_ANSWER_MAX, AdvertisementStatistics};
+pub use block_info::BlockState;
 pub use cache::WantedCopies;
 pub use datanodes::{DatanodeIndex, StorageIndex};
-pub use entry::BlockState;
 pub use error::BlockError;
 pub use heartbeat::{
     DatanodeCommand, Disallowed, Heartbeat, HeartbeatAnswer, NO_ACKNOWLEDGEMENT, TransferTask, WorkWait,
 };
 pub use hosts::{HostEntry, HostLists};
-pub use life::{ReplicaWait, Restored};
-pub use locate::{Reader, Target};
+pub use life_cycle::{ReplicaWait, RestoredBlocks};
+pub use locate::{ReaderLocation, Target};
 pub use placement::PlacementRequest;
 pub use policy::{POLICIES, StoragePolicy};
-pub use recovery::{Absence, RecoveryTask};
+pub use recovery::{MissingBytes, RecoveryTask};
 pub use registration::{Registration, RegistrationError};
 pub use reports::{ReplicaEvent, ReportContext, ReportError, StorageContents};
 pub use settings::BlockSettings;
-pub use statistics::{BlockReport, ClusterFigures, DatanodeFilter, DatanodeReport, ReplicaReport};
-pub use storages::none_yet;
+pub use statistics::{BlockReport, ClusterStatistics, DatanodeFilter, DatanodeReport, ReplicaReport};
+pub use storages::initial_storages;
 pub use topology::{DEFAULT_RACK, normalized_rack};
 
 use datanodes::Datanodes;
 use random::Random;
 use redundancy::Redundancy;
 use report_leases::ReportLeases;
-use table::Blocks;
+use table::BlockTable;
 
 /// One moment, by both clocks: `wall_ms` is what files, tokens and reports carry, `monotonic` is for intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +101,7 @@ pub struct BlockMap {
     pool: BlockPoolId,
     settings: BlockSettings,
     random: Random,
-    blocks: Blocks,
+    blocks: BlockTable,
     /// Blocks that are under construction, under recovery or committed: few, and looked through when a datanode goes.
     open: HashSet<BlockId>,
     nodes: Datanodes,
@@ -113,7 +113,7 @@ pub struct BlockMap {
     advertisements: advertised::Advertisements,
     safe_mode: safe_mode::SafeModeState,
     redundancy: Redundancy,
-    rot: rot::KnownRot,
+    corrupt_replicas: corrupt_replicas::CorruptReplicas,
     /// While a received replica is booked: the node whose copy the balancer wants gone.
     delete_hints: HashMap<BlockId, DatanodeIndex>,
     /// Monotonic time before which no replica is deleted (`dfs.namenode.startup.delay.block.deletion.sec`).
@@ -123,7 +123,7 @@ pub struct BlockMap {
     storages: storages::KnownStorages,
     /// The newest stamp ever given out.
     newest_stamp: GenerationStamp,
-    waits: life::Waits,
+    replica_waiters: life_cycle::ReplicaWaiters,
     /// Datanodes given up since the start for want of heartbeats, each time.
     expired_heartbeats: u64,
     /// Copies given up since the start because they were not reported in time.
@@ -137,7 +137,7 @@ impl BlockMap {
             pool,
             settings,
             random: Random::new(seed),
-            blocks: Blocks::default(),
+            blocks: BlockTable::default(),
             open: HashSet::new(),
             nodes: Datanodes::default(),
             client_racks: HashMap::new(),
@@ -147,13 +147,13 @@ impl BlockMap {
             advertisements: advertised::Advertisements::default(),
             safe_mode: safe_mode::SafeModeState::default(),
             redundancy: Redundancy::default(),
-            rot: rot::KnownRot::default(),
+            corrupt_replicas: corrupt_replicas::CorruptReplicas::default(),
             delete_hints: HashMap::new(),
             deletions_from: Duration::ZERO,
             restored: Duration::ZERO,
             storages: storages::KnownStorages::default(),
             newest_stamp: GenerationStamp(0),
-            waits: life::Waits::default(),
+            replica_waiters: life_cycle::ReplicaWaiters::default(),
             expired_heartbeats: 0,
             timed_out_copies: 0,
         }

@@ -132,7 +132,7 @@ impl BlockMap {
         let policy = StoragePolicy::by_id(request.policy)
             .or_else(|| StoragePolicy::by_id(self.settings.default_policy))
             .unwrap_or_else(|| StoragePolicy::by_id(7).expect("HOT is built in"));
-        let mut choice = Choice::new(self, request, policy, now);
+        let mut choice = TargetSelection::new(self, request, policy, now);
         // Stale nodes are a second resort, as are other media.
         if self.settings.avoid_stale_writes {
             choice.avoid_stale = true;
@@ -153,7 +153,7 @@ impl BlockMap {
 }
 
 /// One run of the policy.
-struct Choice<'a> {
+struct TargetSelection<'a> {
     map: &'a BlockMap,
     request: &'a PlacementRequest<'a>,
     now: Now,
@@ -178,7 +178,7 @@ enum Scope<'a> {
     NotIn(&'a str),
 }
 
-impl<'a> Choice<'a> {
+impl<'a> TargetSelection<'a> {
     fn new(map: &'a BlockMap, request: &'a PlacementRequest<'a>, policy: &'static StoragePolicy, now: Now) -> Self {
         let mut taken = HashSet::new();
         let mut per_rack: HashMap<&str, usize> = HashMap::new();

@@ -3,8 +3,8 @@
 
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
+use super::block_info::{BlockRecovery, BlockRef, Construction, ExpectedReplica};
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Construction, Expected, Known, Recovery};
 use super::locate::Target;
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
@@ -23,7 +23,7 @@ pub struct RecoveryTask {
 
 /// What it means that a primary found no byte, or fewer than there were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Absence {
+pub enum MissingBytes {
     /// No other was ever acknowledged.
     Empty,
     /// All of the pipeline have lost others, and `length` bytes had been told of before.
@@ -33,7 +33,7 @@ pub enum Absence {
 }
 
 /// Bytes that an open block's recovery has to keep: those that its writer has told of, unless it is to be cut.
-fn length_to_keep(entry: Known<'_>) -> u64 {
+fn length_to_keep(entry: BlockRef<'_>) -> u64 {
     let is_cut = entry.construction().is_some_and(|construction| construction.truncate_to.is_some());
     if is_cut { 0 } else { entry.length() }
 }
@@ -53,7 +53,7 @@ impl BlockMap {
     }
 
     /// Whether somebody alive has an open block, or what it is to be copied from.
-    fn has_live_holder(&self, entry: Known<'_>) -> bool {
+    fn has_live_holder(&self, entry: BlockRef<'_>) -> bool {
         let is_alive = |storage: StorageIndex| self.nodes.node_of(storage).alive;
         let Some(construction) = entry.construction() else { return false };
         match construction.copied_from.and_then(|source| self.blocks.get(&source)) {
@@ -139,7 +139,8 @@ impl BlockMap {
         let Some(construction) = entry.construction_mut() else { return };
         let before = std::mem::take(&mut construction.expected);
         let was_primary = |storage| before.iter().any(|other| other.storage == storage && other.was_primary);
-        let expect = |storage| Expected { was_primary: was_primary(storage), ..Expected::new(storage, stamp) };
+        let expect =
+            |storage| ExpectedReplica { was_primary: was_primary(storage), ..ExpectedReplica::new(storage, stamp) };
         construction.expected = holders.into_iter().map(expect).collect();
     }
 
@@ -150,7 +151,7 @@ impl BlockMap {
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&block).expect("the caller has just seen the block");
         let construction = entry.construction_mut().expect("the caller opened the block");
-        let candidates = |expected: &Expected| nodes.node_of(expected.storage).alive;
+        let candidates = |expected: &ExpectedReplica| nodes.node_of(expected.storage).alive;
         if construction.expected.iter().filter(|expected| candidates(expected)).all(|expected| expected.was_primary) {
             construction.expected.iter_mut().for_each(|expected| expected.was_primary = false);
         }
@@ -165,7 +166,7 @@ impl BlockMap {
         });
         let led_since = construction.recovery.as_ref().and_then(|recovery| recovery.led_since);
         let led_since = led_since.or(primary.map(|_| now.monotonic));
-        construction.recovery = Some(Recovery { id, attempted: now.monotonic, primary, led_since });
+        construction.recovery = Some(BlockRecovery { id, attempted: now.monotonic, primary, led_since });
         let index = primary?;
         let node = self.nodes.node_mut(index);
         if !node.recoveries.contains(&block) {
@@ -185,7 +186,7 @@ impl BlockMap {
         let entry = self.blocks.get(&block)?;
         let construction = entry.construction().filter(|construction| !construction.is_committed)?;
         let recovery = construction.recovery.as_ref()?;
-        let asked = self.whom_to_ask(construction, length_to_keep(entry), now);
+        let asked = self.recovery_participants(construction, length_to_keep(entry), now);
         let source = match construction.copied_from {
             Some(source) => self.blocks.get(&source)?.block(),
             None => entry.block(),
@@ -199,19 +200,21 @@ impl BlockMap {
     }
 
     /// Who has an open block, of which the recovery is to keep `length` bytes, as far as a primary is to ask them.
-    fn whom_to_ask(&self, construction: &Construction, length: u64, now: Now) -> Vec<StorageIndex> {
-        let is_fresh = |expected: &Expected| {
+    fn recovery_participants(&self, construction: &Construction, length: u64, now: Now) -> Vec<StorageIndex> {
+        let is_fresh = |expected: &ExpectedReplica| {
             let node = self.nodes.node_of(expected.storage);
             node.alive && !node.is_stale(&self.settings, now)
         };
-        let is_whole = |expected: &Expected| is_fresh(expected) && !expected.is_doubted && !expected.is_short(length);
-        let has_run = |expected: &Expected| is_whole(expected) && expected.state != ReplicaState::WaitingToBeRecovered;
-        let mut asked: Vec<&Expected> = construction.expected.iter().collect();
+        let is_whole =
+            |expected: &ExpectedReplica| is_fresh(expected) && !expected.is_unconfirmed && !expected.is_short(length);
+        let has_run =
+            |expected: &ExpectedReplica| is_whole(expected) && expected.state != ReplicaState::WaitingToBeRecovered;
+        let mut asked: Vec<&ExpectedReplica> = construction.expected.iter().collect();
         // Those that are known to have less would have the others cut: an attempt that was refused has closed them, and what is closed goes
         // before what is being written. When nobody is waited for any more, they are left out only by who may have more, and knows.
         let waits = self.waits_for_more(construction, now);
         let primary = construction.recovery.as_ref().and_then(|recovery| recovery.primary);
-        let leads = |expected: &Expected| primary == Some(self.nodes.storage(expected.storage).node);
+        let leads = |expected: &ExpectedReplica| primary == Some(self.nodes.storage(expected.storage).node);
         if asked.iter().any(|expected| is_whole(expected) && (waits || leads(expected))) {
             asked.retain(|expected| !expected.is_short(length));
         }
@@ -255,55 +258,67 @@ impl BlockMap {
     /// asked, has run since the block began, and has none; and when all have started anew since, and reported without it, they
     /// have lost what there was. Whoever else may have some, and could not be asked perhaps, will lead another attempt: also a
     /// storage whose disk has failed, when it is back.
-    pub fn judge_absence(&self, block: BlockId, now: Now) -> Absence {
-        let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
-        let Some(construction) = entry.construction() else { return Absence::Unknown };
-        let Some(recovery) = &construction.recovery else { return Absence::Unknown };
+    pub fn classify_missing_bytes(&self, block: BlockId, now: Now) -> MissingBytes {
+        let Some(entry) = self.blocks.get(&block) else { return MissingBytes::Empty };
+        let Some(construction) = entry.construction() else { return MissingBytes::Unknown };
+        let Some(recovery) = &construction.recovery else { return MissingBytes::Unknown };
         let expected = &construction.expected;
-        let leads = |expected: &Expected| {
+        let leads = |expected: &ExpectedReplica| {
             let storage = self.nodes.storage(expected.storage);
             let node = self.nodes.node(storage.node);
             recovery.primary == Some(storage.node) && node.alive && node.registered <= recovery.attempted
         };
-        let told = entry.length().max(construction.told());
-        if told == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_doubted) {
-            return Absence::Empty;
+        let told = entry.length().max(construction.reported_length_max());
+        if told == 0 && expected.iter().any(|expected| leads(expected) && !expected.is_unconfirmed) {
+            return MissingBytes::Empty;
         }
-        let have_lost = self.all_have_said(construction, now, |expected| expected.is_doubted);
+        let have_lost = self.all_have_reported_and(construction, now, |expected| expected.is_unconfirmed);
         if expected.is_empty() || !have_lost || construction.truncate_to.is_some() {
-            return Absence::Unknown;
+            return MissingBytes::Unknown;
         }
         match told {
-            0 => Absence::Empty,
-            length => Absence::Lost { length },
+            0 => MissingBytes::Empty,
+            length => MissingBytes::Lost { length },
         }
     }
 
     /// What it means that a primary has brought an open block to `length` bytes on `holders`, and its writer has told of more. (Apache's
     /// takes that for its length.) All of the pipeline had those; machines that went down have left what was on their disks. Whoever
     /// else may have them is waited for, but not for ever.
-    pub fn judge_length(&self, block: BlockId, length: u64, holders: &[StorageIndex], now: Now) -> Absence {
-        let Some(entry) = self.blocks.get(&block) else { return Absence::Empty };
-        let Some(construction) = entry.construction() else { return Absence::Empty };
+    pub fn classify_missing_tail(
+        &self,
+        block: BlockId,
+        length: u64,
+        holders: &[StorageIndex],
+        now: Now,
+    ) -> MissingBytes {
+        let Some(entry) = self.blocks.get(&block) else { return MissingBytes::Empty };
+        let Some(construction) = entry.construction() else { return MissingBytes::Empty };
         let told = length_to_keep(entry);
         if length >= told {
-            return Absence::Empty;
+            return MissingBytes::Empty;
         }
-        let has_less =
-            |expected: &Expected| expected.is_doubted || expected.is_short(told) || holders.contains(&expected.storage);
-        if !self.all_have_said(construction, now, has_less) && self.waits_for_more(construction, now) {
-            return Absence::Unknown;
+        let has_less = |expected: &ExpectedReplica| {
+            expected.is_unconfirmed || expected.is_short(told) || holders.contains(&expected.storage)
+        };
+        if !self.all_have_reported_and(construction, now, has_less) && self.waits_for_more(construction, now) {
+            return MissingBytes::Unknown;
         }
-        Absence::Lost { length: told }
+        MissingBytes::Lost { length: told }
     }
 
     /// Whether `what` holds of all who were to have an open block: they are known, there, and have reported since they started.
-    fn all_have_said(&self, construction: &Construction, now: Now, what: impl Fn(&Expected) -> bool) -> bool {
-        let has_said = |expected: &Expected| {
+    fn all_have_reported_and(
+        &self,
+        construction: &Construction,
+        now: Now,
+        what: impl Fn(&ExpectedReplica) -> bool,
+    ) -> bool {
+        let has_said = |expected: &ExpectedReplica| {
             let node = self.nodes.storage(expected.storage).node;
             self.nodes.node(node).alive && self.nodes.has_reported(node) && what(expected)
         };
-        construction.gone.is_empty()
+        construction.missing.is_empty()
             && self.all_have_reported(construction, now)
             && construction.expected.iter().all(has_said)
     }
@@ -314,7 +329,8 @@ impl BlockMap {
         let Some(construction) = entry.construction().filter(|construction| construction.is_committed) else {
             return false;
         };
-        entry.replicas().next().is_none() && self.all_have_said(construction, now, |expected| expected.is_doubted)
+        entry.replicas().next().is_none()
+            && self.all_have_reported_and(construction, now, |expected| expected.is_unconfirmed)
     }
 
     /// Nobody has the open or COMMITTED block any more: it is COMPLETE with `length` bytes, and missing.
@@ -324,7 +340,7 @@ impl BlockMap {
         drop(entry.take_construction());
         self.open.remove(&block);
         self.refresh(block, now);
-        self.waits.wake(block);
+        self.replica_waiters.wake(block);
     }
 
     /// The recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then COMMITTED, or
@@ -355,7 +371,11 @@ impl BlockMap {
         construction.copied_from = None;
         construction.expected = holders
             .iter()
-            .map(|storage| Expected { length, state: ReplicaState::Finalized, ..Expected::new(*storage, recovery_id) })
+            .map(|storage| ExpectedReplica {
+                length,
+                state: ReplicaState::Finalized,
+                ..ExpectedReplica::new(*storage, recovery_id)
+            })
             .collect();
         for storage in holders {
             if self.nodes.node_of(*storage).alive {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
+use super::block_info::{BlockInfo, BlockRef, Counts};
 use super::datanodes::{Datanode, DatanodeIndex, Invalidation, StorageIndex, Transfer};
-use super::entry::{Counts, Entry, Known};
-use super::on_the_way::{Arrival, OnTheWay};
+use super::pending_replications::{PendingReplications, PendingTarget};
 use super::placement::PlacementRequest;
 use super::replicas::{Health, Replica};
 use super::{BlockMap, Now};
-use crate::turn;
+use crate::round_robin;
 
 /// Queue of blocks with a single replica, or replicas only on nodes that leave.
 pub(super) const HIGHEST: u8 = 0;
@@ -35,9 +35,9 @@ const BATCH_BYTES_MAX: u64 = 64 << 20;
 /// Windows of sources that may be on their way to one target.
 const TARGET_WINDOWS: u64 = 2;
 /// A pipeline's last replicas are reported within a moment of the first, or not at all.
-const PIPELINE_PATIENCE: Duration = Duration::from_secs(60);
+const PIPELINE_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A source that has had nothing to send for this long will not deliver what it was told to before.
-const IDLE_SOURCE: Duration = Duration::from_secs(15);
+const SOURCE_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
 pub(super) struct Redundancy {
@@ -48,7 +48,7 @@ pub(super) struct Redundancy {
     pub missing_with_replication_one: u64,
     /// Where the last round stopped in each queue.
     pub cursors: [Option<BlockId>; 5],
-    pub on_the_way: OnTheWay,
+    pub pending_replications: PendingReplications,
     /// Whose copies have arrived: they may be able to take the next.
     pub freed: BTreeSet<DatanodeIndex>,
     /// Complete blocks with enough replicas for safe mode.
@@ -58,14 +58,14 @@ pub(super) struct Redundancy {
     /// Blocks with too many replicas, some on storages whose contents are unsure.
     pub postponed: BTreeSet<BlockId>,
     /// Where the last round stopped among them.
-    pub postponed_seen: Option<BlockId>,
+    pub postponed_cursor: Option<BlockId>,
 }
 
 impl BlockMap {
     /// Time has passed: finds dead nodes, goes on with safe mode, gives up on transfers that never arrive, makes new ones.
     /// To be called every second or so.
     pub fn tick(&mut self, now: Now) {
-        self.forget_lapsed_advertisements(now);
+        self.expire_advertisements(now);
         // While blocks are still being reported for the first time nobody is declared dead, as in Apache's.
         if !self.in_startup_safe_mode() {
             let dead_after = self.settings.dead_after();
@@ -114,7 +114,7 @@ impl BlockMap {
 
     /// Looks at these blocks again, so that those which are on too few racks are queued. How many there were; none before repairs
     /// have begun.
-    pub fn look_again(&mut self, blocks: &[BlockId], now: Now) -> u64 {
+    pub fn recheck_redundancy(&mut self, blocks: &[BlockId], now: Now) -> u64 {
         if !self.redundancy.active {
             return 0;
         }
@@ -170,8 +170,8 @@ impl BlockMap {
     }
 
     /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
-    fn priority_of(&self, entry: Known<'_>, counts: &Counts) -> Option<u8> {
-        let pending = self.redundancy.on_the_way.of(entry.id).len() as u16;
+    fn priority_of(&self, entry: BlockRef<'_>, counts: &Counts) -> Option<u8> {
+        let pending = self.redundancy.pending_replications.of(entry.id).len() as u16;
         let wanted = self.wanted_live(entry, counts);
         if counts.live.saturating_add(pending) < wanted {
             return Some(match counts.live {
@@ -185,11 +185,11 @@ impl BlockMap {
         spread_wanted.then_some(BADLY_SPREAD)
     }
 
-    fn wanted_live(&self, entry: Known<'_>, counts: &Counts) -> u16 {
+    fn wanted_live(&self, entry: BlockRef<'_>, counts: &Counts) -> u16 {
         counts.wanted_live(entry.replication(), self.settings.maintenance_min_replication)
     }
 
-    fn in_one_rack(&self, entry: Known<'_>) -> bool {
+    fn in_one_rack(&self, entry: BlockRef<'_>) -> bool {
         let mut racks = entry
             .replicas()
             .filter(|replica| replica.health == Health::Live)
@@ -213,7 +213,7 @@ impl BlockMap {
     }
 
     /// The block has just been taken out of the map.
-    pub(super) fn forget_safe(&mut self, entry: &Entry) {
+    pub(super) fn forget_safe(&mut self, entry: &BlockInfo) {
         if entry.is_safe() {
             self.redundancy.safe -= 1;
         }
@@ -234,7 +234,7 @@ impl BlockMap {
     /// No repair of this block any more: it is gone, or being written again.
     pub(super) fn leave_queues(&mut self, block: BlockId) {
         self.leave_queue(block);
-        self.redundancy.on_the_way.forget(block);
+        self.redundancy.pending_replications.forget(block);
         self.redundancy.corrupt.remove(&block);
         self.redundancy.postponed.remove(&block);
     }
@@ -242,17 +242,17 @@ impl BlockMap {
     /// A pipeline's members that are about to report the block.
     pub(super) fn expect_replicas(&mut self, block: BlockId, targets: Vec<StorageIndex>, now: Now) {
         let alive = targets.into_iter().filter(|storage| self.nodes.node_of(*storage).alive);
-        let alive = alive.map(|storage| self.arrival(storage)).collect();
-        self.redundancy.on_the_way.expect(block, alive, now.monotonic);
+        let alive = alive.map(|storage| self.pending_target(storage)).collect();
+        self.redundancy.pending_replications.expect(block, alive, now.monotonic);
     }
 
-    fn arrival(&self, storage: StorageIndex) -> Arrival {
-        Arrival { storage, node: self.nodes.storage(storage).node }
+    fn pending_target(&self, storage: StorageIndex) -> PendingTarget {
+        PendingTarget { storage, node: self.nodes.storage(storage).node }
     }
 
     /// A replica that was on its way to this node is there.
     pub(super) fn replica_arrived(&mut self, block: BlockId, node: DatanodeIndex) {
-        self.redundancy.freed.extend(self.redundancy.on_the_way.arrived(block, node));
+        self.redundancy.freed.extend(self.redundancy.pending_replications.arrived(block, node));
     }
 
     /// Copies have arrived, perhaps: who sent them gets the next, without waiting for a heartbeat. To be called when a
@@ -274,7 +274,7 @@ impl BlockMap {
 
     /// This storage will not report what was on its way to it.
     pub(super) fn cancel_pending_target(&mut self, storage: StorageIndex, now: Now) {
-        let touched = self.redundancy.on_the_way.cancel_target(storage);
+        let touched = self.redundancy.pending_replications.cancel_target(storage);
         for index in self.nodes.indices() {
             for transfer in &mut self.nodes.node_mut(index).transfers {
                 transfer.targets.retain(|target| *target != storage);
@@ -289,7 +289,7 @@ impl BlockMap {
     /// This node will not send what it was told to.
     pub(super) fn cancel_transfers(&mut self, source: DatanodeIndex, now: Now) {
         self.nodes.node_mut(source).transfers.clear();
-        let touched = self.redundancy.on_the_way.forget_where(|_, underway| underway.source == Some(source));
+        let touched = self.redundancy.pending_replications.forget_where(|_, pending| pending.source == Some(source));
         for block in touched {
             self.refresh(block, now);
         }
@@ -338,17 +338,17 @@ impl BlockMap {
 
     fn expire_pending(&mut self, now: Now) {
         let (timeout, nodes) = (self.settings.pending_timeout, &self.nodes);
-        let expired = self.redundancy.on_the_way.forget_where(|block, underway| {
-            let age = now.monotonic.saturating_sub(underway.since);
-            let source_idle = underway.source.is_some_and(|source| {
+        let expired = self.redundancy.pending_replications.forget_where(|block, pending| {
+            let age = now.monotonic.saturating_sub(pending.since);
+            let source_idle = pending.source.is_some_and(|source| {
                 let node = nodes.node(source);
                 let waiting = node.transfers.iter().any(|transfer| transfer.block == block);
                 !waiting
                     && node.idle_since.is_some_and(|since| {
-                        since >= underway.since && now.monotonic.saturating_sub(since) >= IDLE_SOURCE
+                        since >= pending.since && now.monotonic.saturating_sub(since) >= SOURCE_IDLE_TIMEOUT
                     })
             });
-            let pipeline_over = underway.source.is_none() && age >= PIPELINE_PATIENCE;
+            let pipeline_over = pending.source.is_none() && age >= PIPELINE_REPORT_TIMEOUT;
             age >= timeout || source_idle || pipeline_over
         });
         self.timed_out_copies += expired.len() as u64;
@@ -358,8 +358,8 @@ impl BlockMap {
     }
 
     fn retry_postponed(&mut self, now: Now) {
-        let Redundancy { postponed, postponed_seen, .. } = &mut self.redundancy;
-        for block in turn::next(postponed, postponed_seen, ROUND_MAX) {
+        let Redundancy { postponed, postponed_cursor, .. } = &mut self.redundancy;
+        for block in round_robin::next_batch(postponed, postponed_cursor, ROUND_MAX) {
             self.refresh(block, now);
         }
     }
@@ -375,7 +375,7 @@ impl BlockMap {
                 continue;
             }
             let cursor = self.redundancy.cursors[usize::from(priority)];
-            let round: Vec<BlockId> = turn::from(queue, cursor).take(left).collect();
+            let round: Vec<BlockId> = round_robin::iter_after(queue, cursor).take(left).collect();
             let mut in_vain = left.div_ceil(2);
             for block in round {
                 if !self.any_source_free(priority) {
@@ -405,7 +405,7 @@ impl BlockMap {
     fn may_find_target(&self, block: BlockId, serving: usize) -> bool {
         let entry = self.entry(block);
         let taken = entry.replicas().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
-        taken + self.redundancy.on_the_way.of(block).len() < serving
+        taken + self.redundancy.pending_replications.of(block).len() < serving
     }
 
     /// Every node has a replica, some of them bad: one of those is deleted, so that its node can take a good one. (Apache's
@@ -437,7 +437,7 @@ impl BlockMap {
         let node = self.nodes.node(index);
         let streams = if priority == HIGHEST { self.settings.max_streams_hard } else { self.settings.max_streams };
         if node.awaits_work {
-            let sending = self.redundancy.on_the_way.sent_by(index);
+            let sending = self.redundancy.pending_replications.sent_by(index);
             // Half a window is made free before it is filled again, or every small block would cost a heartbeat.
             let filling = !node.transfers.is_empty();
             let (blocks_max, bytes_max) = match filling {
@@ -456,7 +456,7 @@ impl BlockMap {
     /// Whether a node has as much on its way to it as a few sources that await work may send at once: all of them together are
     /// faster than one target.
     fn is_flooded(&self, index: DatanodeIndex) -> bool {
-        let receiving = self.redundancy.on_the_way.received_by(index);
+        let receiving = self.redundancy.pending_replications.received_by(index);
         receiving.blocks >= self.settings.max_streams_hard as usize
             && receiving.bytes >= self.settings.transfer_window.saturating_mul(TARGET_WINDOWS)
     }
@@ -474,13 +474,13 @@ impl BlockMap {
         self.random.shuffle(&mut sources);
         // A node that leaves takes no new writes: it has time to send. Among equals, who has least to send, and least to do.
         let source_node = sources.into_iter().min_by_key(|index| {
-            let (node, sending) = (self.nodes.node(*index), self.redundancy.on_the_way.sent_by(*index));
+            let (node, sending) = (self.nodes.node(*index), self.redundancy.pending_replications.sent_by(*index));
             (node.admin == DatanodeAdminState::Normal, sending.bytes, sending.blocks, node.xceivers)
         });
         let Some(source_node) = source_node else { return false };
         let counts = entry.counts(&self.nodes);
         let pending: Vec<StorageIndex> =
-            self.redundancy.on_the_way.of(block).iter().map(|target| target.storage).collect();
+            self.redundancy.pending_replications.of(block).iter().map(|target| target.storage).collect();
         let missing = if priority == BADLY_SPREAD {
             1
         } else {
@@ -526,8 +526,8 @@ impl BlockMap {
         for target in &targets {
             self.schedule_one(*target);
         }
-        let arrivals: Vec<Arrival> = targets.iter().map(|target| self.arrival(*target)).collect();
-        self.redundancy.on_the_way.send(block, source_node, &arrivals, length, now.monotonic);
+        let arrivals: Vec<PendingTarget> = targets.iter().map(|target| self.pending_target(*target)).collect();
+        self.redundancy.pending_replications.send(block, source_node, &arrivals, length, now.monotonic);
         let node = self.nodes.node_mut(source_node);
         node.transfers.push_back(Transfer { block, targets, bytes: length });
         node.wake();

@@ -87,11 +87,11 @@ impl BlockMap {
         node.awaits_work = false;
         node.waiting = None;
         for storage in node.storages.clone() {
-            self.doubt(storage);
+            self.mark_unconfirmed(storage);
         }
         self.keep_untold_excess(index, now);
         self.report_leases.drop_lease(index);
-        self.forget_advertised(index);
+        self.forget_advertisements(index);
         // What it was told to send before it restarted, it has forgotten.
         self.cancel_transfers(index, now);
         self.recount_racks(now);
@@ -105,7 +105,7 @@ impl BlockMap {
 
     /// The storage's node starts anew, or is gone, or has lost it: until it reports, nobody knows what it holds, nor whether it has
     /// yet what it was writing there.
-    fn doubt(&mut self, storage: StorageIndex) {
+    fn mark_unconfirmed(&mut self, storage: StorageIndex) {
         let known = self.nodes.storage_mut(storage);
         known.stale = true;
         known.heartbeated = false;
@@ -114,7 +114,7 @@ impl BlockMap {
         for block in &self.open {
             let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
             for expected in construction.into_iter().flat_map(|construction| &mut construction.expected) {
-                expected.is_doubted |= expected.storage == storage;
+                expected.is_unconfirmed |= expected.storage == storage;
             }
         }
     }
@@ -125,7 +125,7 @@ impl BlockMap {
         self.recount_racks(now);
         self.cancel_transfers(index, now);
         self.report_leases.drop_lease(index);
-        self.forget_advertised(index);
+        self.forget_advertisements(index);
         let node = self.nodes.node_mut(index);
         node.invalidations.clear();
         node.deleted.clear();
@@ -148,7 +148,7 @@ impl BlockMap {
 
     /// The storage's node is away for maintenance. What it was to delete it may keep: it reports that when it is back.
     fn set_storage_aside(&mut self, storage: StorageIndex, now: Now) {
-        self.doubt(storage);
+        self.mark_unconfirmed(storage);
         let held: Vec<BlockId> = self.nodes.storage(storage).blocks.iter().collect();
         for block in held {
             let health = self.entry(block).replica(storage).map(|replica| replica.health);
@@ -162,7 +162,7 @@ impl BlockMap {
 
     /// Every replica of this storage is gone.
     pub(super) fn drain_storage(&mut self, storage: StorageIndex, now: Now) {
-        self.doubt(storage);
+        self.mark_unconfirmed(storage);
         let held: BlockSet = std::mem::take(&mut self.nodes.storage_mut(storage).blocks);
         for block in held.iter() {
             self.forget_replica(block, storage);
@@ -178,7 +178,7 @@ impl BlockMap {
         let id = &self.nodes.storage(storage).id;
         for block in &self.open {
             if let Some(construction) = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut()) {
-                construction.lose(storage, id);
+                construction.remove_storage(storage, id);
             }
         }
         self.nodes.remove_storage(storage);
@@ -205,7 +205,7 @@ impl BlockMap {
                     !construction.is_committed && !holders.any(|holder| holder == node)
                 });
                 if let Some(construction) = open {
-                    construction.find_again(storage, id);
+                    construction.return_storage(storage, id);
                 }
             }
         }

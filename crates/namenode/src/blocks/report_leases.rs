@@ -7,9 +7,9 @@ use super::{BlockSettings, Now};
 
 /// How many datanodes may send their full report at a time. Source: `dfs.namenode.max.full.block.report.leases`.
 #[derive(Default)]
-pub(super) struct ReportLeases(HashMap<DatanodeIndex, Lease>);
+pub(super) struct ReportLeases(HashMap<DatanodeIndex, ReportLease>);
 
-struct Lease {
+struct ReportLease {
     id: u64,
     ends: Duration,
 }
@@ -22,7 +22,7 @@ impl ReportLeases {
             return None;
         }
         let id = random.next() | 1;
-        self.0.insert(node, Lease { id, ends: now.monotonic + settings.report_lease_length });
+        self.0.insert(node, ReportLease { id, ends: now.monotonic + settings.report_lease_length });
         Some(id)
     }
 

@@ -3,8 +3,8 @@
 use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, GenerationStamp, ReplicaState, StorageId, StorageType};
 use hearth_wire::block_report::ReportedReplica;
 
+use super::block_info::{BlockRef, ExpectedReplica, Phase};
 use super::datanodes::{DatanodeIndex, StorageIndex};
-use super::entry::{Expected, Known, Phase};
 use super::replicas::Health;
 use super::table::BlockSet;
 use super::{BlockMap, Now};
@@ -87,7 +87,7 @@ impl BlockMap {
                         self.delete_hints.insert(block.id, hinted);
                     }
                     // A new copy, whatever was wrong with the one before.
-                    self.forget_rot(node, block.id);
+                    self.forget_corrupt_replica(node, block.id);
                     self.forget_corrupt(storage, block.id);
                     self.replica_reported(
                         storage,
@@ -99,7 +99,7 @@ impl BlockMap {
                 ReplicaEvent::Deleted(block) => {
                     self.nodes.node_mut(node).invalidations.remove(&block.id);
                     self.note_deleted(node, block.id);
-                    self.forget_rot(node, block.id);
+                    self.forget_corrupt_replica(node, block.id);
                     // A datanode has one replica of a block, and tells the last that became of it: not that it had moved to the storage
                     // where it was deleted. Source: hdfs `BlocksMap.removeNode`.
                     for storage in &storages {
@@ -188,7 +188,7 @@ impl BlockMap {
             self.forget_replica(block, storage);
             self.refresh(block, now);
         }
-        self.forget_rot_unless(node, storage, &reported);
+        self.forget_corrupt_replicas_unless(node, storage, &reported);
         let known = self.nodes.storage_mut(storage);
         known.reports += 1;
         if known.heartbeated {
@@ -215,7 +215,7 @@ impl BlockMap {
         if self.nodes.node(node).invalidations.get(&block.id).is_some_and(|doomed| doomed.stamp == block.stamp) {
             return;
         }
-        if is_corrupt(entry, replica) || self.is_rotten(node, block) {
+        if is_corrupt(entry, replica) || self.is_known_corrupt(node, block) {
             self.mark_corrupt(storage, block, now);
             return;
         }
@@ -250,7 +250,7 @@ impl BlockMap {
     }
 
     fn forget_corrupt(&mut self, storage: StorageIndex, block: BlockId) {
-        let corrupt = |entry: Known<'_>| entry.replica(storage).is_some_and(|known| known.health == Health::Corrupt);
+        let corrupt = |entry: BlockRef<'_>| entry.replica(storage).is_some_and(|known| known.health == Health::Corrupt);
         if self.blocks.get(&block).is_some_and(corrupt) {
             self.forget_replica(block, storage);
         }
@@ -283,13 +283,13 @@ impl BlockMap {
         if replica.block.stamp < stamp {
             return;
         }
-        let said = Expected {
+        let said = ExpectedReplica {
             storage,
             stamp: replica.block.stamp,
             length: replica.block.length,
             state: replica.state,
             // One that its datanode found empty when it started may have been more before the machine went down.
-            is_doubted: replica.state == ReplicaState::WaitingToBeRecovered && replica.block.length == 0,
+            is_unconfirmed: replica.state == ReplicaState::WaitingToBeRecovered && replica.block.length == 0,
             was_primary: false,
         };
         match construction.expected.iter_mut().find(|expected| nodes.storage(expected.storage).node == node) {
@@ -299,7 +299,7 @@ impl BlockMap {
                     && known.stamp == said.stamp
                     && known.state == ReplicaState::Finalized
                     && said.state == ReplicaState::BeingWritten => {}
-            Some(known) => *known = Expected { was_primary: known.was_primary, ..said },
+            Some(known) => *known = ExpectedReplica { was_primary: known.was_primary, ..said },
             None => construction.expected.push(said),
         }
     }
@@ -352,7 +352,7 @@ impl BlockMap {
         }
         // A node that is dead at the moment may come back with it.
         if let Some(storage) = found.or(named) {
-            self.note_rot(node, storage, block);
+            self.note_corrupt_replica(node, storage, block);
         }
         if let Some(storage) = found {
             self.mark_corrupt(storage, block, now);
@@ -363,7 +363,7 @@ impl BlockMap {
 /// No good replica of this stamp is booked for this storage yet. One that was bad for its stamp can come back with the right one;
 /// one whose bytes were found wrong cannot, whatever it says of its length. One of an open block can come back with a stamp that
 /// its writer has yet to tell: a finalized replica only takes on the new stamp, and reports it at once.
-fn entry_wants(entry: Known<'_>, storage: StorageIndex, stamp: GenerationStamp) -> bool {
+fn entry_wants(entry: BlockRef<'_>, storage: StorageIndex, stamp: GenerationStamp) -> bool {
     entry.replica(storage).is_none_or(|known| match known.health {
         Health::Corrupt => known.stamp != entry.stamp(),
         Health::Live => !entry.is_complete() && known.stamp < stamp,
@@ -372,7 +372,7 @@ fn entry_wants(entry: Known<'_>, storage: StorageIndex, stamp: GenerationStamp) 
 }
 
 /// Whether a reported replica contradicts the block. Source: `checkReplicaCorrupt` of BlockManager.
-fn is_corrupt(entry: Known<'_>, replica: ReportedReplica) -> bool {
+fn is_corrupt(entry: BlockRef<'_>, replica: ReportedReplica) -> bool {
     let (stored, said) = (entry.block(), replica.block);
     match replica.state {
         ReplicaState::Finalized => match entry.phase() {

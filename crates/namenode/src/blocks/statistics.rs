@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageReport, StorageType};
 
+use super::block_info::Counts;
 use super::datanodes::{Datanode, DatanodeIndex, Storage};
-use super::entry::Counts;
 use super::locate::Target;
 use super::redundancy::{HIGHEST, MISSING};
 use super::replicas::Health;
@@ -14,7 +14,7 @@ use super::{BlockMap, BlockState, Now};
 
 /// The cluster as `dfsadmin -report` begins. Sizes in bytes, over live nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ClusterFigures {
+pub struct ClusterStatistics {
     pub capacity: u64,
     pub used: u64,
     pub remaining: u64,
@@ -67,7 +67,7 @@ pub struct ClusterFigures {
     pub timed_out_copies: u64,
 }
 
-impl ClusterFigures {
+impl ClusterStatistics {
     /// Adds the room of a live node's storage. Nodes that leave offer none.
     fn add_storage(&mut self, storage: &Storage, admin: DatanodeAdminState) {
         self.used += storage.dfs_used;
@@ -175,7 +175,7 @@ fn by_name<T>(mut found: Vec<T>, info: impl Fn(&T) -> &DatanodeInfo) -> Vec<T> {
 }
 
 impl BlockMap {
-    pub fn figures(&self, now: Now) -> ClusterFigures {
+    pub fn cluster_statistics(&self, now: Now) -> ClusterStatistics {
         let queues = &self.redundancy.queues;
         let missing = &queues[usize::from(MISSING)];
         let is_only_one = |block: &&BlockId| self.entry(**block).replication() == 1;
@@ -184,19 +184,19 @@ impl BlockMap {
             missing.iter().filter(is_only_one).count() as u64,
             "those that are counted when they come and go"
         );
-        let mut figures = ClusterFigures {
+        let mut figures = ClusterStatistics {
             low_redundancy: queues[..usize::from(MISSING)].iter().map(|queue| queue.len() as u64).sum(),
             highest_priority_low_redundancy: queues[usize::from(HIGHEST)].len() as u64,
             corrupt: self.redundancy.corrupt.len() as u64,
             missing: missing.len() as u64,
             missing_with_replication_one: self.redundancy.missing_with_replication_one,
             bytes_in_future: self.safe_mode.bytes_in_future,
-            pending_replication: self.redundancy.on_the_way.len() as u64,
+            pending_replication: self.redundancy.pending_replications.len() as u64,
             blocks: self.blocks.len() as u64,
             complete_blocks: self.complete_blocks(),
             expired_heartbeats: self.expired_heartbeats,
             timed_out_copies: self.timed_out_copies,
-            ..ClusterFigures::default()
+            ..ClusterStatistics::default()
         };
         figures.dead_nodes = self.never_came().len();
         for (_, node) in self.nodes.iter() {
@@ -232,8 +232,8 @@ impl BlockMap {
     }
 
     /// The same figures of live nodes' storages, by medium: sizes, nodes in service and their load.
-    pub fn figures_by_medium(&self) -> BTreeMap<StorageType, ClusterFigures> {
-        let mut by_medium = BTreeMap::<StorageType, ClusterFigures>::new();
+    pub fn statistics_by_storage_type(&self) -> BTreeMap<StorageType, ClusterStatistics> {
+        let mut by_medium = BTreeMap::<StorageType, ClusterStatistics>::new();
         for (_, node) in self.nodes.iter().filter(|(_, node)| node.alive) {
             let mut media = BTreeSet::new();
             for storage in node.storages.iter().map(|storage| self.nodes.storage(*storage)) {
@@ -345,8 +345,16 @@ impl BlockMap {
     /// Everything that fsck tells of one block.
     pub fn block_report(&self, block: BlockId, now: Now) -> Option<BlockReport> {
         let entry = self.blocks.get(&block)?;
-        let Counts { live, decommissioning, decommissioned, maintenance, out_of_reach, excess, corrupt, stale } =
-            entry.counts(&self.nodes);
+        let Counts {
+            live,
+            decommissioning,
+            decommissioned,
+            maintenance,
+            unreadable_maintenance,
+            excess,
+            corrupt,
+            stale,
+        } = entry.counts(&self.nodes);
         let replicas = entry
             .replicas()
             .map(|replica| {
@@ -372,14 +380,14 @@ impl BlockMap {
             decommissioning,
             decommissioned,
             maintenance,
-            in_maintenance: out_of_reach,
+            in_maintenance: unreadable_maintenance,
             excess,
             corrupt,
             stale,
             replicas,
             expected: expected.map(|expected| self.target(expected.storage)).collect(),
             badly_spread: entry.replication() > 1 && live > 1 && self.is_badly_spread(block),
-            pending: self.redundancy.on_the_way.of(block).len(),
+            pending: self.redundancy.pending_replications.of(block).len(),
         })
     }
 

@@ -59,13 +59,13 @@ impl KnownStorages {
     }
 
     /// Whether all storages of before the restart have reported since.
-    pub fn are_back(&self) -> bool {
+    pub fn have_all_reported(&self) -> bool {
         self.awaited.as_ref().is_some_and(HashSet::is_empty)
     }
 }
 
 /// What a new namespace begins with: there is no storage yet, and each will be kept.
-pub fn none_yet() -> Vec<(String, bool)> {
+pub fn initial_storages() -> Vec<(String, bool)> {
     vec![(ALL.to_owned(), true)]
 }
 
@@ -86,7 +86,7 @@ impl BlockMap {
     /// Those that have not come back in the time that a DataNode may be silent are not waited for at the next restart.
     pub fn forget_silent_storages(&mut self, now: Now) {
         let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
-        if !is_late || self.storages.are_back() {
+        if !is_late || self.storages.have_all_reported() {
             return;
         }
         for name in self.storages.awaited.replace(HashSet::new()).unwrap_or_default() {

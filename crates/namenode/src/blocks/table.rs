@@ -4,12 +4,12 @@
 use hearth_types::BlockId;
 use roaring::RoaringTreemap;
 
-use super::entry::{Entry, Known};
-use crate::sparse::Sparse;
+use super::block_info::{BlockInfo, BlockRef};
+use crate::dense_map::DenseMap;
 
 /// Ids are handed out in sequence: those that are there stand close together.
 #[derive(Default)]
-pub(super) struct Blocks(Sparse<Entry>);
+pub(super) struct BlockTable(DenseMap<BlockInfo>);
 
 fn number(id: BlockId) -> u64 {
     id.0 as u64
@@ -19,17 +19,17 @@ fn id(number: u64) -> BlockId {
     BlockId(number as i64)
 }
 
-impl Blocks {
-    pub fn get(&self, block: &BlockId) -> Option<Known<'_>> {
-        Some(Known { id: *block, entry: self.0.get(number(*block))? })
+impl BlockTable {
+    pub fn get(&self, block: &BlockId) -> Option<BlockRef<'_>> {
+        Some(BlockRef { id: *block, entry: self.0.get(number(*block))? })
     }
 
-    pub fn get_mut(&mut self, block: &BlockId) -> Option<&mut Entry> {
+    pub fn get_mut(&mut self, block: &BlockId) -> Option<&mut BlockInfo> {
         self.0.get_mut(number(*block))
     }
 
     /// Returns what was known of the block before.
-    pub fn insert(&mut self, block: BlockId, entry: Entry) -> Option<Entry> {
+    pub fn insert(&mut self, block: BlockId, entry: BlockInfo) -> Option<BlockInfo> {
         self.0.insert(number(block), entry)
     }
 
@@ -40,7 +40,7 @@ impl Blocks {
         }
     }
 
-    pub fn remove(&mut self, block: &BlockId) -> Option<Entry> {
+    pub fn remove(&mut self, block: &BlockId) -> Option<BlockInfo> {
         self.0.remove(number(*block))
     }
 

@@ -4,7 +4,7 @@ mod advertised;
 mod cache;
 mod cluster;
 mod convergence;
-mod life;
+mod life_cycle;
 mod maintenance;
 mod placement;
 mod recovery;

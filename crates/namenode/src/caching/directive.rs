@@ -2,7 +2,7 @@ use std::fmt;
 
 use hearth_types::Access;
 
-use super::{CacheFigures, Caching, EXPIRY_MAX_MS, Pool, UNLIMITED, invalid};
+use super::{CacheStatistics, Caching, EXPIRY_MAX_MS, Pool, UNLIMITED, invalid};
 use crate::date::iso_time;
 use crate::error::Error;
 use crate::namespace::{Caller, Namespace, is_valid};
@@ -23,12 +23,12 @@ pub struct Terms {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Directive {
     pub terms: Terms,
-    pub figures: CacheFigures,
+    pub figures: CacheStatistics,
 }
 
 impl Directive {
     pub(super) fn new(terms: Terms) -> Self {
-        Self { terms, figures: CacheFigures::default() }
+        Self { terms, figures: CacheStatistics::default() }
     }
 
     pub fn has_expired(&self, now_ms: u64) -> bool {
@@ -125,7 +125,7 @@ impl Caching {
             return Ok(());
         }
         let bytes = Self::bytes_at(namespace, path);
-        let (taken, wanted) = (self.pool_figures(name).bytes_needed, bytes.saturating_mul(replication.into()));
+        let (taken, wanted) = (self.pool_statistics(name).bytes_needed, bytes.saturating_mul(replication.into()));
         if taken.saturating_add(wanted) <= limit {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! From directives to blocks: walks the files that are meant, and counts.
 
-use super::{CacheFigures, Caching};
+use super::{CacheStatistics, Caching};
 use crate::blocks::{BlockMap, BlockState, Now, WantedCopies};
 use crate::namespace::{FilePart, Namespace};
 
@@ -29,7 +29,7 @@ impl Caching {
         let mut wanted = WantedCopies::new();
         let mut pool_bytes = std::collections::BTreeMap::<&str, u64>::new();
         for directive in self.directives.values_mut() {
-            directive.figures = CacheFigures::default();
+            directive.figures = CacheStatistics::default();
             if directive.has_expired(now.wall_ms) {
                 continue;
             }
@@ -58,7 +58,7 @@ impl Caching {
                 figures.files_cached += u64::from(there == needed);
             });
         }
-        blocks.arrange_cache(&wanted, now);
+        blocks.schedule_caching(&wanted, now);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::blocks::{Heartbeat, Now};
 use crate::store::Durable;
 
 /// After so long a datanode that awaits work is told that there is none. Much less than the time-outs of its calls.
-const WORK_PATIENCE: Duration = Duration::from_secs(30);
+const WORK_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl DatanodeService {
     /// A datanode is alive; the answer carries all the work that it can take.
@@ -32,10 +32,10 @@ impl DatanodeService {
             let mut state = self.namenode.state.write();
             let now = Now::of(&*self.namenode.clock);
             let answer = state.blocks.heartbeat(&datanode, heartbeat, now);
-            let word = state.blocks.announced(&datanode, announcement, now);
+            let word = state.blocks.receive_announcement(&datanode, announcement, now);
             let has_work = answer.as_ref().is_ok_and(|answer| !answer.commands.is_empty());
             // With the lock held: what led to the work has been queued.
-            let settled = if has_work { self.namenode.store.settled() } else { Durable::already() };
+            let settled = if has_work { self.namenode.store.flushed() } else { Durable::already() };
             (answer, state.blocks.newest_stamp(), word, settled)
         };
         let answer =
@@ -63,7 +63,7 @@ impl DatanodeService {
         let wait = self.namenode.state.write().blocks.await_work(&datanode);
         let waiting = match wait {
             None => true,
-            Some(wait) => matches!(tokio::time::timeout(WORK_PATIENCE, wait).await, Ok(Ok(()))),
+            Some(wait) => matches!(tokio::time::timeout(WORK_WAIT_TIMEOUT, wait).await, Ok(Ok(()))),
         };
         Ok(AwaitWorkResponseProto { waiting: Some(waiting) })
     }

@@ -11,7 +11,7 @@ use super::DatanodeServiceSettings;
 use crate::blocks::{HostEntry, HostLists};
 
 const FILE_MAX: u64 = 16 << 20;
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads what there is and looks the names up. A text file that is configured and cannot be read is an error: to take it for an
 /// empty one would let everybody in.
@@ -52,7 +52,7 @@ async fn text_of(file: &Path) -> std::io::Result<String> {
 
 async fn names_of(host: &str, file: &Path) -> Vec<String> {
     let mut names = vec![host.to_owned()];
-    if let Ok(Ok(found)) = tokio::time::timeout(LOOKUP_PATIENCE, tokio::net::lookup_host((host, 0))).await {
+    if let Ok(Ok(found)) = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await {
         names.extend(found.map(|address| address.ip().to_canonical().to_string()));
     } else {
         tracing::warn!(host, file = %file.display(), "a name of the hosts file has no address");

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 use crate::blocks::normalized_rack;
 
 /// A script that takes longer is killed.
-const SCRIPT_PATIENCE: Duration = Duration::from_secs(30);
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a script's answer, and of a table, that are read.
 const OUTPUT_MAX: u64 = 1 << 20;
 const TABLE_MAX: u64 = 16 << 20;
@@ -169,7 +169,7 @@ async fn run_script(file: &Path, ip: &str) -> Option<String> {
         let status = child.wait().await?;
         std::io::Result::Ok((status, output))
     };
-    match tokio::time::timeout(SCRIPT_PATIENCE, run).await {
+    match tokio::time::timeout(SCRIPT_TIMEOUT, run).await {
         Ok(Ok((status, output))) if status.success() => {
             let rack = output.split_whitespace().next().and_then(normalized_rack);
             if rack.is_none() {
@@ -186,7 +186,7 @@ async fn run_script(file: &Path, ip: &str) -> Option<String> {
             None
         }
         Err(_) => {
-            tracing::warn!(script = %file.display(), ip, seconds = SCRIPT_PATIENCE.as_secs(), "the topology script was killed: too slow");
+            tracing::warn!(script = %file.display(), ip, seconds = SCRIPT_TIMEOUT.as_secs(), "the topology script was killed: too slow");
             None
         }
     }

@@ -2,12 +2,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// A name server that does not answer must not hold up a registration for longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the resolver knows a name for this address.
 pub(super) async fn has_name(ip: IpAddr) -> bool {
     let lookup = tokio::task::spawn_blocking(move || name_of(ip));
-    matches!(tokio::time::timeout(PATIENCE, lookup).await, Ok(Ok(Some(_))))
+    matches!(tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await, Ok(Ok(Some(_))))
 }
 
 /// The standard library has no reverse lookup.

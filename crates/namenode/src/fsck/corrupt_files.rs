@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hearth_types::BlockId;
 
-use super::{BATCH, Fsck, Next, PART_BYTES};
+use super::{BATCH, Fsck, Outcome, PART_BYTES};
 use crate::State;
 use crate::namespace::{InodeId, SnapshotPaths, is_below};
 
@@ -27,7 +27,7 @@ pub(super) struct CorruptFiles {
 impl Fsck {
     /// Tells the next entries, as many as the lock may be held for, each with the number of its block. The cookie is the last of these
     /// numbers; it follows when the page is full, as the tool does not mind where it stands.
-    pub(super) fn list_on(&mut self) -> Next {
+    pub(super) fn continue_list(&mut self) -> Outcome {
         let namenode = self.namenode.clone();
         let state = namenode.read();
         let to_pass = self.request.start_after.saturating_sub(self.corrupt.passed);
@@ -53,13 +53,13 @@ impl Fsck {
         }
         if is_whole {
             self.end_list();
-            return Next::End;
+            return Outcome::End;
         }
         if self.out.is_empty() {
             // The tool does not print it, but sees that the search goes on.
             self.out.push('\n');
         }
-        Next::GoOn
+        Outcome::Continue
     }
 
     fn list_one(&mut self, state: &State, paths: &mut SnapshotPaths<'_>, block: BlockId) {
@@ -78,9 +78,9 @@ impl Fsck {
         let Some(file) = now.or_else(|| then.next()).filter(|file| self.is_asked_for(file)) else { return };
         self.corrupt.found += 1;
         let number = self.corrupt.passed;
-        self.say(format_args!("{block}\t{number}\t{file}\n"));
+        self.write(format_args!("{block}\t{number}\t{file}\n"));
         for path in then {
-            self.say(format_args!("{block}\t{path}\n"));
+            self.write(format_args!("{block}\t{path}\n"));
         }
     }
 

@@ -1,13 +1,13 @@
 use hearth_types::ExtendedBlock;
 
-use super::{FILES_PER_DOT, Found, Fsck};
+use super::{FILES_PER_DOT, FoundFile, Fsck};
 use crate::State;
 use crate::blocks::{BlockReport, BlockState, Now, ReplicaReport, Target};
 use crate::namespace::{FilePart, Slot};
 
 /// What one file adds to the summary.
 #[derive(Default)]
-struct OfFile {
+struct FileProblems {
     missing: u64,
     missing_bytes: u64,
     corrupt: u64,
@@ -29,7 +29,7 @@ pub(super) fn is_unreadable(state: &State, file: &FilePart, now: Now) -> bool {
 
 impl Fsck {
     /// A file as it is now, or as a snapshot has it. How much there was to look at: it, and its blocks.
-    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, found: Found) -> usize {
+    pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, found: FoundFile) -> usize {
         let inode = state.namespace.inode(slot);
         let Some(file) = inode.as_file() else { return 1 };
         let (path, open, weight) = (found.path.as_str(), file.is_open(), 1 + file.blocks().len());
@@ -42,7 +42,7 @@ impl Fsck {
         self.summary.files += 1;
         self.summary.bytes += file.length();
         if self.request.files || open {
-            self.say(format_args!(
+            self.write(format_args!(
                 "{path} {} bytes, replicated: replication={}, {} block(s){}: ",
                 file.length(),
                 inode.replication(),
@@ -52,7 +52,7 @@ impl Fsck {
         } else if self.summary.files.is_multiple_of(FILES_PER_DOT) {
             self.out.push('.');
         }
-        let mut of_file = OfFile::default();
+        let mut of_file = FileProblems::default();
         let mut lines = String::new();
         for (nth, record) in file.blocks().iter().enumerate() {
             let report = state.blocks.block_report(record.id, self.namenode.now());
@@ -73,7 +73,7 @@ impl Fsck {
         let bad = self.end_file(path, &of_file, &lines);
         // Its writer may yet make an open one whole.
         if bad && !open && self.request.delete {
-            self.doomed = Some(found);
+            self.to_delete = Some(found);
         }
         weight
     }
@@ -84,7 +84,7 @@ impl Fsck {
         path: &str,
         block: &ExtendedBlock,
         report: &BlockReport,
-        of_file: &mut OfFile,
+        of_file: &mut FileProblems,
     ) {
         let target = report.replication;
         let minimum = state.blocks.settings().min_replication;
@@ -112,7 +112,7 @@ impl Fsck {
         if readable == 0 && report.corrupt > 0 {
             of_file.corrupt += 1;
             of_file.corrupt_bytes += block.length();
-            self.say(format_args!("\n{path}: CORRUPT blockpool {} block {}\n", block.pool, block.id()));
+            self.write(format_args!("\n{path}: CORRUPT blockpool {} block {}\n", block.pool, block.id()));
             return;
         }
         if readable == 0 {
@@ -125,24 +125,24 @@ impl Fsck {
             of_file.under_replicated += 1;
             self.summary.missing_replicas += u64::from(target) - present;
             self.begin_line(path);
-            self.say(format_args!(
+            self.write(format_args!(
                 " Under replicated {block}. Target Replicas is {target} but found {} live replica(s), {} decommissioned replica(s), {} decommissioning replica(s)",
                 report.live, report.decommissioned, report.decommissioning
             ));
             if self.request.maintenance {
-                self.say(format_args!(
+                self.write(format_args!(
                     "{entering_maintenance}, entering maintenance replica(s) and {in_maintenance} in maintenance replica(s)"
                 ));
             }
-            self.say(format_args!(".\n"));
+            self.write(format_args!(".\n"));
         }
         if report.badly_spread {
             of_file.badly_spread += 1;
             if self.request.replicate {
-                self.misplaced.push(block.id());
+                self.mis_replicated.push(block.id());
             }
             self.begin_line(path);
-            self.say(format_args!(
+            self.write(format_args!(
                 " Replica placement policy is violated for {block}. Block should be additionally replicated on 1 more rack(s). Total number of racks in the cluster: {}\n",
                 state.blocks.racks()
             ));
@@ -152,12 +152,12 @@ impl Fsck {
     /// Without -files nothing has named the file yet.
     fn begin_line(&mut self, path: &str) {
         if !self.request.files {
-            self.say(format_args!("\n{path}: "));
+            self.write(format_args!("\n{path}: "));
         }
     }
 
     /// Whether something of the file cannot be read.
-    fn end_file(&mut self, path: &str, of_file: &OfFile, lines: &str) -> bool {
+    fn end_file(&mut self, path: &str, of_file: &FileProblems, lines: &str) -> bool {
         let summary = &mut self.summary;
         summary.missing += of_file.missing;
         summary.missing_bytes += of_file.missing_bytes;
@@ -173,16 +173,16 @@ impl Fsck {
         {
             if count > 0 {
                 if !files {
-                    self.say(format_args!("\n{path}:"));
+                    self.write(format_args!("\n{path}:"));
                 }
-                self.say(format_args!(" {name} {count} blocks of total size {bytes} B{end}"));
+                self.write(format_args!(" {name} {count} blocks of total size {bytes} B{end}"));
             }
         }
         if files && !bad && of_file.under_replicated == 0 && of_file.badly_spread == 0 {
-            self.say(format_args!(" OK\n"));
+            self.write(format_args!(" OK\n"));
         }
         if files && self.request.blocks {
-            self.say(format_args!("{lines}\n"));
+            self.write(format_args!("{lines}\n"));
         }
         bad
     }

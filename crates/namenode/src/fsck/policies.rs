@@ -9,12 +9,12 @@ use crate::blocks::{BlockReport, POLICIES, StoragePolicy};
 ///
 /// Source: StoragePolicySummary.java.
 #[derive(Default)]
-pub(super) struct Policies {
+pub(super) struct PolicyCounts {
     /// Blocks by their media, in order, and the policy of their file.
     counts: BTreeMap<(Vec<StorageType>, u8), u64>,
 }
 
-impl Policies {
+impl PolicyCounts {
     pub fn count(&mut self, report: &BlockReport) {
         let mut media: Vec<StorageType> = report
             .replicas
@@ -103,7 +103,7 @@ mod tests {
             media.sort_unstable_by_key(rank);
             ((media, policy), count)
         });
-        let text = Policies { counts: counts.collect() }.text();
+        let text = PolicyCounts { counts: counts.collect() }.text();
         assert_eq!(
             text,
             "\nBlocks satisfying the specified storage policy:\nStorage Policy                  # of blocks       % of blocks\n\

@@ -1,12 +1,12 @@
 use std::fmt::Write;
 
-use super::policies::Policies;
+use super::policies::PolicyCounts;
 use crate::State;
 use crate::blocks::Now;
 
 /// What fsck has counted.
 #[derive(Default)]
-pub(super) struct Summary {
+pub(super) struct FsckSummary {
     pub directories: u64,
     pub files: u64,
     pub bytes: u64,
@@ -34,23 +34,23 @@ pub(super) struct Summary {
     /// Blocks that `-replicate` gave to re-replication.
     pub queued: u64,
     /// Files and directories that the caller may not read.
-    pub passed_over: u64,
-    pub policies: Policies,
+    pub skipped: u64,
+    pub policies: PolicyCounts,
 }
 
-impl Summary {
+impl FsckSummary {
     pub fn is_healthy(&self) -> bool {
         self.missing + self.corrupt == 0
     }
 
     pub fn text(&self, state: &State, now: Now) -> String {
-        let figures = state.blocks.figures(now);
+        let figures = state.blocks.cluster_statistics(now);
         let mut out = String::new();
         let share = |count: u64| percent(count, self.blocks);
         let _ = write!(
             out,
             "\nStatus: {}\n Number of data-nodes:\t{}\n Number of racks:\t\t{}\n Total dirs:\t\t\t{}\n Total symlinks:\t\t0\n\nReplicated Blocks:\n Total size:\t{} B",
-            match (self.is_healthy(), self.passed_over) {
+            match (self.is_healthy(), self.skipped) {
                 (false, _) => "CORRUPT",
                 (true, 0) => "HEALTHY",
                 (true, _) => "INCOMPLETE",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hearth_types::Access;
 use hearth_wire::rpc::exceptions;
 
-use super::{BATCH, Found, Fsck, Next, PART_BYTES};
+use super::{BATCH, FoundFile, Fsck, Outcome, PART_BYTES};
 use crate::State;
 use crate::error::Error;
 use crate::namespace::{InodeId, Namespace, Need, Purpose, Slot, SnapshotId, compare_names, join};
@@ -16,7 +16,7 @@ use crate::namespace::{InodeId, Namespace, Need, Purpose, Slot, SnapshotId, comp
 const PAGE: usize = 1_000;
 
 /// What is yet to be looked at.
-pub(super) enum Entry {
+pub(super) enum WalkItem {
     /// A file or directory as it is now, found in the directory with that path.
     Now { inode: InodeId, within: Arc<str> },
     /// As a snapshot has it.
@@ -50,83 +50,83 @@ impl Fsck {
         let trail = namespace.resolve(&self.caller, &self.request.path, Purpose::Read)?;
         let path: Arc<str> = trail.path().into();
         if trail.is_snapshot_list {
-            self.left.push(Entry::SnapshotList { path });
+            self.pending.push(WalkItem::SnapshotList { path });
             return Ok(true);
         }
         let Some(top) = trail.target() else { return Ok(false) };
         let (inode, within) = (namespace.id_of(top), parent_of(&path).into());
-        self.left.push(match trail.snapshot {
-            Some(_) if namespace.inode(top).is_directory() => Entry::SnapshotTop { path },
-            Some(snapshot) => Entry::InSnapshot { snapshot, inode, within },
-            None => Entry::Now { inode, within },
+        self.pending.push(match trail.snapshot {
+            Some(_) if namespace.inode(top).is_directory() => WalkItem::SnapshotTop { path },
+            Some(snapshot) => WalkItem::InSnapshot { snapshot, inode, within },
+            None => WalkItem::Now { inode, within },
         });
         Ok(true)
     }
 
     /// Looks at the next entries: as many as the lock may be held for, or until there is something to do about one, or enough to
     /// say.
-    pub(super) fn walk_on(&mut self) -> Result<Next, Box<Error>> {
+    pub(super) fn continue_walk(&mut self) -> Result<Outcome, Box<Error>> {
         let namenode = self.namenode.clone();
         let state = namenode.read();
         let mut looked_at = 0;
         while looked_at < BATCH && self.out.len() < PART_BYTES {
-            let Some(entry) = self.left.pop() else {
+            let Some(entry) = self.pending.pop() else {
                 drop(state);
-                let misplaced = std::mem::take(&mut self.misplaced);
-                return Ok(if misplaced.is_empty() { self.finish() } else { Next::Replicate(misplaced) });
+                let mis_replicated = std::mem::take(&mut self.mis_replicated);
+                return Ok(if mis_replicated.is_empty() { self.finish() } else { Outcome::Replicate(mis_replicated) });
             };
             looked_at += self.look_at(&state, entry)?;
-            if let Some(doomed) = self.doomed.take() {
-                return Ok(Next::Delete(doomed));
+            if let Some(to_delete) = self.to_delete.take() {
+                return Ok(Outcome::Delete(to_delete));
             }
         }
-        let misplaced = std::mem::take(&mut self.misplaced);
-        Ok(if misplaced.is_empty() { Next::GoOn } else { Next::Replicate(misplaced) })
+        let mis_replicated = std::mem::take(&mut self.mis_replicated);
+        Ok(if mis_replicated.is_empty() { Outcome::Continue } else { Outcome::Replicate(mis_replicated) })
     }
 
     /// Looks at one entry. How much that was: an entry or a block is one.
-    fn look_at(&mut self, state: &State, entry: Entry) -> Result<usize, Box<Error>> {
+    fn look_at(&mut self, state: &State, entry: WalkItem) -> Result<usize, Box<Error>> {
         let namespace = &state.namespace;
         match entry {
-            Entry::Now { inode, within } => {
+            WalkItem::Now { inode, within } => {
                 let found = namespace.slot(inode).map(|slot| (slot, namespace.path_of(slot)));
                 // What has moved away is not here any more, wherever it is now.
                 let Some((slot, path)) = found.filter(|(_, path)| parent_of(path) == &*within) else { return Ok(1) };
                 self.mark_progress();
                 if !namespace.inode(slot).is_directory() {
-                    let found = Found { path, inode: Some(inode) };
+                    let found = FoundFile { path, inode: Some(inode) };
                     return Ok(self.look_at_readable(state, slot, found));
                 }
-                self.left.push(Entry::Directory { path: path.as_str().into() });
+                self.pending.push(WalkItem::Directory { path: path.as_str().into() });
                 // A directory's snapshots come before it, as with Apache's NameNode.
                 if self.request.include_snapshots && namespace.inode(slot).snapshots().is_some() {
-                    self.left.push(Entry::SnapshotList { path: join(&path, b".snapshot").into() });
+                    self.pending.push(WalkItem::SnapshotList { path: join(&path, b".snapshot").into() });
                 }
             }
-            Entry::InSnapshot { snapshot, inode, within } => {
+            WalkItem::InSnapshot { snapshot, inode, within } => {
                 let Some(slot) = namespace.inode_in(snapshot, inode) else { return Ok(1) };
                 self.mark_progress();
                 let path = join(&within, &namespace.inode(slot).name);
                 if !namespace.inode(slot).is_directory() {
-                    return Ok(self.look_at_readable(state, slot, Found { path, inode: None }));
+                    return Ok(self.look_at_readable(state, slot, FoundFile { path, inode: None }));
                 }
-                self.left.push(Entry::Directory { path: path.into() });
+                self.pending.push(WalkItem::Directory { path: path.into() });
             }
-            Entry::SnapshotTop { path } => {
+            WalkItem::SnapshotTop { path } => {
                 self.mark_progress();
-                self.left.push(Entry::Directory { path });
+                self.pending.push(WalkItem::Directory { path });
             }
-            Entry::SnapshotList { path } => {
+            WalkItem::SnapshotList { path } => {
                 self.mark_progress();
                 self.look_at_directory(&path);
-                self.left.push(Entry::RestOfSnapshots { path, after: Vec::new() });
+                self.pending.push(WalkItem::RestOfSnapshots { path, after: Vec::new() });
             }
-            Entry::Directory { path } => {
+            WalkItem::Directory { path } => {
                 self.look_at_directory(&path);
-                self.left.push(Entry::Rest { path, after: Vec::new() });
+                self.pending.push(WalkItem::Rest { path, after: Vec::new() });
             }
-            Entry::Rest { path, after } => return self.list(namespace, path, &after),
-            Entry::RestOfSnapshots { path, after } => return self.list_snapshots(namespace, &path, &after),
+            WalkItem::Rest { path, after } => return self.list(namespace, path, &after),
+            WalkItem::RestOfSnapshots { path, after } => return self.list_snapshots(namespace, &path, &after),
         }
         Ok(1)
     }
@@ -134,16 +134,16 @@ impl Fsck {
     fn look_at_directory(&mut self, path: &str) {
         self.summary.directories += 1;
         if self.request.files {
-            self.say(format_args!("{path} <dir>\n"));
+            self.write(format_args!("{path} <dir>\n"));
         }
     }
 
     /// Looks at a file that the caller may read, and passes over others.
-    fn look_at_readable(&mut self, state: &State, slot: Slot, found: Found) -> usize {
+    fn look_at_readable(&mut self, state: &State, slot: Slot, found: FoundFile) -> usize {
         match self.check_readable(&state.namespace, slot, &found.path) {
             Ok(()) => self.look_at_file(state, slot, found),
             Err(refused) => {
-                self.pass_over(&found.path, &refused);
+                self.skip_unreadable(&found.path, &refused);
                 1
             }
         }
@@ -161,7 +161,7 @@ impl Fsck {
     fn list(&mut self, namespace: &Namespace, path: Arc<str>, after: &[u8]) -> Result<usize, Box<Error>> {
         let page = match namespace.list(&self.caller, &path, after, PAGE, |_| 0) {
             Err(refused) if refused.class() == exceptions::ACCESS_CONTROL => {
-                self.pass_over(&path, &refused);
+                self.skip_unreadable(&path, &refused);
                 return Ok(1);
             }
             page => page?,
@@ -175,16 +175,16 @@ impl Fsck {
         if page.remaining > 0
             && let Some(last) = page.entries.last()
         {
-            self.left.push(Entry::Rest { path: path.clone(), after: namespace.inode(*last).name.to_vec() });
+            self.pending.push(WalkItem::Rest { path: path.clone(), after: namespace.inode(*last).name.to_vec() });
         }
         let entry = |slot: &Slot| {
             let (inode, within) = (namespace.id_of(*slot), path.clone());
             match snapshot {
-                Some(snapshot) => Entry::InSnapshot { snapshot, inode, within },
-                None => Entry::Now { inode, within },
+                Some(snapshot) => WalkItem::InSnapshot { snapshot, inode, within },
+                None => WalkItem::Now { inode, within },
             }
         };
-        self.left.extend(page.entries.iter().rev().map(entry));
+        self.pending.extend(page.entries.iter().rev().map(entry));
         Ok(1 + page.entries.len())
     }
 
@@ -201,10 +201,10 @@ impl Fsck {
         if page.len() < rest.len()
             && let Some(last) = page.last()
         {
-            self.left.push(Entry::RestOfSnapshots { path: path.clone(), after: last.name.as_bytes().to_vec() });
+            self.pending.push(WalkItem::RestOfSnapshots { path: path.clone(), after: last.name.as_bytes().to_vec() });
         }
-        let top = |name: &str| Entry::SnapshotTop { path: join(path, name.as_bytes()).into() };
-        self.left.extend(page.iter().rev().map(|snapshot| top(&snapshot.name)));
+        let top = |name: &str| WalkItem::SnapshotTop { path: join(path, name.as_bytes()).into() };
+        self.pending.extend(page.iter().rev().map(|snapshot| top(&snapshot.name)));
         Ok(1 + page.len())
     }
 }

@@ -209,8 +209,8 @@ impl Namespace {
         }
         let inode = self.inode_mut(slot);
         inode.change(|attributes| attributes.permission = permission);
-        inode.extra_mut().acl = stored;
-        inode.drop_empty_extra();
+        inode.features_mut().acl = stored;
+        inode.drop_empty_features();
         Ok(())
     }
 

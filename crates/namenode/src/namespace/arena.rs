@@ -7,12 +7,12 @@ use super::inode::{Inode, Slot};
 /// Inodes of a page: of 72 bytes each, they fill 320 KiB, which is a size that the allocator gives out as it is.
 pub(super) const PAGE: usize = (320 << 10) / size_of::<Option<Inode>>();
 
-type Page = Box<[Option<Inode>]>;
+type InodePage = Box<[Option<Inode>]>;
 
 /// The inodes, by slot.
 #[derive(Default)]
 pub struct Arena {
-    pages: Vec<Page>,
+    pages: Vec<InodePage>,
     /// Slots below `used` that hold nothing.
     free: Vec<Slot>,
     used: u32,

@@ -2,12 +2,12 @@
 
 use hearth_types::{Access, FsPermission};
 
-use super::extra::Extra;
+use super::features::Features;
 use super::file::{FilePart, Writer};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
+use super::packed_inode::Attributes;
 use super::path::{self, Trail};
 use super::permission::{Caller, Need};
-use super::plain::Attributes;
 use super::{Children, Namespace, Purpose, Removed, is_exactly_reserved};
 use crate::error::Error;
 
@@ -187,7 +187,7 @@ impl Namespace {
         let parent = self.make_ancestors(file.caller, trail, above.for_ancestors(), now_ms);
         let owner = self.names.intern(&file.caller.user);
         let group = self.inode(parent).group();
-        let (permission, extra) = self.rights_in(parent, false, file.modes);
+        let (permission, features) = self.rights_in(parent, false, file.modes);
         let attributes = Attributes {
             id: UNNUMBERED,
             owner,
@@ -202,16 +202,16 @@ impl Namespace {
         };
         let mut part = FilePart::default();
         part.open(self.writers.share(file.writer));
-        let inode = Inode::new(attributes, extra, InodeKind::File(part));
+        let inode = Inode::new(attributes, features, InodeKind::File(part));
         self.attach(parent, trail.last_name(), inode, now_ms)
     }
 
     /// The mode of something new, and its ACL.
-    fn rights_in(&self, parent: Slot, is_directory: bool, modes: Modes) -> (FsPermission, Extra) {
+    fn rights_in(&self, parent: Slot, is_directory: bool, modes: Modes) -> (FsPermission, Features) {
         let valid = |mode: FsPermission| FsPermission(mode.0 & FsPermission::MASK);
         let (masked, unmasked) = (valid(modes.masked), modes.unmasked.map(valid));
         let (permission, acl) = self.inherited(parent, is_directory, masked, unmasked);
-        (permission, Extra { acl, ..Extra::default() })
+        (permission, Features { acl, ..Features::default() })
     }
 
     /// The directory of the target must be there.
@@ -276,9 +276,9 @@ impl Namespace {
     fn make_directory(&mut self, caller: &Caller, parent: Slot, name: &[u8], modes: Modes, now_ms: u64) -> Slot {
         let owner = self.names.intern(&caller.user);
         let group = self.inode(parent).group();
-        let (permission, extra) = self.rights_in(parent, true, modes);
+        let (permission, features) = self.rights_in(parent, true, modes);
         let attributes = Attributes::directory(UNNUMBERED, owner, group, permission, now_ms);
-        let inode = Inode::new(attributes, extra, InodeKind::Directory(Box::default()));
+        let inode = Inode::new(attributes, features, InodeKind::Directory(Box::default()));
         self.attach(parent, name, inode, now_ms)
     }
 }

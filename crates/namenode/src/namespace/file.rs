@@ -21,7 +21,7 @@ pub struct FilePart {
 enum Content {
     #[default]
     Empty,
-    One(PlainRecord),
+    One(PackedRecord),
     /// Nearly all files of more blocks.
     Sequence(Box<Sequence>),
     /// A list of any length, one pointer further away.
@@ -34,7 +34,7 @@ enum Content {
 
 #[derive(Debug)]
 enum Many {
-    Plain(Box<[PlainRecord]>),
+    Packed(Box<[PackedRecord]>),
     Whole(Box<[BlockRecord]>),
 }
 
@@ -53,7 +53,7 @@ impl Content {
 impl From<Vec<BlockRecord>> for Content {
     fn from(blocks: Vec<BlockRecord>) -> Self {
         if let [block] = blocks[..]
-            && let Some(block) = PlainRecord::new(&block)
+            && let Some(block) = PackedRecord::new(&block)
         {
             return Self::One(block);
         }
@@ -63,8 +63,8 @@ impl From<Vec<BlockRecord>> for Content {
         if let Some(sequence) = Sequence::new(&blocks) {
             return Self::Sequence(Box::new(sequence));
         }
-        let plain: Option<Box<[PlainRecord]>> = blocks.iter().map(PlainRecord::new).collect();
-        Self::Many(Box::new(plain.map_or_else(|| Many::Whole(blocks.into_boxed_slice()), Many::Plain)))
+        let plain: Option<Box<[PackedRecord]>> = blocks.iter().map(PackedRecord::new).collect();
+        Self::Many(Box::new(plain.map_or_else(|| Many::Whole(blocks.into_boxed_slice()), Many::Packed)))
     }
 }
 
@@ -72,7 +72,7 @@ impl From<Vec<BlockRecord>> for Content {
 #[derive(Clone, Copy)]
 pub enum Blocks<'a> {
     Sequence(&'a Sequence),
-    Plain(&'a [PlainRecord]),
+    Packed(&'a [PackedRecord]),
     Whole(&'a [BlockRecord]),
 }
 
@@ -80,7 +80,7 @@ impl<'a> Blocks<'a> {
     pub fn len(self) -> usize {
         match self {
             Self::Sequence(blocks) => blocks.len(),
-            Self::Plain(blocks) => blocks.len(),
+            Self::Packed(blocks) => blocks.len(),
             Self::Whole(blocks) => blocks.len(),
         }
     }
@@ -92,7 +92,7 @@ impl<'a> Blocks<'a> {
     pub fn get(self, place: usize) -> Option<BlockRecord> {
         match self {
             Self::Sequence(blocks) => blocks.get(place),
-            Self::Plain(blocks) => blocks.get(place).map(|block| block.record()),
+            Self::Packed(blocks) => blocks.get(place).map(|block| block.record()),
             Self::Whole(blocks) => blocks.get(place).copied(),
         }
     }
@@ -118,12 +118,12 @@ impl FilePart {
 
     pub fn blocks(&self) -> Blocks<'_> {
         match &self.content {
-            Content::Empty => Blocks::Plain(&[]),
+            Content::Empty => Blocks::Packed(&[]),
             Content::OpenEmpty(_) => Blocks::Whole(&[]),
-            Content::One(block) => Blocks::Plain(std::slice::from_ref(block)),
+            Content::One(block) => Blocks::Packed(std::slice::from_ref(block)),
             Content::Sequence(blocks) => Blocks::Sequence(blocks),
             Content::Many(many) => match &**many {
-                Many::Plain(blocks) => Blocks::Plain(blocks),
+                Many::Packed(blocks) => Blocks::Packed(blocks),
                 Many::Whole(blocks) => Blocks::Whole(blocks),
             },
             Content::Open(open) => Blocks::Whole(&open.blocks),
@@ -171,7 +171,7 @@ impl FilePart {
     }
 
     /// What its status says: [`Self::length`], or more while the last block is being cut in place.
-    pub fn told_length(&self) -> u64 {
+    pub fn visible_length(&self) -> u64 {
         let truncation = self.writer().and_then(|writer| writer.truncation);
         truncation.map_or_else(|| self.length(), |truncation| truncation.told)
     }
@@ -205,7 +205,7 @@ impl FilePart {
 
     /// All blocks are as their DataNodes have them: none is written any more.
     pub fn complete_blocks(&mut self) {
-        self.change_blocks(|all| all.iter_mut().for_each(|block| block.state = BlockState::Complete));
+        self.change_blocks(|all| all.iter_mut().for_each(|block| block.state = RecordState::Complete));
     }
 
     /// From now on nobody may write. Returns who could.
@@ -251,7 +251,7 @@ pub struct Truncation {
 /// Where a block of a file stands. Numbers are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum BlockState {
+pub enum RecordState {
     /// The last block of an open file: its length may still grow.
     UnderConstruction = 0,
     /// Length and stamp are final; too few replicas were reported when this was written.
@@ -259,7 +259,7 @@ pub enum BlockState {
     Complete = 2,
 }
 
-impl BlockState {
+impl RecordState {
     pub(super) fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::UnderConstruction,
@@ -278,7 +278,7 @@ pub struct BlockRecord {
     pub length: u64,
     /// Seven bytes of it, so that the state has the eighth: stamps are counted, and no count gets so far.
     stamp: Number<7>,
-    pub state: BlockState,
+    pub state: RecordState,
 }
 
 impl BlockRecord {
@@ -286,7 +286,7 @@ impl BlockRecord {
     pub const STAMP_MAX: GenerationStamp = GenerationStamp(Number::<7>::MAX);
 
     /// The stamp is one that was given out, or was seen to be no larger than [`Self::STAMP_MAX`].
-    pub fn new(block: Block, state: BlockState) -> Self {
+    pub fn new(block: Block, state: RecordState) -> Self {
         let mut record = Self { id: block.id, length: block.length, stamp: Number::ZERO, state };
         record.set_stamp(block.stamp);
         record
@@ -311,7 +311,7 @@ impl BlockRecord {
 /// Its numbers are as large as they are in clusters that there are: a million million ids, none of them negative, and as many stamps;
 /// 256 GiB a block. A file that has a block with others keeps [`BlockRecord`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PlainRecord {
+pub struct PackedRecord {
     id: Number<5>,
     stamp: Number<5>,
     length_and_state: Number<5>,
@@ -320,7 +320,7 @@ pub struct PlainRecord {
 const LENGTH: Field = Field::first(38);
 const STATE: Field = LENGTH.then(2);
 
-impl PlainRecord {
+impl PackedRecord {
     /// `None`: something does not fit.
     fn new(block: &BlockRecord) -> Option<Self> {
         let mut length_and_state = 0;
@@ -338,7 +338,7 @@ impl PlainRecord {
             stamp: GenerationStamp(self.stamp.get()),
             length: LENGTH.get(length_and_state),
         };
-        let state = BlockState::from_number(STATE.get(length_and_state) as u8);
+        let state = RecordState::from_number(STATE.get(length_and_state) as u8);
         BlockRecord::new(block, state.expect("the number of a state was put there"))
     }
 }
@@ -351,7 +351,7 @@ mod tests {
 
     fn record(id: i64) -> BlockRecord {
         let block = Block { id: BlockId(id), stamp: BlockRecord::STAMP_MAX, length: u64::MAX };
-        BlockRecord::new(block, BlockState::Complete)
+        BlockRecord::new(block, RecordState::Complete)
     }
 
     fn writer() -> Writer {
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn one_block_of_a_closed_file_needs_no_room_of_its_own() {
-        assert_eq!(size_of::<PlainRecord>(), 15);
+        assert_eq!(size_of::<PackedRecord>(), 15);
         assert_eq!(size_of::<Content>(), 16);
         assert_eq!(size_of::<BlockRecord>(), 24);
         assert_eq!(size_of::<Sequence>(), 40);
@@ -413,7 +413,7 @@ mod tests {
             |(id, stamp, length, state, negative)| {
                 let id = BlockId(if negative { -(id as i64 >> 1) } else { id as i64 });
                 let stamp = GenerationStamp(stamp.min(BlockRecord::STAMP_MAX.0));
-                BlockRecord::new(Block { id, stamp, length }, BlockState::from_number(state).unwrap())
+                BlockRecord::new(Block { id, stamp, length }, RecordState::from_number(state).unwrap())
             },
         )
     }
@@ -439,7 +439,7 @@ mod tests {
             stamp: GenerationStamp((last.stamp().0 + further).min(BlockRecord::STAMP_MAX.0)),
             length: last.length,
         };
-        BlockRecord::new(block, BlockState::Complete)
+        BlockRecord::new(block, RecordState::Complete)
     }
 
     /// What stands in six bytes a block.
@@ -452,7 +452,7 @@ mod tests {
             && fits(first.length)
             && fits(last.length)
             && blocks.iter().all(|block| {
-                block.state == BlockState::Complete
+                block.state == RecordState::Complete
                     && near(block.id.0 as u64, first.id.0 as u64)
                     && near(block.stamp().0, first.stamp().0)
             })
@@ -466,7 +466,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_record_comes_back_or_is_not_plain(block in any_record()) {
-            prop_assert_eq!(PlainRecord::new(&block).map(PlainRecord::record), is_plain(&block).then_some(block));
+            prop_assert_eq!(PackedRecord::new(&block).map(PackedRecord::record), is_plain(&block).then_some(block));
         }
 
         #[test]
@@ -498,7 +498,7 @@ mod tests {
                         is_open = false;
                     }
                     Step::Complete => {
-                        model.iter_mut().for_each(|block| block.state = BlockState::Complete);
+                        model.iter_mut().for_each(|block| block.state = RecordState::Complete);
                         file.complete_blocks();
                     }
                     Step::Take => prop_assert_eq!(file.take_blocks(), std::mem::take(&mut model)),

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use hearth_types::{Block, BlockId};
 
 use super::children::{Children, compare_names};
-use super::extra::Extra;
-use super::file::{BlockRecord, BlockState, FilePart, Writer};
+use super::features::Features;
+use super::file::{BlockRecord, FilePart, RecordState, Writer};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
-use super::plain::Attributes;
+use super::packed_inode::Attributes;
 use super::quota::{Quota, Usage};
 use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
@@ -32,8 +32,8 @@ impl SnapshotId {
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Stands for `until` in the stored key of [`History::lost`].
-pub(super) const LOST: u32 = u32::MAX;
+/// Stands for `until` in the stored key of [`History::snapshot_blocks`].
+pub(super) const SNAPSHOT_BLOCKS: u32 = u32::MAX;
 
 /// A snapshot of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,13 +46,13 @@ pub struct Snapshot {
 
 /// A former state of an inode. It holds for snapshots `from < number <= until`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Version {
+pub(super) struct InodeVersion {
     pub from: u32,
     pub until: u32,
     pub frozen: Slot,
 }
 
-impl Version {
+impl InodeVersion {
     fn holds_for(&self, snapshot: u32) -> bool {
         self.from < snapshot && snapshot <= self.until
     }
@@ -76,7 +76,7 @@ impl PartialOrd for EntryName {
 
 /// A block that only snapshots have, for the block map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeptBlock {
+pub struct SnapshotBlock {
     pub file: InodeId,
     pub replication: u16,
     /// The number of the storage policy that holds for the file, or held when it was removed; 0 for none.
@@ -86,17 +86,17 @@ pub struct KeptBlock {
 
 /// A block that only versions have, and that datanodes have not cut yet to the length in its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct PendingTruncation {
     pub block: BlockId,
     /// The block of which it is to become a shorter copy; `None`: it is cut where it is.
     pub copied_from: Option<BlockId>,
 }
 
-impl Cut {
+impl PendingTruncation {
     /// What a truncation is doing to the last block of a file.
     fn of(last: Option<BlockRecord>, writer: &Writer) -> Option<Self> {
         let (last, truncation) = (last?, writer.truncation?);
-        let is_open = last.state == BlockState::UnderConstruction;
+        let is_open = last.state == RecordState::UnderConstruction;
         is_open.then_some(Self { block: last.id, copied_from: truncation.copied_from })
     }
 }
@@ -104,13 +104,13 @@ impl Cut {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct History {
     /// Oldest first.
-    pub(super) versions: Vec<Version>,
+    pub(super) versions: Vec<InodeVersion>,
     /// Of a directory: inodes that some version of theirs places here, by that name.
     pub(super) former: BTreeMap<EntryName, Vec<Slot>>,
     /// Of a file: blocks that only versions have, as they last were, and what a truncation is copying from.
-    pub(super) lost: Vec<BlockRecord>,
+    pub(super) snapshot_blocks: Vec<BlockRecord>,
     /// Of those, the ones that a truncation was cutting when the file lost them.
-    pub(super) cuts: Vec<Cut>,
+    pub(super) truncations: Vec<PendingTruncation>,
     /// Of a directory that may have snapshots: those, by name.
     pub(super) snapshots: Option<Vec<Snapshot>>,
     /// Removed; only its versions are left.
@@ -160,7 +160,7 @@ impl Inode {
         };
         let history = Some(Box::new(History { gone: true, ..History::default() }));
         let attributes = Attributes { storage_policy: 0, ..self.attributes() };
-        let mut ghost = Self::new(attributes, Extra { history, ..Extra::default() }, kind);
+        let mut ghost = Self::new(attributes, Features { history, ..Features::default() }, kind);
         ghost.parent = self.parent;
         ghost
     }
@@ -171,7 +171,7 @@ impl Inode {
             InodeKind::Directory(children) => InodeKind::Directory(Box::new(Children::counted(children.len()))),
             InodeKind::File(file) => {
                 let mut blocks = file.blocks().to_vec();
-                while blocks.last().is_some_and(|last| last.state == BlockState::UnderConstruction && last.length == 0)
+                while blocks.last().is_some_and(|last| last.state == RecordState::UnderConstruction && last.length == 0)
                 {
                     blocks.pop();
                 }
@@ -180,8 +180,9 @@ impl Inode {
         };
         // Differences tell of a changed quota. Nothing is counted in a state of before.
         let quota = self.quota().map(|quota| Box::new(Quota { used: Usage::default(), ..quota.clone() }));
-        let extra = Extra { xattrs: self.xattrs().to_vec(), acl: self.acl().to_vec(), quota, ..Extra::default() };
-        let mut frozen = Self::new(self.attributes(), extra, kind);
+        let features =
+            Features { xattrs: self.xattrs().to_vec(), acl: self.acl().to_vec(), quota, ..Features::default() };
+        let mut frozen = Self::new(self.attributes(), features, kind);
         (frozen.parent, frozen.name) = (self.parent, self.name.clone());
         frozen
     }
@@ -294,7 +295,7 @@ impl Namespace {
             let frozen = self.inode(main).freeze();
             let id = frozen.id();
             let frozen = self.inodes.insert(frozen);
-            self.inodes.get_mut(main).history_mut().versions.push(Version { from: since, until: now, frozen });
+            self.inodes.get_mut(main).history_mut().versions.push(InodeVersion { from: since, until: now, frozen });
             self.timeline.versions.insert((now, id));
             self.timeline.versions_put.push((id, now));
         }
@@ -307,7 +308,7 @@ impl Namespace {
     pub(super) fn leave_entry(&mut self, main: Slot) {
         let inode = self.inode(main);
         let Some(history) = inode.history() else { return };
-        let is_here = |version: &Version| {
+        let is_here = |version: &InodeVersion| {
             let state = self.inode(version.frozen);
             state.parent == inode.parent && state.name == inode.name
         };
@@ -333,7 +334,7 @@ impl Namespace {
     }
 
     /// A version that was stored. All inodes are there and linked.
-    pub(super) fn restore_version(&mut self, id: InodeId, version: Version) {
+    pub(super) fn restore_version(&mut self, id: InodeId, version: InodeVersion) {
         let main = *self.by_id.get(id.0).expect("made with its first version");
         let (parent, name) = (self.inode(version.frozen).parent, self.inode(version.frozen).name.clone());
         let inode = self.inode(main);
@@ -356,7 +357,7 @@ impl Namespace {
     /// The blocks that versions of a file need: those they have, and what those are yet to be copied from.
     fn needed_by_versions(&self, main: Slot) -> HashSet<BlockId> {
         let mut needed = self.blocks_in_versions(main);
-        let cuts = self.inode(main).history().map_or(&[][..], |history| &history.cuts);
+        let cuts = self.inode(main).history().map_or(&[][..], |history| &history.truncations);
         let sources: Vec<BlockId> =
             cuts.iter().filter(|cut| needed.contains(&cut.block)).filter_map(|cut| cut.copied_from).collect();
         needed.extend(sources);
@@ -377,7 +378,7 @@ impl Namespace {
             self.files -= 1;
             self.blocks -= file.blocks().len() as u64;
             if let Some(writer) = file.close() {
-                cut = Cut::of(file.blocks().last(), &writer);
+                cut = PendingTruncation::of(file.blocks().last(), &writer);
                 removed.open_files.push((id, writer.client.clone()));
             }
         }
@@ -385,11 +386,11 @@ impl Namespace {
         if !is_kept {
             let inode = self.inodes.remove(main);
             self.by_id.remove(id.0);
-            let lost = inode.history().map_or(&[][..], |history| &history.lost);
+            let lost = inode.history().map_or(&[][..], |history| &history.snapshot_blocks);
             if !lost.is_empty() {
                 // What a truncation was copying from.
                 removed.blocks.extend(lost.iter().map(|block| block.id));
-                self.timeline.versions_removed.push((id, LOST));
+                self.timeline.versions_removed.push((id, SNAPSHOT_BLOCKS));
             }
             if let InodeKind::File(file) = inode.kind() {
                 removed.blocks.extend(file.blocks().iter().map(|block| block.id));
@@ -398,7 +399,7 @@ impl Namespace {
         }
         if let Some(cut) = cut.filter(|cut| self.blocks_in_versions(main).contains(&cut.block)) {
             // Snapshots have it, so what it is to be copied from stays, whether or not one has that itself.
-            self.inodes.get_mut(main).history_mut().cuts.push(cut);
+            self.inodes.get_mut(main).history_mut().truncations.push(cut);
         }
         let held = self.needed_by_versions(main);
         let root = self.root;
@@ -422,20 +423,22 @@ impl Namespace {
         let mut history = std::mem::take(inode.history_mut());
         history.gone = true;
         history.snapshots = None;
-        let had = history.lost.len();
-        removed.blocks.extend(history.lost.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id));
-        let has_policy = policy != 0 && !history.lost.is_empty();
-        let changed = history.lost.len() < had || !lost.is_empty() || has_policy;
-        if lost.iter().any(|block| block.state == BlockState::UnderConstruction) {
+        let had = history.snapshot_blocks.len();
+        removed
+            .blocks
+            .extend(history.snapshot_blocks.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id));
+        let has_policy = policy != 0 && !history.snapshot_blocks.is_empty();
+        let changed = history.snapshot_blocks.len() < had || !lost.is_empty() || has_policy;
+        if lost.iter().any(|block| block.state == RecordState::UnderConstruction) {
             removed.unfinished.push(id);
         }
-        history.lost.extend(lost);
-        match (changed, history.lost.is_empty()) {
-            (true, true) => self.timeline.versions_removed.push((id, LOST)),
-            (true, false) => self.timeline.versions_put.push((id, LOST)),
+        history.snapshot_blocks.extend(lost);
+        match (changed, history.snapshot_blocks.is_empty()) {
+            (true, true) => self.timeline.versions_removed.push((id, SNAPSHOT_BLOCKS)),
+            (true, false) => self.timeline.versions_put.push((id, SNAPSHOT_BLOCKS)),
             (false, _) => {}
         }
-        *inode.extra_mut() = Extra { history: Some(Box::new(history)), ..Extra::default() };
+        *inode.features_mut() = Features { history: Some(Box::new(history)), ..Features::default() };
         self.timeline.gone += 1;
     }
 
@@ -448,38 +451,38 @@ impl Namespace {
         }
         let inode = self.inodes.get_mut(main);
         if let Some(writer) = inode.as_file_mut().and_then(FilePart::writer_mut)
-            && let Some(cut) = Cut::of(Some(block), writer)
+            && let Some(cut) = PendingTruncation::of(Some(block), writer)
         {
             writer.truncation = None;
-            inode.history_mut().cuts.push(cut);
+            inode.history_mut().truncations.push(cut);
         }
-        inode.history_mut().lost.push(block);
-        self.timeline.versions_put.push((inode.id(), LOST));
+        inode.history_mut().snapshot_blocks.push(block);
+        self.timeline.versions_put.push((inode.id(), SNAPSHOT_BLOCKS));
         true
     }
 
     /// A block that only snapshots have, and that was being written when the file lost it. Some of its bytes are known, or no
     /// snapshot would have it.
-    pub fn unfinished_kept(&self, file: InodeId) -> Option<BlockId> {
+    pub fn unfinished_snapshot_block(&self, file: InodeId) -> Option<BlockId> {
         let main = *self.by_id.get(file.0)?;
-        let lost = self.inode(main).history().map_or(&[][..], |history| &history.lost);
-        lost.iter().find(|block| block.state == BlockState::UnderConstruction).map(|block| block.id)
+        let lost = self.inode(main).history().map_or(&[][..], |history| &history.snapshot_blocks);
+        lost.iter().find(|block| block.state == RecordState::UnderConstruction).map(|block| block.id)
     }
 
     /// That block is whole now, as `block` says. Answers the block that it is a copy of, if nothing has that any more.
-    pub fn finish_kept(&mut self, file: InodeId, block: Block) -> Option<BlockId> {
+    pub fn finish_snapshot_block(&mut self, file: InodeId, block: Block) -> Option<BlockId> {
         let main = self.by_id.get(file.0).copied()?;
         self.settle();
         let history = self.inodes.get_mut(main).history_mut();
-        let is_it = |cut: &mut Cut| cut.block == block.id;
-        let source = history.cuts.extract_if(.., is_it).find_map(|cut| cut.copied_from);
-        for record in history.lost.iter_mut().filter(|record| record.id == block.id) {
-            *record = BlockRecord::new(block, BlockState::Complete);
-            self.timeline.versions_put.push((file, LOST));
+        let is_it = |cut: &mut PendingTruncation| cut.block == block.id;
+        let source = history.truncations.extract_if(.., is_it).find_map(|cut| cut.copied_from);
+        for record in history.snapshot_blocks.iter_mut().filter(|record| record.id == block.id) {
+            *record = BlockRecord::new(block, RecordState::Complete);
+            self.timeline.versions_put.push((file, SNAPSHOT_BLOCKS));
         }
         let source = source.filter(|source| !self.needed_by_versions(main).contains(source));
         if let Some(source) = source {
-            self.inodes.get_mut(main).history_mut().lost.retain(|record| record.id != source);
+            self.inodes.get_mut(main).history_mut().snapshot_blocks.retain(|record| record.id != source);
         }
         self.recount_all();
         source
@@ -497,18 +500,18 @@ impl Namespace {
         }
         let inode = self.inodes.get_mut(main);
         let id = inode.id();
-        let lost = &mut inode.history_mut().lost;
+        let lost = &mut inode.history_mut().snapshot_blocks;
         lost.retain(|block| block.id != source);
         match lost.is_empty() {
-            true => self.timeline.versions_removed.push((id, LOST)),
-            false => self.timeline.versions_put.push((id, LOST)),
+            true => self.timeline.versions_removed.push((id, SNAPSHOT_BLOCKS)),
+            false => self.timeline.versions_put.push((id, SNAPSHOT_BLOCKS)),
         }
-        inode.drop_empty_extra();
+        inode.drop_empty_features();
         Some(source)
     }
 
     /// Bytes of one replica of each of a file's blocks from the `keep`th on that no snapshot has.
-    pub fn bytes_only_now(&self, main: Slot, keep: usize) -> u64 {
+    pub fn bytes_not_in_snapshots(&self, main: Slot, keep: usize) -> u64 {
         let Some(file) = self.inode(main).as_file() else { return 0 };
         if self.is_in_latest(main) {
             return 0;
@@ -528,46 +531,47 @@ impl Namespace {
         let inode = self.inode(main);
         let own = if inode.is_gone() { 0 } else { inode.replication() };
         let versions = inode.history().map_or(&[][..], |history| &history.versions);
-        let of_version = |version: &Version| self.inode(version.frozen).replication();
+        let of_version = |version: &InodeVersion| self.inode(version.frozen).replication();
         versions.iter().map(of_version).fold(own, u16::max)
     }
 
     /// What only snapshots have of an inode and datanodes are yet to cut, for the block map.
-    pub fn cuts_of_snapshots(&self, main: Slot) -> impl Iterator<Item = (BlockRecord, Option<BlockId>)> {
+    pub fn pending_truncations(&self, main: Slot) -> impl Iterator<Item = (BlockRecord, Option<BlockId>)> {
         self.inode(main).history().into_iter().flat_map(|history| {
-            let record_of = |cut: &Cut| history.lost.iter().find(|block| block.id == cut.block).copied();
-            history.cuts.iter().filter_map(move |cut| Some((record_of(cut)?, cut.copied_from)))
+            let record_of =
+                |cut: &PendingTruncation| history.snapshot_blocks.iter().find(|block| block.id == cut.block).copied();
+            history.truncations.iter().filter_map(move |cut| Some((record_of(cut)?, cut.copied_from)))
         })
     }
 
     /// The blocks of a file that only snapshots have.
-    pub fn blocks_kept_of(&self, main: Slot) -> &[BlockRecord] {
+    pub fn snapshot_blocks_of(&self, main: Slot) -> &[BlockRecord] {
         match self.inode(main).history() {
-            Some(history) => &history.lost,
+            Some(history) => &history.snapshot_blocks,
             None => &[],
         }
     }
 
     /// The blocks of an inode that only snapshots have, for the block map.
-    pub fn blocks_of_snapshots(&self, main: Slot) -> impl Iterator<Item = KeptBlock> {
-        let lost = self.blocks_kept_of(main);
+    pub fn blocks_of_snapshots(&self, main: Slot) -> impl Iterator<Item = SnapshotBlock> {
+        let lost = self.snapshot_blocks_of(main);
         let (replication, policy) = match lost {
             [] => (0, 0),
             _ => (self.replication_with_snapshots(main), self.storage_policy(main).number),
         };
         let file = self.inode(main).id();
-        lost.iter().map(move |record| KeptBlock { file, replication, policy, record: *record })
+        lost.iter().map(move |record| SnapshotBlock { file, replication, policy, record: *record })
     }
 
     /// As [`Self::blocks_of_snapshots`], of all inodes.
     #[cfg(test)]
-    pub(super) fn blocks_of_all_snapshots(&self) -> impl Iterator<Item = KeptBlock> {
+    pub(super) fn blocks_of_all_snapshots(&self) -> impl Iterator<Item = SnapshotBlock> {
         self.by_id.values().flat_map(|main| self.blocks_of_snapshots(*main))
     }
 
     /// A snapshot is gone: drops the versions that no other one has, and the inodes that were kept for them.
     pub(super) fn drop_versions_of(&mut self, snapshot: u32) -> Removed {
-        let mut dropped: Vec<(Slot, InodeId, Version)> = Vec::new();
+        let mut dropped: Vec<(Slot, InodeId, InodeVersion)> = Vec::new();
         for (until, id) in self.timeline.versions.range((snapshot, InodeId(0))..) {
             let main = *self.by_id.get(id.0).expect("a version belongs to an inode");
             let versions = &self.inode(main).history().expect("it has a version").versions;
@@ -581,7 +585,7 @@ impl Namespace {
             self.timeline.versions.remove(&(version.until, *id));
             self.timeline.versions_removed.push((*id, version.until));
             self.inodes.get_mut(*main).history_mut().versions.retain(|other| other != version);
-            self.forget_place(*main, version.frozen);
+            self.forget_former_child(*main, version.frozen);
         }
         let mut removed = Removed::default();
         for (main, id, version) in dropped {
@@ -594,13 +598,13 @@ impl Namespace {
                 self.timeline.gone -= 1;
                 removed.inodes += 1;
             } else {
-                inode.drop_empty_extra();
+                inode.drop_empty_features();
             }
         }
         removed
     }
 
-    fn forget_place(&mut self, main: Slot, frozen: Slot) {
+    fn forget_former_child(&mut self, main: Slot, frozen: Slot) {
         let (directory, name) = (self.inode(frozen).parent, self.inode(frozen).name.clone());
         let still = self.inode(main).history().is_some_and(|history| {
             history.versions.iter().any(|version| {
@@ -620,7 +624,7 @@ impl Namespace {
                 former.remove(&name);
             }
         }
-        inode.drop_empty_extra();
+        inode.drop_empty_features();
     }
 
     /// Blocks of a dropped version that nothing else has.
@@ -636,14 +640,14 @@ impl Namespace {
             .map(|file| file.blocks().iter().map(|block| block.id).collect())
             .unwrap_or_default();
         let history = self.inodes.get_mut(main).history_mut();
-        history.cuts.retain(|cut| held.contains(&cut.block));
+        history.truncations.retain(|cut| held.contains(&cut.block));
         // With those of the version goes what one of them was to be copied from.
         let mut unheld: BTreeSet<BlockId> =
-            history.lost.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id).collect();
+            history.snapshot_blocks.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id).collect();
         if !unheld.is_empty() {
-            match history.lost.is_empty() {
-                true => self.timeline.versions_removed.push((id, LOST)),
-                false => self.timeline.versions_put.push((id, LOST)),
+            match history.snapshot_blocks.is_empty() {
+                true => self.timeline.versions_removed.push((id, SNAPSHOT_BLOCKS)),
+                false => self.timeline.versions_put.push((id, SNAPSHOT_BLOCKS)),
             }
         }
         let of_version = file.blocks().iter().map(|block| block.id);
@@ -662,11 +666,11 @@ impl Namespace {
             let Some(main) = self.by_id.get(id.0) else { continue };
             let inode = self.inode(*main);
             let Some(history) = inode.history() else { continue };
-            if until == LOST {
-                if !history.lost.is_empty() {
+            if until == SNAPSHOT_BLOCKS {
+                if !history.snapshot_blocks.is_empty() {
                     // While the file is there its record has it.
                     let policy = if history.gone { inode.storage_policy() } else { 0 };
-                    let bytes = record::encode_lost(&history.lost, &history.cuts, policy);
+                    let bytes = record::encode_snapshot_blocks(&history.snapshot_blocks, &history.truncations, policy);
                     changes.versions_put.push(((id.0, until), bytes));
                 }
             } else if let Some(version) = history.versions.iter().find(|version| version.until == until) {

@@ -5,12 +5,12 @@ use std::fmt;
 use hearth_types::{AclEntry, FsPermission, Xattr};
 
 use super::children::Children;
-use super::extra::Extra;
+use super::features::Features;
 use super::file::FilePart;
 use super::history::History;
 use super::name::Name;
-use super::names::NameId;
-use super::plain::{Attributes, Plain};
+use super::packed_inode::{Attributes, PackedAttributes};
+use super::principals::PrincipalId;
 use super::quota::Quota;
 
 /// The number of a file or directory, never reused. The root is 16385.
@@ -30,21 +30,21 @@ pub struct Inode {
     pub name: Name,
     /// The root is its own parent.
     pub(super) parent: Slot,
-    /// Counts unless the attributes stand in [`Rare`].
-    plain: Plain,
+    /// Counts unless the attributes stand in [`Extended`].
+    packed: PackedAttributes,
     part: Part,
 }
 
 /// The content, and what few inodes have: those are one pointer further away.
 enum Part {
-    Usual(InodeKind),
-    Rare(Box<Rare>),
+    Compact(InodeKind),
+    Extended(Box<Extended>),
 }
 
-struct Rare {
-    /// Those that are no [`Plain`] ones.
+struct Extended {
+    /// Those that are no [`PackedAttributes`] ones.
     attributes: Option<Attributes>,
-    extra: Extra,
+    features: Features,
     kind: InodeKind,
 }
 
@@ -67,7 +67,7 @@ macro_rules! attribute {
         $(#[$doc])*
         $visibility fn $name(&self) -> $type {
             match self.unusual() {
-                None => self.plain.$name(),
+                None => self.packed.$name(),
                 Some(attributes) => attributes.$name,
             }
         }
@@ -76,47 +76,47 @@ macro_rules! attribute {
 
 impl Inode {
     /// Without a place and a name.
-    pub fn new(attributes: Attributes, extra: Extra, kind: InodeKind) -> Self {
-        let (plain, unusual) = match Plain::new(&attributes) {
-            Some(plain) => (plain, None),
-            None => (Plain::NONE, Some(attributes)),
+    pub fn new(attributes: Attributes, features: Features, kind: InodeKind) -> Self {
+        let (packed, unusual) = match PackedAttributes::new(&attributes) {
+            Some(packed) => (packed, None),
+            None => (PackedAttributes::NONE, Some(attributes)),
         };
-        let part = if extra.is_empty() && unusual.is_none() {
-            Part::Usual(kind)
+        let part = if features.is_empty() && unusual.is_none() {
+            Part::Compact(kind)
         } else {
-            Part::Rare(Box::new(Rare { attributes: unusual, extra, kind }))
+            Part::Extended(Box::new(Extended { attributes: unusual, features, kind }))
         };
-        Self { name: Name::default(), parent: Slot(0), plain, part }
+        Self { name: Name::default(), parent: Slot(0), packed, part }
     }
 
     fn unusual(&self) -> Option<&Attributes> {
         match &self.part {
-            Part::Usual(_) => None,
-            Part::Rare(rare) => rare.attributes.as_ref(),
+            Part::Compact(_) => None,
+            Part::Extended(extended) => extended.attributes.as_ref(),
         }
     }
 
     pub fn attributes(&self) -> Attributes {
-        self.unusual().copied().unwrap_or_else(|| self.plain.attributes())
+        self.unusual().copied().unwrap_or_else(|| self.packed.attributes())
     }
 
     pub fn change(&mut self, change: impl FnOnce(&mut Attributes)) {
         let mut attributes = self.attributes();
         change(&mut attributes);
-        match (Plain::new(&attributes), &mut self.part) {
-            (Some(plain), Part::Usual(_)) => self.plain = plain,
-            (Some(plain), Part::Rare(rare)) => {
-                self.plain = plain;
-                rare.attributes = None;
-                self.drop_empty_extra();
+        match (PackedAttributes::new(&attributes), &mut self.part) {
+            (Some(packed), Part::Compact(_)) => self.packed = packed,
+            (Some(packed), Part::Extended(extended)) => {
+                self.packed = packed;
+                extended.attributes = None;
+                self.drop_empty_features();
             }
-            (None, _) => self.rare_mut().attributes = Some(attributes),
+            (None, _) => self.extended_mut().attributes = Some(attributes),
         }
     }
 
     attribute!(pub id: InodeId);
-    attribute!(pub owner: NameId);
-    attribute!(pub group: NameId);
+    attribute!(pub owner: PrincipalId);
+    attribute!(pub group: PrincipalId);
     attribute!(pub permission: FsPermission);
     attribute!(
         /// The storage policy's number, 0 when none is set here.
@@ -157,15 +157,15 @@ impl Inode {
 
     pub fn kind(&self) -> &InodeKind {
         match &self.part {
-            Part::Usual(kind) => kind,
-            Part::Rare(rare) => &rare.kind,
+            Part::Compact(kind) => kind,
+            Part::Extended(extended) => &extended.kind,
         }
     }
 
     pub(super) fn kind_mut(&mut self) -> &mut InodeKind {
         match &mut self.part {
-            Part::Usual(kind) => kind,
-            Part::Rare(rare) => &mut rare.kind,
+            Part::Compact(kind) => kind,
+            Part::Extended(extended) => &mut extended.kind,
         }
     }
 
@@ -195,63 +195,63 @@ impl Inode {
     }
 
     /// Extended attributes, ACL, quota, history; `None` when it has nothing of them.
-    pub(super) fn extra(&self) -> Option<&Extra> {
+    pub(super) fn features(&self) -> Option<&Features> {
         match &self.part {
-            Part::Usual(_) => None,
-            Part::Rare(rare) => Some(&rare.extra),
+            Part::Compact(_) => None,
+            Part::Extended(extended) => Some(&extended.features),
         }
     }
 
-    /// [`Inode::drop_empty_extra`] is to follow where it may be left empty.
-    pub(super) fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.rare_mut().extra
+    /// [`Inode::drop_empty_features`] is to follow where it may be left empty.
+    pub(super) fn features_mut(&mut self) -> &mut Features {
+        &mut self.extended_mut().features
     }
 
-    fn rare_mut(&mut self) -> &mut Rare {
-        if let Part::Usual(kind) = &mut self.part {
+    fn extended_mut(&mut self) -> &mut Extended {
+        if let Part::Compact(kind) = &mut self.part {
             let kind = std::mem::replace(kind, InodeKind::empty());
-            self.part = Part::Rare(Box::new(Rare { attributes: None, extra: Extra::default(), kind }));
+            self.part = Part::Extended(Box::new(Extended { attributes: None, features: Features::default(), kind }));
         }
         match &mut self.part {
-            Part::Rare(rare) => rare,
-            Part::Usual(_) => unreachable!("just made rare"),
+            Part::Extended(extended) => extended,
+            Part::Compact(_) => unreachable!("just made extended"),
         }
     }
 
-    pub(super) fn drop_empty_extra(&mut self) {
-        let Part::Rare(rare) = &mut self.part else { return };
-        rare.extra.history.take_if(|history| history.is_empty());
-        if rare.extra.is_empty() && rare.attributes.is_none() {
-            self.part = Part::Usual(std::mem::replace(&mut rare.kind, InodeKind::empty()));
+    pub(super) fn drop_empty_features(&mut self) {
+        let Part::Extended(extended) = &mut self.part else { return };
+        extended.features.history.take_if(|history| history.is_empty());
+        if extended.features.is_empty() && extended.attributes.is_none() {
+            self.part = Part::Compact(std::mem::replace(&mut extended.kind, InodeKind::empty()));
         }
     }
 
     pub fn xattrs(&self) -> &[Xattr] {
-        self.extra().map_or(&[], |extra| &extra.xattrs)
+        self.features().map_or(&[], |features| &features.xattrs)
     }
 
     /// The entries that the mode bits do not hold.
     pub fn acl(&self) -> &[AclEntry] {
-        self.extra().map_or(&[], |extra| &extra.acl)
+        self.features().map_or(&[], |features| &features.acl)
     }
 
     pub fn quota(&self) -> Option<&Quota> {
-        self.extra()?.quota.as_deref()
+        self.features()?.quota.as_deref()
     }
 
     pub(super) fn quota_mut(&mut self) -> Option<&mut Quota> {
         match &mut self.part {
-            Part::Usual(_) => None,
-            Part::Rare(rare) => rare.extra.quota.as_deref_mut(),
+            Part::Compact(_) => None,
+            Part::Extended(extended) => extended.features.quota.as_deref_mut(),
         }
     }
 
     pub(super) fn history(&self) -> Option<&History> {
-        self.extra()?.history.as_deref()
+        self.features()?.history.as_deref()
     }
 
     pub(super) fn history_mut(&mut self) -> &mut History {
-        self.extra_mut().history.get_or_insert_default()
+        self.features_mut().history.get_or_insert_default()
     }
 
     /// Whether snapshots have anything of it beside its present state.
@@ -271,7 +271,7 @@ impl fmt::Debug for Inode {
             .field("name", &self.name)
             .field("parent", &self.parent)
             .field("attributes", &self.attributes())
-            .field("extra", &self.extra())
+            .field("features", &self.features())
             .field("kind", self.kind())
             .finish()
     }
@@ -281,7 +281,7 @@ impl fmt::Debug for Inode {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::plain::tests::attributes;
+    use super::super::packed_inode::tests::attributes;
     use super::*;
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         #[test]
         fn an_inode_holds_what_it_is_given(first in attributes(), steps in prop::collection::vec(step(), 0..20)) {
             let (mut model, mut limit, mut is_open) = (first, None, false);
-            let mut inode = Inode::new(first, Extra::default(), InodeKind::empty());
+            let mut inode = Inode::new(first, Features::default(), InodeKind::empty());
             for step in std::iter::once(Step::Attributes(first)).chain(steps) {
                 match step {
                     Step::Attributes(attributes) => {
@@ -319,8 +319,8 @@ mod tests {
                     Step::Quota(names) => {
                         limit = names;
                         let quota = Quota { names, ..Quota::default() };
-                        inode.extra_mut().quota = names.is_some().then(|| Box::new(quota));
-                        inode.drop_empty_extra();
+                        inode.features_mut().quota = names.is_some().then(|| Box::new(quota));
+                        inode.drop_empty_features();
                     }
                     Step::Open(opens) => {
                         is_open = opens;
@@ -341,8 +341,8 @@ mod tests {
                 prop_assert_eq!(times, (model.modification_time_ms, model.access_time_ms, model.since));
                 prop_assert_eq!(inode.quota().and_then(|quota| quota.names), limit);
                 prop_assert_eq!(inode.as_file().unwrap().is_open(), is_open);
-                let is_rare = limit.is_some() || Plain::new(&model).is_none();
-                prop_assert_eq!(matches!(inode.part, Part::Rare(_)), is_rare);
+                let is_rare = limit.is_some() || PackedAttributes::new(&model).is_none();
+                prop_assert_eq!(matches!(inode.part, Part::Extended(_)), is_rare);
             }
         }
     }

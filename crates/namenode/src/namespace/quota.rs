@@ -13,7 +13,7 @@ use super::history::{EntryName, SnapshotId};
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::path::Trail;
 use super::permission::Caller;
-use super::{BlockState, Namespace, Purpose};
+use super::{Namespace, Purpose, RecordState};
 use crate::blocks::StoragePolicy;
 use crate::error::Error;
 
@@ -45,12 +45,12 @@ impl Usage {
     }
 
     /// Bytes of all replicas, as clients are told: Java's long has no room for more.
-    pub fn told_space(&self) -> u64 {
+    pub fn reported_space(&self) -> u64 {
         told(self.space)
     }
 
-    /// As [`Self::told_space`], by [`QUOTA_TYPES`].
-    pub fn told_types(&self) -> [u64; QUOTA_TYPES.len()] {
+    /// As [`Self::reported_space`], by [`QUOTA_TYPES`].
+    pub fn reported_types(&self) -> [u64; QUOTA_TYPES.len()] {
         self.types.map(told)
     }
 }
@@ -121,8 +121,8 @@ impl Limit {
 /// What a file's blocks take: a block that is being written, all that it may grow to.
 fn file_usage(file: &FilePart, block_size: u64, replication: u16, policy: u8) -> Usage {
     let size = |block: super::BlockRecord| match block.state {
-        BlockState::UnderConstruction => block.length.max(block_size),
-        BlockState::Committed | BlockState::Complete => block.length,
+        RecordState::UnderConstruction => block.length.max(block_size),
+        RecordState::Committed | RecordState::Complete => block.length,
     };
     bytes_usage(file.blocks().iter().map(|block| i128::from(size(block))).sum(), replication, policy)
 }
@@ -141,7 +141,7 @@ fn bytes_usage(bytes: i128, replication: u16, policy: u8) -> Usage {
 }
 
 /// Where a snapshot has an inode that is not there any more.
-pub(super) enum Place {
+pub(super) enum FormerChild {
     Gone(Slot),
     /// It is elsewhere now. `state`: as the newest snapshot that has it there, which is `snapshot`, has it.
     Moved {
@@ -198,8 +198,8 @@ impl Namespace {
         }
         self.quotas += u64::from(any);
         let inode = self.inode_mut(slot);
-        inode.extra_mut().quota = any.then(|| Box::new(quota));
-        inode.drop_empty_extra();
+        inode.features_mut().quota = any.then(|| Box::new(quota));
+        inode.drop_empty_features();
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Namespace {
 
     /// The blocks of a file that only snapshots have.
     fn lost_usage(&self, slot: Slot, policy: u8) -> Usage {
-        let lost = self.inode(slot).history().map_or(&[][..], |history| &history.lost);
+        let lost = self.inode(slot).history().map_or(&[][..], |history| &history.snapshot_blocks);
         match lost.iter().map(|block| i128::from(block.length)).sum() {
             0 => Usage::default(),
             bytes => bytes_usage(bytes, self.replication_with_snapshots(slot), policy),
@@ -229,19 +229,19 @@ impl Namespace {
 
     /// What a directory holds for snapshots: children that were removed or have moved away. Each such place counts, as in Apache's
     /// NameNode.
-    pub(super) fn former_children(&self, directory: Slot) -> Vec<Place> {
+    pub(super) fn former_children(&self, directory: Slot) -> Vec<FormerChild> {
         let former = self.inode(directory).history().into_iter().flat_map(|history| &history.former);
         let of_names = former.flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot)));
-        of_names.filter_map(|(name, slot)| self.former_place(directory, name, slot)).collect()
+        of_names.filter_map(|(name, slot)| self.former_child(directory, name, slot)).collect()
     }
 
     /// What one of the directory's former children counts there, by one of its names.
-    fn former_place(&self, directory: Slot, name: &EntryName, slot: Slot) -> Option<Place> {
+    fn former_child(&self, directory: Slot, name: &EntryName, slot: Slot) -> Option<FormerChild> {
         let inode = self.inode(slot);
         if inode.is_gone() {
             // Under the last name only: it counts once.
             let last = self.inode(inode.history()?.versions.last()?.frozen);
-            return (last.parent == directory && last.name == name.0).then_some(Place::Gone(slot));
+            return (last.parent == directory && last.name == name.0).then_some(FormerChild::Gone(slot));
         }
         let is_elsewhere = inode.parent != directory || inode.name != name.0;
         is_elsewhere.then(|| self.moved_from(directory, &name.0, slot)).flatten()
@@ -260,9 +260,9 @@ impl Namespace {
         let names: BTreeSet<EntryName> =
             states.filter(|state| state.parent == directory).map(|state| EntryName(state.name.clone())).collect();
         for name in names.iter().filter(|name| history.former.get(name).is_some_and(|slots| slots.contains(slot))) {
-            match self.former_place(directory, name, *slot) {
-                Some(Place::Gone(slot)) => usage = usage.plus(&self.tree_usage(slot), 1),
-                Some(Place::Moved { .. }) => usage.names += 1,
+            match self.former_child(directory, name, *slot) {
+                Some(FormerChild::Gone(slot)) => usage = usage.plus(&self.tree_usage(slot), 1),
+                Some(FormerChild::Moved { .. }) => usage.names += 1,
                 None => {}
             }
         }
@@ -275,13 +275,13 @@ impl Namespace {
         self.count_at(directory, &more, 1);
     }
 
-    fn moved_from(&self, directory: Slot, name: &[u8], slot: Slot) -> Option<Place> {
+    fn moved_from(&self, directory: Slot, name: &[u8], slot: Slot) -> Option<FormerChild> {
         let versions = self.inode(slot).history().map_or(&[][..], |history| &history.versions);
         let was_here = |state: &Inode| state.parent == directory && *state.name == *name;
         let version = versions.iter().rev().find(|version| was_here(self.inode(version.frozen)))?;
         let mut held = self.timeline.roots.range(version.from + 1..=version.until).rev();
         let snapshot = held.find(|(snapshot, root)| self.is_in(SnapshotId(**snapshot), **root, slot))?;
-        Some(Place::Moved { snapshot: SnapshotId(*snapshot.0), state: version.frozen })
+        Some(FormerChild::Moved { snapshot: SnapshotId(*snapshot.0), state: version.frozen })
     }
 
     /// Every directory with a quota counts anew: what a snapshot had may have stood anywhere.
@@ -309,8 +309,8 @@ impl Namespace {
             }
             for place in self.former_children(slot) {
                 match place {
-                    Place::Gone(slot) => waiting.push(slot),
-                    Place::Moved { .. } => usage.names += 1,
+                    FormerChild::Gone(slot) => waiting.push(slot),
+                    FormerChild::Moved { .. } => usage.names += 1,
                 }
             }
         }
@@ -549,11 +549,11 @@ mod tests {
             let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length };
             BlockRecord::new(block, state)
         };
-        let blocks = (1..=4).map(|id| block(id, huge, BlockState::Complete));
-        let file = FilePart::new(blocks.chain([block(5, 0, BlockState::UnderConstruction)]).collect());
+        let blocks = (1..=4).map(|id| block(id, huge, RecordState::Complete));
+        let file = FilePart::new(blocks.chain([block(5, 0, RecordState::UnderConstruction)]).collect());
         let held = file_usage(&file, huge, 512, 7);
         assert_eq!((held.space, held.types[0]), (5 * 512 * i128::from(huge), 5 * 512 * i128::from(huge)));
-        assert_eq!((held.told_space(), file.length()), (i64::MAX as u64, u64::MAX));
+        assert_eq!((held.reported_space(), file.length()), (i64::MAX as u64, u64::MAX));
         // What fits is counted yet when that has gone.
         let few = bytes_usage(1000, 2, 7);
         assert_eq!(few.plus(&held, 1).plus(&held, -1), few);

@@ -12,29 +12,29 @@ use hearth_types::GenerationStamp;
 use super::arena::Arena;
 use super::children::Children;
 use super::file::BlockRecord;
-use super::history::{LOST, Snapshot, Timeline, Version};
+use super::history::{InodeVersion, SNAPSHOT_BLOCKS, Snapshot, Timeline};
 use super::inode::{Inode, InodeId, Slot};
-use super::names::Names;
-use super::record::{Reader, RecordError, decode, decode_lost};
+use super::principals::Principals;
+use super::record::{RecordError, RecordReader, decode, decode_snapshot_blocks};
 use super::writers::Writers;
 use super::{Limits, Namespace, compare_names};
 use crate::changes::Counters;
+use crate::dense_map::{DenseMap, IdHasher};
 use crate::parallel;
-use crate::sparse::{NumberHasher, Sparse};
 
 /// In the place of the parent of the root, as long as it has none.
-const NOWHERE: Slot = Slot(u32::MAX);
+const NO_PARENT: Slot = Slot(u32::MAX);
 
 /// Entries of directories that a thread sorts in one go.
 const SORTED_AT_ONCE: usize = 1 << 16;
 
-type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
+type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
 /// Takes a stored namespace back.
 pub struct Rebuild {
     namespace: Namespace,
     /// States in snapshots: their inode, since when and until when they held, where they stand, and the id of the parent.
-    versions: Vec<(InodeId, Version, InodeId)>,
+    versions: Vec<(InodeId, InodeVersion, InodeId)>,
     /// Inodes that may have a quota or snapshots: few.
     unusual: Vec<Slot>,
 }
@@ -46,7 +46,7 @@ pub struct Section {
     last_inode: u64,
     /// Until the section is joined, the parent of each is a place in `directories`.
     inodes: Arena,
-    by_id: Sparse<Slot>,
+    by_id: DenseMap<Slot>,
     /// The directories in which inodes of this section stand, and those inodes.
     directories: Vec<(InodeId, Vec<Slot>)>,
     places: ByNumber<u32>,
@@ -73,10 +73,10 @@ impl Section {
             self.blocks += file.blocks().len() as u64;
         }
         self.quotas += u64::from(inode.quota().is_some());
-        let is_unusual = inode.extra().is_some();
+        let is_unusual = inode.features().is_some();
         // The root stands in no directory.
         let place = (id != InodeId::ROOT).then(|| self.place(parent));
-        inode.parent = place.map_or(NOWHERE, Slot);
+        inode.parent = place.map_or(NO_PARENT, Slot);
         let slot = self.inodes.insert(inode);
         self.by_id.insert(id.0, slot);
         if let Some(place) = place {
@@ -118,7 +118,7 @@ impl Rebuild {
         counters: Counters,
         stored_names: impl IntoIterator<Item = (u32, String)>,
     ) -> Result<Self, RecordError> {
-        let mut names = Names::default();
+        let mut names = Principals::default();
         for (number, name) in stored_names {
             if !names.restore(number, &name) {
                 return Err(RecordError::Names { number });
@@ -130,7 +130,7 @@ impl Rebuild {
         }
         let namespace = Namespace {
             inodes: Arena::default(),
-            by_id: Sparse::default(),
+            by_id: DenseMap::default(),
             root: Slot(0),
             names,
             counters,
@@ -143,7 +143,7 @@ impl Rebuild {
             quotas: 0,
             touched: Vec::new(),
             timeline: Timeline::default(),
-            recent: Default::default(),
+            lookup_cache: Default::default(),
             writers: Writers::default(),
         };
         Ok(Self { namespace, versions: Vec::new(), unusual: Vec::new() })
@@ -155,7 +155,7 @@ impl Rebuild {
             names: self.namespace.names.count() as u32,
             last_inode: self.namespace.counters.last_inode,
             inodes: Arena::default(),
-            by_id: Sparse::default(),
+            by_id: DenseMap::default(),
             directories: Vec::new(),
             places: ByNumber::default(),
             last_parent: None,
@@ -186,7 +186,7 @@ impl Rebuild {
             namespace.blocks += section.blocks;
             namespace.quotas += section.quotas;
             self.unusual.extend(section.unusual);
-            joined.push(Joined { pages, directories: section.directories });
+            joined.push(JoinedSection { pages, directories: section.directories });
         }
         let is_directory = |slot: &Slot| namespace.inode(*slot).is_directory();
         namespace.root = namespace.slot(InodeId::ROOT).filter(is_directory).ok_or(RecordError::NoRoot)?;
@@ -194,17 +194,17 @@ impl Rebuild {
         put_entries(namespace, directories)
     }
 
-    /// A row of the table of versions: `until` is the number of the last snapshot that can have it, or `LOST`.
+    /// A row of the table of versions: `until` is the number of the last snapshot that can have it, or `SNAPSHOT_BLOCKS`.
     pub fn version(&mut self, id: u64, until: u32, bytes: &[u8]) -> Result<(), RecordError> {
         let damaged = || RecordError::Damaged { inode: id, offset: 0 };
         let id = InodeId(id);
-        let mut reader = Reader { bytes, at: 0 };
-        if until == LOST {
+        let mut reader = RecordReader { bytes, at: 0 };
+        if until == SNAPSHOT_BLOCKS {
             let slot = *self.namespace.by_id.get(id.0).ok_or_else(damaged)?;
-            let (lost, cuts, policy) = decode_lost(&mut reader).ok_or_else(damaged)?;
+            let (lost, cuts, policy) = decode_snapshot_blocks(&mut reader).ok_or_else(damaged)?;
             let inode = self.namespace.inodes.get_mut(slot);
             let history = inode.history_mut();
-            (history.lost, history.cuts) = (lost, cuts);
+            (history.snapshot_blocks, history.truncations) = (lost, cuts);
             if history.gone {
                 inode.change(|attributes| attributes.storage_policy = policy);
             }
@@ -219,7 +219,7 @@ impl Rebuild {
             self.namespace.timeline.gone += 1;
         }
         let frozen = self.namespace.inodes.insert(frozen);
-        self.versions.push((id, Version { from, until, frozen }, parent));
+        self.versions.push((id, InodeVersion { from, until, frozen }, parent));
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl Rebuild {
 }
 
 /// A section whose inodes are in the namespace's arena.
-struct Joined {
+struct JoinedSection {
     /// How many pages of inodes it has. They follow those of the section before.
     pages: usize,
     /// As in [`Section`].
@@ -263,14 +263,17 @@ struct Joined {
 }
 
 /// The inodes that stand in a directory.
-struct Directory {
+struct DirectoryEntries {
     slot: Slot,
     inodes: Vec<Slot>,
 }
 
 /// Gives each inode its parent. Returns the directories that have entries.
-fn place_parents(namespace: &mut Namespace, sections: Vec<Joined>) -> Result<Vec<Directory>, RecordError> {
-    let mut directories: Vec<Directory> = Vec::new();
+fn place_parents(
+    namespace: &mut Namespace,
+    sections: Vec<JoinedSection>,
+) -> Result<Vec<DirectoryEntries>, RecordError> {
+    let mut directories: Vec<DirectoryEntries> = Vec::new();
     let mut places: ByNumber<usize> = ByNumber::default();
     let mut parents: Vec<(usize, Vec<Slot>)> = Vec::with_capacity(sections.len());
     for section in sections {
@@ -285,7 +288,7 @@ fn place_parents(namespace: &mut Namespace, sections: Vec<Joined>) -> Result<Vec
             let place = *places.entry(u64::from(slot.0)).or_insert(directories.len());
             match directories.get_mut(place) {
                 Some(directory) => directory.inodes.extend(inodes),
-                None => directories.push(Directory { slot, inodes }),
+                None => directories.push(DirectoryEntries { slot, inodes }),
             }
         }
         parents.push((section.pages, slots));
@@ -296,7 +299,7 @@ fn place_parents(namespace: &mut Namespace, sections: Vec<Joined>) -> Result<Vec
         work.extend(pages.by_ref().take(*count).map(|page| (page, slots)));
     }
     parallel::map(work, |(page, slots)| {
-        for inode in page.filter(|inode| inode.parent != NOWHERE) {
+        for inode in page.filter(|inode| inode.parent != NO_PARENT) {
             inode.parent = slots[inode.parent.0 as usize];
         }
     });
@@ -308,8 +311,8 @@ fn place_parents(namespace: &mut Namespace, sections: Vec<Joined>) -> Result<Vec
 }
 
 /// Follows each directory up to the root: a cycle would hang every such walk.
-fn check_reachable(namespace: &Namespace, directories: &[Directory]) -> Result<(), RecordError> {
-    let mut reached = Sparse::<()>::default();
+fn check_reachable(namespace: &Namespace, directories: &[DirectoryEntries]) -> Result<(), RecordError> {
+    let mut reached = DenseMap::<()>::default();
     reached.insert(u64::from(namespace.root.0), ());
     let mut way = Vec::new();
     for directory in directories {
@@ -331,7 +334,7 @@ fn check_reachable(namespace: &Namespace, directories: &[Directory]) -> Result<(
 }
 
 /// Sorts the entries of all directories and puts them there.
-fn put_entries(namespace: &mut Namespace, directories: Vec<Directory>) -> Result<(), RecordError> {
+fn put_entries(namespace: &mut Namespace, directories: Vec<DirectoryEntries>) -> Result<(), RecordError> {
     let mut work = vec![Vec::new()];
     let mut count = 0;
     for directory in directories {
@@ -342,7 +345,7 @@ fn put_entries(namespace: &mut Namespace, directories: Vec<Directory>) -> Result
         count += directory.inodes.len();
         work.last_mut().expect("there is one from the start").push(directory);
     }
-    let sorted = parallel::map(work, |directories: Vec<Directory>| {
+    let sorted = parallel::map(work, |directories: Vec<DirectoryEntries>| {
         directories.into_iter().map(|directory| sorted(namespace, directory)).collect::<Result<Vec<_>, _>>()
     });
     for entries in sorted {
@@ -353,8 +356,8 @@ fn put_entries(namespace: &mut Namespace, directories: Vec<Directory>) -> Result
     Ok(())
 }
 
-fn sorted(namespace: &Namespace, directory: Directory) -> Result<(Slot, Children), RecordError> {
-    let Directory { slot, mut inodes } = directory;
+fn sorted(namespace: &Namespace, directory: DirectoryEntries) -> Result<(Slot, Children), RecordError> {
+    let DirectoryEntries { slot, mut inodes } = directory;
     let name = |slot: &Slot| &namespace.inode(*slot).name;
     let order = |a: &Slot, b: &Slot| compare_names(name(a), name(b));
     if !inodes.is_sorted_by(|a, b| order(a, b).is_lt()) {
@@ -371,18 +374,18 @@ fn sorted(namespace: &Namespace, directory: Directory) -> Result<(Slot, Children
 mod tests {
     use hearth_types::FsPermission;
 
-    use super::super::extra::Extra;
+    use super::super::features::Features;
     use super::super::inode::InodeKind;
-    use super::super::names::NameId;
-    use super::super::plain::Attributes;
+    use super::super::packed_inode::Attributes;
+    use super::super::principals::PrincipalId;
     use super::super::record::encode;
     use super::*;
 
     const COUNTERS: Counters = Counters { last_inode: 99_999, ..Counters::FRESH };
 
     fn record(parent: u64, name: &str) -> Vec<u8> {
-        let attributes = Attributes::directory(InodeId(0), NameId(0), NameId(0), FsPermission(0o755), 1);
-        let mut inode = Inode::new(attributes, Extra::default(), InodeKind::Directory(Box::default()));
+        let attributes = Attributes::directory(InodeId(0), PrincipalId(0), PrincipalId(0), FsPermission(0o755), 1);
+        let mut inode = Inode::new(attributes, Features::default(), InodeKind::Directory(Box::default()));
         inode.name = name.as_bytes().into();
         encode(&inode, InodeId(parent))
     }

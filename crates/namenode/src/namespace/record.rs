@@ -6,17 +6,17 @@
 //! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length | 2, length, copied from | 3, length, told)), count, block*
 //! block   = id (zig-zag), stamp, length, state
 //! ```
-//! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`extra.rs`) are tagged, so that an older
+//! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`features.rs`) are tagged, so that an older
 //! version refuses what it does not know instead of losing it.
 
 use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
-use super::extra::Extra;
-use super::file::{BlockRecord, BlockState, FilePart, Truncation, Writer};
-use super::history::Cut;
+use super::features::Features;
+use super::file::{BlockRecord, FilePart, RecordState, Truncation, Writer};
+use super::history::PendingTruncation;
 use super::inode::{Inode, InodeId, InodeKind};
-use super::names::NameId;
-use super::plain::Attributes;
+use super::packed_inode::Attributes;
+use super::principals::PrincipalId;
 use super::writers::Writers;
 
 const FORM: u8 = 1;
@@ -98,9 +98,9 @@ pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
         }
         put_blocks(&mut out, file.blocks().iter());
     }
-    match inode.extra() {
-        None => Extra::default().encode(attributes.since, &mut out),
-        Some(extra) => extra.encode(attributes.since, &mut out),
+    match inode.features() {
+        None => Features::default().encode(attributes.since, &mut out),
+        Some(features) => features.encode(attributes.since, &mut out),
     }
     out
 }
@@ -133,7 +133,7 @@ pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<
 
 /// Blocks that only snapshots have, as they last were, the cuts behind them, and the storage policy of a file that is gone. At the end
 /// what is empty, or 0, is left out, as nearly always: an older version, which knows no cuts or no policy, refuses them and loses nothing.
-pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut], policy: u8) -> Vec<u8> {
+pub(super) fn encode_snapshot_blocks(blocks: &[BlockRecord], cuts: &[PendingTruncation], policy: u8) -> Vec<u8> {
     let mut out = Vec::new();
     put_blocks(&mut out, blocks.iter().copied());
     if !cuts.is_empty() || policy != 0 {
@@ -152,14 +152,16 @@ pub(super) fn encode_lost(blocks: &[BlockRecord], cuts: &[Cut], policy: u8) -> V
     out
 }
 
-pub(super) fn decode_lost(reader: &mut Reader<'_>) -> Option<(Vec<BlockRecord>, Vec<Cut>, u8)> {
+pub(super) fn decode_snapshot_blocks(
+    reader: &mut RecordReader<'_>,
+) -> Option<(Vec<BlockRecord>, Vec<PendingTruncation>, u8)> {
     let blocks = decode_blocks(reader)?;
     let (mut cuts, mut policy) = (Vec::new(), 0);
     if reader.at < reader.bytes.len() {
         for _ in 0..reader.number()? {
             let block = from_zigzag(reader.number()?);
             let copied_from = if reader.flag()? { Some(from_zigzag(reader.number()?)) } else { None };
-            cuts.push(Cut { block, copied_from });
+            cuts.push(PendingTruncation { block, copied_from });
         }
     }
     if reader.at < reader.bytes.len() {
@@ -182,12 +184,12 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Reads a record; every shortfall is `None` at the place where it was found.
-pub(super) struct Reader<'a> {
+pub(super) struct RecordReader<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     pub(super) fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
@@ -233,7 +235,7 @@ impl<'a> Reader<'a> {
 
 /// The inode without its place, and the id of its parent. `writers`: those of files that are open.
 pub(super) fn decode(id: InodeId, bytes: &[u8], writers: &mut Writers) -> Result<(Inode, InodeId), RecordError> {
-    let mut reader = Reader { bytes, at: 0 };
+    let mut reader = RecordReader { bytes, at: 0 };
     match reader.byte() {
         Some(FORM) => {}
         Some(form) if form > FORM => return Err(RecordError::Newer { inode: id.0, form }),
@@ -245,12 +247,12 @@ pub(super) fn decode(id: InodeId, bytes: &[u8], writers: &mut Writers) -> Result
     }
 }
 
-fn decode_rest(id: InodeId, reader: &mut Reader<'_>, writers: &mut Writers) -> Option<(Inode, InodeId)> {
+fn decode_rest(id: InodeId, reader: &mut RecordReader<'_>, writers: &mut Writers) -> Option<(Inode, InodeId)> {
     let kind = reader.byte()?;
     let parent = InodeId(reader.number()?);
     let name = reader.slice()?.into();
-    let owner = NameId(reader.small()?);
-    let group = NameId(reader.small()?);
+    let owner = PrincipalId(reader.small()?);
+    let group = PrincipalId(reader.small()?);
     let permission = FsPermission(reader.small()?);
     let modification_time_ms = reader.number()?;
     let access_time_ms = reader.number()?;
@@ -263,7 +265,7 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>, writers: &mut Writers) -> O
         }
         _ => return None,
     };
-    let (extra, since) = Extra::decode(reader)?;
+    let (features, since) = Features::decode(reader)?;
     let attributes = Attributes {
         id,
         owner,
@@ -276,13 +278,13 @@ fn decode_rest(id: InodeId, reader: &mut Reader<'_>, writers: &mut Writers) -> O
         access_time_ms,
         since,
     };
-    let mut inode = Inode::new(attributes, extra, kind);
+    let mut inode = Inode::new(attributes, features, kind);
     inode.name = name;
     Some((inode, parent))
 }
 
 /// What only files have, from their writer on.
-fn decode_file(reader: &mut Reader<'_>, writers: &mut Writers) -> Option<FilePart> {
+fn decode_file(reader: &mut RecordReader<'_>, writers: &mut Writers) -> Option<FilePart> {
     let writer = if reader.flag()? {
         let client = reader.text()?;
         let machine = reader.text()?;
@@ -310,7 +312,7 @@ fn decode_file(reader: &mut Reader<'_>, writers: &mut Writers) -> Option<FilePar
     Some(file)
 }
 
-fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
+fn decode_blocks(reader: &mut RecordReader<'_>) -> Option<Vec<BlockRecord>> {
     let count: usize = reader.small()?;
     // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
     let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
@@ -318,7 +320,7 @@ fn decode_blocks(reader: &mut Reader<'_>) -> Option<Vec<BlockRecord>> {
         let id = from_zigzag(reader.number()?);
         let stamp = Some(GenerationStamp(reader.number()?)).filter(|stamp| *stamp <= BlockRecord::STAMP_MAX)?;
         let block = Block { id, stamp, length: reader.number()? };
-        blocks.push(BlockRecord::new(block, BlockState::from_number(reader.byte()?)?));
+        blocks.push(BlockRecord::new(block, RecordState::from_number(reader.byte()?)?));
     }
     Some(blocks)
 }
@@ -336,8 +338,8 @@ mod tests {
 
     fn file_inode() -> Inode {
         let block = |id, stamp, length| Block { id: BlockId(id), stamp: GenerationStamp(stamp), length };
-        let first = BlockRecord::new(block(1073741825, 1001, 5), BlockState::Complete);
-        let second = BlockRecord::new(block(-9, BlockRecord::STAMP_MAX.0, u64::MAX), BlockState::Committed);
+        let first = BlockRecord::new(block(1073741825, 1001, 5), RecordState::Complete);
+        let second = BlockRecord::new(block(-9, BlockRecord::STAMP_MAX.0, u64::MAX), RecordState::Committed);
         let mut file = FilePart::new(vec![first, second]);
         file.open(Writer {
             client: "DFSClient_1".into(),
@@ -346,8 +348,8 @@ mod tests {
         });
         let attributes = Attributes {
             id: InodeId(16400),
-            owner: NameId(0),
-            group: NameId(1),
+            owner: PrincipalId(0),
+            group: PrincipalId(1),
             permission: FsPermission(0o1644),
             storage_policy: 7,
             replication: 3,
@@ -356,7 +358,7 @@ mod tests {
             access_time_ms: 0,
             since: 300,
         };
-        let extra = Extra {
+        let features = Features {
             xattrs: vec![Xattr { space: XattrSpace::User, name: "note".into(), value: [1, 0, 255].into() }],
             acl: vec![AclEntry {
                 scope: AclScope::Access,
@@ -367,7 +369,7 @@ mod tests {
             quota: Some(Box::new(Quota { names: Some(7), space: Some(u64::MAX >> 1), ..Quota::default() })),
             history: None,
         };
-        let mut inode = Inode::new(attributes, extra, InodeKind::File(file));
+        let mut inode = Inode::new(attributes, features, InodeKind::File(file));
         inode.name = "é".as_bytes().into();
         inode
     }
@@ -400,8 +402,8 @@ mod tests {
             record.truncate(1);
             record.push(2);
             put(&mut record, stamp);
-            record.extend([5, BlockState::Complete as u8]);
-            let blocks = decode_blocks(&mut Reader { bytes: &record, at: 0 });
+            record.extend([5, RecordState::Complete as u8]);
+            let blocks = decode_blocks(&mut RecordReader { bytes: &record, at: 0 });
             assert_eq!(blocks.is_some_and(|blocks| blocks[0].stamp().0 == stamp), fits);
         }
         let counters = Counters { last_stamp: u64::MAX, ..Counters::FRESH };
@@ -412,18 +414,18 @@ mod tests {
     #[test]
     fn what_snapshots_keep_of_a_file_comes_back_as_it_was() {
         let block = Block { id: BlockId(-9), stamp: GenerationStamp(1001), length: 5 };
-        let blocks = [BlockRecord::new(block, BlockState::Complete)];
-        let cut = Cut { block: BlockId(-9), copied_from: Some(BlockId(-7)) };
-        let (none, one): (&[Cut], &[Cut]) = (&[], &[cut]);
+        let blocks = [BlockRecord::new(block, RecordState::Complete)];
+        let cut = PendingTruncation { block: BlockId(-9), copied_from: Some(BlockId(-7)) };
+        let (none, one): (&[PendingTruncation], &[PendingTruncation]) = (&[], &[cut]);
         for (cuts, policy) in [(none, 0), (one, 0), (none, 7), (one, 15)] {
-            let record = encode_lost(&blocks, cuts, policy);
-            let found = decode_lost(&mut Reader { bytes: &record, at: 0 });
+            let record = encode_snapshot_blocks(&blocks, cuts, policy);
+            let found = decode_snapshot_blocks(&mut RecordReader { bytes: &record, at: 0 });
             assert_eq!(found, Some((blocks.to_vec(), cuts.to_vec(), policy)));
         }
         // Without the two it is what it was before there were any.
         let mut before = Vec::new();
         put_blocks(&mut before, blocks.iter().copied());
-        assert_eq!(encode_lost(&blocks, &[], 0), before);
+        assert_eq!(encode_snapshot_blocks(&blocks, &[], 0), before);
     }
 
     #[test]
@@ -438,8 +440,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_attributes_come_back(attributes in crate::namespace::plain::tests::attributes()) {
-            let inode = Inode::new(attributes, Extra::default(), InodeKind::File(FilePart::default()));
+        fn any_attributes_come_back(attributes in crate::namespace::packed_inode::tests::attributes()) {
+            let inode = Inode::new(attributes, Features::default(), InodeKind::File(FilePart::default()));
             let (decoded, _) = decode(attributes.id, &encode(&inode, InodeId(16399)), &mut Writers::default()).unwrap();
             prop_assert_eq!(decoded.attributes(), attributes);
         }

@@ -3,7 +3,7 @@
 
 use hearth_types::{Block, BlockId, GenerationStamp};
 
-use super::file::{BlockRecord, BlockState};
+use super::file::{BlockRecord, RecordState};
 use crate::packed::Number;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Sequence {
     pub(super) fn new(blocks: &[BlockRecord]) -> Option<Self> {
         let [first, further @ ..] = blocks else { return None };
         let last = further.last()?;
-        let is_usual = blocks.iter().all(|block| block.state == BlockState::Complete)
+        let is_usual = blocks.iter().all(|block| block.state == RecordState::Complete)
             && further[..further.len() - 1].iter().all(|block| block.length == first.length);
         if !is_usual {
             return None;
@@ -64,6 +64,6 @@ impl Sequence {
             stamp: GenerationStamp(self.stamp.get() + further.stamp.get()),
             length: length.get(),
         };
-        Some(BlockRecord::new(block, BlockState::Complete))
+        Some(BlockRecord::new(block, RecordState::Complete))
     }
 }

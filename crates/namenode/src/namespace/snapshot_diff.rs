@@ -62,16 +62,16 @@ pub struct Differences<'a> {
 }
 
 /// What both trees have, where the earlier one has it.
-struct Place {
+struct ComparedNode {
     /// The earlier state.
     state: Slot,
     path: RelativePath,
 }
 
 enum Step {
-    Compare(Place),
+    Compare(ComparedNode),
     /// Looks for what is to be compared in a directory above it: in the entries behind a name.
-    Enter(Place, Option<Name>),
+    Enter(ComparedNode, Option<Name>),
 }
 
 impl Namespace {
@@ -128,7 +128,7 @@ impl Differences<'_> {
     /// Begins with what stands at a path, or would stand there.
     fn go_to(&mut self, start: &[Name]) {
         let top = self.namespace.state_in(self.earlier, self.top);
-        let mut at = top.map(|state| Place { state, path: Vec::new() });
+        let mut at = top.map(|state| ComparedNode { state, path: Vec::new() });
         for name in start {
             let Some(directory) = at else { return };
             let child = self.namespace.child_in(self.earlier, directory.state, name);
@@ -144,7 +144,7 @@ impl Differences<'_> {
     /// The entry of a directory that both trees have. `None`: the later one has it nowhere below the compared directory.
     ///
     /// `state`: its earlier state.
-    fn place(&self, directory: &Place, state: Slot) -> Option<Place> {
+    fn place(&self, directory: &ComparedNode, state: Slot) -> Option<ComparedNode> {
         let namespace = self.namespace;
         let (then, main) = (namespace.inode(state), namespace.main(state));
         let now = namespace.inode(namespace.state_at(self.later, main)?);
@@ -154,10 +154,10 @@ impl Differences<'_> {
         }
         let mut path = directory.path.clone();
         path.push(then.name.clone());
-        Some(Place { state, path })
+        Some(ComparedNode { state, path })
     }
 
-    fn enter(&mut self, directory: Place, behind: Option<Name>) {
+    fn enter(&mut self, directory: ComparedNode, behind: Option<Name>) {
         let namespace = self.namespace;
         let behind = behind.as_deref().unwrap_or_default();
         let states = namespace.children_after(self.earlier, directory.state, behind);
@@ -185,7 +185,7 @@ impl Differences<'_> {
         if let Some(state) = self.above.next() {
             let path = namespace.path_below(self.top, namespace.main(state), Some(self.earlier));
             let path = path.expect("it was found on the way down");
-            self.waiting.push(Step::Enter(Place { state, path }, None));
+            self.waiting.push(Step::Enter(ComparedNode { state, path }, None));
             return Some(());
         }
         let directories = match self.level.replace(Vec::new()) {
@@ -200,7 +200,7 @@ impl Differences<'_> {
         Some(())
     }
 
-    fn compare(&self, place: &Place) -> Option<Difference> {
+    fn compare(&self, place: &ComparedNode) -> Option<Difference> {
         let namespace = self.namespace;
         let then = namespace.inode(place.state);
         let now = namespace.state_at(self.later, namespace.main(place.state));

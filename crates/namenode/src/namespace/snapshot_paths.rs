@@ -10,12 +10,12 @@ use super::{Namespace, join};
 pub struct SnapshotPaths<'a> {
     namespace: &'a Namespace,
     /// Those that were asked about.
-    directories: HashMap<Slot, Directory<'a>>,
+    directories: HashMap<Slot, DirectoryPath<'a>>,
     looked_at: usize,
 }
 
 /// A directory that has snapshots.
-struct Directory<'a> {
+struct DirectoryPath<'a> {
     /// The path of its `.snapshot`.
     path: String,
     /// Its snapshots' names, by number: the directory has them in the order of names.
@@ -66,13 +66,13 @@ impl<'a> SnapshotPaths<'a> {
             names.push(&state.name);
             at = state.parent;
         }
-        let directory = self.directories.entry(root).or_insert_with(|| Directory::new(namespace, root));
+        let directory = self.directories.entry(root).or_insert_with(|| DirectoryPath::new(namespace, root));
         let top = join(&directory.path, directory.names.get(&snapshot.0)?.as_bytes());
         Some(names.iter().rev().fold(top, |path, name| join(&path, name)))
     }
 }
 
-impl<'a> Directory<'a> {
+impl<'a> DirectoryPath<'a> {
     fn new(namespace: &'a Namespace, root: Slot) -> Self {
         let snapshots = namespace.inode(root).snapshots().unwrap_or_default();
         Self {

@@ -152,7 +152,7 @@ struct World {
 impl World {
     fn add_block(&mut self, slot: Slot, length: u64) {
         let (id, stamp) = (self.namespace.next_block_id(), self.namespace.next_stamp());
-        self.namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length }, BlockState::Complete));
+        self.namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length }, RecordState::Complete));
         self.blocks.insert(id);
     }
 
@@ -279,7 +279,7 @@ impl World {
     /// As a restart does. What is not stored as such is made as it was: what snapshots keep, and what counts for each medium.
     fn reopen(&mut self, stored: &Stored) {
         let told = |namespace: &Namespace| {
-            let mut kept: Vec<KeptBlock> = namespace.blocks_of_all_snapshots().collect();
+            let mut kept: Vec<SnapshotBlock> = namespace.blocks_of_all_snapshots().collect();
             kept.sort_by_key(|kept| kept.record.id);
             (kept, namespace.tree_usage(namespace.lookup("/s").unwrap()))
         };
@@ -335,7 +335,7 @@ impl World {
         assert_eq!(summary.directories - kept.directories, (tree.len() - files.len()) as u64 + 1);
         assert_eq!(summary.length - kept.length, files.iter().sum::<u64>());
         if self.snapshots.is_empty() {
-            assert_eq!(*kept, Kept::default());
+            assert_eq!(*kept, SnapshotUsage::default());
         }
     }
 
@@ -561,8 +561,8 @@ fn length_of(blocks: &[(BlockId, u64)]) -> u64 {
 }
 
 /// What snapshots have of what is not there any more, counted in one go.
-fn kept_below(namespace: &Namespace, top: Slot) -> Kept {
-    let (mut kept, mut waiting) = (Kept::default(), vec![top]);
+fn kept_below(namespace: &Namespace, top: Slot) -> SnapshotUsage {
+    let (mut kept, mut waiting) = (SnapshotUsage::default(), vec![top]);
     while let Some(slot) = waiting.pop() {
         let inode = namespace.inode(slot);
         match inode.kind() {
@@ -574,21 +574,21 @@ fn kept_below(namespace: &Namespace, top: Slot) -> Kept {
                 let last = inode.history().unwrap().versions.last().unwrap().frozen;
                 kept.files += 1;
                 kept.length += namespace.inode(last).as_file().unwrap().length();
-                kept.space_consumed += namespace.own_usage(slot).told_space();
+                kept.space_consumed += namespace.own_usage(slot).reported_space();
             }
             InodeKind::File(_) => {}
         }
         for place in namespace.former_children(slot) {
             match place {
-                quota::Place::Gone(slot) => waiting.push(slot),
-                quota::Place::Moved { snapshot, state } => add_moved(namespace, &mut kept, snapshot, state),
+                quota::FormerChild::Gone(slot) => waiting.push(slot),
+                quota::FormerChild::Moved { snapshot, state } => add_moved(namespace, &mut kept, snapshot, state),
             }
         }
     }
     kept
 }
 
-fn add_moved(namespace: &Namespace, kept: &mut Kept, snapshot: SnapshotId, slot: Slot) {
+fn add_moved(namespace: &Namespace, kept: &mut SnapshotUsage, snapshot: SnapshotId, slot: Slot) {
     let inode = namespace.inode(slot);
     let Some(file) = inode.as_file() else {
         kept.directories += 1;
@@ -606,7 +606,7 @@ fn sum(namespace: &Namespace, path: &str, at_once: usize) -> Summary {
     let missing = |path| Error::FileMissing { path };
     let mut summing = namespace.start_summing(&caller(), path, missing).unwrap();
     loop {
-        if let Some(summary) = namespace.sum_on(&mut summing, at_once).unwrap() {
+        if let Some(summary) = namespace.continue_summing(&mut summing, at_once).unwrap() {
             return summary;
         }
     }
@@ -620,10 +620,10 @@ fn a_tree_that_goes_while_it_is_summed_up_is_summed_up_as_far_as_it_was_there() 
     }
     let missing = |path| Error::FileMissing { path };
     let mut summing = namespace.start_summing(&caller(), "/d", missing).unwrap();
-    assert_eq!(namespace.sum_on(&mut summing, 10).unwrap(), None);
+    assert_eq!(namespace.continue_summing(&mut summing, 10).unwrap(), None);
     namespace.delete(&caller(), "/d", true, 2).unwrap();
     namespace.mkdirs(&caller(), "/d/another", FsPermission(0o755), true, 2).unwrap();
-    let summary = namespace.sum_on(&mut summing, usize::MAX).unwrap().unwrap();
+    let summary = namespace.continue_summing(&mut summing, usize::MAX).unwrap().unwrap();
     assert_eq!((summary.directories, summary.usage.names), (10, 10));
     assert_eq!(sum(&namespace, "/d", 1).directories, 2);
 }

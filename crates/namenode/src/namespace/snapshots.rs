@@ -191,7 +191,7 @@ impl Namespace {
         let inode = self.inode_mut(slot);
         let id = inode.id();
         inode.history_mut().snapshots = None;
-        inode.drop_empty_extra();
+        inode.drop_empty_features();
         self.timeline.snapshottable.remove(&id);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::file::FilePart;
 use super::inode::{Inode, InodeId, InodeKind, Slot};
 use super::permission::Caller;
-use super::quota::{Place, Quota, Usage};
+use super::quota::{FormerChild, Quota, Usage};
 use super::{Namespace, Purpose, SnapshotId, join};
 use crate::error::Error;
 use hearth_types::Access;
@@ -30,12 +30,12 @@ pub struct Summary {
     pub is_directory: bool,
     pub is_root: bool,
     /// How much of it only snapshots have.
-    pub in_snapshots: Kept,
+    pub in_snapshots: SnapshotUsage,
 }
 
 /// What snapshots have of what was removed or moved away.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct SnapshotUsage {
     pub length: u64,
     pub files: u64,
     pub directories: u64,
@@ -51,20 +51,20 @@ impl Summary {
         self.files += kept.files;
         self.directories += kept.directories;
         self.length = self.length.saturating_add(kept.length);
-        self.space_consumed = self.usage.told_space().saturating_add(kept.moved_space_consumed);
+        self.space_consumed = self.usage.reported_space().saturating_add(kept.moved_space_consumed);
         self
     }
 }
 
 /// A sum that is being made, a part at a time: the tree may be all there is, and nothing changes while it is looked at.
-pub struct Summing {
+pub struct SummaryWalk {
     caller: Caller,
     summary: Summary,
-    left: Vec<Left>,
+    left: Vec<PendingItem>,
 }
 
 /// A file or directory that is yet to be looked at. What has gone meanwhile is left out.
-enum Left {
+enum PendingItem {
     /// As it is, or as it was when it was removed.
     Now(InodeId),
     /// As it is in the snapshot that is summed up. `path`: of directories.
@@ -74,7 +74,7 @@ enum Left {
 }
 
 impl Namespace {
-    /// Begins to sum up a file or tree: [`Self::sum_on`] until that says that it is done.
+    /// Begins to sum up a file or tree: [`Self::continue_summing`] until that says that it is done.
     ///
     /// Errors: `missing`'s.
     pub fn start_summing(
@@ -82,44 +82,44 @@ impl Namespace {
         caller: &Caller,
         path: &str,
         missing: impl FnOnce(String) -> Error,
-    ) -> Result<Summing, Error> {
+    ) -> Result<SummaryWalk, Error> {
         let (trail, top) = self.resolve_existing(caller, path, Purpose::Read, missing)?;
         let inode = self.inode(top);
         let mut summary =
             Summary { is_directory: inode.is_directory(), is_root: trail.is_root(), ..Summary::default() };
         let left = match trail.snapshot {
-            Some(snapshot) => Left::InSnapshot { snapshot, inode: inode.id(), path: Some(trail.path().into()) },
+            Some(snapshot) => PendingItem::InSnapshot { snapshot, inode: inode.id(), path: Some(trail.path().into()) },
             None => {
                 summary.quota = inode.quota().cloned();
-                Left::Now(inode.id())
+                PendingItem::Now(inode.id())
             }
         };
-        Ok(Summing { caller: caller.clone(), summary, left: vec![left] })
+        Ok(SummaryWalk { caller: caller.clone(), summary, left: vec![left] })
     }
 
     /// Looks at `limit` files and directories more. `Some`: these were the last.
     ///
     /// Errors: `PermissionDenied` when one of the directories may not be listed.
-    pub fn sum_on(&self, summing: &mut Summing, limit: usize) -> Result<Option<Summary>, Error> {
+    pub fn continue_summing(&self, summing: &mut SummaryWalk, limit: usize) -> Result<Option<Summary>, Error> {
         for _ in 0..limit {
             let Some(next) = summing.left.pop() else {
                 return Ok(Some(std::mem::take(&mut summing.summary).with_snapshots()));
             };
             match next {
-                Left::Now(inode) => self.sum_now(summing, inode)?,
-                Left::InSnapshot { snapshot, inode, path } => {
+                PendingItem::Now(inode) => self.sum_now(summing, inode)?,
+                PendingItem::InSnapshot { snapshot, inode, path } => {
                     self.sum_in_snapshot(summing, snapshot, inode, path.as_deref())?;
                 }
-                Left::Moved { snapshot, inode } => self.sum_moved(summing, snapshot, inode),
+                PendingItem::Moved { snapshot, inode } => self.sum_moved(summing, snapshot, inode),
             }
         }
         Ok(None)
     }
 
-    fn sum_now(&self, summing: &mut Summing, id: InodeId) -> Result<(), Error> {
+    fn sum_now(&self, summing: &mut SummaryWalk, id: InodeId) -> Result<(), Error> {
         #[cfg(test)]
         super::steps::count();
-        let Summing { caller, summary, left } = summing;
+        let SummaryWalk { caller, summary, left } = summing;
         let Some(slot) = self.by_id.get(id.0).copied() else { return Ok(()) };
         let inode = self.inode(slot);
         let own = self.own_usage(slot);
@@ -133,20 +133,20 @@ impl Namespace {
                     self.check_listing(caller, inode, || self.path_of(slot))?;
                     summary.directories += 1;
                 }
-                left.extend(children.iter().map(|child| Left::Now(self.id_of(child))));
+                left.extend(children.iter().map(|child| PendingItem::Now(self.id_of(child))));
             }
             InodeKind::File(file) if !inode.is_gone() => {
                 summary.files += 1;
-                summary.length = summary.length.saturating_add(file.told_length());
+                summary.length = summary.length.saturating_add(file.visible_length());
             }
             InodeKind::File(_) => {}
         }
         for place in self.former_children(slot) {
             left.push(match place {
-                Place::Gone(slot) => Left::Now(self.id_of(slot)),
-                Place::Moved { snapshot, state } => {
+                FormerChild::Gone(slot) => PendingItem::Now(self.id_of(slot)),
+                FormerChild::Moved { snapshot, state } => {
                     summary.usage.names += 1;
-                    Left::Moved { snapshot, inode: self.id_of(state) }
+                    PendingItem::Moved { snapshot, inode: self.id_of(state) }
                 }
             });
         }
@@ -154,7 +154,7 @@ impl Namespace {
     }
 
     /// What snapshots have of a file or directory that was removed, which holds `own`.
-    fn sum_kept(&self, kept: &mut Kept, slot: Slot, own: &Usage) {
+    fn sum_kept(&self, kept: &mut SnapshotUsage, slot: Slot, own: &Usage) {
         let inode = self.inode(slot);
         if inode.is_directory() {
             kept.directories += 1;
@@ -164,18 +164,18 @@ impl Namespace {
         let last = inode.history().and_then(|history| history.versions.last());
         let length = last.and_then(|last| self.inode(last.frozen).as_file()).map_or(0, FilePart::length);
         kept.length = kept.length.saturating_add(length);
-        kept.space_consumed = kept.space_consumed.saturating_add(own.told_space());
+        kept.space_consumed = kept.space_consumed.saturating_add(own.reported_space());
     }
 
     /// A file or directory of the snapshot that is summed up.
     fn sum_in_snapshot(
         &self,
-        summing: &mut Summing,
+        summing: &mut SummaryWalk,
         snapshot: SnapshotId,
         id: InodeId,
         path: Option<&str>,
     ) -> Result<(), Error> {
-        let Summing { caller, summary, left } = summing;
+        let SummaryWalk { caller, summary, left } = summing;
         let Some(slot) = self.inode_in(snapshot, id) else { return Ok(()) };
         summary.usage.names += 1;
         let inode = self.inode(slot);
@@ -192,19 +192,21 @@ impl Namespace {
         left.extend(self.children_in(snapshot, slot).into_iter().map(|child| {
             let inode = self.inode(child);
             let path = inode.is_directory().then(|| join(path, &inode.name).into());
-            Left::InSnapshot { snapshot, inode: inode.id(), path }
+            PendingItem::InSnapshot { snapshot, inode: inode.id(), path }
         }));
         Ok(())
     }
 
     /// A file or directory of a tree that was moved away, as a snapshot has it.
-    fn sum_moved(&self, summing: &mut Summing, snapshot: SnapshotId, id: InodeId) {
+    fn sum_moved(&self, summing: &mut SummaryWalk, snapshot: SnapshotId, id: InodeId) {
         let Some(slot) = self.inode_in(snapshot, id) else { return };
         let (inode, kept) = (self.inode(slot), &mut summing.summary.in_snapshots);
         let Some(file) = inode.as_file() else {
             kept.directories += 1;
             let children = self.children_in(snapshot, slot).into_iter();
-            return summing.left.extend(children.map(|child| Left::Moved { snapshot, inode: self.id_of(child) }));
+            return summing
+                .left
+                .extend(children.map(|child| PendingItem::Moved { snapshot, inode: self.id_of(child) }));
         };
         kept.files += 1;
         kept.length = kept.length.saturating_add(file.length());

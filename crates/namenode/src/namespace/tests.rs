@@ -258,7 +258,7 @@ pub(crate) fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> b
     let slot = namespace.create_file(&trail, file, 1).unwrap();
     for part in [length / 2, length - length / 2] {
         let (id, stamp) = (namespace.next_block_id(), namespace.next_stamp());
-        namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length: part }, BlockState::Complete));
+        namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length: part }, RecordState::Complete));
     }
     namespace.file_mut(slot).close();
     true

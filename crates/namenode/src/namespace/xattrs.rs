@@ -76,7 +76,7 @@ impl Namespace {
         if count + added > self.limits.xattrs_max {
             return Err(Error::XattrLimit { limit: self.limits.xattrs_max });
         }
-        let xattrs = &mut self.inode_mut(slot).extra_mut().xattrs;
+        let xattrs = &mut self.inode_mut(slot).features_mut().xattrs;
         // The newest first, as Apache lists them.
         if let Some(at) = found {
             xattrs.remove(at);
@@ -94,8 +94,8 @@ impl Namespace {
         }
         let at = existing.iter().position(|other| other.is(xattr)).ok_or(Error::XattrNothingRemoved)?;
         let inode = self.inode_mut(slot);
-        inode.extra_mut().xattrs.remove(at);
-        inode.drop_empty_extra();
+        inode.features_mut().xattrs.remove(at);
+        inode.drop_empty_features();
         Ok(())
     }
 

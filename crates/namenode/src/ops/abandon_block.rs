@@ -2,12 +2,12 @@ use bytes::Bytes;
 use hearth_wire::proto::hdfs::{AbandonBlockRequestProto, AbandonBlockResponseProto};
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// The writer gives its last block up. No error if it is gone already.
 pub async fn abandon_block(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: AbandonBlockRequestProto,
 ) -> Result<Bytes, Error> {
     let block = namenode.own_block(request.b.clone())?;

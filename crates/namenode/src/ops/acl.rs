@@ -12,7 +12,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::error::Error;
 use crate::namespace::Purpose;
-use crate::state::{Context, Namenode, Remember, encode};
+use crate::state::{CallContext, Namenode, Remember, encode};
 
 fn from_wire(entries: Vec<AclEntryProto>) -> Result<Vec<AclEntry>, Error> {
     let converted = entries.into_iter().map(TryInto::try_into).collect::<Result<_, ConvertError>>();
@@ -26,7 +26,7 @@ fn check_on(namenode: &Namenode) -> Result<(), Error> {
 /// `action`: as in "Cannot `action` PATH".
 async fn change<M: prost::Message>(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     path: &str,
     action: &'static str,
     change: AclChange,
@@ -44,7 +44,7 @@ async fn change<M: prost::Message>(
 
 pub async fn modify_acl_entries(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ModifyAclEntriesRequestProto,
 ) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
@@ -61,7 +61,7 @@ pub async fn modify_acl_entries(
 
 pub async fn remove_acl_entries(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RemoveAclEntriesRequestProto,
 ) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
@@ -78,7 +78,7 @@ pub async fn remove_acl_entries(
 
 pub async fn remove_default_acl(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RemoveDefaultAclRequestProto,
 ) -> Result<Bytes, Error> {
     change(
@@ -94,13 +94,13 @@ pub async fn remove_default_acl(
 
 pub async fn remove_acl(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RemoveAclRequestProto,
 ) -> Result<Bytes, Error> {
     change(namenode, context, &request.src, "remove ACL on", AclChange::RemoveAll, RemoveAclResponseProto {}).await
 }
 
-pub async fn set_acl(namenode: &Namenode, context: &Context, request: SetAclRequestProto) -> Result<Bytes, Error> {
+pub async fn set_acl(namenode: &Namenode, context: &CallContext, request: SetAclRequestProto) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
     change(namenode, context, &request.src, "set ACL on", AclChange::Set(entries), SetAclResponseProto {}).await
 }
@@ -108,7 +108,7 @@ pub async fn set_acl(namenode: &Namenode, context: &Context, request: SetAclRequ
 /// Owner, group and mode, and the entries that the mode does not hold.
 pub async fn get_acl_status(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetAclStatusRequestProto,
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;

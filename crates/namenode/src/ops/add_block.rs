@@ -7,15 +7,15 @@ use hearth_wire::proto::hdfs::{AddBlockFlagProto, AddBlockRequestProto, AddBlock
 
 use crate::blocks::{BlockError, BlockState, Now, PlacementRequest, ReplicaWait};
 use crate::error::Error;
-use crate::namespace::{BlockRecord, BlockState as RecordState, Slot};
-use crate::state::{Context, Namenode, State, encode};
+use crate::namespace::{BlockRecord, RecordState, Slot};
+use crate::state::{CallContext, Namenode, State, encode};
 
 /// How long a call waits for the block before the last one to be reported, instead of sending the writer to sleep for
 /// 400 ms and more.
 const REPORT_WAIT: Duration = Duration::from_millis(1000);
 
 /// A name that nothing answers about in this time is unknown.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Names looked up for one call; the next ones stay as they are.
 const LOOKUPS_MAX: usize = 16;
 
@@ -27,7 +27,11 @@ enum Step {
 }
 
 /// Commits the last block of an open file and adds another one, with the datanodes that are to receive it.
-pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlockRequestProto) -> Result<Bytes, Error> {
+pub async fn add_block(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: AddBlockRequestProto,
+) -> Result<Bytes, Error> {
     let previous = request.previous.clone().map(|block| namenode.own_block(block)).transpose()?;
     let excluded: Vec<DatanodeId> =
         request.exclude_nodes.iter().filter_map(|node| DatanodeId::try_from(node.id.clone()).ok()).collect();
@@ -58,7 +62,7 @@ pub async fn add_block(namenode: &Namenode, context: &Context, request: AddBlock
 fn attempt(
     state: &mut State,
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: &AddBlockRequestProto,
     previous: Option<Block>,
     excluded: &[DatanodeId],
@@ -92,7 +96,7 @@ async fn by_address(namenode: &Namenode, favored: &[String]) -> Vec<String> {
             continue;
         };
         lookups += 1;
-        match tokio::time::timeout(LOOKUP_PATIENCE, tokio::net::lookup_host((host, 0))).await {
+        match tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await {
             Ok(Ok(addresses)) => {
                 found.extend(addresses.map(|address| format!("{}:{port}", address.ip().to_canonical())));
             }

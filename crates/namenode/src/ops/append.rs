@@ -8,11 +8,11 @@ use super::status::file_status;
 use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::BlockState;
 use crate::error::Error;
-use crate::namespace::{BlockState as RecordState, Need, Purpose, Slot, Writer};
-use crate::state::{Context, Namenode, Remember, State};
+use crate::namespace::{Need, Purpose, RecordState, Slot, Writer};
+use crate::state::{CallContext, Namenode, Remember, State};
 
 /// Opens a file again, to write on at its end.
-pub async fn append(namenode: &Namenode, context: &Context, request: AppendRequestProto) -> Result<Bytes, Error> {
+pub async fn append(namenode: &Namenode, context: &CallContext, request: AppendRequestProto) -> Result<Bytes, Error> {
     let new_block = request.flag.is_some_and(|flag| flag & CreateFlagProto::NewBlock as u32 != 0);
     let caller = &context.caller;
     namenode

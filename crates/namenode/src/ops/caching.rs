@@ -12,16 +12,16 @@ use hearth_wire::proto::hdfs::{
     RemoveCachePoolRequestProto, RemoveCachePoolResponseProto,
 };
 
-use crate::caching::{CacheFigures, Caching, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange, Terms};
+use crate::caching::{CacheStatistics, Caching, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange, Terms};
 use crate::error::Error;
-use crate::state::{Context, Namenode, Remember, encode};
+use crate::state::{CallContext, Namenode, Remember, encode};
 
 /// `CacheFlagProto.FORCE`.
 const FORCE: u32 = 1;
 
 impl Namenode {
     /// Figures are as old as the last scan; after a change they are worked out anew before anybody hears or needs them.
-    fn settle_cache(&self) {
+    fn rescan_cache(&self) {
         if self.settings.caching.enabled && self.read().caching.has_changed() {
             self.state.write().scan_cache(self.now());
         }
@@ -31,7 +31,7 @@ impl Namenode {
 /// What only a superuser may do to pools. `action`: as safe mode refuses it.
 async fn change_pools<M: prost::Message>(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     operation: &'static str,
     action: String,
     answer: M,
@@ -49,7 +49,7 @@ async fn change_pools<M: prost::Message>(
 
 pub async fn add_cache_pool(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: AddCachePoolRequestProto,
 ) -> Result<Bytes, Error> {
     let change = pool_change(request.info)?;
@@ -61,7 +61,7 @@ pub async fn add_cache_pool(
 
 pub async fn modify_cache_pool(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ModifyCachePoolRequestProto,
 ) -> Result<Bytes, Error> {
     let change = pool_change(request.info)?;
@@ -72,7 +72,7 @@ pub async fn modify_cache_pool(
 
 pub async fn remove_cache_pool(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RemoveCachePoolRequestProto,
 ) -> Result<Bytes, Error> {
     let name = request.pool_name;
@@ -83,10 +83,10 @@ pub async fn remove_cache_pool(
 
 pub async fn list_cache_pools(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ListCachePoolsRequestProto,
 ) -> Result<Bytes, Error> {
-    namenode.settle_cache();
+    namenode.rescan_cache();
     let state = namenode.read();
     let limit = namenode.settings.caching.pools_listed_max;
     let mut pools = state.caching.pools_after(&request.prev_pool_name);
@@ -108,12 +108,12 @@ pub async fn list_cache_pools(
 
 pub async fn add_cache_directive(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: AddCacheDirectiveRequestProto,
 ) -> Result<Bytes, Error> {
     let change = directive_change(request.info)?;
     let force = request.cache_flags.unwrap_or(0) & FORCE != 0;
-    namenode.settle_cache();
+    namenode.rescan_cache();
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || "add cache directive".to_owned())?;
@@ -125,12 +125,12 @@ pub async fn add_cache_directive(
 
 pub async fn modify_cache_directive(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ModifyCacheDirectiveRequestProto,
 ) -> Result<Bytes, Error> {
     let change = directive_change(request.info)?;
     let force = request.cache_flags.unwrap_or(0) & FORCE != 0;
-    namenode.settle_cache();
+    namenode.rescan_cache();
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || "add cache directive".to_owned())?;
@@ -142,7 +142,7 @@ pub async fn modify_cache_directive(
 
 pub async fn remove_cache_directive(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RemoveCacheDirectiveRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
@@ -156,14 +156,14 @@ pub async fn remove_cache_directive(
 
 pub async fn list_cache_directives(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ListCacheDirectivesRequestProto,
 ) -> Result<Bytes, Error> {
     let wanted = request.filter;
     if wanted.replication.is_some() {
         return Err(Error::InvalidRequest { message: "Filtering by replication is unsupported.".to_owned() });
     }
-    namenode.settle_cache();
+    namenode.rescan_cache();
     let filter = Filter { id: wanted.id, path: wanted.path, pool: wanted.pool };
     let (state, now_ms) = (namenode.read(), namenode.now().wall_ms);
     let limit = namenode.settings.caching.directives_listed_max;
@@ -214,7 +214,7 @@ fn pool_info(name: &str, pool: &Pool) -> CachePoolInfoProto {
     }
 }
 
-fn pool_stats(pool: &Pool, figures: CacheFigures) -> CachePoolStatsProto {
+fn pool_stats(pool: &Pool, figures: CacheStatistics) -> CachePoolStatsProto {
     CachePoolStatsProto {
         bytes_needed: figures.bytes_needed as i64,
         bytes_cached: figures.bytes_cached as i64,

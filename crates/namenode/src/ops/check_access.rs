@@ -4,12 +4,12 @@ use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto
 
 use crate::error::Error;
 use crate::namespace::{Need, Purpose};
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// Whether the caller may do what a mode says.
 pub async fn check_access(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: CheckAccessRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();

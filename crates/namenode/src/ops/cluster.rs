@@ -15,13 +15,13 @@ use hearth_wire::proto::hdfs::{
 use crate::blocks::DatanodeFilter;
 use crate::error::Error;
 use crate::namespace::{InodeId, is_below};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{CallContext, Namenode, State, encode};
 
 /// Missing blocks looked at under one lock.
 const BLOCKS_LOOKED_AT: usize = 1_000;
 
-pub async fn get_fs_stats(namenode: &Namenode, _: &Context, _: GetFsStatusRequestProto) -> Result<Bytes, Error> {
-    let figures = namenode.read().blocks.figures(namenode.now());
+pub async fn get_fs_stats(namenode: &Namenode, _: &CallContext, _: GetFsStatusRequestProto) -> Result<Bytes, Error> {
+    let figures = namenode.read().blocks.cluster_statistics(namenode.now());
     Ok(encode(&GetFsStatsResponseProto {
         capacity: figures.capacity,
         used: figures.used,
@@ -37,10 +37,10 @@ pub async fn get_fs_stats(namenode: &Namenode, _: &Context, _: GetFsStatusReques
 
 pub async fn get_fs_replicated_block_stats(
     namenode: &Namenode,
-    _: &Context,
+    _: &CallContext,
     _: GetFsReplicatedBlockStatsRequestProto,
 ) -> Result<Bytes, Error> {
-    let figures = namenode.read().blocks.figures(namenode.now());
+    let figures = namenode.read().blocks.cluster_statistics(namenode.now());
     Ok(encode(&GetFsReplicatedBlockStatsResponseProto {
         low_redundancy: figures.low_redundancy,
         corrupt_blocks: figures.corrupt,
@@ -55,7 +55,7 @@ pub async fn get_fs_replicated_block_stats(
 /// There are no erasure-coded files.
 pub async fn get_fs_ec_block_group_stats(
     _: &Namenode,
-    _: &Context,
+    _: &CallContext,
     _: GetFsEcBlockGroupStatsRequestProto,
 ) -> Result<Bytes, Error> {
     Ok(encode(&GetFsEcBlockGroupStatsResponseProto {
@@ -71,7 +71,7 @@ fn filter(number: i32) -> Result<DatanodeFilter, Error> {
 
 pub async fn get_datanode_report(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetDatanodeReportRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -82,7 +82,7 @@ pub async fn get_datanode_report(
 
 pub async fn get_datanode_storage_report(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetDatanodeStorageReportRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -101,7 +101,7 @@ pub async fn get_datanode_storage_report(
 /// Nobody measures slow peers here.
 pub async fn get_slow_datanode_report(
     _: &Namenode,
-    _: &Context,
+    _: &CallContext,
     _: GetSlowDatanodeReportRequestProto,
 ) -> Result<Bytes, Error> {
     Ok(encode(&GetSlowDatanodeReportResponseProto::default()))
@@ -110,7 +110,7 @@ pub async fn get_slow_datanode_report(
 /// A reader found replicas whose bytes are wrong.
 pub async fn report_bad_blocks(
     namenode: &Namenode,
-    _: &Context,
+    _: &CallContext,
     request: ReportBadBlocksRequestProto,
 ) -> Result<Bytes, Error> {
     let mut state = namenode.state.write();
@@ -130,7 +130,7 @@ pub async fn report_bad_blocks(
 /// that there are no more.
 pub async fn list_corrupt_file_blocks(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ListCorruptFileBlocksRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "listCorruptFileBlocks")?;
@@ -174,7 +174,7 @@ fn add_corrupt_files(
 
 pub async fn set_balancer_bandwidth(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: SetBalancerBandwidthRequestProto,
 ) -> Result<Bytes, Error> {
     let mut state = namenode.state.write();

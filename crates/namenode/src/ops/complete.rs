@@ -7,7 +7,7 @@ use hearth_wire::proto::hdfs::{CompleteRequestProto, CompleteResponseProto};
 use crate::blocks::{Now, ReplicaWait};
 use crate::error::Error;
 use crate::namespace::{InodeId, Purpose};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{CallContext, Namenode, State, encode};
 
 /// How long the answer is held until a datanode has reported the last block. Apache's clients sleep for 400 ms after a
 /// "not yet", and the report is mostly a millisecond away.
@@ -20,7 +20,11 @@ enum Step {
 }
 
 /// Commits the last block and closes the file. False: its replicas are not reported yet, ask again.
-pub async fn complete(namenode: &Namenode, context: &Context, request: CompleteRequestProto) -> Result<Bytes, Error> {
+pub async fn complete(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: CompleteRequestProto,
+) -> Result<Bytes, Error> {
     let last = request.last.clone().map(|block| namenode.own_block(block)).transpose()?;
     let deadline = tokio::time::Instant::now() + REPORT_WAIT;
     loop {
@@ -40,7 +44,7 @@ pub async fn complete(namenode: &Namenode, context: &Context, request: CompleteR
 fn attempt(
     state: &mut State,
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: &CompleteRequestProto,
     last: Option<Block>,
     now: Now,
@@ -72,7 +76,7 @@ fn wait(state: &mut State, block: BlockId) -> Step {
 /// Whether a closed file is one that this writer closed before: its last block is the one that the writer names.
 fn is_repeated(
     state: &State,
-    context: &Context,
+    context: &CallContext,
     request: &CompleteRequestProto,
     last: Option<Block>,
 ) -> Result<bool, Error> {

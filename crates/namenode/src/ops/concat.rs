@@ -2,10 +2,10 @@ use bytes::Bytes;
 use hearth_wire::proto::hdfs::{ConcatRequestProto, ConcatResponseProto};
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, Remember};
+use crate::state::{CallContext, Namenode, Remember};
 
 /// Appends the blocks of files to another one and removes those files.
-pub async fn concat(namenode: &Namenode, context: &Context, request: ConcatRequestProto) -> Result<Bytes, Error> {
+pub async fn concat(namenode: &Namenode, context: &CallContext, request: ConcatRequestProto) -> Result<Bytes, Error> {
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("concat {}", request.trg))?;

@@ -9,7 +9,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::error::Error;
 use crate::namespace::{QUOTA_TYPES, Summary};
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// "No quota": -1 in Java's long.
 const NONE: u64 = u64::MAX;
@@ -28,9 +28,10 @@ fn space_quota(summary: &Summary) -> u64 {
 /// Told where there is a quota for a medium, or something counts for one.
 fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
     let limits = summary.quota.as_ref().map(|quota| quota.types).unwrap_or_default();
-    let told = limits.iter().any(Option::is_some) || summary.usage.told_types().iter().any(|consumed| *consumed > 0);
+    let told =
+        limits.iter().any(Option::is_some) || summary.usage.reported_types().iter().any(|consumed| *consumed > 0);
     told.then(|| {
-        let infos = QUOTA_TYPES.iter().zip(limits).zip(summary.usage.told_types());
+        let infos = QUOTA_TYPES.iter().zip(limits).zip(summary.usage.reported_types());
         let info = |((medium, limit), consumed): ((&StorageType, Option<u64>), u64)| StorageTypeQuotaInfoProto {
             r#type: Some(*medium as i32),
             quota: limit.unwrap_or(NONE),
@@ -46,14 +47,14 @@ fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
 /// Sums up a file or tree. What changes meanwhile is counted as it was or as it is then.
 async fn summarize(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     path: &str,
     missing: impl FnOnce(String) -> Error,
 ) -> Result<Summary, Error> {
     let mut summing = namenode.read().namespace.start_summing(&context.caller, path, missing)?;
     loop {
         // The lock is free between two of them.
-        let summed = namenode.read().namespace.sum_on(&mut summing, namenode.settings.summed_max)?;
+        let summed = namenode.read().namespace.continue_summing(&mut summing, namenode.settings.summed_max)?;
         match summed {
             Some(summary) => return Ok(summary),
             None => tokio::task::yield_now().await,
@@ -63,7 +64,7 @@ async fn summarize(
 
 pub async fn get_content_summary(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetContentSummaryRequestProto,
 ) -> Result<Bytes, Error> {
     let summary = summarize(namenode, context, &request.path, |path| Error::FileMissing { path }).await?;
@@ -86,7 +87,7 @@ pub async fn get_content_summary(
 
 pub async fn get_quota_usage(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetQuotaUsageRequestProto,
 ) -> Result<Bytes, Error> {
     let missing = |path| Error::FileOrDirectoryMissing { path };

@@ -7,11 +7,11 @@ use super::status::file_status;
 use super::storage_policy::policy_by_name;
 use crate::error::Error;
 use crate::namespace::{Modes, NewFile, Writer, is_within_limits};
-use crate::state::{Context, Namenode, Remember};
+use crate::state::{CallContext, Namenode, Remember};
 
 /// Makes an empty file open for writing. What is there already is replaced, refused, or taken over from a writer who
 /// has gone silent.
-pub async fn create(namenode: &Namenode, context: &Context, request: CreateRequestProto) -> Result<Bytes, Error> {
+pub async fn create(namenode: &Namenode, context: &CallContext, request: CreateRequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.src) {
         return Err(Error::PathTooLong { operation: "create" });
     }

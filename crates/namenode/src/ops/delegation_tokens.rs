@@ -12,12 +12,12 @@ use hearth_wire::proto::hdfs::{
 
 use crate::date::log_time;
 use crate::error::Error;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// None, which Java takes for "no token needed".
 pub async fn get_delegation_token(
     namenode: &Namenode,
-    _context: &Context,
+    _context: &CallContext,
     _request: GetDelegationTokenRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.check_safe_mode(&namenode.read(), namenode.now(), || "issue delegation token".into())?;
@@ -26,7 +26,7 @@ pub async fn get_delegation_token(
 
 pub async fn renew_delegation_token(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RenewDelegationTokenRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.check_safe_mode(&namenode.read(), namenode.now(), || "renew delegation token".into())?;
@@ -59,7 +59,7 @@ pub async fn renew_delegation_token(
 
 pub async fn cancel_delegation_token(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: CancelDelegationTokenRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.check_safe_mode(&namenode.read(), namenode.now(), || "cancel delegation token".into())?;

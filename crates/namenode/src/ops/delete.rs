@@ -4,10 +4,10 @@ use hearth_wire::proto::hdfs::{DeleteRequestProto, DeleteResponseProto};
 use crate::blocks::Now;
 use crate::error::Error;
 use crate::namespace::Caller;
-use crate::state::{Context, Namenode, Remember, State};
+use crate::state::{CallContext, Namenode, Remember, State};
 
 /// Removes a file or directory. False when there was nothing, and for the root.
-pub async fn delete(namenode: &Namenode, context: &Context, request: DeleteRequestProto) -> Result<Bytes, Error> {
+pub async fn delete(namenode: &Namenode, context: &CallContext, request: DeleteRequestProto) -> Result<Bytes, Error> {
     namenode
         .change_once(context, |state, now| {
             let result = remove(namenode, state, now, &context.caller, &request)?;

@@ -12,11 +12,11 @@ use hearth_wire::proto::hdfs::{
 use super::status::{file_status, flags_in_snapshot, is_reserved_root, reserved_status, snapshot_list_status};
 use crate::error::Error;
 use crate::namespace::{Purpose, Slot};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{CallContext, Namenode, State, encode};
 
 pub async fn get_file_info(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetFileInfoRequestProto,
 ) -> Result<Bytes, Error> {
     let fs = find(&namenode.read(), context, &request.src, |state, slot, _| file_status(&state.namespace, slot, &[]))?;
@@ -26,7 +26,7 @@ pub async fn get_file_info(
 /// As `get_file_info`; there are no links that could be followed.
 pub async fn get_file_link_info(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetFileLinkInfoRequestProto,
 ) -> Result<Bytes, Error> {
     let fs = find(&namenode.read(), context, &request.src, |state, slot, _| file_status(&state.namespace, slot, &[]))?;
@@ -36,7 +36,7 @@ pub async fn get_file_link_info(
 /// As `get_file_info` with the places of a file's blocks, which Java's client insists on for files.
 pub async fn get_located_file_info(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetLocatedFileInfoRequestProto,
 ) -> Result<Bytes, Error> {
     let (now, caller) = (namenode.now(), &context.caller);
@@ -64,7 +64,7 @@ pub async fn get_located_file_info(
 /// The status of a path, `None` where nothing is. A superuser hears "nothing" also where a file stands in the way.
 fn find(
     state: &State,
-    context: &Context,
+    context: &CallContext,
     path: &str,
     status: impl FnOnce(&State, Slot, bool) -> HdfsFileStatusProto,
 ) -> Result<Option<HdfsFileStatusProto>, Error> {
@@ -89,7 +89,7 @@ fn find(
 
 pub async fn is_file_closed(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: IsFileClosedRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -100,7 +100,7 @@ pub async fn is_file_closed(
 
 pub async fn get_preferred_block_size(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetPreferredBlockSizeRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -112,7 +112,7 @@ pub async fn get_preferred_block_size(
 /// There are no symbolic links: whatever is there is none.
 pub async fn get_link_target(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetLinkTargetRequestProto,
 ) -> Result<Bytes, Error> {
     let path = request.path;

@@ -2,10 +2,10 @@ use bytes::Bytes;
 use hearth_wire::proto::hdfs::{FsyncRequestProto, FsyncResponseProto};
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// Makes the list of blocks durable, with the length of the last one if the writer tells it.
-pub async fn fsync(namenode: &Namenode, context: &Context, request: FsyncRequestProto) -> Result<Bytes, Error> {
+pub async fn fsync(namenode: &Namenode, context: &CallContext, request: FsyncRequestProto) -> Result<Bytes, Error> {
     namenode
         .change(|state, now| {
             namenode.check_safe_mode(state, now, || format!("fsync file {}", request.src))?;

@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
 use crate::blocks::{PlacementRequest, StorageIndex};
 use crate::error::Error;
 use crate::ops::update_pipeline::check_block;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// Most nodes that a writer may ask for at once; Java's asks for one.
 const ADDITIONAL_MAX: u32 = 64;
@@ -16,7 +16,7 @@ const ADDITIONAL_MAX: u32 = 64;
 /// More datanodes for a running pipeline. If there are none the answer names the existing ones only.
 pub async fn get_additional_datanode(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetAdditionalDatanodeRequestProto,
 ) -> Result<Bytes, Error> {
     let block = namenode.own_block(request.blk.clone())?;

@@ -2,15 +2,15 @@ use bytes::Bytes;
 use hearth_types::{Access, LocatedBlocks};
 use hearth_wire::proto::hdfs::{GetBlockLocationsRequestProto, GetBlockLocationsResponseProto};
 
-use crate::blocks::{HANDED_ON_MAX, Now};
+use crate::blocks::{ADVERTISEMENTS_PER_ANSWER_MAX, Now};
 use crate::error::Error;
 use crate::namespace::{InodeId, Need, Purpose};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{CallContext, Namenode, State, encode};
 
 /// Where the bytes of a range of a file are: what opening a file asks for.
 pub async fn get_block_locations(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetBlockLocationsRequestProto,
 ) -> Result<Bytes, Error> {
     let range = (request.offset, request.length);
@@ -18,9 +18,9 @@ pub async fn get_block_locations(
     let (answer, access_time_due) = {
         let state = namenode.read();
         let (mut located, due) = locate(namenode, &state, context, &request.src, range, now)?;
-        let mut room = HANDED_ON_MAX;
+        let mut room = ADVERTISEMENTS_PER_ANSWER_MAX;
         for block in &mut located.blocks {
-            state.blocks.hand_on(block, now, &mut room);
+            state.blocks.add_advertisements(block, now, &mut room);
         }
         (encode(&GetBlockLocationsResponseProto { locations: Some((&located).into()) }), due)
     };
@@ -34,7 +34,7 @@ pub async fn get_block_locations(
 pub(super) fn locate(
     namenode: &Namenode,
     state: &State,
-    context: &Context,
+    context: &CallContext,
     path: &str,
     range: (u64, u64),
     now: Now,

@@ -12,8 +12,8 @@ use hearth_wire::proto::hdfs::{
 use crate::blocks::{BlockError, BlockState, Now};
 use crate::error::Error;
 use crate::leases::Leases;
-use crate::namespace::{BlockState as RecordState, Caller, InodeId, Need, Purpose, Slot, Writer};
-use crate::state::{Context, Namenode, State, encode};
+use crate::namespace::{Caller, InodeId, Need, Purpose, RecordState, Slot, Writer};
+use crate::state::{CallContext, Namenode, State, encode};
 
 /// Who wants a file that another has open, and what for.
 pub struct Takeover<'a> {
@@ -110,8 +110,8 @@ impl State {
                 Ok(true)
             }
             Some(BlockState::UnderConstruction | BlockState::UnderRecovery) => {
-                if self.blocks.nobody_has(last.id, now) {
-                    if last.length == 0 && self.blocks.is_nowhere(last.id, now) {
+                if self.blocks.has_no_holder(last.id, now) {
+                    if last.length == 0 && self.blocks.is_lost_and_empty(last.id, now) {
                         // The writer reported no bytes before it went.
                         self.drop_last(slot);
                     } else {
@@ -139,7 +139,7 @@ impl State {
         last.is_some_and(|last| {
             self.blocks.state(last.id) == Some(BlockState::UnderRecovery)
                 && !self.blocks.may_recover(last.id, now)
-                && !self.blocks.nobody_has(last.id, now)
+                && !self.blocks.has_no_holder(last.id, now)
         })
     }
 
@@ -153,7 +153,7 @@ impl State {
                 let new = Writer { client: holder.into(), ..writer.clone() };
                 self.leases.remove(&writer.client, id);
                 self.leases.add(holder, id, now.monotonic);
-                self.namespace.give_to(slot, new);
+                self.namespace.change_writer(slot, new);
             }
             _ => self.leases.renew(&writer.client, now.monotonic),
         }
@@ -211,12 +211,12 @@ impl State {
     /// Goes on with the recovery of a block that snapshots keep of a file that lost it while it was written. True: there is none
     /// (any more).
     pub fn recover_kept(&mut self, id: InodeId, now: Now) -> bool {
-        let Some(block) = self.namespace.unfinished_kept(id) else { return true };
-        if self.blocks.nobody_has(block, now)
+        let Some(block) = self.namespace.unfinished_snapshot_block(id) else { return true };
+        if self.blocks.has_no_holder(block, now)
             && let Some(given_up) = self.give_up_block(block, 0, now)
         {
             tracing::error!(block = %given_up, "no datanode has this block any more, which a snapshot keeps");
-            if let Some(source) = self.namespace.finish_kept(id, given_up) {
+            if let Some(source) = self.namespace.finish_snapshot_block(id, given_up) {
                 self.blocks.remove(source);
             }
             return false;
@@ -270,7 +270,7 @@ impl State {
 
 pub async fn recover_lease(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RecoverLeaseRequestProto,
 ) -> Result<Bytes, Error> {
     let result = namenode
@@ -288,7 +288,11 @@ pub async fn recover_lease(
 }
 
 /// One renewal covers all that a client has open. Only read access to the namespace is needed, but the lease moves.
-pub async fn renew_lease(namenode: &Namenode, _: &Context, request: RenewLeaseRequestProto) -> Result<Bytes, Error> {
+pub async fn renew_lease(
+    namenode: &Namenode,
+    _: &CallContext,
+    request: RenewLeaseRequestProto,
+) -> Result<Bytes, Error> {
     if !request.namespaces.is_empty() {
         return Err(Error::Namespaces { namespaces: request.namespaces.join(", ") });
     }
@@ -322,7 +326,7 @@ impl Iterator for OpenFiles<'_> {
 
 pub async fn list_open_files(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ListOpenFilesRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();

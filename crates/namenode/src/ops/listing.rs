@@ -12,11 +12,11 @@ use super::status::{file_status, flags_in_snapshot, is_reserved_root, reserved_e
 use crate::blocks::Now;
 use crate::error::Error;
 use crate::namespace::{Listing, Purpose, Slot, compare_names};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{CallContext, Namenode, State, encode};
 
 pub async fn get_listing(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetListingRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -28,7 +28,7 @@ pub async fn get_listing(
 fn page(
     namenode: &Namenode,
     state: &State,
-    context: &Context,
+    context: &CallContext,
     request: &GetListingRequestProto,
     limit: usize,
 ) -> Result<Option<DirectoryListingProto>, Error> {
@@ -49,7 +49,7 @@ fn page(
 /// The snapshots of a directory, where the path is its `.snapshot`.
 fn snapshots(
     state: &State,
-    context: &Context,
+    context: &CallContext,
     request: &GetListingRequestProto,
     limit: usize,
 ) -> Result<Option<DirectoryListingProto>, Error> {
@@ -82,7 +82,7 @@ fn snapshots(
 
 fn list(
     state: &State,
-    context: &Context,
+    context: &CallContext,
     path: &str,
     start_after: &[u8],
     limit: usize,
@@ -100,7 +100,7 @@ fn list(
 
 fn statuses(
     state: &State,
-    context: &Context,
+    context: &CallContext,
     page: &Listing,
     with_locations: bool,
     now: Now,
@@ -125,7 +125,7 @@ fn statuses(
 /// Many paths in one call; what is wrong with one of them stands in its entry.
 pub async fn get_batched_listing(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetBatchedListingRequestProto,
 ) -> Result<Bytes, Error> {
     if request.paths.len() > namenode.settings.batched_paths_max {

@@ -3,7 +3,7 @@
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{LocatedBlock, LocatedBlocks};
 
-use crate::blocks::{BlockState, Now, Reader};
+use crate::blocks::{BlockState, Now, ReaderLocation};
 use crate::namespace::{BlockRecord, Blocks, Caller, Slot};
 use crate::state::{Namenode, State};
 
@@ -59,7 +59,7 @@ impl State {
     /// `machine`: text of the reader's address; the nearest replicas come first.
     pub fn located_blocks(&self, slot: Slot, offset: u64, length: u64, machine: &str, now: Now) -> LocatedBlocks {
         let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        let reader = Reader { ip: Some(machine) };
+        let reader = ReaderLocation { ip: Some(machine) };
         let frozen = self.namespace.is_frozen(slot);
         let blocks = located_range(file.blocks(), offset, length)
             .filter_map(|(block, at)| self.locate(block, at, frozen, reader, now))
@@ -77,7 +77,14 @@ impl State {
         }
     }
 
-    fn locate(&self, block: BlockRecord, at: u64, frozen: bool, reader: Reader<'_>, now: Now) -> Option<LocatedBlock> {
+    fn locate(
+        &self,
+        block: BlockRecord,
+        at: u64,
+        frozen: bool,
+        reader: ReaderLocation<'_>,
+        now: Now,
+    ) -> Option<LocatedBlock> {
         let mut located = self.blocks.locate(block.id, at, reader, now)?;
         // The namespace's length is the one that a writer told; the map's may be ahead of it by reports.
         let stamp = located.block.block.stamp;
@@ -113,7 +120,7 @@ mod tests {
     use hearth_types::{Block, BlockId, GenerationStamp};
 
     use super::*;
-    use crate::namespace::BlockState as RecordState;
+    use crate::namespace::RecordState;
 
     fn blocks(lengths: &[u64]) -> Vec<BlockRecord> {
         lengths

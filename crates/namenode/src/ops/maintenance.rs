@@ -12,12 +12,12 @@ use hearth_wire::proto::hdfs::{
 
 use crate::error::Error;
 use crate::namespace::Purpose;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// Every change is on disk already; the rules of who may ask, and when, are kept.
 pub async fn save_namespace(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     _: SaveNamespaceRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -29,7 +29,7 @@ pub async fn save_namespace(
 }
 
 /// There are no log segments: the number of the newest inode stands for a position.
-pub async fn roll_edits(namenode: &Namenode, context: &Context, _: RollEditsRequestProto) -> Result<Bytes, Error> {
+pub async fn roll_edits(namenode: &Namenode, context: &CallContext, _: RollEditsRequestProto) -> Result<Bytes, Error> {
     let state = namenode.read();
     state.namespace.require_superuser(&context.caller, "rollEditLog")?;
     namenode.check_safe_mode(&state, namenode.now(), || "roll edit log".into())?;
@@ -39,7 +39,7 @@ pub async fn roll_edits(namenode: &Namenode, context: &Context, _: RollEditsRequ
 /// A store that failed stops the NameNode; nothing is ever restored behind its back.
 pub async fn restore_failed_storage(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     _: RestoreFailedStorageRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "restoreFailedStorage")?;
@@ -49,21 +49,21 @@ pub async fn restore_failed_storage(
 /// There is never an upgrade to finalize.
 pub async fn finalize_upgrade(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     _: FinalizeUpgradeRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "finalizeUpgrade")?;
     Ok(encode(&FinalizeUpgradeResponseProto {}))
 }
 
-pub async fn upgrade_status(_: &Namenode, _: &Context, _: UpgradeStatusRequestProto) -> Result<Bytes, Error> {
+pub async fn upgrade_status(_: &Namenode, _: &CallContext, _: UpgradeStatusRequestProto) -> Result<Bytes, Error> {
     Ok(encode(&UpgradeStatusResponseProto { upgrade_finalized: true }))
 }
 
 /// None is in progress, and none can be started.
 pub async fn rolling_upgrade(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RollingUpgradeRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "queryRollingUpgrade")?;
@@ -73,17 +73,21 @@ pub async fn rolling_upgrade(
     }
 }
 
-pub async fn meta_save(namenode: &Namenode, context: &Context, _: MetaSaveRequestProto) -> Result<Bytes, Error> {
+pub async fn meta_save(namenode: &Namenode, context: &CallContext, _: MetaSaveRequestProto) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "metaSave")?;
     Err(Error::Unsupported { what: "metaSave is not supported by this NameNode".into() })
 }
 
 /// Every answer is up to date: there is one NameNode.
-pub async fn msync(_: &Namenode, _: &Context, _: MsyncRequestProto) -> Result<Bytes, Error> {
+pub async fn msync(_: &Namenode, _: &CallContext, _: MsyncRequestProto) -> Result<Bytes, Error> {
     Ok(encode(&MsyncResponseProto {}))
 }
 
-pub async fn get_ha_service_state(_: &Namenode, _: &Context, _: HaServiceStateRequestProto) -> Result<Bytes, Error> {
+pub async fn get_ha_service_state(
+    _: &Namenode,
+    _: &CallContext,
+    _: HaServiceStateRequestProto,
+) -> Result<Bytes, Error> {
     let state = hearth_wire::proto::common::HaServiceStateProto::Active as i32;
     Ok(encode(&HaServiceStateResponseProto { state }))
 }
@@ -91,7 +95,7 @@ pub async fn get_ha_service_state(_: &Namenode, _: &Context, _: HaServiceStateRe
 /// There are no encryption zones: the root encloses everything.
 pub async fn get_enclosing_root(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetEnclosingRootRequestProto,
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.resolve(&context.caller, request.filename(), Purpose::Read)?;

@@ -4,10 +4,10 @@ use hearth_wire::proto::hdfs::{MkdirsRequestProto, MkdirsResponseProto};
 
 use crate::error::Error;
 use crate::namespace::{Modes, is_within_limits};
-use crate::state::{Context, Namenode, Remember};
+use crate::state::{CallContext, Namenode, Remember};
 
 /// Makes a directory, and those above it if asked to. True also when it was there.
-pub async fn mkdirs(namenode: &Namenode, context: &Context, request: MkdirsRequestProto) -> Result<Bytes, Error> {
+pub async fn mkdirs(namenode: &Namenode, context: &CallContext, request: MkdirsRequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.src) {
         return Err(Error::PathTooLong { operation: "mkdirs" });
     }

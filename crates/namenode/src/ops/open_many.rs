@@ -1,16 +1,20 @@
 use bytes::Bytes;
-use hearth_wire::open_many::{NotOpened, OpenManyAnswer, PATHS_MAX};
+use hearth_wire::open_many::{OpenFailure, OpenManyAnswer, PATHS_MAX};
 use hearth_wire::proto::hearth::OpenManyRequestProto;
 
 use super::get_block_locations::{locate, touch};
 use crate::error::Error;
-use crate::state::{Context, Namenode};
+use crate::state::{CallContext, Namenode};
 
 /// Files that are looked up before others get the lock.
 const AT_ONCE: usize = 64;
 
 /// `openMany`, Hearth's own: what `getBlockLocations` says of each of many paths, its refusals included.
-pub async fn open_many(namenode: &Namenode, context: &Context, request: OpenManyRequestProto) -> Result<Bytes, Error> {
+pub async fn open_many(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: OpenManyRequestProto,
+) -> Result<Bytes, Error> {
     if request.paths.len() > PATHS_MAX {
         return Err(Error::Malformed(format!("{} paths, {PATHS_MAX} are the limit", request.paths.len())));
     }
@@ -30,7 +34,7 @@ pub async fn open_many(namenode: &Namenode, context: &Context, request: OpenMany
                         read.extend(touched);
                         Ok(located)
                     }
-                    Err(error) => Err(NotOpened { exception: error.class().to_owned(), message: error.to_string() }),
+                    Err(error) => Err(OpenFailure { exception: error.class().to_owned(), message: error.to_string() }),
                 });
             }
         }

@@ -5,9 +5,9 @@ use hearth_wire::proto::hdfs::{Rename2RequestProto, Rename2ResponseProto, Rename
 
 use crate::error::Error;
 use crate::namespace::{Renamed, is_within_limits};
-use crate::state::{Context, Namenode, Remember, State};
+use crate::state::{CallContext, Namenode, Remember, State};
 
-pub async fn rename(namenode: &Namenode, context: &Context, request: RenameRequestProto) -> Result<Bytes, Error> {
+pub async fn rename(namenode: &Namenode, context: &CallContext, request: RenameRequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.dst) {
         return Err(Error::PathTooLong { operation: "rename" });
     }
@@ -25,7 +25,7 @@ pub async fn rename(namenode: &Namenode, context: &Context, request: RenameReque
         .await
 }
 
-pub async fn rename2(namenode: &Namenode, context: &Context, request: Rename2RequestProto) -> Result<Bytes, Error> {
+pub async fn rename2(namenode: &Namenode, context: &CallContext, request: Rename2RequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.dst) {
         return Err(Error::PathTooLong { operation: "rename" });
     }
@@ -52,6 +52,6 @@ fn take_note(state: &mut State, renamed: Renamed) {
         state.forget(removed);
     }
     if let Some(slot) = renamed.other_policy {
-        state.tell_policy(slot);
+        state.propagate_policy(slot);
     }
 }

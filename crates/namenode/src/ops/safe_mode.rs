@@ -2,12 +2,12 @@ use bytes::Bytes;
 use hearth_wire::proto::hdfs::{SafeModeActionProto, SetSafeModeRequestProto, SetSafeModeResponseProto};
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// Asks for safe mode, or switches it. The answer is whether it is on afterwards.
 pub async fn set_safe_mode(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: SetSafeModeRequestProto,
 ) -> Result<Bytes, Error> {
     let operation = match request.action() {

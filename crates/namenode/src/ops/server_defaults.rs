@@ -2,12 +2,12 @@ use bytes::Bytes;
 use hearth_wire::proto::hdfs::{GetServerDefaultsRequestProto, GetServerDefaultsResponseProto};
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, encode};
+use crate::state::{CallContext, Namenode, encode};
 
 /// What clients use where they are not configured otherwise.
 pub async fn get_server_defaults(
     namenode: &Namenode,
-    _: &Context,
+    _: &CallContext,
     _: GetServerDefaultsRequestProto,
 ) -> Result<Bytes, Error> {
     Ok(encode(&GetServerDefaultsResponseProto { server_defaults: (&namenode.settings.defaults).into() }))

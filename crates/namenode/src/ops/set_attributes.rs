@@ -8,11 +8,11 @@ use hearth_wire::proto::hdfs::{
 };
 
 use crate::error::Error;
-use crate::state::{Context, Namenode, Remember};
+use crate::state::{CallContext, Namenode, Remember};
 
 pub async fn set_permission(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: SetPermissionRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
@@ -25,7 +25,11 @@ pub async fn set_permission(
         .await
 }
 
-pub async fn set_owner(namenode: &Namenode, context: &Context, request: SetOwnerRequestProto) -> Result<Bytes, Error> {
+pub async fn set_owner(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: SetOwnerRequestProto,
+) -> Result<Bytes, Error> {
     namenode
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("set owner for {}", request.src))?;
@@ -36,7 +40,11 @@ pub async fn set_owner(namenode: &Namenode, context: &Context, request: SetOwner
         .await
 }
 
-pub async fn set_times(namenode: &Namenode, context: &Context, request: SetTimesRequestProto) -> Result<Bytes, Error> {
+pub async fn set_times(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: SetTimesRequestProto,
+) -> Result<Bytes, Error> {
     // A time below 0 in Java's long leaves it as it is: -1 is the usual one.
     let time = |ms: u64| (ms as i64 >= 0).then_some(ms);
     namenode
@@ -51,7 +59,7 @@ pub async fn set_times(namenode: &Namenode, context: &Context, request: SetTimes
 /// False for a directory and for nothing at all. Copies are made or deleted afterwards.
 pub async fn set_replication(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: SetReplicationRequestProto,
 ) -> Result<Bytes, Error> {
     namenode

@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{SetQuotaRequestProto, SetQuotaResponseProto};
 
 use crate::error::Error;
 use crate::namespace::Limit;
-use crate::state::{Context, Namenode, Remember};
+use crate::state::{CallContext, Namenode, Remember};
 
 /// Java's "leave it as it is".
 const KEEP: i64 = i64::MAX;
@@ -22,7 +22,11 @@ pub fn operation_name(names: i64, space: i64) -> &'static str {
 }
 
 /// Limits the names and the bytes of a directory's tree, or the bytes on one medium.
-pub async fn set_quota(namenode: &Namenode, context: &Context, request: SetQuotaRequestProto) -> Result<Bytes, Error> {
+pub async fn set_quota(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: SetQuotaRequestProto,
+) -> Result<Bytes, Error> {
     let (names, space) = (request.namespace_quota as i64, request.storagespace_quota as i64);
     let medium = request.storage_type.map(|number| {
         StorageType::from_number(number).ok_or_else(|| Error::Malformed(format!("storage type {number}")))

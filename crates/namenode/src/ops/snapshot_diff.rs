@@ -13,7 +13,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::error::Error;
 use crate::namespace::{Difference, Name, Need, Purpose, RelativePath, Slot, SnapshotId, Trail, compare_paths, join};
-use crate::state::{Context, Namenode, State, encode};
+use crate::state::{CallContext, Namenode, State, encode};
 
 /// Entries of one page. Source: the default of `dfs.namenode.snapshotdiff.listing.limit`.
 const PAGE: usize = 1000;
@@ -54,7 +54,7 @@ fn snapshot_root(state: &State, trail: &Trail) -> Result<Option<Slot>, Error> {
     Ok(namespace.snapshottable_above(directory))
 }
 
-fn compare(state: &State, context: &Context, path: &str, from: &str, to: &str) -> Result<Compared, Error> {
+fn compare(state: &State, context: &CallContext, path: &str, from: &str, to: &str) -> Result<Compared, Error> {
     let namespace = &state.namespace;
     let trail = namespace.resolve(&context.caller, path, Purpose::Read)?;
     let root = match trail.snapshot {
@@ -97,7 +97,7 @@ fn below(path: &RelativePath, name: &[u8]) -> Bytes {
 
 pub async fn get_snapshot_diff_report(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetSnapshotDiffReportRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);
@@ -210,7 +210,7 @@ fn page(
 
 pub async fn get_snapshot_diff_report_listing(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetSnapshotDiffReportListingRequestProto,
 ) -> Result<Bytes, Error> {
     let (from, to) = (&request.from_snapshot, &request.to_snapshot);

@@ -14,11 +14,11 @@ use super::status::{file_status, flags_in_snapshot};
 use crate::date::snapshot_time;
 use crate::error::Error;
 use crate::namespace::SNAPSHOT_QUOTA;
-use crate::state::{Context, Namenode, Remember, encode};
+use crate::state::{CallContext, Namenode, Remember, encode};
 
 pub async fn allow_snapshot(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: AllowSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
@@ -33,7 +33,7 @@ pub async fn allow_snapshot(
 
 pub async fn disallow_snapshot(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: DisallowSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
@@ -48,7 +48,7 @@ pub async fn disallow_snapshot(
 
 pub async fn create_snapshot(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: CreateSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     let given = request.snapshot_name.filter(|name| !name.is_empty());
@@ -70,7 +70,7 @@ fn default_name(wall_ms: u64) -> String {
 
 pub async fn rename_snapshot(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RenameSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
@@ -86,7 +86,7 @@ pub async fn rename_snapshot(
 /// Blocks that nothing else has go with it.
 pub async fn delete_snapshot(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: DeleteSnapshotRequestProto,
 ) -> Result<Bytes, Error> {
     namenode
@@ -105,7 +105,7 @@ pub async fn delete_snapshot(
 
 pub async fn get_snapshottable_dir_listing(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     _: GetSnapshottableDirListingRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -129,7 +129,7 @@ pub async fn get_snapshottable_dir_listing(
 
 pub async fn get_snapshot_listing(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetSnapshotListingRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();

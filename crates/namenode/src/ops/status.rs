@@ -21,7 +21,7 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
     let (file_type, length, replication, block_size, children) = match inode.kind() {
         InodeKind::Directory(children) => (FileType::IsDir, 0, 0, 0, children.len() as i32),
         InodeKind::File(file) => {
-            (FileType::IsFile, file.told_length(), u32::from(inode.replication()), inode.block_size(), 0)
+            (FileType::IsFile, file.visible_length(), u32::from(inode.replication()), inode.block_size(), 0)
         }
     };
     let has_acl = if inode.acl().is_empty() { 0 } else { HAS_ACL };

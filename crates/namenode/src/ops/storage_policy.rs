@@ -11,7 +11,7 @@ use hearth_wire::proto::hdfs::{
 use crate::blocks::{POLICIES, StoragePolicy};
 use crate::error::Error;
 use crate::namespace::{InodeKind, Need, Purpose, Slot};
-use crate::state::{Context, Namenode, Remember, State, encode};
+use crate::state::{CallContext, Namenode, Remember, State, encode};
 
 /// The number of the policy that may be given to new files only.
 pub const LAZY_PERSIST: u8 = 15;
@@ -37,7 +37,7 @@ fn policy_to_wire(policy: &StoragePolicy) -> BlockStoragePolicyProto {
 
 pub async fn get_storage_policies(
     _: &Namenode,
-    _: &Context,
+    _: &CallContext,
     _: GetStoragePoliciesRequestProto,
 ) -> Result<Bytes, Error> {
     Ok(encode(&GetStoragePoliciesResponseProto { policies: POLICIES.iter().map(policy_to_wire).collect() }))
@@ -46,7 +46,7 @@ pub async fn get_storage_policies(
 /// The policy that holds for a path; always a real one.
 pub async fn get_storage_policy(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetStoragePolicyRequestProto,
 ) -> Result<Bytes, Error> {
     let state = namenode.read();
@@ -64,7 +64,7 @@ pub async fn get_storage_policy(
 
 pub async fn set_storage_policy(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: SetStoragePolicyRequestProto,
 ) -> Result<Bytes, Error> {
     let policy = policy_by_name(&request.policy_name)?;
@@ -73,7 +73,7 @@ pub async fn set_storage_policy(
 
 pub async fn unset_storage_policy(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: UnsetStoragePolicyRequestProto,
 ) -> Result<Bytes, Error> {
     set(namenode, context, &request.src, 0, UnsetStoragePolicyResponseProto {}).await
@@ -81,7 +81,7 @@ pub async fn unset_storage_policy(
 
 async fn set<M: prost::Message>(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     path: &str,
     number: u8,
     answer: M,
@@ -103,7 +103,7 @@ async fn set<M: prost::Message>(
                 }
             }
             state.namespace.set_storage_policy(slot, number);
-            state.tell_policy(slot);
+            state.propagate_policy(slot);
             Ok((answer, Remember::Yes))
         })
         .await
@@ -112,7 +112,7 @@ async fn set<M: prost::Message>(
 impl State {
     /// The blocks below an inode take the policy that now holds for them: its own, or one that it has come under. So do those that only
     /// snapshots have of a file which is there; those of files that are gone keep theirs.
-    pub fn tell_policy(&mut self, top: Slot) {
+    pub fn propagate_policy(&mut self, top: Slot) {
         let mut waiting = vec![(top, self.namespace.storage_policy(top).number)];
         while let Some((slot, policy)) = waiting.pop() {
             match self.namespace.inode(slot).kind() {
@@ -121,7 +121,7 @@ impl State {
                     (self.namespace.inode(child).storage_policy() == 0).then_some((child, policy))
                 })),
                 InodeKind::File(file) => {
-                    let kept = self.namespace.blocks_kept_of(slot).iter().copied();
+                    let kept = self.namespace.snapshot_blocks_of(slot).iter().copied();
                     for block in file.blocks().iter().chain(kept) {
                         self.blocks.set_policy(block.id, policy);
                     }

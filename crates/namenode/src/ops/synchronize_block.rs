@@ -1,9 +1,9 @@
 use hearth_types::{Block, BlockId};
 
-use crate::blocks::{Absence, Now, StorageIndex};
+use crate::blocks::{MissingBytes, Now, StorageIndex};
 use crate::datanode_service::Synchronization;
 use crate::error::Error;
-use crate::namespace::{BlockState as RecordState, InodeId};
+use crate::namespace::{InodeId, RecordState};
 use crate::state::{Namenode, State};
 
 /// A datanode has brought the replicas of an open file's last block to one length: takes that over, and closes the
@@ -33,12 +33,12 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     // A report about a copy names the block that it was made of.
     let is_meant =
         |state: &State, other: BlockId| other == block.id || state.blocks.copied_from(other) == Some(block.id);
-    if let Some((file, kept)) = file.and_then(|file| Some((file, state.namespace.unfinished_kept(file)?)))
+    if let Some((file, kept)) = file.and_then(|file| Some((file, state.namespace.unfinished_snapshot_block(file)?)))
         && is_meant(state, kept)
     {
         // Some bytes of it are known, or no snapshot would have it.
         let (whole, _) = settle(state, namenode, kept, result, now)?.ok_or(Error::MayHaveBytes { block })?;
-        if let Some(source) = state.namespace.finish_kept(file, whole) {
+        if let Some(source) = state.namespace.finish_snapshot_block(file, whole) {
             state.blocks.remove(source);
         }
         return Ok(());
@@ -99,10 +99,10 @@ fn settle(
     if !result.delete_block {
         let holders: Vec<StorageIndex> =
             result.holders.iter().filter_map(|(node, storage)| state.blocks.find_storage(node, storage)).collect();
-        match state.blocks.judge_length(block, length, &holders, now) {
-            Absence::Empty => {}
-            Absence::Unknown => return Err(Error::MayHaveMore { block: result.block.block, length }),
-            Absence::Lost { length: told } => {
+        match state.blocks.classify_missing_tail(block, length, &holders, now) {
+            MissingBytes::Empty => {}
+            MissingBytes::Unknown => return Err(Error::MayHaveMore { block: result.block.block, length }),
+            MissingBytes::Lost { length: told } => {
                 let path = path_of(state, block);
                 tracing::error!(path, %block, length, told, "less is left of this block than its writer told of");
             }
@@ -110,10 +110,10 @@ fn settle(
         state.blocks.finish_recovery(block, stamp, length, &holders, now).map_err(refused)?;
         return Ok(Some((Block { id: block, stamp, length }, RecordState::Committed)));
     }
-    match state.blocks.judge_absence(block, now) {
-        Absence::Empty => Ok(None),
-        Absence::Unknown => Err(Error::MayHaveBytes { block: result.block.block }),
-        Absence::Lost { length } => {
+    match state.blocks.classify_missing_bytes(block, now) {
+        MissingBytes::Empty => Ok(None),
+        MissingBytes::Unknown => Err(Error::MayHaveBytes { block: result.block.block }),
+        MissingBytes::Lost { length } => {
             let path = path_of(state, block);
             tracing::error!(path, %block, length, "none of its datanodes has this block any more");
             state.blocks.give_up(block, length, now);

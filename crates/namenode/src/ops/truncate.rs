@@ -6,11 +6,15 @@ use super::lease::Takeover;
 use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::{BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{BlockRecord, BlockState as RecordState, Need, Purpose, Slot, Truncation, Writer};
-use crate::state::{Context, Namenode, Remember, State};
+use crate::namespace::{BlockRecord, Need, Purpose, RecordState, Slot, Truncation, Writer};
+use crate::state::{CallContext, Namenode, Remember, State};
 
 /// Cuts a file. True: done. False: the datanodes are cutting its last block; the file closes when they have.
-pub async fn truncate(namenode: &Namenode, context: &Context, request: TruncateRequestProto) -> Result<Bytes, Error> {
+pub async fn truncate(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: TruncateRequestProto,
+) -> Result<Bytes, Error> {
     if (request.new_length as i64) < 0 {
         return Err(Error::TruncateNegative { length: request.new_length as i64 });
     }
@@ -27,7 +31,7 @@ pub async fn truncate(namenode: &Namenode, context: &Context, request: TruncateR
 fn attempt(
     state: &mut State,
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: &TruncateRequestProto,
     now: Now,
 ) -> Result<bool, Error> {
@@ -71,7 +75,7 @@ fn attempt(
             return Err(Error::AppendUnderReplicated { block: cut.block(), path });
         }
         // An open block counts as a whole one; what was counted so far goes, unless a snapshot keeps it.
-        let freed = state.namespace.bytes_only_now(slot, keep - 1);
+        let freed = state.namespace.bytes_not_in_snapshots(slot, keep - 1);
         state.namespace.check_space_quota(slot, block_size.saturating_sub(freed))?;
         let length = cut.length - (end - asked);
         let stamp = state.namespace.next_stamp();

@@ -11,7 +11,7 @@ use hearth_wire::proto::hdfs::{
 use crate::blocks::{BlockState, StorageIndex};
 use crate::error::Error;
 use crate::namespace::{BlockRecord, InodeId, Slot};
-use crate::state::{Context, Namenode, Remember, State, encode};
+use crate::state::{CallContext, Namenode, Remember, State, encode};
 
 /// The file that `client` writes the block of. `block` must be under construction.
 ///
@@ -50,7 +50,7 @@ pub fn check_block(
 /// A new stamp for the last block of an open file. Nothing else changes yet.
 pub async fn update_block_for_pipeline(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: UpdateBlockForPipelineRequestProto,
 ) -> Result<Bytes, Error> {
     let block = namenode.own_block(request.block.clone())?;
@@ -72,7 +72,7 @@ pub async fn update_block_for_pipeline(
 /// The pipeline goes on with a new stamp on these nodes.
 pub async fn update_pipeline(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: UpdatePipelineRequestProto,
 ) -> Result<Bytes, Error> {
     let old = namenode.own_block(request.old_block.clone())?;

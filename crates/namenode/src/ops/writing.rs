@@ -5,7 +5,7 @@ use hearth_wire::proto::hdfs::ExtendedBlockProto;
 
 use crate::blocks::{BlockError, BlockState, Now};
 use crate::error::Error;
-use crate::namespace::{BlockRecord, BlockState as RecordState, Caller, InodeId, Purpose, Slot};
+use crate::namespace::{BlockRecord, Caller, InodeId, Purpose, RecordState, Slot};
 use crate::state::{Namenode, State};
 
 impl Namenode {

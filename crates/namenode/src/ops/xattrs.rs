@@ -10,7 +10,7 @@ use hearth_wire::proto::hdfs::{
 
 use crate::error::Error;
 use crate::namespace::XattrFlags;
-use crate::state::{Context, Namenode, Remember, encode};
+use crate::state::{CallContext, Namenode, Remember, encode};
 
 /// Bits of `flag`. Source: `XAttrSetFlagProto`.
 const CREATE: u32 = 1;
@@ -28,7 +28,11 @@ fn check_on(namenode: &Namenode) -> Result<(), Error> {
     if namenode.settings.xattrs_enabled { Ok(()) } else { Err(Error::XattrsOff) }
 }
 
-pub async fn set_xattr(namenode: &Namenode, context: &Context, request: SetXAttrRequestProto) -> Result<Bytes, Error> {
+pub async fn set_xattr(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: SetXAttrRequestProto,
+) -> Result<Bytes, Error> {
     check_on(namenode)?;
     let xattr = named(request.xattr)?;
     let flag = request.flag.unwrap_or_default();
@@ -44,7 +48,7 @@ pub async fn set_xattr(namenode: &Namenode, context: &Context, request: SetXAttr
 
 pub async fn remove_xattr(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: RemoveXAttrRequestProto,
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;
@@ -61,7 +65,7 @@ pub async fn remove_xattr(
 /// The attributes that are named, all that the caller may see when none is.
 pub async fn get_xattrs(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: GetXAttrsRequestProto,
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;
@@ -74,7 +78,7 @@ pub async fn get_xattrs(
 /// Attributes that the caller may see, with their values, as Apache sends them: Go's client takes the values from here.
 pub async fn list_xattrs(
     namenode: &Namenode,
-    context: &Context,
+    context: &CallContext,
     request: ListXAttrsRequestProto,
 ) -> Result<Bytes, Error> {
     check_on(namenode)?;

@@ -55,7 +55,7 @@ async fn refresh_call_queue(service: &NamenodeService, caller: &Caller, call: &C
         "refreshCallQueue" => {
             require_superuser(service, caller, "refreshCallQueue")?;
             tracing::info!(user = %caller.user, "refreshCallQueue: this namenode has no call queue, nothing changes");
-            put_down(service, caller, "refreshCallQueue").await;
+            write_audit(service, caller, "refreshCallQueue").await;
             Ok(encode(&RefreshCallQueueResponseProto {}))
         }
         method => Err(no_such_method(&call.protocol, method)),
@@ -139,7 +139,7 @@ async fn reconfiguration(service: &NamenodeService, caller: &Caller, call: &Call
             return Err(application_error(exceptions::IO, message));
         }
     };
-    put_down(service, caller, operation).await;
+    write_audit(service, caller, operation).await;
     Ok(answer)
 }
 
@@ -152,7 +152,7 @@ fn require_superuser(service: &NamenodeService, caller: &Caller, operation: &'st
 }
 
 /// The audit log's line of a call that was carried out.
-async fn put_down(service: &NamenodeService, caller: &Caller, command: &str) {
+async fn write_audit(service: &NamenodeService, caller: &Caller, command: &str) {
     let Some(log) = &service.namenode.audit else { return };
     let (user, machine) = (&*caller.user, &*caller.machine);
     log.write(Event { allowed: true, user, machine, command, protocol: Some(OVER_RPC), ..Event::default() }).await;

@@ -344,7 +344,7 @@ fn answered(namenode: &Namenode, call: &Call, answer: &Bytes) -> (Option<String>
 }
 
 /// Puts down what became of a call. `protocol`: how it came.
-pub async fn put_down(
+pub async fn write_audit(
     log: &AuditLog,
     namenode: &Namenode,
     caller: &Caller,

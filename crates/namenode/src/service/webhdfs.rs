@@ -8,9 +8,9 @@ mod blocks;
 mod changes;
 mod delegation_tokens;
 mod erasure_coding;
+mod get;
 mod listing;
 mod policies;
-mod questions;
 mod redirect;
 mod snapshots;
 mod status;
@@ -31,7 +31,7 @@ use hearth_protocol::rpc::{Call, Caller, RemoteError};
 use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
 use hearth_web::webhdfs::{
-    Exception, Parameters, Request, Service, empty, hear_out, json, refused, told, waits_to_send,
+    Exception, Parameters, Request, Service, drain, empty, json, refused, stream_json, waits_to_send,
 };
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
@@ -79,7 +79,7 @@ impl Webhdfs {
 
 impl Service for Webhdfs {
     fn answer(self: Arc<Self>, mut request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
-        let asked = Asked::new(self, &request);
+        let asked = Operation::new(self, &request);
         let waits_to_send = waits_to_send(&request.headers);
         let mut body = std::mem::take(&mut request.body).into_data_stream();
         Box::pin(async move {
@@ -89,7 +89,7 @@ impl Service for Webhdfs {
             };
             // A body is nothing to the NameNode. Who sends it nevertheless, as curl does that follows redirects, is to find the answer.
             if !waits_to_send {
-                hear_out(&mut body).await;
+                drain(&mut body).await;
             }
             answered.unwrap_or_else(IntoResponse::into_response)
         })
@@ -98,7 +98,7 @@ impl Service for Webhdfs {
 
 /// What somebody asks.
 #[derive(Clone)]
-struct Asked {
+struct Operation {
     webhdfs: Arc<Webhdfs>,
     caller: Arc<Caller>,
     method: Method,
@@ -107,7 +107,7 @@ struct Asked {
     parameters: Parameters,
 }
 
-impl Asked {
+impl Operation {
     fn new(webhdfs: Arc<Webhdfs>, request: &Request) -> Result<Self, Exception> {
         let parameters = request.parameters.clone();
         let user = parameters.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
@@ -155,7 +155,7 @@ impl Asked {
         }
         let answered = match self.method.as_str() {
             // HTTP leaves the content out for the latter.
-            "GET" | "HEAD" => self.question(&operation).await,
+            "GET" | "HEAD" => self.get(&operation).await,
             "PUT" => self.put(&operation).await,
             "POST" => self.post(&operation).await,
             "DELETE" => self.delete(&operation).await,
@@ -188,7 +188,7 @@ impl Asked {
         A::decode(answer).map_err(|error| Exception::io(format!("the answer of {method} cannot be read: {error}")))
     }
 
-    /// As [`Asked::call`], where the answer says nothing but that it is done.
+    /// As [`Operation::call`], where the answer says nothing but that it is done.
     async fn change<A: Message + Default>(&self, method: &str, request: &impl Message) -> Answer {
         self.call::<A>(method, request).await?;
         Ok(done())
@@ -247,7 +247,7 @@ fn list<T: Send + Sync + 'static>(before: String, entries: Vec<T>, show: fn(&T) 
         let shown: Vec<String> = entries.iter().map(|entry| show(entry).to_string()).collect();
         return text(format!("{before}{}{after}", shown.join(",")));
     }
-    told(move |telling| async move {
+    stream_json(move |telling| async move {
         let mut part = before;
         for (nth, entry) in entries.iter().enumerate() {
             if nth > 0 {
@@ -255,11 +255,11 @@ fn list<T: Send + Sync + 'static>(before: String, entries: Vec<T>, show: fn(&T) 
             }
             part.push_str(&show(entry).to_string());
             if part.len() >= PART_BYTES {
-                telling.say(std::mem::take(&mut part)).await?;
+                telling.send(std::mem::take(&mut part)).await?;
             }
         }
         part.push_str(&after);
-        telling.say(part).await
+        telling.send(part).await
     })
 }
 

@@ -50,7 +50,7 @@ impl Durable {
 struct Queue {
     /// As bytes already: the next group.
     waiting: Group,
-    answers: Vec<Answer>,
+    answers: Vec<Responder>,
     /// A group has been taken and is not on disk yet.
     writing: bool,
     closed: bool,
@@ -102,7 +102,7 @@ impl Store {
     ///
     /// Errors: `Missing` and `Damaged` when a file of the directory is not what it was; `Io` when the system refuses.
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
-        let (journal, tables, loaded) = unpanicked(&directory, || read_back(&directory, limits, journal_bytes))?;
+        let (journal, tables, loaded) = catch_panics(&directory, || read_back(&directory, limits, journal_bytes))?;
         Ok((Self::start(directory, journal, tables)?, loaded))
     }
 
@@ -114,11 +114,11 @@ impl Store {
             path: directory.path().to_owned(),
             source,
         };
-        let behind = Behind::start(tables, shared.clone()).map_err(starting)?;
+        let table_writer = TableWriter::start(tables, shared.clone()).map_err(starting)?;
         let thread = std::thread::Builder::new().name("namespace-store".into()).spawn({
             let shared = shared.clone();
-            let told = teller();
-            move || Writer { shared: &shared, journal, behind, backlog: Vec::new(), told }.run()
+            let responder = spawn_responder();
+            move || JournalWriter { shared: &shared, journal, table_writer, backlog: Vec::new(), responder }.run()
         });
         let thread = thread.map_err(starting)?;
         Ok(Self { shared, thread: Some(thread), failure, directory })
@@ -134,7 +134,7 @@ impl Store {
     /// on disk yet, perhaps of its own first attempt.
     pub fn submit(&self, changes: Changes) -> Durable {
         if changes.is_empty() {
-            return self.settled();
+            return self.flushed();
         }
         let (answer, receiver) = oneshot::channel();
         let mut queue = self.shared.queue.lock();
@@ -150,7 +150,7 @@ impl Store {
     }
 
     /// Resolves when all that was queued before is on disk: for what is told of a state without changing it, and cannot be taken back.
-    pub fn settled(&self) -> Durable {
+    pub fn flushed(&self) -> Durable {
         let (answer, receiver) = oneshot::channel();
         let mut queue = self.shared.queue.lock();
         match &queue.failed {
@@ -183,7 +183,7 @@ impl Store {
 }
 
 /// Damaged tables may make redb panic.
-pub(super) fn unpanicked<T>(
+pub(super) fn catch_panics<T>(
     directory: &Directory,
     work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
@@ -219,7 +219,7 @@ pub(super) fn read_back(
     let loaded = tables.load(limits)?;
     // Not before all of it was read: up to here the version that wrote it can go on with it.
     directory.claim_layout()?;
-    journal::make_files(&directory.current())?;
+    journal::create_files(&directory.current())?;
     let journal = begin_journal(&directory.current(), &mut tables, &version, unapplied.number, journal_bytes)?;
     Ok((journal, tables, loaded))
 }
@@ -249,23 +249,23 @@ impl Drop for Store {
 }
 
 /// Appends groups to the journal and answers for them.
-struct Writer<'a> {
+struct JournalWriter<'a> {
     shared: &'a Shared,
     journal: Journal,
-    behind: Behind,
+    table_writer: TableWriter,
     /// The groups that the journal's present file holds.
     backlog: Vec<Group>,
     /// Who tells operations that they are durable; `None`: this thread.
-    told: Option<mpsc::UnboundedSender<Vec<Answer>>>,
+    responder: Option<mpsc::UnboundedSender<Vec<Responder>>>,
 }
 
-type Answer = oneshot::Sender<Result<(), StoreFailed>>;
+type Responder = oneshot::Sender<Result<(), StoreFailed>>;
 
 /// Wakes operations from within the runtime that runs them: from another thread each would have to be handed over by itself. `None` without
 /// a runtime. What waits there is bounded as the queue is.
-fn teller() -> Option<mpsc::UnboundedSender<Vec<Answer>>> {
+fn spawn_responder() -> Option<mpsc::UnboundedSender<Vec<Responder>>> {
     let runtime = tokio::runtime::Handle::try_current().ok()?;
-    let (told, mut groups) = mpsc::unbounded_channel::<Vec<Answer>>();
+    let (told, mut groups) = mpsc::unbounded_channel::<Vec<Responder>>();
     runtime.spawn(async move {
         while let Some(group) = groups.recv().await {
             group.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
@@ -275,23 +275,23 @@ fn teller() -> Option<mpsc::UnboundedSender<Vec<Answer>>> {
 }
 
 /// What the writing thread has to do next.
-enum Next {
-    Group(Group, Vec<Answer>),
+enum JournalTask {
+    Group(Group, Vec<Responder>),
     Idle,
     End,
 }
 
-impl Writer<'_> {
+impl JournalWriter<'_> {
     fn run(mut self) {
         loop {
             match self.next() {
-                Next::Group(mut group, answers) => {
+                JournalTask::Group(mut group, answers) => {
                     if let Err(error) = self.journal.append(&mut group) {
                         self.shared.queue.lock().answers.extend(answers);
                         return self.shared.fail(&error);
                     }
                     self.shared.queue.lock().writing = false;
-                    let left = match &self.told {
+                    let left = match &self.responder {
                         // When the runtime is gone, so are they.
                         Some(told) => told.send(answers).err().map(|unsent| unsent.0).unwrap_or_default(),
                         None => answers,
@@ -299,28 +299,28 @@ impl Writer<'_> {
                     left.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
                     self.backlog.push(group);
                     if self.journal.is_full() {
-                        self.hand_over();
+                        self.flush_to_tables();
                     }
                 }
-                Next::Idle => self.hand_over(),
-                Next::End => {
-                    self.hand_over();
+                JournalTask::Idle => self.flush_to_tables(),
+                JournalTask::End => {
+                    self.flush_to_tables();
                     return;
                 }
             }
         }
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> JournalTask {
         let mut queue = self.shared.queue.lock();
         while queue.waiting.is_empty() {
             if queue.closed || queue.failed.is_some() {
-                return Next::End;
+                return JournalTask::End;
             }
             if self.backlog.is_empty() {
                 self.shared.arrived.wait(&mut queue);
             } else if self.shared.arrived.wait_for(&mut queue, IDLE).timed_out() && queue.waiting.is_empty() {
-                return Next::Idle;
+                return JournalTask::Idle;
             }
         }
         // Where the processors are busy, who runs next has changes as well, which then need no sync of their own: some tenth of a
@@ -333,23 +333,26 @@ impl Writer<'_> {
             }
         }
         if queue.failed.is_some() {
-            return Next::End;
+            return JournalTask::End;
         }
         // The next will most likely be as many.
-        let (waiting, answers) = (Group::as_long_as(&queue.waiting), Vec::with_capacity(queue.answers.len()));
+        let (waiting, answers) = (Group::with_capacity_of(&queue.waiting), Vec::with_capacity(queue.answers.len()));
         queue.writing = true;
-        Next::Group(std::mem::replace(&mut queue.waiting, waiting), std::mem::replace(&mut queue.answers, answers))
+        JournalTask::Group(
+            std::mem::replace(&mut queue.waiting, waiting),
+            std::mem::replace(&mut queue.answers, answers),
+        )
     }
 
     /// What the journal's present file holds goes into the tables, while the other one is written. That one's groups have to be there
     /// first: if they are not, everybody waits.
-    fn hand_over(&mut self) {
-        self.behind.wait();
+    fn flush_to_tables(&mut self) {
+        self.table_writer.wait();
         if self.shared.queue.lock().failed.is_none() && !self.backlog.is_empty() {
-            if let Err(error) = self.journal.settle() {
+            if let Err(error) = self.journal.sync_progress() {
                 return self.shared.fail(&error);
             }
-            self.behind.give(std::mem::take(&mut self.backlog), self.journal.number());
+            self.table_writer.submit_run(std::mem::take(&mut self.backlog), self.journal.number());
             if let Err(error) = self.journal.switch() {
                 self.shared.fail(&error);
             }
@@ -358,19 +361,19 @@ impl Writer<'_> {
 }
 
 /// The thread that writes the tables.
-struct Behind {
-    slot: Arc<Slot>,
+struct TableWriter {
+    slot: Arc<TaskSlot>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Slot {
-    work: Mutex<Work>,
+struct TaskSlot {
+    work: Mutex<TableTask>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-enum Work {
+enum TableTask {
     #[default]
     None,
     /// To be put into the tables, or being put there when the run is empty.
@@ -378,9 +381,9 @@ enum Work {
     End,
 }
 
-impl Behind {
+impl TableWriter {
     fn start(mut tables: Tables, shared: Arc<Shared>) -> std::io::Result<Self> {
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(TaskSlot::default());
         let thread = std::thread::Builder::new().name("namespace-table".into()).spawn({
             let slot = slot.clone();
             move || {
@@ -389,9 +392,9 @@ impl Behind {
                         let mut work = slot.work.lock();
                         loop {
                             match &mut *work {
-                                Work::None => slot.changed.wait(&mut work),
-                                Work::Run(run, number) => break (std::mem::take(run), *number),
-                                Work::End => return,
+                                TableTask::None => slot.changed.wait(&mut work),
+                                TableTask::Run(run, number) => break (std::mem::take(run), *number),
+                                TableTask::End => return,
                             }
                         }
                     };
@@ -402,7 +405,7 @@ impl Behind {
                     if let Err(error) = applied.unwrap_or_else(|_| Err(tables.panicked())) {
                         shared.fail(&error);
                     }
-                    *slot.work.lock() = Work::None;
+                    *slot.work.lock() = TableTask::None;
                     slot.changed.notify_all();
                 }
             }
@@ -413,22 +416,22 @@ impl Behind {
     /// Until it has nothing to do.
     fn wait(&self) {
         let mut work = self.slot.work.lock();
-        while !matches!(*work, Work::None) {
+        while !matches!(*work, TableTask::None) {
             self.slot.changed.wait(&mut work);
         }
     }
 
     /// The caller has just waited.
-    fn give(&self, run: Vec<Group>, number: u64) {
-        *self.slot.work.lock() = Work::Run(run, number);
+    fn submit_run(&self, run: Vec<Group>, number: u64) {
+        *self.slot.work.lock() = TableTask::Run(run, number);
         self.slot.changed.notify_all();
     }
 }
 
-impl Drop for Behind {
+impl Drop for TableWriter {
     fn drop(&mut self) {
         self.wait();
-        *self.slot.work.lock() = Work::End;
+        *self.slot.work.lock() = TableTask::End;
         self.slot.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by its own hook.
@@ -545,7 +548,7 @@ pub(super) mod tests {
         for i in 0..50 {
             namespace.mkdirs(&caller(), &format!("/b{i}"), FsPermission(0o755), true, 7).unwrap();
             let change = store.submit(namespace.take_changes());
-            store.settled().wait().await.unwrap();
+            store.flushed().wait().await.unwrap();
             let copy = copied(place.path());
             let (_copy, Loaded { namespace: again, .. }) =
                 Store::open(Directory::lock(copy.path()).unwrap(), Limits::default(), 1 << 20).unwrap();
@@ -553,9 +556,9 @@ pub(super) mod tests {
             change.wait().await.unwrap();
         }
         // Nothing is on its way: nothing is waited for.
-        store.settled().wait().await.unwrap();
+        store.flushed().wait().await.unwrap();
         store.shared.queue.lock().failed = Some(StoreFailed { reason: "for this test".into() });
-        assert!(store.settled().wait().await.is_err());
+        assert!(store.flushed().wait().await.is_err());
     }
 
     fn remember(number: u8) -> Changes {

@@ -5,7 +5,7 @@
 //! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType says that it is Hearth's
 //! DIR/current/namespace.redb  the tables, by what the journal is known, and the identity again
 //! DIR/current/journal.0, .1   what is not in it yet; see `journal.rs`
-//! DIR/current/journal.last    how far the journal has come; see `last.rs`
+//! DIR/current/journal.last    how far the journal has come; see `journal_progress.rs`
 //! DIR/current.formatting/     a format that did not finish
 //! ```
 

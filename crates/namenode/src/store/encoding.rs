@@ -8,7 +8,7 @@ use crate::changes::{Changes, Counters, RetryEntry, SnapshotRow};
 
 /// The bytes are no changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BadEntry {
+pub enum EncodingError {
     #[error("it ends in the middle")]
     Short,
     #[error("there is more than was announced")]
@@ -124,11 +124,11 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
 }
 
 /// Takes one operation's changes off the front of `bytes`.
-pub fn decode<'a>(bytes: &mut &'a [u8]) -> Result<Changes<&'a [u8]>, BadEntry> {
+pub fn decode<'a>(bytes: &mut &'a [u8]) -> Result<Changes<&'a [u8]>, EncodingError> {
     let mut input = Input { bytes, kinds: 0 };
     input.kinds = input.u16()?;
     if input.kinds & !ALL != 0 {
-        return Err(BadEntry::Kinds(input.kinds));
+        return Err(EncodingError::Kinds(input.kinds));
     }
     // In the order in which they were written.
     let changes = Changes {
@@ -201,7 +201,7 @@ pub fn encode_retry(key: &[u8; 20], entry: &RetryEntry<impl AsRef<[u8]>>, into: 
 }
 
 /// Takes one off the front of `bytes`.
-pub fn decode_retry(bytes: &mut &[u8]) -> Result<([u8; 20], RetryEntry), BadEntry> {
+pub fn decode_retry(bytes: &mut &[u8]) -> Result<([u8; 20], RetryEntry), EncodingError> {
     let mut input = Input { bytes, kinds: 0 };
     let key = *input.array()?;
     let entry = RetryEntry { expires_ms: input.u64()?, answer: input.bytes()?.to_vec() };
@@ -262,36 +262,40 @@ struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], BadEntry> {
-        let (taken, rest) = self.bytes.split_first_chunk().ok_or(BadEntry::Short)?;
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], EncodingError> {
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(EncodingError::Short)?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    fn u16(&mut self) -> Result<u16, BadEntry> {
+    fn u16(&mut self) -> Result<u16, EncodingError> {
         Ok(u16::from_le_bytes(*self.array()?))
     }
 
-    fn u32(&mut self) -> Result<u32, BadEntry> {
+    fn u32(&mut self) -> Result<u32, EncodingError> {
         Ok(u32::from_le_bytes(*self.array()?))
     }
 
-    fn u64(&mut self) -> Result<u64, BadEntry> {
+    fn u64(&mut self) -> Result<u64, EncodingError> {
         Ok(u64::from_le_bytes(*self.array()?))
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], BadEntry> {
+    fn bytes(&mut self) -> Result<&'a [u8], EncodingError> {
         let length = self.u32()? as usize;
-        let (taken, rest) = self.bytes.split_at_checked(length).ok_or(BadEntry::Short)?;
+        let (taken, rest) = self.bytes.split_at_checked(length).ok_or(EncodingError::Short)?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    fn text(&mut self) -> Result<String, BadEntry> {
-        Ok(std::str::from_utf8(self.bytes()?).map_err(|_| BadEntry::Text)?.to_owned())
+    fn text(&mut self) -> Result<String, EncodingError> {
+        Ok(std::str::from_utf8(self.bytes()?).map_err(|_| EncodingError::Text)?.to_owned())
     }
 
-    fn list<T>(&mut self, kind: u16, take: impl Fn(&mut Self) -> Result<T, BadEntry>) -> Result<Vec<T>, BadEntry> {
+    fn list<T>(
+        &mut self,
+        kind: u16,
+        take: impl Fn(&mut Self) -> Result<T, EncodingError>,
+    ) -> Result<Vec<T>, EncodingError> {
         if self.kinds & kind == 0 {
             return Ok(Vec::new());
         }
@@ -299,11 +303,15 @@ impl<'a> Input<'a> {
         (0..count).map(|_| take(self)).collect()
     }
 
-    fn one<T>(&mut self, kind: u16, take: impl Fn(&mut Self) -> Result<T, BadEntry>) -> Result<Option<T>, BadEntry> {
+    fn one<T>(
+        &mut self,
+        kind: u16,
+        take: impl Fn(&mut Self) -> Result<T, EncodingError>,
+    ) -> Result<Option<T>, EncodingError> {
         if self.kinds & kind == 0 { Ok(None) } else { take(self).map(Some) }
     }
 
-    fn maybe<T>(&mut self, take: impl Fn(&mut Self) -> Result<T, BadEntry>) -> Result<Option<T>, BadEntry> {
+    fn maybe<T>(&mut self, take: impl Fn(&mut Self) -> Result<T, EncodingError>) -> Result<Option<T>, EncodingError> {
         let [present] = *self.array()?;
         if present == 0 { Ok(None) } else { take(self).map(Some) }
     }
@@ -382,12 +390,12 @@ pub(super) mod tests {
         let mut bytes = Vec::new();
         encode(&everything(), &mut bytes);
         for length in 0..bytes.len() {
-            assert_eq!(decode(&mut &bytes[..length]), Err(BadEntry::Short), "{length} bytes");
+            assert_eq!(decode(&mut &bytes[..length]), Err(EncodingError::Short), "{length} bytes");
         }
-        assert_eq!(decode(&mut [0xff, 0xff].as_slice()), Err(BadEntry::Kinds(0xffff)));
+        assert_eq!(decode(&mut [0xff, 0xff].as_slice()), Err(EncodingError::Kinds(0xffff)));
         let mut counted = INODES_REMOVED.to_le_bytes().to_vec();
         counted.extend(u32::MAX.to_le_bytes());
-        assert_eq!(decode(&mut counted.as_slice()), Err(BadEntry::Short), "a count allocates nothing");
+        assert_eq!(decode(&mut counted.as_slice()), Err(EncodingError::Short), "a count allocates nothing");
     }
 
     #[test]
@@ -399,6 +407,6 @@ pub(super) mod tests {
         let mut rest = bytes.as_slice();
         assert_eq!(decode_retry(&mut rest), Ok(([1; 20], entry.clone())));
         assert_eq!(decode_retry(&mut rest), Ok(([2; 20], entry)));
-        assert_eq!(decode_retry(&mut rest), Err(BadEntry::Short));
+        assert_eq!(decode_retry(&mut rest), Err(EncodingError::Short));
     }
 }

@@ -1,7 +1,7 @@
 //! What becomes durable at once: the changes of some operations in their order, as bytes of the journal from the moment that they
 //! are known. So what waits for the disk, and then for the tables, is one allocation a group and not a dozen an operation.
 
-use super::encoding::{BadEntry, decode, encode};
+use super::encoding::{EncodingError, decode, encode};
 use crate::changes::Changes;
 
 /// Bytes before the changes, which the journal fills.
@@ -19,7 +19,7 @@ pub struct Group {
 
 impl Group {
     /// With room for as many bytes as `other` has, within bounds: one group is most likely as long as the one before.
-    pub fn as_long_as(other: &Self) -> Self {
+    pub fn with_capacity_of(other: &Self) -> Self {
         Self { bytes: Vec::with_capacity(other.bytes.len().min(ROOM_MAX)), operations: 0 }
     }
 
@@ -33,11 +33,11 @@ impl Group {
     }
 
     /// `bytes`: the changes of so many operations as they stood in the journal. Errors: they are not that.
-    pub(super) fn read(bytes: &[u8], operations: u32) -> Result<Self, BadEntry> {
+    pub(super) fn read(bytes: &[u8], operations: u32) -> Result<Self, EncodingError> {
         let group = Self { bytes: [&[0; HEADER], bytes].concat(), operations };
         let mut rest = group.changes();
         rest.by_ref().try_for_each(|changes| changes.map(drop))?;
-        if rest.bytes.is_empty() { Ok(group) } else { Err(BadEntry::Long) }
+        if rest.bytes.is_empty() { Ok(group) } else { Err(EncodingError::Long) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -66,7 +66,7 @@ pub struct GroupChanges<'a> {
 }
 
 impl<'a> Iterator for GroupChanges<'a> {
-    type Item = Result<Changes<&'a [u8]>, BadEntry>;
+    type Item = Result<Changes<&'a [u8]>, EncodingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -95,8 +95,8 @@ pub(super) mod tests {
         assert_eq!(changes(&written), [everything(), Changes::default(), everything()]);
         let bytes = written.bytes()[HEADER..].to_vec();
         assert_eq!(changes(&Group::read(&bytes, 3).unwrap()), changes(&written));
-        assert!(matches!(Group::read(&bytes, 2), Err(BadEntry::Long)));
-        assert!(matches!(Group::read(&bytes, 4), Err(BadEntry::Short)));
+        assert!(matches!(Group::read(&bytes, 2), Err(EncodingError::Long)));
+        assert!(matches!(Group::read(&bytes, 4), Err(EncodingError::Short)));
         assert!(Group::default().is_empty() && changes(&Group::default()).is_empty());
     }
 }

@@ -16,7 +16,7 @@
 //! ```
 //! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
 //! that they hold. A group that is not whole is the last that was begun: nobody was answered for it. Is a later one whole, then the disk
-//! has lost what was acknowledged, and the journal is not opened. Nor is it when it ends before the group that `last.rs` names, or when
+//! has lost what was acknowledged, and the journal is not opened. Nor is it when it ends before the group that `journal_progress.rs` names, or when
 //! a file is missing, shorter than it was, or has another mark than the tables: each start gives both files a new one.
 //!
 //! Changes hold bytes that users choose, as the values of extended attributes, and those may lie wherever a group is looked for: within
@@ -28,9 +28,9 @@ use std::path::{Path, PathBuf};
 
 use hearth_types::crc32c;
 
-use super::encoding::BadEntry;
+use super::encoding::EncodingError;
 use super::group::{Group, HEADER};
-use super::last::{self, Last, Said, Unsaid};
+use super::journal_progress::{self, Progress, ProgressError, ProgressFile};
 use super::{StoreError, io};
 
 pub const FILES: [&str; 2] = ["journal.0", "journal.1"];
@@ -42,13 +42,13 @@ const MAGIC: [u8; 4] = *b"HJnl";
 /// Bytes before the changes of a group without a mark.
 const HEADER_UNMARKED: usize = 24;
 /// Up to the checksum, which is of all that follows it.
-const UNCHECKED: usize = 12;
+const CHECKSUM_END: usize = 12;
 
 /// A file that is too short for a group becomes longer by so many bytes, and the group's.
 const GROWTH: usize = 1 << 20;
 
 /// A file keeps so many bytes more than it is full with. Few groups are as long as this.
-const LONGER: u64 = 16 << 20;
+const FILE_SLACK: u64 = 16 << 20;
 
 /// A random number at the beginning of each group and in the head of each file. Each start has a new one, and only readers of the
 /// directory know it.
@@ -90,7 +90,7 @@ pub struct Journal {
     mark: Mark,
     files: [File; 2],
     paths: [PathBuf; 2],
-    last: Last,
+    progress: ProgressFile,
     /// Of the file that is written.
     current: usize,
     position: u64,
@@ -125,17 +125,17 @@ pub struct Salvaged {
 pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, StoreError> {
     let paths = FILES.map(|name| directory.join(name));
     let contents = [content(&paths[0])?, content(&paths[1])?];
-    let said = said(directory, marks)?;
+    let said = read_progress(directory, marks)?;
     let mut groups = Vec::new();
     // Of each file: where the reading stopped, and a whole group that is newer than those before that place.
-    let mut ends = [End::default(); 2];
+    let mut ends = [GroupsEnd::default(); 2];
     for index in 0..2 {
         let Some(bytes) = &contents[index] else {
             let other = contents[1 - index].as_deref().unwrap_or_default();
             check_never_written(&paths[index], marks, applied, other)?;
             continue;
         };
-        let found = look(&paths, index, bytes, marks, applied)?;
+        let found = read_file(&paths, index, bytes, marks, applied)?;
         if let Some(said) = &said
             && (bytes.len() as u64) < said.lengths[index]
         {
@@ -150,8 +150,8 @@ pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, 
         let missing = unapplied.number + 1;
         if number != missing {
             // It was in the file that ends before it; of none that does, in the one that the later group is not in.
-            let ends_before = |end: &End| end.last == Some(unapplied.number);
-            let is_without = |end: &End| end.last.is_none_or(|last| last < number);
+            let ends_before = |end: &GroupsEnd| end.last == Some(unapplied.number);
+            let is_without = |end: &GroupsEnd| end.last.is_none_or(|last| last < number);
             let at = ends.iter().position(ends_before).or_else(|| ends.iter().position(is_without)).unwrap_or(0);
             let found = format!("there is group {number} in {}", paths[1 - at].display());
             return Err(damaged(&paths[at], ends[at].offset, &found, missing));
@@ -166,7 +166,11 @@ pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, 
     }
     if let Some(said) = said.filter(|said| said.number > unapplied.number) {
         let newest = if ends[1].last > ends[0].last { 1 } else { 0 };
-        let found = format!("group {} was acknowledged, as {} says", said.number, directory.join(last::FILE).display());
+        let found = format!(
+            "group {} was acknowledged, as {} says",
+            said.number,
+            directory.join(journal_progress::FILE).display()
+        );
         return Err(damaged(&paths[newest], ends[newest].offset, &found, unapplied.number + 1));
     }
     Ok(unapplied)
@@ -180,7 +184,7 @@ pub fn salvage(directory: &Path, marks: &Marks, applied: u64) -> Result<Salvaged
     let contents = [content(&paths[0])?, content(&paths[1])?];
     let mut problems = Vec::new();
     let mut known = applied;
-    match said(directory, marks) {
+    match read_progress(directory, marks) {
         Ok(said) => {
             for (index, said) in said.iter().flat_map(|said| said.lengths.iter().enumerate()) {
                 let length = contents[index].as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -200,7 +204,7 @@ pub fn salvage(directory: &Path, marks: &Marks, applied: u64) -> Result<Salvaged
             problems.extend(check_never_written(&paths[index], marks, applied, other).err().map(problem_of));
             continue;
         };
-        match look(&paths, index, bytes, marks, applied) {
+        match read_file(&paths, index, bytes, marks, applied) {
             Ok(found) => {
                 if let Some(later) = found.end.later {
                     problems.push(format!(
@@ -245,20 +249,20 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Reads what `last.rs` recorded of a journal with heads. It may be behind the tables: after a power failure they get what it had not yet.
-fn said(directory: &Path, marks: &Marks) -> Result<Option<Said>, StoreError> {
+/// Reads what `journal_progress.rs` recorded of a journal with heads. It may be behind the tables: after a power failure they get what it had not yet.
+fn read_progress(directory: &Path, marks: &Marks) -> Result<Option<Progress>, StoreError> {
     let (Heads::Required, Some(mark)) = (marks.heads, marks.mark) else { return Ok(None) };
-    let path = directory.join(last::FILE);
+    let path = directory.join(journal_progress::FILE);
     let damaged = |problem: &str| StoreError::Damaged { path: path.clone(), problem: problem.to_owned() };
-    match last::read(&path, mark) {
+    match journal_progress::read(&path, mark) {
         Ok(said) => Ok(Some(said)),
-        Err(Unsaid::Missing) => {
+        Err(ProgressError::Missing) => {
             let lost = "it says how far the journal went, so a lost end of the journal would not be noticed";
             Err(StoreError::Missing { path, lost })
         }
-        Err(Unsaid::Damaged(problem)) => Err(damaged(problem)),
-        Err(Unsaid::Foreign) => Err(damaged(FOREIGN)),
-        Err(Unsaid::System(error)) => Err(io("reading", &path)(error)),
+        Err(ProgressError::Damaged(problem)) => Err(damaged(problem)),
+        Err(ProgressError::Foreign) => Err(damaged(FOREIGN)),
+        Err(ProgressError::System(error)) => Err(io("reading", &path)(error)),
     }
 }
 
@@ -278,10 +282,16 @@ fn check_never_written(path: &Path, marks: &Marks, applied: u64, other: &[u8]) -
 }
 
 /// Reads one file of the journal.
-fn look(paths: &[PathBuf; 2], index: usize, bytes: &[u8], marks: &Marks, applied: u64) -> Result<Found, StoreError> {
+fn read_file(
+    paths: &[PathBuf; 2],
+    index: usize,
+    bytes: &[u8],
+    marks: &Marks,
+    applied: u64,
+) -> Result<FileContents, StoreError> {
     let path = &paths[index];
     let wrong = |problem: String| StoreError::Damaged { path: path.clone(), problem };
-    let senseless = |error: BadEntry| wrong(format!("a group that is whole makes no sense: {error}"));
+    let senseless = |error: EncodingError| wrong(format!("a group that is whole makes no sense: {error}"));
     match (marks.heads, read_head(bytes)) {
         (Heads::None, Some(_)) => Err(wrong(FOREIGN.to_owned())),
         (_, Some((mark, place))) if marks.mark == Some(mark) => {
@@ -306,7 +316,7 @@ fn look(paths: &[PathBuf; 2], index: usize, bytes: &[u8], marks: &Marks, applied
                     "it has changes that namespace.redb does not have: one of them is from another copy".to_owned(),
                 ));
             }
-            Ok(Found { groups: Vec::new(), end: End::default() })
+            Ok(FileContents { groups: Vec::new(), end: GroupsEnd::default() })
         }
         (Heads::None | Heads::Mixed, None) => {
             let found = read_groups(bytes, 0, marks.headless, applied).map_err(senseless)?;
@@ -320,7 +330,7 @@ fn look(paths: &[PathBuf; 2], index: usize, bytes: &[u8], marks: &Marks, applied
 }
 
 /// Makes the files of the journal where they are missing.
-pub fn make_files(directory: &Path) -> Result<(), StoreError> {
+pub fn create_files(directory: &Path) -> Result<(), StoreError> {
     for path in FILES.map(|name| directory.join(name)) {
         OpenOptions::new().create(true).write(true).truncate(false).open(&path).map_err(io("opening", &path))?;
     }
@@ -348,9 +358,9 @@ impl Journal {
             files.push(file);
         }
         let files = <[File; 2]>::try_from(files).expect("one of each path");
-        let last = Last::begin(directory, mark, Said { number, lengths })?;
+        let progress = ProgressFile::begin(directory, mark, Progress { number, lengths })?;
         sync_directory(directory)?;
-        Ok(Self { mark, files, paths, last, current: 0, position: HEAD as u64, lengths, number, file_bytes })
+        Ok(Self { mark, files, paths, progress, current: 0, position: HEAD as u64, lengths, number, file_bytes })
     }
 
     /// The number of the last group.
@@ -377,17 +387,17 @@ impl Journal {
         file.write_all_at(bytes, self.position).and_then(|()| file.sync_data()).map_err(io("writing", path))?;
         self.position = end;
         self.number = number;
-        self.say()?;
-        if grows { self.settle() } else { Ok(()) }
+        self.record_progress()?;
+        if grows { self.sync_progress() } else { Ok(()) }
     }
 
-    fn say(&mut self) -> Result<(), StoreError> {
-        self.last.say(Said { number: self.number, lengths: self.lengths })
+    fn record_progress(&mut self) -> Result<(), StoreError> {
+        self.progress.record(Progress { number: self.number, lengths: self.lengths })
     }
 
     /// Makes durable how far the journal is: before the tables get ahead of what was.
-    pub fn settle(&self) -> Result<(), StoreError> {
-        self.last.sync()
+    pub fn sync_progress(&self) -> Result<(), StoreError> {
+        self.progress.sync()
     }
 
     pub fn is_full(&self) -> bool {
@@ -399,12 +409,12 @@ impl Journal {
         self.current = 1 - self.current;
         self.position = HEAD as u64;
         // One operation on a large tree may have taken gigabytes, which every start would read.
-        let longest = self.file_bytes.saturating_add(LONGER);
+        let longest = self.file_bytes.saturating_add(FILE_SLACK);
         if self.lengths[self.current] > longest {
             // In this order: a file that is shorter than was said is refused.
             self.lengths[self.current] = longest;
-            self.say()?;
-            self.settle()?;
+            self.record_progress()?;
+            self.sync_progress()?;
             // Where it stays longer nothing is wrong.
             if let Err(error) = self.files[self.current].set_len(longest) {
                 tracing::warn!(path = %self.paths[self.current].display(), %error, "a file of the journal cannot be cut");
@@ -442,7 +452,7 @@ fn seal(group: &mut [u8], mark: Mark, number: u64, operations: u32) {
     group[12..20].copy_from_slice(&number.to_le_bytes());
     group[20..24].copy_from_slice(&operations.to_le_bytes());
     group[24..32].copy_from_slice(&length.to_le_bytes());
-    let sum = crc32c(&group[UNCHECKED..]);
+    let sum = crc32c(&group[CHECKSUM_END..]);
     group[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
@@ -468,24 +478,24 @@ fn cut_to(length: u64, was: u64) -> String {
 }
 
 /// What there is in one file.
-struct Found {
+struct FileContents {
     /// Behind the one that is applied, with their numbers.
     groups: Vec<(u64, Group)>,
-    end: End,
+    end: GroupsEnd,
 }
 
 /// Where the groups of a file end, and what is behind that.
 #[derive(Clone, Copy, Default)]
-struct End {
+struct GroupsEnd {
     offset: u64,
     /// The number of the last group before it.
     last: Option<u64>,
     /// That it is none of an earlier turn's.
-    later: Option<Later>,
+    later: Option<LaterGroup>,
 }
 
 #[derive(Clone, Copy)]
-enum Later {
+enum LaterGroup {
     Group {
         number: u64,
         offset: u64,
@@ -494,7 +504,7 @@ enum Later {
     Unknown,
 }
 
-impl Later {
+impl LaterGroup {
     /// 0: not known.
     fn number(self) -> u64 {
         match self {
@@ -504,7 +514,7 @@ impl Later {
     }
 }
 
-impl std::fmt::Display for Later {
+impl std::fmt::Display for LaterGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Group { number, offset } => write!(f, "group {number} is whole at byte {offset}"),
@@ -549,14 +559,14 @@ fn is_of_another_store(bytes: &[u8], mark: Option<Mark>) -> bool {
 
 /// The groups of one file from the byte `from` on, behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
 /// the last turn ended.
-fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> Result<Found, BadEntry> {
+fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> Result<FileContents, EncodingError> {
     let mut groups = Vec::new();
     let mut before = None;
     let mut at = from;
     while let Some(header) = header(&bytes[at..], mark) {
         let group = &bytes[at..at + header.length];
         let follows = before.is_none_or(|before: u64| header.number == before.wrapping_add(1));
-        if !follows || crc32c(&group[UNCHECKED..]) != header.checksum {
+        if !follows || crc32c(&group[CHECKSUM_END..]) != header.checksum {
             break;
         }
         before = Some(header.number);
@@ -567,7 +577,10 @@ fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> R
     }
     // What earlier turns left is in the tables.
     let newest = before.map_or(applied, |before| before.max(applied));
-    Ok(Found { groups, end: End { offset: at as u64, last: before, later: find_later(bytes, mark, at, newest) } })
+    Ok(FileContents {
+        groups,
+        end: GroupsEnd { offset: at as u64, last: before, later: find_later(bytes, mark, at, newest) },
+    })
 }
 
 /// Groups that the tables do not hold are fewer than this, in two files of any length that there is: what only looks like a header most
@@ -579,20 +592,20 @@ const SUMS_MAX: usize = 8;
 
 /// Searches what is behind `from` for a whole group with a number above `newest`, byte by byte: how long a damaged group was nobody knows.
 /// Without a mark changes may hold anything, so it is bounded how much is summed up.
-fn find_later(bytes: &[u8], mark: Option<Mark>, from: usize, newest: u64) -> Option<Later> {
+fn find_later(bytes: &[u8], mark: Option<Mark>, from: usize, newest: u64) -> Option<LaterGroup> {
     let mut summed = 0usize;
     let mut at = from;
-    while let Some(next) = next_beginning(bytes.get(at..)?, mark) {
+    while let Some(next) = next_group_start(bytes.get(at..)?, mark) {
         at += next;
         if let Some(header) = header(&bytes[at..], mark)
             && header.number.checked_sub(newest).is_some_and(|more| (1..=GROUPS_MAX).contains(&more))
         {
             summed += header.length;
             if summed > SUMS_MAX * bytes.len() {
-                return Some(Later::Unknown);
+                return Some(LaterGroup::Unknown);
             }
-            if crc32c(&bytes[at + UNCHECKED..at + header.length]) == header.checksum {
-                return Some(Later::Group { number: header.number, offset: at as u64 });
+            if crc32c(&bytes[at + CHECKSUM_END..at + header.length]) == header.checksum {
+                return Some(LaterGroup::Group { number: header.number, offset: at as u64 });
             }
         }
         at += 1;
@@ -601,7 +614,7 @@ fn find_later(bytes: &[u8], mark: Option<Mark>, from: usize, newest: u64) -> Opt
 }
 
 /// Where what groups begin with is first.
-fn next_beginning(bytes: &[u8], mark: Option<Mark>) -> Option<usize> {
+fn next_group_start(bytes: &[u8], mark: Option<Mark>) -> Option<usize> {
     match mark {
         Some(mark) => position(bytes, mark.0.to_le_bytes()),
         None => position(bytes, MAGIC),
@@ -643,11 +656,11 @@ pub(super) mod tests {
 
     /// What `journal.last` says; after a power failure it may say what it said earlier.
     fn said_in(directory: &Path) -> Vec<u8> {
-        std::fs::read(directory.join(last::FILE)).unwrap()
+        std::fs::read(directory.join(journal_progress::FILE)).unwrap()
     }
 
     fn power_failure(directory: &Path, said: &[u8]) {
-        std::fs::write(directory.join(last::FILE), said).unwrap();
+        std::fs::write(directory.join(journal_progress::FILE), said).unwrap();
     }
 
     fn problem(outcome: Result<(Journal, Unapplied), StoreError>) -> String {
@@ -672,7 +685,7 @@ pub(super) mod tests {
         bytes[12..20].copy_from_slice(&number.to_le_bytes());
         bytes[20..24].copy_from_slice(&operations.to_le_bytes());
         bytes.extend_from_slice(changes);
-        let sum = crc32c(&bytes[UNCHECKED..]);
+        let sum = crc32c(&bytes[CHECKSUM_END..]);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -856,7 +869,7 @@ pub(super) mod tests {
         let left = salvage(place.path(), &MARKS, 0).unwrap();
         assert_eq!((ids(&left.unapplied), left.known, left.problems.len()), (vec![1, 2], 4, 1));
         std::fs::remove_file(&path).unwrap();
-        std::fs::remove_file(place.path().join(last::FILE)).unwrap();
+        std::fs::remove_file(place.path().join(journal_progress::FILE)).unwrap();
         let left = salvage(place.path(), &MARKS, 2).unwrap();
         assert_eq!((left.unapplied.run.len(), left.known, left.problems.len()), (0, 2, 2), "{:?}", left.problems);
     }
@@ -1036,9 +1049,9 @@ pub(super) mod tests {
         journal.append(&mut group(&[long])).unwrap();
         journal.switch().unwrap();
         journal.append(&mut group(&[put(2)])).unwrap();
-        assert!(length() > file_bytes + LONGER, "what the tables may not have yet is cut");
+        assert!(length() > file_bytes + FILE_SLACK, "what the tables may not have yet is cut");
         journal.switch().unwrap();
-        assert_eq!(length(), file_bytes + LONGER);
+        assert_eq!(length(), file_bytes + FILE_SLACK);
         journal.append(&mut group(&[put(3)])).unwrap();
         drop(journal);
         assert_eq!(ids(&open(place.path(), 1).unwrap().1), [2, 3]);
@@ -1056,14 +1069,14 @@ pub(super) mod tests {
         let count = (4usize << 20) / HEADER_UNMARKED;
         let length = |at: usize| ((count - at - 1) * HEADER_UNMARKED) as u32;
         let fakes: Vec<u8> = (0..count).flat_map(|at| header(length(at), 7)).collect();
-        assert!(matches!(find_later(&fakes, None, 0, 1), Some(Later::Unknown)));
+        assert!(matches!(find_later(&fakes, None, 0, 1), Some(LaterGroup::Unknown)));
         // They look like none to who knows the mark.
         assert!(find_later(&fakes, Some(MARK), 0, 1).is_none());
         // The other file may hold any number of groups before it.
         let found = find_later(&[vec![7; 5], unmarked(5_000_000, &[put(1)])].concat(), None, 0, 1);
-        assert!(matches!(found, Some(Later::Group { number: 5_000_000, offset: 5 })));
+        assert!(matches!(found, Some(LaterGroup::Group { number: 5_000_000, offset: 5 })));
         let found = find_later(&[vec![7; 5], marked(MARK, 5_000_000, &[put(1)])].concat(), Some(MARK), 0, 1);
-        assert!(matches!(found, Some(Later::Group { number: 5_000_000, offset: 5 })));
+        assert!(matches!(found, Some(LaterGroup::Group { number: 5_000_000, offset: 5 })));
         // Numbers that cannot be, or that the tables have, are passed over.
         assert!(find_later(&fakes, None, 0, 7).is_none());
         let far: Vec<u8> = (0..count).flat_map(|at| header(length(at), u64::MAX)).collect();

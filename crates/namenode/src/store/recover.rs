@@ -6,11 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::committer::{marks, unpanicked};
+use super::committer::{catch_panics, marks};
 use super::directory::{LAYOUT, begin_journal};
 use super::journal::{self, FILES, Salvaged};
 use super::tables::Tables;
-use super::{Directory, StoreError, Version, io, last};
+use super::{Directory, StoreError, Version, io, journal_progress};
 use crate::namespace::Limits;
 
 /// More than changes that any journal had room for, and any hour of changes of an older copy.
@@ -18,7 +18,7 @@ const SKIPPED: u32 = 1 << 24;
 
 /// What there is of a namespace, and what there is not.
 #[derive(Debug)]
-pub struct Recovery {
+pub struct RecoveryReport {
     pub identity: Version,
     /// What is wrong with the directory, a sentence each. Empty: it starts as it is.
     pub problems: Vec<String>,
@@ -33,11 +33,11 @@ pub struct Recovery {
 /// Looks through a directory and, with `force`, makes it one that starts with what is left.
 ///
 /// Errors: the tables cannot be read, or the system refuses. Nothing can be recovered then; the journal's files are as they were.
-pub fn recover(directory: &Directory, limits: Limits, force: bool) -> Result<Recovery, StoreError> {
-    unpanicked(directory, || run(directory, limits, force))
+pub fn recover(directory: &Directory, limits: Limits, force: bool) -> Result<RecoveryReport, StoreError> {
+    catch_panics(directory, || run(directory, limits, force))
 }
 
-fn run(directory: &Directory, limits: Limits, force: bool) -> Result<Recovery, StoreError> {
+fn run(directory: &Directory, limits: Limits, force: bool) -> Result<RecoveryReport, StoreError> {
     if !directory.is_formatted() {
         return Err(StoreError::NotFormatted { path: directory.path().to_owned() });
     }
@@ -73,7 +73,7 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<Recovery, S
     let is_less = known > unapplied.number || !of_the_journal.is_empty();
     problems.extend(of_the_journal);
     let (kept, copies) = (unapplied.number, Vec::new());
-    let mut recovery = Recovery { identity, problems, kept, known, copies };
+    let mut recovery = RecoveryReport { identity, problems, kept, known, copies };
     if is_less && recovery.problems.is_empty() {
         recovery.problems.push(format!("the journal ends with group {kept}, and group {known} was acknowledged"));
     }
@@ -89,7 +89,7 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<Recovery, S
     }
     drop(tables.load(limits)?);
     directory.replace_version(&recovery.identity)?;
-    journal::make_files(&directory.current())?;
+    journal::create_files(&directory.current())?;
     drop(begin_journal(&directory.current(), &mut tables, &recovery.identity, kept, 0)?);
     Ok(recovery)
 }
@@ -97,7 +97,7 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<Recovery, S
 /// Copies the files that recovery replaces to `NAME.before-recovery`, with a number where such a copy exists.
 fn copy_aside(current: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut copies = Vec::new();
-    for name in ["VERSION", FILES[0], FILES[1], last::FILE] {
+    for name in ["VERSION", FILES[0], FILES[1], journal_progress::FILE] {
         let path = current.join(name);
         if !path.is_file() {
             continue;

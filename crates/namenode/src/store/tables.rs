@@ -92,7 +92,7 @@ pub struct Loaded {
 }
 
 /// The tables beside that of the inodes.
-struct Small {
+struct SmallTables {
     counters: Counters,
     names: Vec<(u32, String)>,
     retries: Vec<(RetryKey, RetryEntry)>,
@@ -104,7 +104,7 @@ struct Small {
 /// What a run of changes comes to: the last word on each thing, since a directory that gets a hundred files is written once. Inodes stand
 /// in the order of their ids.
 #[derive(Default)]
-struct Sum<'a> {
+struct MergedChanges<'a> {
     inodes: BTreeMap<u64, Option<&'a [u8]>>,
     versions: BTreeMap<(u64, u32), Option<&'a [u8]>>,
     snapshots: BTreeMap<u32, Option<SnapshotRow>>,
@@ -120,7 +120,7 @@ struct Sum<'a> {
     retries_removed: u32,
 }
 
-impl<'a> Sum<'a> {
+impl<'a> MergedChanges<'a> {
     fn add(&mut self, changes: Changes<&'a [u8]>) {
         // A field that is added is to be stored, too.
         let Changes {
@@ -214,7 +214,7 @@ impl Tables {
     /// Makes a run of changes durable, in their order, in one transaction. `applied`: the number of the journal's last group among
     /// them; 0 when there is no journal yet.
     pub fn apply(&mut self, run: &[Group], applied: u64) -> Result<(), StoreError> {
-        let mut sum = Sum::default();
+        let mut sum = MergedChanges::default();
         for changes in run.iter().flat_map(Group::changes) {
             sum.add(changes.map_err(|error| StoreError::Damaged {
                 path: self.path.clone(),
@@ -339,7 +339,7 @@ impl Tables {
         read().map_err(|error| self.failed(error))
     }
 
-    fn commit(&mut self, sum: Sum, applied: u64) -> Result<(), redb::Error> {
+    fn commit(&mut self, sum: MergedChanges, applied: u64) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         // After a crash the file is opened as it is, instead of being read three times over.
@@ -480,7 +480,7 @@ impl Tables {
         Ok(())
     }
 
-    fn load_small(&self) -> Result<Small, redb::Error> {
+    fn load_small(&self) -> Result<SmallTables, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = transaction.open_table(COUNTERS)?;
         let counter = |name: &str| -> Result<u64, redb::Error> {
@@ -534,7 +534,7 @@ impl Tables {
             }
         };
         let caching = StoredCaching { last_directive, ..load_caching(&transaction)? };
-        Ok(Small { counters, names, retries, snapshots, caching, storages })
+        Ok(SmallTables { counters, names, retries, snapshots, caching, storages })
     }
 }
 

@@ -94,7 +94,7 @@ fn copies(is_stopped: bool) -> Copies {
     let earlier = copied(running.place.path());
     run.push(running.make("/a3"));
     // The tables have one file's groups, and the other one is written.
-    running.journal.settle().unwrap();
+    running.journal.sync_progress().unwrap();
     let number = running.journal.number();
     running.tables.apply(&run, number).unwrap();
     running.journal.switch().unwrap();
@@ -103,7 +103,7 @@ fn copies(is_stopped: bool) -> Copies {
     running.journal.switch().unwrap();
     rest.push(running.make("/c1"));
     if is_stopped {
-        running.journal.settle().unwrap();
+        running.journal.sync_progress().unwrap();
         let number = running.journal.number();
         running.tables.apply(&rest, number).unwrap();
     }

@@ -110,7 +110,7 @@ impl From<ExportedBlockKeysProto> for ExportedKeys {
 
 /// What an operation asks of a token.
 #[derive(Clone, Copy, Debug)]
-pub struct Access<'a> {
+pub struct BlockAccess<'a> {
     pub block: &'a ExtendedBlock,
     pub mode: AccessMode,
     /// Where replicas are to be written, one entry each; empty when nothing is written.
@@ -118,7 +118,7 @@ pub struct Access<'a> {
     pub storage_ids: &'a [StorageId],
 }
 
-impl<'a> Access<'a> {
+impl<'a> BlockAccess<'a> {
     /// Without anything written.
     pub fn new(block: &'a ExtendedBlock, mode: AccessMode) -> Self {
         Self { block, mode, storage_types: &[], storage_ids: &[] }
@@ -147,11 +147,11 @@ pub enum BlockTokenError {
 /// The keys of one pool on a datanode. Shared by all its connections.
 #[derive(Debug, Default)]
 pub struct BlockKeys {
-    state: RwLock<State>,
+    state: RwLock<KeyTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeyTable {
     enabled: bool,
     token_lifetime_ms: u64,
     /// The id of the key that signs.
@@ -193,7 +193,7 @@ impl BlockKeys {
     }
 
     /// A token for a transfer of this datanode's own. Empty with tokens off, or before a key has come.
-    pub fn mint(&self, user: &str, access: &Access<'_>, encoding: BlockTokenEncoding, now_ms: u64) -> Token {
+    pub fn mint(&self, user: &str, access: &BlockAccess<'_>, encoding: BlockTokenEncoding, now_ms: u64) -> Token {
         let state = self.state.read();
         match state.current.and_then(|id| state.keys.get(&id)) {
             Some(key) if state.enabled => {
@@ -204,7 +204,7 @@ impl BlockKeys {
     }
 
     /// Whether `token` allows `access`. Passes with tokens off. The user is not compared: the namenode has decided.
-    pub fn check(&self, token: &Token, access: &Access<'_>, now_ms: u64) -> Result<(), BlockTokenError> {
+    pub fn check(&self, token: &Token, access: &BlockAccess<'_>, now_ms: u64) -> Result<(), BlockTokenError> {
         let state = self.state.read();
         if !state.enabled {
             return Ok(());
@@ -256,7 +256,7 @@ fn holds<T: PartialEq + Clone>(allowed: &[T], wanted: &[T]) -> bool {
 pub(super) fn mint(
     key: &BlockKey,
     user: &str,
-    access: &Access<'_>,
+    access: &BlockAccess<'_>,
     modes: &[AccessMode],
     encoding: BlockTokenEncoding,
     expiry_ms: u64,
@@ -312,7 +312,8 @@ mod tests {
         let block = block();
         let disks = [StorageType::Disk];
         let ids = [StorageId("DS-1".into())];
-        let access = Access { storage_types: &disks, storage_ids: &ids, ..Access::new(&block, AccessMode::Read) };
+        let access =
+            BlockAccess { storage_types: &disks, storage_ids: &ids, ..BlockAccess::new(&block, AccessMode::Read) };
         for (encoding, signature) in [
             (BlockTokenEncoding::Legacy, "462a9ca3dfb5872f7e82c3f9e78211ed00990f1a"),
             (BlockTokenEncoding::Protobuf, "affc525a170ada92a5e0b41095d617eb4768f9b3"),
@@ -330,23 +331,23 @@ mod tests {
         let keys = keys();
         let block = block();
         let disks = [StorageType::Disk, StorageType::Ssd];
-        let write = Access { storage_types: &disks, ..Access::new(&block, AccessMode::Write) };
+        let write = BlockAccess { storage_types: &disks, ..BlockAccess::new(&block, AccessMode::Write) };
         let token = keys.mint("alice", &write, BlockTokenEncoding::Legacy, NOW);
         assert_eq!(keys.check(&token, &write, NOW), Ok(()));
-        assert_eq!(keys.check(&token, &Access { storage_types: &disks[1..], ..write }, NOW), Ok(()));
+        assert_eq!(keys.check(&token, &BlockAccess { storage_types: &disks[1..], ..write }, NOW), Ok(()));
         let twice = [StorageType::Disk, StorageType::Disk];
         assert!(matches!(
-            keys.check(&token, &Access { storage_types: &twice, ..write }, NOW),
+            keys.check(&token, &BlockAccess { storage_types: &twice, ..write }, NOW),
             Err(BlockTokenError::Storage { .. })
         ));
         let ids = [StorageId("DS-9".into())];
-        assert_eq!(keys.check(&token, &Access { storage_ids: &ids, ..write }, NOW), Ok(()), "no ids: any id");
-        let read = Access::new(&block, AccessMode::Read);
+        assert_eq!(keys.check(&token, &BlockAccess { storage_ids: &ids, ..write }, NOW), Ok(()), "no ids: any id");
+        let read = BlockAccess::new(&block, AccessMode::Read);
         assert!(matches!(keys.check(&token, &read, NOW), Err(BlockTokenError::Mode { .. })));
         assert!(matches!(keys.check(&token, &write, NOW + 600_001), Err(BlockTokenError::Expired { .. })));
         let mut other = block.clone();
         other.block.id = BlockId(7);
-        let elsewhere = Access { block: &other, ..write };
+        let elsewhere = BlockAccess { block: &other, ..write };
         assert!(matches!(keys.check(&token, &elsewhere, NOW), Err(BlockTokenError::OtherBlock { .. })));
         assert!(matches!(keys.check(&Token::default(), &write, NOW), Err(BlockTokenError::Format { .. })));
         for flip in 0..token.password.len() {
@@ -364,7 +365,7 @@ mod tests {
     fn switched_off_everything_passes_and_nothing_is_minted() {
         let keys = BlockKeys::new();
         let block = block();
-        let read = Access::new(&block, AccessMode::Read);
+        let read = BlockAccess::new(&block, AccessMode::Read);
         assert_eq!(keys.check(&Token::default(), &read, NOW), Ok(()));
         assert_eq!(keys.mint("alice", &read, BlockTokenEncoding::Legacy, NOW), Token::default());
         keys.import(&ExportedBlockKeysProto::from(&ExportedKeys::disabled()).into(), NOW);

@@ -2,7 +2,7 @@ use hearth_types::Token;
 use hearth_wire::block_token::{AccessMode, BlockTokenEncoding};
 use parking_lot::Mutex;
 
-use super::keys::{Access, BlockKey, BlockKeys, BlockTokenError, ExportedKeys, mint};
+use super::keys::{BlockAccess, BlockKey, BlockKeys, BlockTokenError, ExportedKeys, mint};
 
 /// How long keys and tokens live. The defaults are Hadoop's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,13 +28,13 @@ impl Default for BlockKeyMasterOptions {
 #[derive(Debug)]
 pub struct BlockKeyMaster {
     options: BlockKeyMasterOptions,
-    state: Mutex<State>,
+    state: Mutex<KeyRotation>,
     /// For checking what was minted here (delegated checks, tests).
     checker: BlockKeys,
 }
 
 #[derive(Debug)]
-struct State {
+struct KeyRotation {
     serial: u32,
     current: BlockKey,
     next: BlockKey,
@@ -55,7 +55,7 @@ impl BlockKeyMaster {
         let interval = options.update_interval_ms;
         let current = new_key(serial, now_ms + 2 * interval + options.token_lifetime_ms)?;
         let next = new_key(serial + 1, now_ms + 3 * interval + options.token_lifetime_ms)?;
-        let state = State { serial: serial + 1, current, next, retired: Vec::new(), updated_ms: now_ms };
+        let state = KeyRotation { serial: serial + 1, current, next, retired: Vec::new(), updated_ms: now_ms };
         let master = Self { options, state: Mutex::new(state), checker: BlockKeys::new() };
         master.checker.import(&master.export(), now_ms);
         Ok(master)
@@ -97,13 +97,13 @@ impl BlockKeyMaster {
     }
 
     /// A token for `user`: `access.mode` is ignored for `modes`.
-    pub fn mint(&self, user: &str, access: &Access<'_>, modes: &[AccessMode], now_ms: u64) -> Token {
+    pub fn mint(&self, user: &str, access: &BlockAccess<'_>, modes: &[AccessMode], now_ms: u64) -> Token {
         let state = self.state.lock();
         let expiry_ms = now_ms.saturating_add(self.options.token_lifetime_ms);
         mint(&state.current, user, access, modes, self.options.encoding, expiry_ms)
     }
 
-    pub fn check(&self, token: &Token, access: &Access<'_>, now_ms: u64) -> Result<(), BlockTokenError> {
+    pub fn check(&self, token: &Token, access: &BlockAccess<'_>, now_ms: u64) -> Result<(), BlockTokenError> {
         self.checker.check(token, access, now_ms)
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             pool: BlockPoolId::new("BP-1"),
             block: Block { id: BlockId(1), stamp: GenerationStamp(1), length: 0 },
         };
-        let read = Access::new(&block, AccessMode::Read);
+        let read = BlockAccess::new(&block, AccessMode::Read);
         let mut tokens = Vec::new();
         let mut ids = Vec::new();
         for now in (1000..3000).step_by(10) {

@@ -42,7 +42,7 @@ pub struct DataReceiver {
 
 /// Data that was received to its place.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
+pub struct ReceivedData<'a> {
     /// How much: whole chunks, or up to the end of the packet.
     pub bytes: usize,
     /// Big-endian CRCs of these chunks.
@@ -167,7 +167,7 @@ impl DataReceiver {
         head: &PacketHead,
         spec: ChecksumSpec,
         into: &mut [u8],
-    ) -> Result<Option<Arrival<'_>>, TransferError> {
+    ) -> Result<Option<ReceivedData<'_>>, TransferError> {
         let peer = self.peer();
         let head_bytes = loop {
             let available = self.buffer.available();
@@ -215,7 +215,7 @@ impl DataReceiver {
         if bytes == left {
             (self.taken, self.taken_checksums, self.lent, self.lead_bytes) = (0, 0, lead_bytes, lead_bytes);
         }
-        Ok(Some(Arrival { bytes, checksums: &self.buffer.available()[checksums] }))
+        Ok(Some(ReceivedData { bytes, checksums: &self.buffer.available()[checksums] }))
     }
 
     /// The packet that `receive_packet` brought last, as it arrived; empty after any other call. For callers that cannot

@@ -17,7 +17,7 @@ async fn pair(buffer_bytes: usize) -> (Halves, Halves) {
         connect(listener.address(), None, SocketOptions::default(), buffer_bytes, timeouts),
         listener.accept()
     );
-    (client.unwrap(), halves(server.unwrap(), buffer_bytes, timeouts))
+    (client.unwrap(), split(server.unwrap(), buffer_bytes, timeouts))
 }
 
 fn read_request(length: u64) -> Operation {

@@ -13,12 +13,12 @@ pub struct WriteBuffers {
     data_bytes: u64,
     checksum_bytes: u64,
     free: Mutex<Vec<Arc<dyn Region>>>,
-    kept_max: usize,
+    free_max: usize,
 }
 
 impl WriteBuffers {
-    pub fn new(domain: Arc<dyn Domain>, data_bytes: u64, checksum_bytes: u64, kept_max: usize) -> Arc<Self> {
-        Arc::new(Self { domain, data_bytes, checksum_bytes, free: Mutex::default(), kept_max })
+    pub fn new(domain: Arc<dyn Domain>, data_bytes: u64, checksum_bytes: u64, free_max: usize) -> Arc<Self> {
+        Arc::new(Self { domain, data_bytes, checksum_bytes, free: Mutex::default(), free_max })
     }
 
     /// Bytes of data that one holds; its CRCs begin there.
@@ -40,7 +40,7 @@ impl WriteBuffers {
     /// the CRCs do not fit.
     pub fn give_back(&self, region: Arc<dyn Region>) {
         let mut free = self.free.lock();
-        if Arc::strong_count(&region) == 1 && free.len() < self.kept_max {
+        if Arc::strong_count(&region) == 1 && free.len() < self.free_max {
             free.push(region);
         }
     }

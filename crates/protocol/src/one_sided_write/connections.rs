@@ -11,42 +11,42 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 /// Connections kept for one datanode's next block, and how long.
-const KEPT_PER_DATANODE: usize = 4;
-const KEPT: Duration = Duration::from_secs(120);
+const IDLE_PER_DATANODE_MAX: usize = 4;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Datanodes beyond this are forgotten.
 const DATANODES_MAX: usize = 1024;
 
 /// A connection, and since when nobody uses it.
-type Kept = (Arc<dyn Connection>, Instant);
+type IdleConnection = (Arc<dyn Connection>, Instant);
 
 /// Connections of writers that are between two blocks. Each costs both ends a queue pair and pinned memory: one that nobody takes in time
 /// goes, also when no other block is written.
 #[derive(Debug)]
-pub struct WriterConnections {
-    kept_for: Duration,
-    idle: Mutex<Idle>,
+pub struct WriterConnectionPool {
+    idle_timeout: Duration,
+    idle: Mutex<IdleConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Idle {
-    connections: HashMap<DatanodeId, Vec<Kept>>,
+struct IdleConnections {
+    connections: HashMap<DatanodeId, Vec<IdleConnection>>,
     /// A task lets them go in time.
     is_watched: bool,
 }
 
-impl Default for WriterConnections {
+impl Default for WriterConnectionPool {
     fn default() -> Self {
-        Self { kept_for: KEPT, idle: Mutex::default() }
+        Self { idle_timeout: IDLE_TIMEOUT, idle: Mutex::default() }
     }
 }
 
-impl WriterConnections {
+impl WriterConnectionPool {
     /// One that is open as far as can be seen.
     pub fn take(&self, datanode: &DatanodeId) -> Option<Arc<dyn Connection>> {
         let mut idle = self.idle.lock();
         let connections = idle.connections.get_mut(datanode)?;
-        connections.retain(|(_, since)| since.elapsed() < self.kept_for);
+        connections.retain(|(_, since)| since.elapsed() < self.idle_timeout);
         while let Some((connection, _)) = connections.pop() {
             if is_open(&connection) {
                 return Some(connection);
@@ -63,7 +63,7 @@ impl WriterConnections {
             gone.extend(idle.connections.drain().flat_map(|(_, connections)| connections));
         }
         let connections = idle.connections.entry(datanode).or_default();
-        if connections.len() >= KEPT_PER_DATANODE {
+        if connections.len() >= IDLE_PER_DATANODE_MAX {
             // The one that was idle for longest.
             gone.push(connections.remove(0));
         }
@@ -75,8 +75,8 @@ impl WriterConnections {
         drop(idle);
         drop(gone);
         if let Some(runtime) = runtime {
-            let watch = Watch { kept: Arc::downgrade(self), is_over: false };
-            runtime.spawn(watch.run(self.kept_for / 2));
+            let watch = ExpiryTask { pool: Arc::downgrade(self), is_over: false };
+            runtime.spawn(watch.run(self.idle_timeout / 2));
         }
     }
 
@@ -85,7 +85,8 @@ impl WriterConnections {
         let mut idle = self.idle.lock();
         let mut gone = Vec::new();
         idle.connections.retain(|_, connections| {
-            let is_over = |(connection, since): &mut Kept| since.elapsed() >= self.kept_for || !is_open(connection);
+            let is_over =
+                |(connection, since): &mut IdleConnection| since.elapsed() >= self.idle_timeout || !is_open(connection);
             gone.extend(connections.extract_if(.., is_over));
             !connections.is_empty()
         });
@@ -103,25 +104,25 @@ fn is_open(connection: &Arc<dyn Connection>) -> bool {
 }
 
 /// Watches over what is kept, until nothing is.
-struct Watch {
-    kept: Weak<WriterConnections>,
+struct ExpiryTask {
+    pool: Weak<WriterConnectionPool>,
     is_over: bool,
 }
 
-impl Watch {
+impl ExpiryTask {
     async fn run(mut self, every: Duration) {
         while !self.is_over {
             tokio::time::sleep(every).await;
-            self.is_over = !self.kept.upgrade().is_some_and(|kept| kept.expire());
+            self.is_over = !self.pool.upgrade().is_some_and(|kept| kept.expire());
         }
     }
 }
 
-impl Drop for Watch {
+impl Drop for ExpiryTask {
     fn drop(&mut self) {
         // Its runtime ends: one of another runtime may take over.
         if !self.is_over
-            && let Some(kept) = self.kept.upgrade()
+            && let Some(kept) = self.pool.upgrade()
         {
             kept.idle.lock().is_watched = false;
         }
@@ -160,8 +161,8 @@ pub(super) mod tests {
         (near.unwrap(), far)
     }
 
-    fn keeping_for(kept_for: Duration) -> Arc<WriterConnections> {
-        Arc::new(WriterConnections { kept_for, idle: Mutex::default() })
+    fn keeping_for(idle_timeout: Duration) -> Arc<WriterConnectionPool> {
+        Arc::new(WriterConnectionPool { idle_timeout, idle: Mutex::default() })
     }
 
     #[tokio::test]
@@ -198,7 +199,7 @@ pub(super) mod tests {
     async fn those_that_were_idle_for_longest_make_room() {
         let (sim, kept) = (Sim::new(), keeping_for(LONG));
         let mut ends = Vec::new();
-        for _ in 0..KEPT_PER_DATANODE + 1 {
+        for _ in 0..IDLE_PER_DATANODE_MAX + 1 {
             let (near, far) = pair(&sim).await;
             kept.keep(datanode(), near);
             ends.push(far);
@@ -207,7 +208,7 @@ pub(super) mod tests {
         assert!(ends[1..].iter().all(is_open));
     }
 
-    struct KeptAtTheEnd(Arc<WriterConnections>, Arc<dyn Connection>);
+    struct KeptAtTheEnd(Arc<WriterConnectionPool>, Arc<dyn Connection>);
 
     impl Drop for KeptAtTheEnd {
         fn drop(&mut self) {

@@ -15,9 +15,9 @@ use hearth_wire::data_transfer::{
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use self::in_place::Landing;
+use self::in_place::InPlaceRead;
 use super::{
-    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, StreamWaits, corrupt,
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, StreamTimeouts, corrupt,
 };
 
 /// Takes replicas from a connection whose sender was told `limits`, until it has had none for `waits.idle` or closes.
@@ -28,10 +28,10 @@ pub async fn receive<S: ReplicaStore>(
     buffer: &mut ReceiveBuffer,
     store: Arc<S>,
     limits: StreamLimits,
-    waits: StreamWaits,
+    waits: StreamTimeouts,
 ) -> Result<(), StreamError> {
     buffer.grow_to(RECEIVE_BYTES);
-    let mut intake = Intake {
+    let mut intake = StreamReceiver {
         connection,
         buffer,
         store,
@@ -41,9 +41,9 @@ pub async fn receive<S: ReplicaStore>(
         last: 0,
         frame: None,
         lead_bytes: 0,
-        owed: 0,
+        unacknowledged: 0,
         credit: Credit::default(),
-        moved: Instant::now(),
+        progress_at: Instant::now(),
         tasks: JoinSet::new(),
         out: Vec::new(),
     };
@@ -62,12 +62,12 @@ pub async fn receive<S: ReplicaStore>(
 const CREDIT_SHARE: u32 = 4;
 const CREDIT_PIECES: usize = 64;
 
-struct Intake<'a, S: ReplicaStore> {
+struct StreamReceiver<'a, S: ReplicaStore> {
     connection: &'a Connection,
     buffer: &'a mut ReceiveBuffer,
     store: Arc<S>,
     limits: StreamLimits,
-    waits: StreamWaits,
+    waits: StreamTimeouts,
     replicas: HashMap<u32, Replica<S::Sink>>,
     /// The last one opened: their numbers rise.
     last: u32,
@@ -77,10 +77,10 @@ struct Intake<'a, S: ReplicaStore> {
     /// one call with the data before it.
     lead_bytes: usize,
     /// Bytes announced by frames, for which the sender has no credit back yet.
-    owed: u64,
+    unacknowledged: u64,
     credit: Credit,
     /// When something of a replica had come, or was waited for here.
-    moved: Instant,
+    progress_at: Instant,
     tasks: JoinSet<Outcome<S::Sink>>,
     /// Frames to the sender.
     out: Vec<u8>,
@@ -93,7 +93,7 @@ struct Replica<K> {
     /// Away while a task has it.
     sink: Option<K>,
     /// Frames that wait for the sink.
-    held: VecDeque<Held>,
+    held: VecDeque<QueuedFrame>,
     /// All of it has come, and a task finishes it.
     ends: bool,
 }
@@ -107,7 +107,7 @@ struct Frame {
     /// Data bytes that were stored, held or dropped.
     done: u32,
     /// Data bytes behind those that were received in place, and not verified: less than a chunk.
-    landed: u32,
+    unverified: u32,
     /// Some of it was received in place.
     in_place: bool,
     /// Of those, what is held: all of them, when any.
@@ -121,7 +121,7 @@ impl Frame {
 }
 
 /// A whole frame.
-struct Held {
+struct QueuedFrame {
     piece: ReplicaPiece,
     /// For bytes from `piece.offset + stored` on.
     stored: u32,
@@ -174,16 +174,16 @@ enum Outcome<K> {
 
 /// What became of a step through the buffer.
 enum Step {
-    Further,
+    Progressed,
     /// The sender has said that it is there, or what changes nothing.
-    Heard,
+    Ping,
     /// So many bytes must be in the buffer for the next step.
     Needs(usize),
 }
 
-impl<S: ReplicaStore> Intake<'_, S> {
+impl<S: ReplicaStore> StreamReceiver<'_, S> {
     async fn run(&mut self) -> Result<(), StreamError> {
-        let tick = self.waits.tick();
+        let tick = self.waits.ping_interval();
         let mut heard = Instant::now();
         let mut sent = heard;
         // The sender has said that it is there, since all that had come was looked at.
@@ -192,8 +192,8 @@ impl<S: ReplicaStore> Intake<'_, S> {
             let mut went_on = false;
             let wanted = loop {
                 match self.step()? {
-                    Step::Further => went_on = true,
-                    Step::Heard => is_there = true,
+                    Step::Progressed => went_on = true,
+                    Step::Ping => is_there = true,
                     Step::Needs(wanted) => break wanted,
                 }
             };
@@ -201,14 +201,14 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 self.take(outcome)?;
             }
             if went_on || self.replicas.is_empty() || !self.tasks.is_empty() {
-                self.moved = Instant::now();
+                self.progress_at = Instant::now();
             }
             // Whatever the sender says meanwhile: it has to hear that somebody is here.
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
                 ToSender::Ping.encode_into(&mut self.out);
             }
             if !self.out.is_empty() || self.credit.is_due(self.limits, self.replicas.len()) {
-                self.say().await?;
+                self.flush().await?;
                 sent = Instant::now();
             }
             match self.fill(wanted)? {
@@ -217,10 +217,10 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 Some(_) => {
                     heard = Instant::now();
                     // Nor does one that says so without a pause go on for ever.
-                    if is_there && self.moved.elapsed() >= 2 * self.waits.without_bytes() {
-                        return Err(StreamError::Lingering {
+                    if is_there && self.progress_at.elapsed() >= 2 * self.waits.no_data_timeout() {
+                        return Err(StreamError::OnlyPings {
                             peer: self.connection.peer(),
-                            after: self.moved.elapsed(),
+                            after: self.progress_at.elapsed(),
                         });
                     }
                     // A sender that always has more must not keep this thread from other connections.
@@ -230,11 +230,11 @@ impl<S: ReplicaStore> Intake<'_, S> {
                 None => {}
             }
             // Only now: who stood still here himself has to look first at what else there is.
-            if std::mem::take(&mut is_there) && self.moved.elapsed() >= self.waits.without_bytes() {
-                return Err(StreamError::Lingering { peer: self.connection.peer(), after: self.moved.elapsed() });
+            if std::mem::take(&mut is_there) && self.progress_at.elapsed() >= self.waits.no_data_timeout() {
+                return Err(StreamError::OnlyPings { peer: self.connection.peer(), after: self.progress_at.elapsed() });
             }
             if !self.out.is_empty() || self.credit.bytes > 0 {
-                self.say().await?;
+                self.flush().await?;
                 sent = Instant::now();
             }
             let wait = if self.replicas.is_empty() { tick } else { tick.saturating_sub(sent.elapsed()) };
@@ -260,7 +260,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
     }
 
     /// Sends what there is to say, the credit before all else.
-    async fn say(&mut self) -> Result<(), StreamError> {
+    async fn flush(&mut self) -> Result<(), StreamError> {
         let mut frames = Vec::new();
         self.credit.take_into(&mut frames);
         frames.append(&mut self.out);
@@ -269,13 +269,13 @@ impl<S: ReplicaStore> Intake<'_, S> {
 
     /// Receives what is there without waiting, `None` when that is nothing: `wanted` bytes in the buffer are the least that is of use.
     fn fill(&mut self, wanted: usize) -> Result<Option<usize>, StreamError> {
-        if let Landing::Received(received) = self.fill_in_place()? {
+        if let InPlaceRead::Received(received) = self.fill_in_place()? {
             return Ok(received);
         }
         let is_at_data = self.buffer.available().is_empty() && self.frame.as_ref().is_some_and(Frame::has_checksums);
         // Data that is next, of a frame that does not come in place, may come with whatever is behind it.
-        if !is_at_data && (self.lead_bytes > 0 || self.lands_soon()) {
-            return self.fill_no_further(wanted);
+        if !is_at_data && (self.lead_bytes > 0 || self.can_receive_in_place_next()) {
+            return self.fill_up_to_data(wanted);
         }
         // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.
         let room = self.buffer.available().len() + RECEIVE_BYTES / 2;
@@ -296,14 +296,14 @@ impl<S: ReplicaStore> Intake<'_, S> {
         }
     }
 
-    fn rules<T>(&self, what: &'static str) -> Result<T, StreamError> {
-        Err(StreamError::Rules { peer: self.connection.peer(), what })
+    fn violation<T>(&self, what: &'static str) -> Result<T, StreamError> {
+        Err(StreamError::Protocol { peer: self.connection.peer(), what })
     }
 
     /// Takes a message, or some of a frame's bytes, off the buffer.
     fn step(&mut self) -> Result<Step, StreamError> {
         if let Some(frame) = self.frame.take() {
-            return self.go_on(frame);
+            return self.continue_frame(frame);
         }
         let peer = self.connection.peer();
         let decoded = ToReceiver::decode(self.buffer.available());
@@ -315,19 +315,19 @@ impl<S: ReplicaStore> Intake<'_, S> {
                     ToReceiver::Open { replica, request } => self.open(replica, *request)?,
                     ToReceiver::Data(piece) => self.begin(piece, bytes)?,
                     ToReceiver::Cancel { replica } => return Ok(self.cancel(replica)),
-                    ToReceiver::Ping => return Ok(Step::Heard),
+                    ToReceiver::Ping => return Ok(Step::Ping),
                 }
             }
         }
-        Ok(Step::Further)
+        Ok(Step::Progressed)
     }
 
     fn open(&mut self, replica: u32, request: OpenReplica) -> Result<(), StreamError> {
         if replica <= self.last {
-            return self.rules("the numbers of replicas do not rise");
+            return self.violation("the numbers of replicas do not rise");
         }
         if self.replicas.len() >= self.limits.replicas_max as usize {
-            return self.rules("more replicas at once than were allowed");
+            return self.violation("more replicas at once than were allowed");
         }
         self.last = replica;
         let (length, checksum) = (request.block.length(), request.checksum);
@@ -350,37 +350,37 @@ impl<S: ReplicaStore> Intake<'_, S> {
 
     /// A frame's head, of `bytes`.
     fn begin(&mut self, piece: ReplicaPiece, bytes: usize) -> Result<(), StreamError> {
-        if self.owed + piece.body_bytes() > u64::from(self.limits.window_bytes) {
-            return self.rules("more bytes than it has credit for");
+        if self.unacknowledged + piece.body_bytes() > u64::from(self.limits.window_bytes) {
+            return self.violation("more bytes than it has credit for");
         }
         if piece.replica > self.last {
-            return self.rules("data of a replica that was not opened");
+            return self.violation("data of a replica that was not opened");
         }
         if piece.data_bytes > self.limits.frame_bytes_max.max(CHUNK_BYTES_MAX) {
-            return self.rules("a frame is longer than was allowed");
+            return self.violation("a frame is longer than was allowed");
         }
         // Of one that is not known any more, the bytes are dropped.
         if let Some(Replica { length, checksum, .. }) = self.replicas.get(&piece.replica) {
             let chunk = u64::from(checksum.bytes_per_chunk);
             let is_whole = piece.end().is_multiple_of(chunk) || piece.end() == *length;
             if !piece.offset.is_multiple_of(chunk) || !is_whole || piece.end() > *length {
-                return self.rules("a frame that does not begin and end with chunks of its replica");
+                return self.violation("a frame that does not begin and end with chunks of its replica");
             }
             if checksum.checksum_bytes(piece.data_bytes.into()) != u64::from(piece.checksum_bytes) {
-                return self.rules("a frame with another number of checksums than its data has chunks");
+                return self.violation("a frame with another number of checksums than its data has chunks");
             }
         }
-        self.owed += piece.body_bytes();
+        self.unacknowledged += piece.body_bytes();
         // It had credit for all of it.
         self.connection.expect(piece.body_bytes().saturating_sub(self.buffer.available().len() as u64));
         let lead_bytes = bytes + piece.checksum_bytes as usize;
         let (checksums, held) = (Vec::new(), Vec::new());
-        self.frame = Some(Frame { piece, checksums, lead_bytes, done: 0, landed: 0, in_place: false, held });
+        self.frame = Some(Frame { piece, checksums, lead_bytes, done: 0, unverified: 0, in_place: false, held });
         Ok(())
     }
 
     /// Takes what has come of a frame.
-    fn go_on(&mut self, mut frame: Frame) -> Result<Step, StreamError> {
+    fn continue_frame(&mut self, mut frame: Frame) -> Result<Step, StreamError> {
         let piece = frame.piece;
         let missing = piece.checksum_bytes as usize - frame.checksums.len();
         if missing > 0 {
@@ -392,7 +392,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
             return Ok(if take < missing {
                 Step::Needs((missing - take).min(RECEIVE_BYTES / 2))
             } else {
-                Step::Further
+                Step::Progressed
             });
         }
         let available = self.buffer.available();
@@ -406,10 +406,10 @@ impl<S: ReplicaStore> Intake<'_, S> {
         let Some(replica) = self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends) else {
             self.buffer.consume(take);
             frame.done += take as u32;
-            self.end_of(frame, left == take)?;
-            return Ok(Step::Further);
+            self.end_frame(frame, left == take)?;
+            return Ok(Step::Progressed);
         };
-        let quick = replica.sink.as_mut().filter(|sink| frame.held.is_empty() && sink.is_quick());
+        let quick = replica.sink.as_mut().filter(|sink| frame.held.is_empty() && sink.can_store_now());
         if let Some(sink) = quick.filter(|_| replica.held.is_empty()) {
             let chunk = replica.checksum.bytes_per_chunk as usize;
             if take < left {
@@ -444,12 +444,12 @@ impl<S: ReplicaStore> Intake<'_, S> {
         }
         self.buffer.consume(take);
         frame.done += take as u32;
-        self.end_of(frame, left == take)?;
-        Ok(Step::Further)
+        self.end_frame(frame, left == take)?;
+        Ok(Step::Progressed)
     }
 
     /// After a part of a frame; `whole`: nothing of it is left to come.
-    fn end_of(&mut self, frame: Frame, whole: bool) -> Result<(), StreamError> {
+    fn end_frame(&mut self, frame: Frame, whole: bool) -> Result<(), StreamError> {
         if !whole {
             self.frame = Some(frame);
             return Ok(());
@@ -459,7 +459,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
         match self.replicas.get_mut(&piece.replica).filter(|replica| !replica.ends) {
             Some(replica) if !held.is_empty() => {
                 let stored = piece.data_bytes - held.len() as u32;
-                replica.held.push_back(Held { piece, stored, checksums, data: held });
+                replica.held.push_back(QueuedFrame { piece, stored, checksums, data: held });
             }
             Some(Replica { sink: Some(sink), .. }) => {
                 let offset = sink.received();
@@ -473,7 +473,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
     }
 
     fn give_back(&mut self, piece: ReplicaPiece, offset: u64) {
-        self.owed -= piece.body_bytes();
+        self.unacknowledged -= piece.body_bytes();
         self.credit.give(piece, offset);
     }
 
@@ -484,7 +484,7 @@ impl<S: ReplicaStore> Intake<'_, S> {
         if let Some(held) = replica.held.pop_front() {
             let spec = replica.checksum;
             self.tasks.spawn(async move {
-                let Held { piece, stored, checksums, data } = held;
+                let QueuedFrame { piece, stored, checksums, data } = held;
                 let checksums = checksums_of(spec, &checksums, stored, data.len());
                 let offset = piece.offset + u64::from(stored);
                 let sink = match spec.verify(&data, checksums) {
@@ -549,11 +549,11 @@ impl<S: ReplicaStore> Intake<'_, S> {
     }
 
     fn cancel(&mut self, number: u32) -> Step {
-        let Some(replica) = self.replicas.remove(&number) else { return Step::Heard };
+        let Some(replica) = self.replicas.remove(&number) else { return Step::Ping };
         for held in replica.held {
             self.give_back(held.piece, 0);
         }
-        Step::Further
+        Step::Progressed
     }
 }
 

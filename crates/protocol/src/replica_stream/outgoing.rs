@@ -13,18 +13,20 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CarryError, ReplicaSource, SourceData, StreamError, StreamWaits};
+use super::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ReplicaSendError, ReplicaSource, SourceData, StreamError, StreamTimeouts,
+};
 
 /// A replica's turn ends where a multiple of this does: a huge page, which the receiver's kernel clears whole at the first byte
 /// that comes for it. Filled at once it is still in the cache then; with another replica's bytes between, it is fetched once more.
-const RUN_BYTES: u64 = 2 << 20;
+const QUANTUM_BYTES: u64 = 2 << 20;
 
 /// A replica to be carried.
-pub struct Job<S> {
+pub struct ReplicaJob<S> {
     pub request: OpenReplica,
     pub source: S,
     /// Hears of its end. Dropped unheard when the connection had ended before the job was looked at: then it can be given to another.
-    pub done: oneshot::Sender<Result<(), CarryError>>,
+    pub done: oneshot::Sender<Result<(), ReplicaSendError>>,
 }
 
 /// A replica that is open.
@@ -38,21 +40,21 @@ struct Active {
     being_sent: bool,
     /// When the receiver last had something to say of it, or was last sent something of it.
     since: Instant,
-    done: oneshot::Sender<Result<(), CarryError>>,
+    done: oneshot::Sender<Result<(), ReplicaSendError>>,
 }
 
 impl Active {
     /// Whether the receiver has to say something of it next.
-    fn is_owed(&self) -> bool {
+    fn awaits_receiver(&self) -> bool {
         !self.being_sent && (!self.opened || self.stored < self.sent || self.sent == self.length)
     }
 }
 
 /// What both directions know.
-struct Shared {
+struct SharedState {
     active: HashMap<u32, Active>,
     /// Replicas of which the receiver has yet to hear that they are called off.
-    called_off: Vec<u32>,
+    cancelled: Vec<u32>,
     /// Bytes that may be sent.
     credit: u64,
     /// When some of it last came back, or a frame went out.
@@ -61,11 +63,11 @@ struct Shared {
     busy_since: Instant,
 }
 
-struct Outgoing<'a> {
+struct StreamSender<'a> {
     connection: &'a Connection,
     limits: StreamLimits,
-    waits: StreamWaits,
-    shared: Mutex<Shared>,
+    waits: StreamTimeouts,
+    shared: Mutex<SharedState>,
     changed: Notify,
 }
 
@@ -77,43 +79,44 @@ pub async fn send<S: ReplicaSource>(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
     limits: StreamLimits,
-    waits: StreamWaits,
-    jobs: &mut mpsc::Receiver<Job<S>>,
+    waits: StreamTimeouts,
+    jobs: &mut mpsc::Receiver<ReplicaJob<S>>,
 ) -> Result<(), Arc<StreamError>> {
     let credit = u64::from(limits.window_bytes);
     let now = Instant::now();
-    let shared = Shared { active: HashMap::new(), called_off: Vec::new(), credit, credit_since: now, busy_since: now };
-    let outgoing = Outgoing { connection, limits, waits, shared: Mutex::new(shared), changed: Notify::new() };
+    let shared =
+        SharedState { active: HashMap::new(), cancelled: Vec::new(), credit, credit_since: now, busy_since: now };
+    let outgoing = StreamSender { connection, limits, waits, shared: Mutex::new(shared), changed: Notify::new() };
     let outcome = tokio::select! {
-        outcome = outgoing.speak(jobs) => outcome,
-        outcome = outgoing.hear(buffer) => outcome,
+        outcome = outgoing.run_send(jobs) => outcome,
+        outcome = outgoing.run_receive(buffer) => outcome,
     };
     let outcome = outcome.map_err(Arc::new);
     for (_, active) in outgoing.shared.into_inner().active {
         let source = outcome.as_ref().err().cloned().unwrap_or_else(|| Arc::new(StreamError::Interrupted));
         // Who waited may have given up.
-        let _ = active.done.send(Err(CarryError::Broken { stored: active.stored, source }));
+        let _ = active.done.send(Err(ReplicaSendError::Broken { stored: active.stored, source }));
     }
     outcome
 }
 
-impl Outgoing<'_> {
-    async fn speak<S: ReplicaSource>(&self, jobs: &mut mpsc::Receiver<Job<S>>) -> Result<(), StreamError> {
-        let mut turns: VecDeque<(u32, ReplicaTurn<S>)> = VecDeque::new();
+impl StreamSender<'_> {
+    async fn run_send<S: ReplicaSource>(&self, jobs: &mut mpsc::Receiver<ReplicaJob<S>>) -> Result<(), StreamError> {
+        let mut queue: VecDeque<(u32, QueuedReplica<S>)> = VecDeque::new();
         let mut head = Vec::new();
         let mut next = 1u32;
         // Nobody can bring more; what is on its way goes on.
         let mut closed = false;
         let mut sent = Instant::now();
         loop {
-            let called_off = std::mem::take(&mut self.shared.lock().called_off);
-            called_off.into_iter().for_each(|replica| ToReceiver::Cancel { replica }.encode_into(&mut head));
-            while self.has_place()
+            let cancelled = std::mem::take(&mut self.shared.lock().cancelled);
+            cancelled.into_iter().for_each(|replica| ToReceiver::Cancel { replica }.encode_into(&mut head));
+            while self.has_capacity()
                 && let Ok(job) = jobs.try_recv()
             {
-                self.open(&mut next, job, &mut turns, &mut head);
+                self.open(&mut next, job, &mut queue, &mut head);
             }
-            if self.send_one(&mut turns, &mut head).await? {
+            if self.send_one(&mut queue, &mut head).await? {
                 sent = Instant::now();
                 // Others that this thread serves have their turn.
                 tokio::task::yield_now().await;
@@ -126,13 +129,13 @@ impl Outgoing<'_> {
             }
             let is_idle = self.shared.lock().active.is_empty();
             // Whatever the receiver says meanwhile: it has to hear that somebody is here.
-            let until = if is_idle { Instant::now() + self.waits.idle } else { sent + self.waits.tick() };
+            let until = if is_idle { Instant::now() + self.waits.idle } else { sent + self.waits.ping_interval() };
             if is_idle && closed {
                 return Ok(());
             }
             tokio::select! {
-                job = jobs.recv(), if !closed && self.has_place() => match job {
-                    Some(job) => self.open(&mut next, job, &mut turns, &mut head),
+                job = jobs.recv(), if !closed && self.has_capacity() => match job {
+                    Some(job) => self.open(&mut next, job, &mut queue, &mut head),
                     None => closed = true,
                 },
                 () = self.changed.notified() => {}
@@ -146,30 +149,30 @@ impl Outgoing<'_> {
         }
     }
 
-    fn has_place(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.shared.lock().active.len() < self.limits.replicas_max as usize
     }
 
     fn open<S: ReplicaSource>(
         &self,
         next: &mut u32,
-        job: Job<S>,
-        turns: &mut VecDeque<(u32, ReplicaTurn<S>)>,
+        job: ReplicaJob<S>,
+        queue: &mut VecDeque<(u32, QueuedReplica<S>)>,
         head: &mut Vec<u8>,
     ) {
-        let Job { request, source, done } = job;
+        let ReplicaJob { request, source, done } = job;
         if done.is_closed() {
             // Nobody wants it any more.
             return;
         }
         let (length, checksum, replica) = (request.block.length(), request.checksum, *next);
         if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&checksum.bytes_per_chunk)
-            || self.longest(checksum) + checksum.checksum_bytes(self.longest(checksum))
+            || self.frame_data_bytes_max(checksum) + checksum.checksum_bytes(self.frame_data_bytes_max(checksum))
                 > self.limits.window_bytes.into()
         {
             let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "its chunks are too short or too long");
             // Who waited may have given up.
-            let _ = done.send(Err(CarryError::Refused(refusal)));
+            let _ = done.send(Err(ReplicaSendError::Refused(refusal)));
             return;
         }
         *next += 1;
@@ -181,11 +184,11 @@ impl Outgoing<'_> {
         }
         let active = Active { length, sent: 0, stored: 0, opened: false, being_sent: false, since: now, done };
         shared.active.insert(replica, active);
-        turns.push_back((replica, ReplicaTurn { source, checksum }));
+        queue.push_back((replica, QueuedReplica { source, checksum }));
     }
 
     /// Data bytes of a frame.
-    fn longest(&self, checksum: ChecksumSpec) -> u64 {
+    fn frame_data_bytes_max(&self, checksum: ChecksumSpec) -> u64 {
         let chunk = u64::from(checksum.bytes_per_chunk);
         let most = self.limits.frame_bytes_max.min(self.limits.window_bytes / 2);
         (u64::from(most) / chunk).max(1) * chunk
@@ -194,24 +197,24 @@ impl Outgoing<'_> {
     /// Sends a frame of the first replica in the queue that may, which is the first again until its run ends. False: none may.
     async fn send_one<S: ReplicaSource>(
         &self,
-        turns: &mut VecDeque<(u32, ReplicaTurn<S>)>,
+        queue: &mut VecDeque<(u32, QueuedReplica<S>)>,
         head: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
-        for _ in 0..turns.len() {
-            let Some((replica, mut turn)) = turns.pop_front() else { break };
+        for _ in 0..queue.len() {
+            let Some((replica, mut turn)) = queue.pop_front() else { break };
             self.drop_unwanted(replica, head);
             match self.next_piece(replica, &turn) {
-                Next::Gone => {}
-                Next::NotNow => turns.push_back((replica, turn)),
-                Next::Piece(piece, is_last) => {
+                NextPiece::Finished => {}
+                NextPiece::Blocked => queue.push_back((replica, turn)),
+                NextPiece::Piece(piece, is_last) => {
                     self.send_piece(piece, &mut turn.source, head).await?;
                     self.note_sent(replica);
                     if is_last {
                         // It has had its last turn.
-                    } else if piece.end().is_multiple_of(RUN_BYTES) {
-                        turns.push_back((replica, turn));
+                    } else if piece.end().is_multiple_of(QUANTUM_BYTES) {
+                        queue.push_back((replica, turn));
                     } else {
-                        turns.push_front((replica, turn));
+                        queue.push_front((replica, turn));
                     }
                     return Ok(true);
                 }
@@ -221,25 +224,25 @@ impl Outgoing<'_> {
     }
 
     /// What comes next of a replica; it counts as sent.
-    fn next_piece<S>(&self, replica: u32, turn: &ReplicaTurn<S>) -> Next {
+    fn next_piece<S>(&self, replica: u32, turn: &QueuedReplica<S>) -> NextPiece {
         let mut shared = self.shared.lock();
         let credit = shared.credit;
-        let Some(active) = shared.active.get_mut(&replica) else { return Next::Gone };
+        let Some(active) = shared.active.get_mut(&replica) else { return NextPiece::Finished };
         if active.sent == active.length {
             // The receiver had all of it, or it is empty.
-            return if active.opened || active.length == 0 { Next::Gone } else { Next::NotNow };
+            return if active.opened || active.length == 0 { NextPiece::Finished } else { NextPiece::Blocked };
         }
-        let longest = self.longest(turn.checksum);
+        let longest = self.frame_data_bytes_max(turn.checksum);
         let data_bytes = longest.min(active.length - active.sent);
         let end = active.sent + data_bytes;
         let checksum_bytes = turn.checksum.checksum_bytes(data_bytes);
         let may = if active.opened {
             end - active.stored <= u64::from(self.limits.replica_window_bytes).max(longest)
         } else {
-            end + checksum_bytes <= self.limits.unasked_bytes() && end == active.length
+            end + checksum_bytes <= self.limits.unsolicited_bytes() && end == active.length
         };
         if !may || data_bytes + checksum_bytes > credit {
-            return Next::NotNow;
+            return NextPiece::Blocked;
         }
         let piece = ReplicaPiece {
             replica,
@@ -251,7 +254,7 @@ impl Outgoing<'_> {
         active.being_sent = true;
         let is_last = end == active.length && active.opened;
         shared.credit -= piece.body_bytes();
-        Next::Piece(piece, is_last)
+        NextPiece::Piece(piece, is_last)
     }
 
     async fn send_piece<S: ReplicaSource>(
@@ -270,7 +273,7 @@ impl Outgoing<'_> {
                     tokio::select! {
                         biased;
                         read = &mut reading => break read,
-                        () = tokio::time::sleep(self.waits.tick()) => {
+                        () = tokio::time::sleep(self.waits.ping_interval()) => {
                             // The frame has not begun: a sign of life can go before it, with what else stands there.
                             let mut early: Vec<u8> = head.drain(..before).collect();
                             before = 0;
@@ -286,7 +289,7 @@ impl Outgoing<'_> {
             Ok(data) => data,
             Err(error) => {
                 head.truncate(before);
-                self.give_up(piece, CarryError::Source(error.into()), head);
+                self.give_up(piece, ReplicaSendError::Source(error.into()), head);
                 return Ok(());
             }
         };
@@ -301,7 +304,7 @@ impl Outgoing<'_> {
         match sent {
             Err(error @ tcp::Error::File { .. }) => {
                 // The receiver waits for bytes that are not there: nothing can follow on this connection.
-                self.give_up(piece, CarryError::Source(Box::new(error)), head);
+                self.give_up(piece, ReplicaSendError::Source(Box::new(error)), head);
                 Err(StreamError::Interrupted)
             }
             outcome => Ok(outcome?),
@@ -320,7 +323,7 @@ impl Outgoing<'_> {
     /// Signs of life are not enough for ever: what is on its way has its place here, and those who want it wait. A replica of which
     /// nothing comes is called off, the others go on: its disk may be the only one that hangs.
     ///
-    /// Errors: `Stuck`, of all of them.
+    /// Errors: `NoProgress`, of all of them.
     fn check_progress(&self) -> Result<(), StreamError> {
         let peer = self.connection.peer();
         let mut shared = self.shared.lock();
@@ -330,24 +333,24 @@ impl Outgoing<'_> {
             && shared.active.values().all(|active| !active.being_sent);
         let after = shared.credit_since.elapsed();
         if lacks_credit && after >= self.waits.write {
-            return Err(StreamError::Stuck { peer, after });
+            return Err(StreamError::NoProgress { peer, after });
         }
-        let is_stuck = |active: &Active| active.is_owed() && active.since.elapsed() >= self.waits.write;
+        let is_stuck = |active: &Active| active.awaits_receiver() && active.since.elapsed() >= self.waits.write;
         let stuck: Vec<_> = shared.active.extract_if(|_, active| is_stuck(active)).collect();
         for (replica, Active { stored, since, done, .. }) in stuck {
-            shared.called_off.push(replica);
-            let source = Arc::new(StreamError::Stuck { peer, after: since.elapsed() });
+            shared.cancelled.push(replica);
+            let source = Arc::new(StreamError::NoProgress { peer, after: since.elapsed() });
             // Who waited may have given up.
-            let _ = done.send(Err(CarryError::Broken { stored, source }));
+            let _ = done.send(Err(ReplicaSendError::Broken { stored, source }));
         }
-        if !shared.called_off.is_empty() {
+        if !shared.cancelled.is_empty() {
             self.changed.notify_one();
         }
         Ok(())
     }
 
     /// The piece, which counts as sent, is not, and the replica will not be.
-    fn give_up(&self, piece: ReplicaPiece, error: CarryError, head: &mut Vec<u8>) {
+    fn give_up(&self, piece: ReplicaPiece, error: ReplicaSendError, head: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
         shared.credit += piece.body_bytes();
         if let Some(active) = shared.active.remove(&piece.replica) {
@@ -367,7 +370,7 @@ impl Outgoing<'_> {
     }
 
     /// What the receiver says.
-    async fn hear(&self, buffer: &mut ReceiveBuffer) -> Result<(), StreamError> {
+    async fn run_receive(&self, buffer: &mut ReceiveBuffer) -> Result<(), StreamError> {
         let peer = self.connection.peer();
         let mut heard = Instant::now();
         let mut checked = heard;
@@ -393,11 +396,11 @@ impl Outgoing<'_> {
                 self.changed.notify_one();
             }
             // When all that has come is known: this process may have stood still.
-            if checked.elapsed() >= self.waits.tick() {
+            if checked.elapsed() >= self.waits.ping_interval() {
                 self.check_progress()?;
                 checked = Instant::now();
             }
-            match self.connection.readable(self.waits.tick()).await {
+            match self.connection.readable(self.waits.ping_interval()).await {
                 Ok(()) => match buffer.try_fill(self.connection, wanted)? {
                     Some(0) if self.shared.lock().active.is_empty() => return Ok(()),
                     Some(0) => return Err(tcp::Error::Closed { peer }.into()),
@@ -416,7 +419,7 @@ impl Outgoing<'_> {
     }
 
     fn take(&self, frame: ToSender) -> Result<(), StreamError> {
-        let rules = |what| Err(StreamError::Rules { peer: self.connection.peer(), what });
+        let rules = |what| Err(StreamError::Protocol { peer: self.connection.peer(), what });
         let mut shared = self.shared.lock();
         match frame {
             ToSender::Opened { replica, offset } => {
@@ -456,7 +459,7 @@ impl Outgoing<'_> {
             }
             ToSender::Refused { replica, refusal } => {
                 if let Some(active) = shared.active.remove(&replica) {
-                    let _ = active.done.send(Err(CarryError::Refused(refusal)));
+                    let _ = active.done.send(Err(ReplicaSendError::Refused(refusal)));
                 }
             }
             ToSender::Ping => {}
@@ -466,14 +469,14 @@ impl Outgoing<'_> {
 }
 
 /// A replica whose turn comes again.
-struct ReplicaTurn<S> {
+struct QueuedReplica<S> {
     source: S,
     checksum: ChecksumSpec,
 }
 
-enum Next {
+enum NextPiece {
     /// It needs no more turns.
-    Gone,
-    NotNow,
+    Finished,
+    Blocked,
     Piece(ReplicaPiece, bool),
 }

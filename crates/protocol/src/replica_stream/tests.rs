@@ -19,12 +19,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::{
-    CarryError, InPlace, Job, NotAccepted, ReplicaSink, ReplicaSource, ReplicaStore, SourceData, StreamError,
-    StreamWaits, receive, receive_buffer, send,
+    InPlace, NotAccepted, ReplicaJob, ReplicaSendError, ReplicaSink, ReplicaSource, ReplicaStore, SourceData,
+    StreamError, StreamTimeouts, receive, receive_buffer, send,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
-const WAITS: StreamWaits = StreamWaits { silence: WAIT, write: WAIT, idle: WAIT };
+const WAITS: StreamTimeouts = StreamTimeouts { silence: WAIT, write: WAIT, idle: WAIT };
 const LIMITS: StreamLimits =
     StreamLimits { window_bytes: 1 << 20, replica_window_bytes: 256 << 10, frame_bytes_max: 64 << 10, replicas_max: 8 };
 
@@ -158,7 +158,7 @@ impl ReplicaSink for Place {
         self.bytes.len() as u64
     }
 
-    fn is_quick(&self) -> bool {
+    fn can_store_now(&self) -> bool {
         !self.shelf.slow.load(Ordering::Relaxed) && self.id.0 % 3 != 0
     }
 
@@ -197,13 +197,13 @@ async fn pair() -> (Connection, Connection) {
     (one.unwrap(), other.unwrap())
 }
 
-type Answer = oneshot::Receiver<Result<(), CarryError>>;
+type Answer = oneshot::Receiver<Result<(), ReplicaSendError>>;
 
-fn job(id: u64, data: Vec<u8>, damaged: Option<usize>, handed_out: &Arc<AtomicU64>) -> (Job<Memory>, Answer) {
+fn job(id: u64, data: Vec<u8>, damaged: Option<usize>, handed_out: &Arc<AtomicU64>) -> (ReplicaJob<Memory>, Answer) {
     let (done, answer) = oneshot::channel();
     let request = request(id, data.len());
     let source = Memory { data, damaged, handed_out: handed_out.clone(), piece: Vec::new() };
-    (Job { request, source, done }, answer)
+    (ReplicaJob { request, source, done }, answer)
 }
 
 type Receiving = tokio::task::JoinHandle<Result<(), StreamError>>;
@@ -213,14 +213,14 @@ fn start_receiver(connection: Connection, shelf: &Arc<Shelf>) -> Receiving {
     tokio::spawn(async move { receive(&connection, &mut receive_buffer(), store, limits, WAITS).await })
 }
 
-fn start_sender(connection: Connection, jobs: mpsc::Receiver<Job<Memory>>) -> tokio::task::JoinHandle<()> {
+fn start_sender(connection: Connection, jobs: mpsc::Receiver<ReplicaJob<Memory>>) -> tokio::task::JoinHandle<()> {
     start_sender_within(LIMITS, connection, jobs)
 }
 
 fn start_sender_within(
     limits: StreamLimits,
     connection: Connection,
-    mut jobs: mpsc::Receiver<Job<Memory>>,
+    mut jobs: mpsc::Receiver<ReplicaJob<Memory>>,
 ) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         // Each job hears of what broke it.
@@ -231,7 +231,7 @@ fn start_sender_within(
 /// Both ends, and a receiver that stores what it is permitted to.
 struct Slow {
     shelf: Arc<Shelf>,
-    jobs: mpsc::Sender<Job<Memory>>,
+    jobs: mpsc::Sender<ReplicaJob<Memory>>,
     sending: tokio::task::JoinHandle<()>,
     receiving: Receiving,
 }
@@ -281,9 +281,9 @@ async fn many_replicas(in_place: u64) {
         let bytes = shelf.finished.lock().remove(&BlockId(id as i64)).unwrap();
         assert!(bytes == content(id, sizes[id as usize % sizes.len()]), "{id}");
     }
-    let Err(CarryError::Refused(refusal)) = refused.await.unwrap() else { panic!() };
+    let Err(ReplicaSendError::Refused(refusal)) = refused.await.unwrap() else { panic!() };
     assert_eq!(refusal.status, Status::ErrorAccessToken);
-    let Err(CarryError::Refused(refusal)) = corrupt.await.unwrap() else { panic!() };
+    let Err(ReplicaSendError::Refused(refusal)) = corrupt.await.unwrap() else { panic!() };
     assert_eq!(refusal.status, Status::ErrorChecksum);
     let kept = shelf.kept.lock().get(&BlockId(405)).cloned().unwrap();
     assert!(kept.len() <= 300_000 && kept[..] == content(405, 500_000)[..kept.len()], "what was good is kept");
@@ -318,7 +318,7 @@ async fn a_replica_whose_memory_goes_while_it_comes_is_refused_and_others_are_no
                 assert!(bytes == content(id, 1_000_000), "{id}");
                 whole += 1;
             }
-            Err(CarryError::Refused(refusal)) => {
+            Err(ReplicaSendError::Refused(refusal)) => {
                 assert!(refusal.status == Status::Error && id % 3 != 0, "{id}: {refusal}");
                 refused += 1;
             }
@@ -373,7 +373,10 @@ async fn a_replica_keeps_its_turn_to_the_end_of_a_huge_page() {
         let data = content(id, 5 << 20);
         let request = request(id, data.len());
         let memory = Memory { data, damaged: None, handed_out: Arc::default(), piece: Vec::new() };
-        jobs.send(Job { request, source: Watched { id, memory, asked: asked.clone() }, done }).await.ok().unwrap();
+        jobs.send(ReplicaJob { request, source: Watched { id, memory, asked: asked.clone() }, done })
+            .await
+            .ok()
+            .unwrap();
         answers.push((id, answer));
     }
     drop(jobs);
@@ -484,7 +487,7 @@ async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
     };
     tokio::time::timeout(WAIT, heard).await.expect("what was stored is acknowledged");
     here.shutdown();
-    let Err(CarryError::Broken { stored, .. }) = answer.await.unwrap() else { panic!() };
+    let Err(ReplicaSendError::Broken { stored, .. }) = answer.await.unwrap() else { panic!() };
     assert!(stored >= 9 * 65_536, "{stored}");
     sending.await.unwrap();
     shelf.permits.add_permits(1000);
@@ -556,7 +559,7 @@ async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
         let _ = here.write_all(&bytes, WAIT).await;
         shelf.permits.add_permits(1000);
         let error = tokio::time::timeout(WAIT, receiving).await.expect(what).unwrap().expect_err(what);
-        assert!(matches!(error, StreamError::Rules { .. } | StreamError::Frame { .. }), "{what}: {error}");
+        assert!(matches!(error, StreamError::Protocol { .. } | StreamError::Frame { .. }), "{what}: {error}");
         assert!(shelf.finished.lock().is_empty());
     }
 }
@@ -581,13 +584,13 @@ async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
         frame.encode_into(&mut bytes);
         there.write_all(&bytes, WAIT).await.unwrap();
         let outcome = tokio::time::timeout(WAIT, answer).await.expect(what).unwrap();
-        assert!(matches!(outcome, Err(CarryError::Broken { .. })), "{what}: {outcome:?}");
+        assert!(matches!(outcome, Err(ReplicaSendError::Broken { .. })), "{what}: {outcome:?}");
         sending.await.unwrap();
     }
 }
 
 /// Waits so briefly that signs of life come soon.
-const SHORT_WAITS: StreamWaits = StreamWaits { silence: Duration::from_secs(6), write: WAIT, idle: WAIT };
+const SHORT_WAITS: StreamTimeouts = StreamTimeouts { silence: Duration::from_secs(6), write: WAIT, idle: WAIT };
 
 /// Says the same again and again. Panics after eight seconds and more.
 async fn keep_saying(connection: &Connection, frame: &[u8]) {
@@ -665,7 +668,7 @@ async fn a_receiver_with_nothing_to_say_is_heard_of_whatever_it_hears() {
 /// However lively it is; and what it sent before is kept for it.
 #[tokio::test]
 async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
-    let waits = StreamWaits { silence: Duration::from_secs(6), write: Duration::from_millis(300), idle: WAIT };
+    let waits = StreamTimeouts { silence: Duration::from_secs(6), write: Duration::from_millis(300), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
@@ -692,7 +695,7 @@ async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
         () = pinging => unreachable!("it goes on"),
         () = tokio::time::sleep(WAIT) => panic!("its place is held for ever"),
     };
-    let Err(StreamError::Lingering { after, .. }) = outcome else { panic!("{outcome:?}") };
+    let Err(StreamError::OnlyPings { after, .. }) = outcome else { panic!("{outcome:?}") };
     assert!(after >= waits.silence + waits.write);
     assert!(shelf.kept.lock()[&BlockId(1)] == data[..512]);
 }
@@ -763,8 +766,8 @@ const TRIES: usize = 20;
 /// still for so long that not all of them were said.
 async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) -> bool {
     // Looked at three times in what silence may last.
-    const WAITS: StreamWaits =
-        StreamWaits { silence: Duration::from_secs(6), write: Duration::from_millis(500), idle: WAIT };
+    const WAITS: StreamTimeouts =
+        StreamTimeouts { silence: Duration::from_secs(6), write: Duration::from_millis(500), idle: WAIT };
     let (here, there) = pair().await;
     let (jobs, mut queue) = mpsc::channel(1);
     let (job, mut answer) = job(1, content(1, 5_000_000), None, &Arc::default());
@@ -807,8 +810,8 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
         () = tokio::time::sleep(WAIT) => panic!("{what}: its place is held for ever"),
     };
     assert!(began.elapsed() >= WAITS.write, "{what}");
-    let Err(CarryError::Broken { stored, source }) = answer else { panic!("{what}") };
-    assert!(matches!(*source, StreamError::Stuck { .. }), "{what}: {source}");
+    let Err(ReplicaSendError::Broken { stored, source }) = answer else { panic!("{what}") };
+    assert!(matches!(*source, StreamError::NoProgress { .. }), "{what}: {source}");
     let said = said.load(Ordering::Relaxed);
     assert!(stored >= least || !said, "{what}: {stored}");
     said
@@ -831,7 +834,7 @@ impl ReplicaStore for OneHangs {
 #[tokio::test]
 async fn a_replica_whose_disk_hangs_holds_up_no_other() {
     // Looked at three times in what silence may last.
-    let waits = StreamWaits { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
+    let waits = StreamTimeouts { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(OneHangs(ShelfStore(shelf.clone())));
@@ -840,8 +843,8 @@ async fn a_replica_whose_disk_hangs_holds_up_no_other() {
     let (hangs, its_answer) = job(1, content(1, 300_000), None, &Arc::default());
     jobs.send(hangs).await.ok().unwrap();
     let sending = tokio::spawn(async move { send(&here, &mut receive_buffer(), LIMITS, waits, &mut queue).await });
-    let Err(CarryError::Broken { stored: 0, source }) = its_answer.await.unwrap() else { panic!("it hangs") };
-    assert!(matches!(*source, StreamError::Stuck { .. }), "{source}");
+    let Err(ReplicaSendError::Broken { stored: 0, source }) = its_answer.await.unwrap() else { panic!("it hangs") };
+    assert!(matches!(*source, StreamError::NoProgress { .. }), "{source}");
     let data = content(2, 300_000);
     let (well, its_answer) = job(2, data.clone(), None, &Arc::default());
     jobs.send(well).await.ok().unwrap();
@@ -871,7 +874,7 @@ impl ReplicaSource for Hesitant {
 
 #[tokio::test]
 async fn a_receiver_is_not_left_for_what_takes_long_here() {
-    let waits = StreamWaits { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
+    let waits = StreamTimeouts { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
@@ -881,7 +884,7 @@ async fn a_receiver_is_not_left_for_what_takes_long_here() {
     // One frame.
     let data = content(1, 60_000);
     let memory = Memory { data: data.clone(), damaged: None, handed_out: Arc::default(), piece: Vec::new() };
-    jobs.send(Job { request: request(1, data.len()), source: Hesitant(memory), done }).await.ok().unwrap();
+    jobs.send(ReplicaJob { request: request(1, data.len()), source: Hesitant(memory), done }).await.ok().unwrap();
     drop(jobs);
     send(&here, &mut receive_buffer(), LIMITS, waits, &mut queue).await.unwrap();
     answer.await.unwrap().unwrap();
@@ -911,7 +914,7 @@ async fn a_sender_that_waits_for_its_source_is_heard_of() {
     let (here, there) = pair().await;
     let (jobs, mut queue) = mpsc::channel(1);
     let (done, _answer) = oneshot::channel();
-    jobs.send(Job { request: request(1, 512), source: Stuck, done }).await.ok().unwrap();
+    jobs.send(ReplicaJob { request: request(1, 512), source: Stuck, done }).await.ok().unwrap();
     let mut ping = Vec::new();
     ToSender::Ping.encode_into(&mut ping);
     let mut buffer = receive_buffer();

@@ -141,26 +141,26 @@ struct Inner {
     id: ClientId,
     next_call: AtomicI32,
     options: RpcClientOptions,
-    connections: Mutex<HashMap<Target, mpsc::Sender<Outgoing>>>,
+    connections: Mutex<HashMap<Target, mpsc::Sender<QueuedCall>>>,
 }
 
-struct Outgoing {
+struct QueuedCall {
     call_id: i32,
     frame: Bytes,
-    waiting: Waiting,
+    waiting: PendingCall,
 }
 
 /// Who waits for an answer.
-struct Waiting {
-    answer: oneshot::Sender<Result<Bytes, Lost>>,
+struct PendingCall {
+    answer: oneshot::Sender<Result<Bytes, CallFailure>>,
     /// Takes the state id that comes with it.
     state: Option<StateId>,
     /// When its caller gives up.
     deadline: Instant,
 }
 
-impl Waiting {
-    fn lose(self, lost: Lost) {
+impl PendingCall {
+    fn fail(self, lost: CallFailure) {
         // Who waited may have given up.
         let _ = self.answer.send(Err(lost));
     }
@@ -168,7 +168,7 @@ impl Waiting {
 
 /// Why the answer to a call will not come.
 #[derive(Debug)]
-enum Lost {
+enum CallFailure {
     Remote(RemoteError),
     Connection { sent: bool, reason: String },
 }
@@ -258,21 +258,22 @@ impl RpcClient {
         let timed_out = |_| RpcError::TimedOut { address: target.address, method: method.to_string(), waited };
         let connection = self.connection(target).await?;
         let (answer, answered) = oneshot::channel();
-        let outgoing = Outgoing { call_id: id.0, frame, waiting: Waiting { answer, state: state.cloned(), deadline } };
+        let outgoing =
+            QueuedCall { call_id: id.0, frame, waiting: PendingCall { answer, state: state.cloned(), deadline } };
         tokio::time::timeout_at(deadline, connection.send(outgoing))
             .await
             .map_err(timed_out)?
             .map_err(|_| disconnected(false, "closed while idle".to_string()))?;
         match tokio::time::timeout_at(deadline, answered).await.map_err(timed_out)? {
             Ok(Ok(message)) => Ok(message),
-            Ok(Err(Lost::Remote(error))) => Err(RpcError::Remote(error)),
-            Ok(Err(Lost::Connection { sent, reason })) => Err(disconnected(sent, reason)),
+            Ok(Err(CallFailure::Remote(error))) => Err(RpcError::Remote(error)),
+            Ok(Err(CallFailure::Connection { sent, reason })) => Err(disconnected(sent, reason)),
             // The task ended with the call still in its queue.
             Err(_) => Err(disconnected(false, "closed while idle".to_string())),
         }
     }
 
-    async fn connection(&self, target: &Target) -> Result<mpsc::Sender<Outgoing>, RpcError> {
+    async fn connection(&self, target: &Target) -> Result<mpsc::Sender<QueuedCall>, RpcError> {
         if let Some(sender) = self.inner.connections.lock().get(target).filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
@@ -287,7 +288,7 @@ impl RpcClient {
             }
             connections.insert(target.clone(), sender.clone());
         }
-        let mut connection = Connection {
+        let mut connection = ClientConnection {
             stream,
             client: self.inner.id,
             options: self.inner.options.clone(),
@@ -295,7 +296,7 @@ impl RpcClient {
             output: FrameWriter::default(),
             waiting: HashMap::new(),
         };
-        connection.greet(target);
+        connection.queue_preamble(target);
         tokio::spawn(connection.run(receiver));
         Ok(sender)
     }
@@ -321,19 +322,19 @@ impl RpcClient {
 }
 
 /// One connection: a single task sends calls, reads answers in whatever order they come, and pings.
-struct Connection {
+struct ClientConnection {
     stream: TcpStream,
     client: ClientId,
     options: RpcClientOptions,
     input: FrameReader,
     output: FrameWriter,
     /// Bounded by what callers wait for: each entry has a caller with a time-out.
-    waiting: HashMap<i32, Waiting>,
+    waiting: HashMap<i32, PendingCall>,
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum ConnectionError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
     #[error("closed by the other side")]
@@ -350,8 +351,8 @@ enum Broken {
     Silent,
 }
 
-impl Connection {
-    fn greet(&mut self, target: &Target) {
+impl ClientConnection {
+    fn queue_preamble(&mut self, target: &Target) {
         let header = ConnectionHeader { service_class: 0, auth: AuthProtocol::Simple };
         self.output.push(Bytes::copy_from_slice(&header.encode()));
         let context = ConnectionContext {
@@ -362,26 +363,26 @@ impl Connection {
         self.output.push(encode_context(self.client, &context));
     }
 
-    async fn run(mut self, mut calls: mpsc::Receiver<Outgoing>) {
-        let broken = self.converse(&mut calls).await.err();
+    async fn run(mut self, mut calls: mpsc::Receiver<QueuedCall>) {
+        let broken = self.exchange(&mut calls).await.err();
         // From here on callers open a new connection; what is still queued was never sent.
         calls.close();
         while let Ok(unsent) = calls.try_recv() {
             let reason = "connection ended".to_string();
-            unsent.waiting.lose(Lost::Connection { sent: false, reason });
+            unsent.waiting.fail(CallFailure::Connection { sent: false, reason });
         }
         let Some(broken) = broken else { return };
         for (_, waiting) in self.waiting.drain() {
             let lost = match &broken {
-                Broken::Refused(error) => Lost::Remote(error.clone()),
-                other => Lost::Connection { sent: true, reason: other.to_string() },
+                ConnectionError::Refused(error) => CallFailure::Remote(error.clone()),
+                other => CallFailure::Connection { sent: true, reason: other.to_string() },
             };
-            waiting.lose(lost);
+            waiting.fail(lost);
         }
     }
 
     /// Ends with `Ok` after having been idle.
-    async fn converse(&mut self, calls: &mut mpsc::Receiver<Outgoing>) -> Result<(), Broken> {
+    async fn exchange(&mut self, calls: &mut mpsc::Receiver<QueuedCall>) -> Result<(), ConnectionError> {
         // Bytes came or went, or a ping was begun.
         let mut moved = Instant::now();
         let mut used = moved;
@@ -411,8 +412,8 @@ impl Connection {
                             // The one whose call has timed out may be the one who calls: this call needs a connection that works, and is
                             // not to find this one again.
                             calls.close();
-                            call.waiting.lose(Lost::Connection { sent: false, reason: Broken::Silent.to_string() });
-                            return Err(Broken::Silent);
+                            call.waiting.fail(CallFailure::Connection { sent: false, reason: ConnectionError::Silent.to_string() });
+                            return Err(ConnectionError::Silent);
                         }
                         if self.waiting.is_empty() {
                             moved = used;
@@ -427,37 +428,37 @@ impl Connection {
                 },
                 count = self.input.read_from(&mut reading) => {
                     if count? == 0 {
-                        return Err(Broken::Closed);
+                        return Err(ConnectionError::Closed);
                     }
                     moved = Instant::now();
                     used = moved;
                     silent_at = None;
-                    self.take_answers()?;
+                    self.handle_responses()?;
                 }
                 ready = writing.writable(), if !self.output.is_empty() => ready?,
                 () = tokio::time::sleep_until(wake_up) => {
                     if silent_at == Some(wake_up) {
                         // This process may have stood still while answers came.
                         match self.input.read_from(&mut reading).now_or_never() {
-                            Some(Ok(0)) => return Err(Broken::Closed),
+                            Some(Ok(0)) => return Err(ConnectionError::Closed),
                             Some(Ok(_)) => {}
                             Some(Err(error)) => return Err(error.into()),
-                            None => return Err(Broken::Silent),
+                            None => return Err(ConnectionError::Silent),
                         }
                         moved = Instant::now();
                         used = moved;
                         silent_at = None;
-                        self.take_answers()?;
+                        self.handle_responses()?;
                         continue;
                     }
                     if self.waiting.is_empty() {
-                        return if self.output.is_empty() { Ok(()) } else { Err(Broken::Stalled) };
+                        return if self.output.is_empty() { Ok(()) } else { Err(ConnectionError::Stalled) };
                     }
                     if !self.output.is_empty() {
                         // This process may have stood still while the other side took all there was.
                         if self.output.write_to(&writing)? == 0 {
                             // Not a byte of it has left since, were it only the last ping.
-                            return Err(Broken::Stalled);
+                            return Err(ConnectionError::Stalled);
                         }
                         moved = Instant::now();
                         used = moved;
@@ -470,31 +471,31 @@ impl Connection {
         }
     }
 
-    fn take_answers(&mut self) -> Result<(), Broken> {
+    fn handle_responses(&mut self) -> Result<(), ConnectionError> {
         while let Some(frame) = self.input.next_frame(self.options.response_bytes_max)? {
             let Response { call_id, client_id, outcome, state_id, .. } = decode_response(frame)?;
             if call_id < 0 {
                 if let Outcome::Error(error) = outcome {
-                    return Err(Broken::Refused(error));
+                    return Err(ConnectionError::Refused(error));
                 }
                 continue;
             }
             if !client_id.is_empty() && client_id[..] != self.client.0 {
-                return Err(Broken::Io(std::io::Error::other("answer to another client")));
+                return Err(ConnectionError::Io(std::io::Error::other("answer to another client")));
             }
             let fatal = matches!(&outcome, Outcome::Error(error) if error.fatal);
             // An answer whose caller has given up is dropped.
-            if let Some(Waiting { answer, state, .. }) = self.waiting.remove(&call_id) {
+            if let Some(PendingCall { answer, state, .. }) = self.waiting.remove(&call_id) {
                 if let Some(state) = state {
                     state.note(state_id);
                 }
                 let _ = answer.send(match outcome {
                     Outcome::Success(message) => Ok(message),
-                    Outcome::Error(error) => Err(Lost::Remote(error)),
+                    Outcome::Error(error) => Err(CallFailure::Remote(error)),
                 });
             }
             if fatal {
-                return Err(Broken::Closed);
+                return Err(ConnectionError::Closed);
             }
         }
         Ok(())

@@ -2,13 +2,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_fabric::{MessageMemory, Party, Patience, Places, PlacesOptions};
+use hearth_fabric::{ConnectionLimit, ConnectionLimitOptions, MessageMemory, Party, SlowPeerLimits};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::connection::Connection;
-use super::held_bytes::HeldBytes;
+use super::buffered_bytes::BufferedBytes;
+use super::server_connection::ServerConnection;
 use super::service::Service;
 
 /// Bounds of a server. The defaults are Hadoop's where it has the same bound.
@@ -20,7 +20,7 @@ pub struct RpcServerOptions {
     /// The NameNode's: `ipc.server.max.connections`.
     pub connections_max: usize,
     /// Connections among them that have not sent their context; at the next one the oldest is closed. Never more than half of all.
-    pub strangers_max: usize,
+    pub unauthenticated_max: usize,
     /// Memory for long requests of all connections, until they are answered. Servers may share it.
     pub message_memory: Arc<MessageMemory>,
     /// Bytes of short requests that are being answered and of answers that were not taken, of all connections. Beyond it each may have
@@ -53,8 +53,8 @@ impl RpcServerOptions {
         Self {
             frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,
             connections_max: 4096,
-            strangers_max: 1024,
-            message_memory: MessageMemory::new(bytes, Patience::default()),
+            unauthenticated_max: 1024,
+            message_memory: MessageMemory::new(bytes, SlowPeerLimits::default()),
             held_bytes_max: 128 << 20,
             calls_in_flight_max: 512,
             request_bytes_max: 64 << 20,
@@ -132,11 +132,11 @@ async fn accept<S: Service>(
     options: Arc<RpcServerOptions>,
     stopped: watch::Receiver<bool>,
 ) {
-    let places = Places::new(PlacesOptions {
-        strangers_max: options.strangers_max,
-        ..PlacesOptions::new(options.connections_max)
+    let places = ConnectionLimit::new(ConnectionLimitOptions {
+        pending_max: options.unauthenticated_max,
+        ..ConnectionLimitOptions::new(options.connections_max)
     });
-    let held_bytes = HeldBytes::new(options.held_bytes_max);
+    let held_bytes = BufferedBytes::new(options.held_bytes_max);
     loop {
         let (stream, remote) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -155,7 +155,8 @@ async fn accept<S: Service>(
             );
             continue;
         };
-        let connection = Connection::new(stream, remote, service.clone(), options.clone(), place, held_bytes.clone());
+        let connection =
+            ServerConnection::new(stream, remote, service.clone(), options.clone(), place, held_bytes.clone());
         let mut stopped = stopped.clone();
         tokio::spawn(async move {
             tokio::select! {

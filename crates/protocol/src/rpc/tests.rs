@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hearth_fabric::{MessageMemory, Patience};
+use hearth_fabric::{MessageMemory, SlowPeerLimits};
 use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
 use hearth_wire::rpc::{RemoteError, exceptions, protocols};
 use prost::Message;
@@ -441,7 +441,7 @@ async fn calls_that_have_come_are_taken_on_as_soon_as_the_answers_have_left() {
 
 #[tokio::test]
 async fn those_who_say_nothing_take_no_place_from_those_who_do() {
-    let options = RpcServerOptions { connections_max: 8, strangers_max: 2, ..RpcServerOptions::default() };
+    let options = RpcServerOptions { connections_max: 8, unauthenticated_max: 2, ..RpcServerOptions::default() };
     let (_server, _, target) = start(options).await;
     let known = RpcClient::new(RpcClientOptions::default());
     known.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
@@ -482,7 +482,7 @@ fn long(block_id: u64) -> LongBlock {
 
 /// Memory for one long request and a half.
 fn options_with_little_memory(silence: Duration) -> RpcServerOptions {
-    let patience = Patience { silence, ..Patience::default() };
+    let patience = SlowPeerLimits { idle_max: silence, ..SlowPeerLimits::default() };
     let message_memory = MessageMemory::new((LONG + LONG / 2) as u64, patience);
     RpcServerOptions { message_memory, ..RpcServerOptions::default() }
 }

@@ -15,7 +15,7 @@ const LINE: usize = 64;
 
 /// The way for chunks of `chunk_bytes` on this machine. `None`: one by one, with [`super::crc32c`], is faster.
 #[derive(Clone, Copy)]
-pub(super) struct FourAtATime {
+pub(super) struct FourLaneCrc {
     #[cfg(target_arch = "x86_64")]
     chunk_bytes: usize,
     #[cfg(not(target_arch = "x86_64"))]
@@ -23,7 +23,7 @@ pub(super) struct FourAtATime {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl FourAtATime {
+impl FourLaneCrc {
     pub(super) fn of(chunk_bytes: usize) -> Option<Self> {
         let alone_is_faster = is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("vpclmulqdq");
         if alone_is_faster { None } else { Self::possible(chunk_bytes) }
@@ -43,7 +43,7 @@ impl FourAtATime {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-impl FourAtATime {
+impl FourLaneCrc {
     pub(super) fn of(_: usize) -> Option<Self> {
         None
     }
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn only_chunks_of_whole_lines_that_are_short() {
         for chunk_bytes in [0, 1, 63, 65, 500, 513, CHUNK_BYTES_MAX + LINE, usize::MAX] {
-            assert!(FourAtATime::possible(chunk_bytes).is_none(), "{chunk_bytes}");
+            assert!(FourLaneCrc::possible(chunk_bytes).is_none(), "{chunk_bytes}");
         }
         if is_x86_feature_detected!("sse4.2") {
-            assert!(FourAtATime::possible(512).is_some());
+            assert!(FourLaneCrc::possible(512).is_some());
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
             .take(start + LANES * chunk_bytes)
             .collect();
             let data = &bytes[start..];
-            let Some(way) = FourAtATime::possible(chunk_bytes) else {
+            let Some(way) = FourLaneCrc::possible(chunk_bytes) else {
                 prop_assert!(!is_x86_feature_detected!("sse4.2"));
                 return Ok(());
             };

@@ -21,7 +21,7 @@ impl From<&LocatedBlock> for LocatedBlockProto {
             storage_ids: located.storage_ids.iter().map(|id| id.0.as_ref().to_owned()).collect(),
             block_indices: None,
             block_tokens: Vec::new(),
-            hearth_handed_on: located.handed_on.iter().map(announcement::encode_handed_on).collect(),
+            hearth_handed_on: located.advertisements.iter().map(announcement::encode_located_advertisement).collect(),
         }
     }
 }
@@ -44,10 +44,11 @@ impl TryFrom<LocatedBlockProto> for LocatedBlock {
         parallel("storage types", message.storage_types.len())?;
         parallel("cached locations", message.is_cached.len())?;
         // Hints: what cannot be read, or names no location, is left out.
-        let handed_on = message.hearth_handed_on.iter().filter_map(announcement::decode_handed_on);
-        let handed_on = handed_on.filter(|handed_on| handed_on.location < expected).take(expected).collect();
+        let advertisements = message.hearth_handed_on.iter().filter_map(announcement::decode_located_advertisement);
+        let advertisements =
+            advertisements.filter(|advertised| advertised.location < expected).take(expected).collect();
         Ok(Self {
-            handed_on,
+            advertisements,
             block,
             offset: message.offset,
             locations: message.locs.into_iter().map(DatanodeInfo::try_from).collect::<Result<_, _>>()?,

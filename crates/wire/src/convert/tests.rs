@@ -67,11 +67,11 @@ fn token() -> impl Strategy<Value = Token> {
 }
 
 fn located() -> impl Strategy<Value = LocatedBlock> {
-    let handed_on = vec((any::<u32>(), vec(any::<u8>(), 0..200)), 0..4);
-    (block(), any::<u64>(), vec(datanode(), 0..4), any::<[bool; 2]>(), token(), handed_on).prop_map(
-        |(block, offset, locations, [corrupt, with_storages], token, handed_on)| {
-            let handed_on = handed_on.into_iter().take(locations.len()).enumerate();
-            let handed_on = handed_on.map(|(location, (lease_ms, advertisement))| HandedOn {
+    let advertisements = vec((any::<u32>(), vec(any::<u8>(), 0..200)), 0..4);
+    (block(), any::<u64>(), vec(datanode(), 0..4), any::<[bool; 2]>(), token(), advertisements).prop_map(
+        |(block, offset, locations, [corrupt, with_storages], token, advertisements)| {
+            let advertisements = advertisements.into_iter().take(locations.len()).enumerate();
+            let advertisements = advertisements.map(|(location, (lease_ms, advertisement))| LocatedAdvertisement {
                 location,
                 lease: Duration::from_millis(lease_ms.into()),
                 advertisement: advertisement.into(),
@@ -85,7 +85,7 @@ fn located() -> impl Strategy<Value = LocatedBlock> {
                 locations,
                 corrupt,
                 token,
-                handed_on: handed_on.collect(),
+                advertisements: advertisements.collect(),
                 cached: Vec::new(),
             }
         },

@@ -99,7 +99,7 @@ impl PipelineAck {
     /// The same ack as the DataNode above passes it on: its own reply in front.
     ///
     /// `nanos`: how long it waited for this ack.
-    pub fn passed_on(mut self, own: AckReply, nanos: u64) -> Self {
+    pub fn forwarded(mut self, own: AckReply, nanos: u64) -> Self {
         self.replies.insert(0, own);
         self.downstream_nanos = nanos;
         // It was about the memory of the DataNode below.

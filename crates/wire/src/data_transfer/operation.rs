@@ -7,7 +7,7 @@ use super::replica_stream::ReplicaStream;
 use super::short_circuit::{ShmId, ShmSlot};
 use super::{Decoded, OPERATION_BYTES_MAX, VERSION};
 use crate::convert::{ConvertError, storage_type_from_wire};
-use crate::delimited::{self, DelimitedError, Progress};
+use crate::delimited::{self, DelimitedError, Framing};
 use crate::proto::hdfs as proto;
 use crate::proto::hdfs::BlockChecksumTypeProto;
 
@@ -313,8 +313,8 @@ impl Operation {
         }
         let unreadable = |error| OpError::Unreadable { op, error };
         let (start, end) = match delimited::find(message, OPERATION_BYTES_MAX).map_err(unreadable)? {
-            Progress::Needs(missing) => return Ok(Decoded::Needs(missing)),
-            Progress::Complete { start, end } => (start, end),
+            Framing::Needs(missing) => return Ok(Decoded::Needs(missing)),
+            Framing::Complete { start, end } => (start, end),
         };
         let operation = Self::decode_message(op, &message[start..end])?;
         Ok(Decoded::Complete(operation, 3 + end))

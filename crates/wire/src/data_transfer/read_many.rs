@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! request    [Operation::ReadMany], once; ranges may follow at once
-//! terms      [ManyTerms], once
-//! range      [ManyRange], as many as the client lets be outstanding
-//! answer     [ManyHead], then CRCs and data as it says; one for each range
+//! terms      [ReadManyTerms], once
+//! range      [RangeRequest], as many as the client lets be outstanding
+//! answer     [RangeHead], then CRCs and data as it says; one for each range
 //! ```
 //!
 //! On a domain socket the client may lend memory: after the terms it sends a byte with the memory's descriptor, each range may name a
-//! [Place] in it, and the head of what was put there has nothing behind it.
+//! [AnswerSlot] in it, and the head of what was put there has nothing behind it.
 //!
 //! [Operation::ReadMany]: super::Operation::ReadMany
 
@@ -31,19 +31,19 @@ pub struct ReadMany {
 
 /// The answer to the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ManyTerms {
+pub enum ReadManyTerms {
     /// Longest range, widened to whole chunks, in bytes.
-    Taken {
+    Accepted {
         range_bytes_max: u32,
         /// The descriptor of the client's memory is to be sent.
         takes_memory: bool,
     },
-    Refused(ManyRefusal),
+    Refused(RangeRefusal),
 }
 
 /// A part of the client's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct AnswerSlot {
     pub offset: u64,
     /// Room for CRCs and data.
     pub bytes: u32,
@@ -51,7 +51,7 @@ pub struct Place {
 
 /// A piece of one replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ManyRange {
+pub struct RangeRequest {
     /// Chosen by the client, never twice on a connection.
     pub request: u64,
     /// The length is what the client believes and means nothing here.
@@ -60,19 +60,19 @@ pub struct ManyRange {
     /// At most [`ReadMany::RANGE_BYTES_MAX`] when it has been widened to whole chunks.
     pub range: ByteRange,
     /// Where the answer may be put.
-    pub place: Option<Place>,
+    pub place: Option<AnswerSlot>,
 }
 
 /// What stands before the bytes of a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ManyHead {
+pub struct RangeHead {
     pub request: u64,
-    pub piece: Result<ManyPiece, ManyRefusal>,
+    pub piece: Result<RangePiece, RangeRefusal>,
 }
 
 /// What follows, or was put into the client's memory: CRCs, then data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ManyPiece {
+pub struct RangePiece {
     pub stamp: GenerationStamp,
     /// Bytes of the replica that can be read.
     pub replica_length: u64,
@@ -87,7 +87,7 @@ pub struct ManyPiece {
 
 /// Why a range was not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ManyRefusal {
+pub struct RangeRefusal {
     pub status: Status,
     /// For people.
     pub message: String,
@@ -125,11 +125,11 @@ impl ReadMany {
     }
 }
 
-impl ManyTerms {
+impl ReadManyTerms {
     /// With its length in front.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&match self {
-            Self::Taken { range_bytes_max, takes_memory } => proto::ReadManyResponse {
+            Self::Accepted { range_bytes_max, takes_memory } => proto::ReadManyResponse {
                 status: Status::Success as i32,
                 message: None,
                 range_bytes_max: Some(*range_bytes_max),
@@ -149,24 +149,24 @@ impl ManyTerms {
     }
 }
 
-impl TryFrom<proto::ReadManyResponse> for ManyTerms {
+impl TryFrom<proto::ReadManyResponse> for ReadManyTerms {
     type Error = MessageError;
 
     fn try_from(message: proto::ReadManyResponse) -> Result<Self, MessageError> {
         Ok(match status(message.status)? {
             Status::Success => {
                 let range_bytes_max = message.range_bytes_max.unwrap_or(ReadMany::RANGE_BYTES_MAX);
-                Self::Taken {
+                Self::Accepted {
                     range_bytes_max: range_bytes_max.min(ReadMany::RANGE_BYTES_MAX),
                     takes_memory: message.takes_memory.unwrap_or_default(),
                 }
             }
-            status => Self::Refused(ManyRefusal { status, message: message.message.unwrap_or_default() }),
+            status => Self::Refused(RangeRefusal { status, message: message.message.unwrap_or_default() }),
         })
     }
 }
 
-impl ManyRange {
+impl RangeRequest {
     /// Appends it with its length in front.
     pub fn encode_into(&self, into: &mut Vec<u8>) {
         let message = proto::ManyRangeProto {
@@ -185,19 +185,19 @@ impl ManyRange {
     }
 }
 
-impl TryFrom<proto::ManyRangeProto> for ManyRange {
+impl TryFrom<proto::ManyRangeProto> for RangeRequest {
     type Error = MessageError;
 
     fn try_from(message: proto::ManyRangeProto) -> Result<Self, MessageError> {
         let (block, token) = from_base_header(message.header)?;
         let range = ByteRange::with_length(message.offset, message.length)
             .ok_or(ConvertError::OutOfRange { field: "end of a range", value: message.offset })?;
-        let place = message.place.map(|offset| Place { offset, bytes: message.place_bytes.unwrap_or_default() });
+        let place = message.place.map(|offset| AnswerSlot { offset, bytes: message.place_bytes.unwrap_or_default() });
         Ok(Self { request: message.request, block, token, range, place })
     }
 }
 
-impl ManyPiece {
+impl RangePiece {
     /// Bytes of CRCs that follow the head.
     pub fn checksum_bytes(&self) -> usize {
         self.checksum.checksum_bytes(u64::from(self.data_bytes)) as usize
@@ -209,7 +209,7 @@ impl ManyPiece {
     }
 }
 
-impl ManyHead {
+impl RangeHead {
     /// Appends it with its length in front.
     pub fn encode_into(&self, into: &mut Vec<u8>) {
         let message = match &self.piece {
@@ -252,7 +252,7 @@ impl ManyHead {
     }
 }
 
-impl TryFrom<proto::ManyHeadProto> for ManyHead {
+impl TryFrom<proto::ManyHeadProto> for RangeHead {
     type Error = MessageError;
 
     fn try_from(message: proto::ManyHeadProto) -> Result<Self, MessageError> {
@@ -260,11 +260,11 @@ impl TryFrom<proto::ManyHeadProto> for ManyHead {
         let status = status(message.status)?;
         if status != Status::Success {
             let message = message.message.unwrap_or_default();
-            return Ok(Self { request, piece: Err(ManyRefusal { status, message }) });
+            return Ok(Self { request, piece: Err(RangeRefusal { status, message }) });
         }
         let checksum: ChecksumSpec =
             message.checksum.ok_or(ConvertError::Empty { field: "checksum of a range" })?.try_into()?;
-        let piece = ManyPiece {
+        let piece = RangePiece {
             stamp: GenerationStamp(message.generation_stamp.unwrap_or_default()),
             replica_length: message.replica_length.unwrap_or_default(),
             checksum,

@@ -48,7 +48,7 @@ pub struct ReplicaStream {
 /// The answer to the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamTerms {
-    Taken(StreamLimits),
+    Accepted(StreamLimits),
     Refused(ReplicaRefusal),
 }
 
@@ -159,7 +159,7 @@ impl StreamLimits {
 
     /// What may be sent of a replica before it is known whether and from where on it is wanted. With all replicas of a connection in
     /// that state half of the window is left.
-    pub fn unasked_bytes(&self) -> u64 {
+    pub fn unsolicited_bytes(&self) -> u64 {
         u64::from(self.window_bytes / 4 / self.replicas_max.max(1))
     }
 
@@ -204,7 +204,7 @@ impl StreamTerms {
     /// With its length in front.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&match self {
-            Self::Taken(limits) => proto::ReplicaStreamResponse {
+            Self::Accepted(limits) => proto::ReplicaStreamResponse {
                 status: Status::Success as i32,
                 message: None,
                 window_bytes: Some(limits.window_bytes),
@@ -243,7 +243,7 @@ impl TryFrom<proto::ReplicaStreamResponse> for StreamTerms {
             let value = u64::from(limits.window_bytes);
             return Err(ConvertError::OutOfRange { field: "limits of a replica stream", value }.into());
         }
-        Ok(Self::Taken(limits.capped()))
+        Ok(Self::Accepted(limits.capped()))
     }
 }
 
@@ -504,11 +504,15 @@ mod tests {
             frame_bytes_max: 1 << 20,
             replicas_max: 9,
         };
-        let bytes = StreamTerms::Taken(limits).encode();
-        let Ok(Decoded::Complete(StreamTerms::Taken(taken), _)) = StreamTerms::decode(&bytes) else { panic!() };
+        let bytes = StreamTerms::Accepted(limits).encode();
+        let Ok(Decoded::Complete(StreamTerms::Accepted(taken), _)) = StreamTerms::decode(&bytes) else { panic!() };
         assert_eq!(taken, StreamLimits { window_bytes: 64 << 20, ..limits });
-        assert!(StreamTerms::decode(&StreamTerms::Taken(StreamLimits { replicas_max: 0, ..limits }).encode()).is_err());
-        assert!(StreamTerms::decode(&StreamTerms::Taken(StreamLimits { window_bytes: 9, ..limits }).encode()).is_err());
+        assert!(
+            StreamTerms::decode(&StreamTerms::Accepted(StreamLimits { replicas_max: 0, ..limits }).encode()).is_err()
+        );
+        assert!(
+            StreamTerms::decode(&StreamTerms::Accepted(StreamLimits { window_bytes: 9, ..limits }).encode()).is_err()
+        );
 
         let head = |kind, offset, body_bytes, checksum_bytes| {
             let mut bytes = Vec::new();

@@ -207,14 +207,14 @@ fn a_datanode_that_knows_more_is_understood() {
 }
 
 /// Messages of a connection of many reads: ranges, and heads that were read or refused.
-fn many() -> (Vec<ManyRange>, Vec<ManyHead>) {
+fn many() -> (Vec<RangeRequest>, Vec<RangeHead>) {
     let token = Token { identifier: vec![1, 2], password: vec![3], kind: "k".into(), service: "s".into() };
     let range = |request, token, place| {
         let range = ByteRange::new(513, 700).unwrap();
-        ManyRange { request, block: block(), token, range, place }
+        RangeRequest { request, block: block(), token, range, place }
     };
-    let place = Place { offset: 67_584, bytes: 4096 };
-    let piece = ManyPiece {
+    let place = AnswerSlot { offset: 67_584, bytes: 4096 };
+    let piece = RangePiece {
         stamp: GenerationStamp(1001),
         replica_length: 700,
         checksum: ChecksumSpec::DEFAULT,
@@ -222,14 +222,14 @@ fn many() -> (Vec<ManyRange>, Vec<ManyHead>) {
         data_bytes: 188,
         placed: false,
     };
-    let placed = ManyPiece { placed: true, ..piece };
-    let refusal = ManyRefusal { status: Status::ErrorAccessToken, message: "expired".into() };
+    let placed = RangePiece { placed: true, ..piece };
+    let refusal = RangeRefusal { status: Status::ErrorAccessToken, message: "expired".into() };
     (
         vec![range(0, Token::default(), None), range(u64::MAX, token, Some(place))],
         vec![
-            ManyHead { request: 7, piece: Ok(piece) },
-            ManyHead { request: 8, piece: Ok(placed) },
-            ManyHead { request: 0, piece: Err(refusal) },
+            RangeHead { request: 7, piece: Ok(piece) },
+            RangeHead { request: 8, piece: Ok(placed) },
+            RangeHead { request: 0, piece: Err(refusal) },
         ],
     )
 }
@@ -241,10 +241,10 @@ fn ranges_and_heads_come_back_and_wait_for_their_last_byte() {
     ranges.iter().for_each(|range| range.encode_into(&mut stream));
     let mut rest = &stream[..];
     for range in &ranges {
-        let Ok(Decoded::Complete(found, consumed)) = ManyRange::decode(rest) else { panic!("{range:?}") };
+        let Ok(Decoded::Complete(found, consumed)) = RangeRequest::decode(rest) else { panic!("{range:?}") };
         assert_eq!(&found, range);
         for cut in 0..consumed {
-            assert!(matches!(ManyRange::decode(&rest[..cut]), Ok(Decoded::Needs(1..))), "{cut}");
+            assert!(matches!(RangeRequest::decode(&rest[..cut]), Ok(Decoded::Needs(1..))), "{cut}");
         }
         rest = &rest[consumed..];
     }
@@ -254,15 +254,15 @@ fn ranges_and_heads_come_back_and_wait_for_their_last_byte() {
         head.encode_into(&mut encoded);
         let follows = head.piece.as_ref().is_ok_and(|piece| !piece.placed);
         assert_eq!(head.following_bytes(), if follows { 4 + 188 } else { 0 });
-        assert_eq!(ManyHead::decode(&encoded), Ok(Decoded::Complete(head, encoded.len())));
+        assert_eq!(RangeHead::decode(&encoded), Ok(Decoded::Complete(head, encoded.len())));
     }
     for terms in [
-        ManyTerms::Taken { range_bytes_max: 4096, takes_memory: false },
-        ManyTerms::Taken { range_bytes_max: 4096, takes_memory: true },
-        ManyTerms::Refused(ManyRefusal { status: Status::ErrorUnsupported, message: "no".into() }),
+        ReadManyTerms::Accepted { range_bytes_max: 4096, takes_memory: false },
+        ReadManyTerms::Accepted { range_bytes_max: 4096, takes_memory: true },
+        ReadManyTerms::Refused(RangeRefusal { status: Status::ErrorUnsupported, message: "no".into() }),
     ] {
         let encoded = terms.encode();
-        assert_eq!(ManyTerms::decode(&encoded), Ok(Decoded::Complete(terms, encoded.len())));
+        assert_eq!(ReadManyTerms::decode(&encoded), Ok(Decoded::Complete(terms, encoded.len())));
     }
 }
 
@@ -272,10 +272,10 @@ fn heads_that_announce_too_much_or_what_does_not_fit_are_refused() {
     let Ok(piece) = heads[0].piece.clone() else { panic!("the first was read") };
     let encoded = |change: &dyn Fn(&mut crate::proto::hearth::ManyHeadProto)| {
         let mut bytes = Vec::new();
-        ManyHead { request: 1, piece: Ok(piece) }.encode_into(&mut bytes);
+        RangeHead { request: 1, piece: Ok(piece) }.encode_into(&mut bytes);
         let mut message = crate::proto::hearth::ManyHeadProto::decode_length_delimited(&bytes[..]).unwrap();
         change(&mut message);
-        ManyHead::decode(&delimited::to_vec(&message))
+        RangeHead::decode(&delimited::to_vec(&message))
     };
     assert!(encoded(&|_| ()).is_ok());
     assert!(encoded(&|head| head.checksum_bytes = Some(8)).is_err());
@@ -290,11 +290,11 @@ fn heads_that_announce_too_much_or_what_does_not_fit_are_refused() {
         })
         .is_err()
     );
-    let long = ManyRefusal { status: Status::Error, message: "ä".repeat(ReadMany::HEAD_BYTES_MAX) };
+    let long = RangeRefusal { status: Status::Error, message: "ä".repeat(ReadMany::HEAD_BYTES_MAX) };
     let mut bytes = Vec::new();
-    ManyHead { request: 1, piece: Err(long) }.encode_into(&mut bytes);
-    assert!(matches!(ManyHead::decode(&bytes), Ok(Decoded::Complete(..))), "a long text is cut");
-    assert!(matches!(ManyRange::decode(&[0xFF, 0xFF, 0xFF, 0x7F]), Err(MessageError::Unreadable(_))));
+    RangeHead { request: 1, piece: Err(long) }.encode_into(&mut bytes);
+    assert!(matches!(RangeHead::decode(&bytes), Ok(Decoded::Complete(..))), "a long text is cut");
+    assert!(matches!(RangeRequest::decode(&[0xFF, 0xFF, 0xFF, 0x7F]), Err(MessageError::Unreadable(_))));
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn golden_acks() {
     // Replies alone, as from senders without flags.
     let Ok(Decoded::Complete(plain, _)) = PipelineAck::decode(&bytes("06080a10001002")) else { panic!() };
     assert_eq!(plain.replies, [AckReply(0), AckReply(2)]);
-    let passed = plain.passed_on(AckReply::SUCCESS, 77);
+    let passed = plain.forwarded(AckReply::SUCCESS, 77);
     assert_eq!(
         (passed.replies.len(), passed.replies[2].status(), passed.downstream_nanos),
         (3, Status::ErrorChecksum, 77)
@@ -539,9 +539,9 @@ proptest! {
         let _ = client_read_status(&body);
         let _ = ShmResponse::decode(&body);
         let _ = ShortCircuitReleaseResponse::decode(&body);
-        let _ = ManyRange::decode(&body);
-        let _ = ManyTerms::decode(&body);
-        if let Ok(Decoded::Complete(head, consumed)) = ManyHead::decode(&body) {
+        let _ = RangeRequest::decode(&body);
+        let _ = ReadManyTerms::decode(&body);
+        if let Ok(Decoded::Complete(head, consumed)) = RangeHead::decode(&body) {
             prop_assert!(consumed <= body.len() && head.following_bytes() <= 2 << 20);
         }
     }
@@ -557,8 +557,8 @@ proptest! {
             let at = at.min(bytes.len() - 1);
             bytes[at] = value;
             for _ in 0..2 {
-                let _ = ManyRange::decode(&bytes);
-                if let Ok(Decoded::Complete(head, _)) = ManyHead::decode(&bytes) {
+                let _ = RangeRequest::decode(&bytes);
+                if let Ok(Decoded::Complete(head, _)) = RangeHead::decode(&bytes) {
                     prop_assert!(head.following_bytes() <= 2 << 20);
                 }
                 bytes.truncate(cut);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_types::{ChecksumSpec, ExtendedBlock, RemoteSlice, ShownRecord, Token};
+use hearth_types::{ChecksumSpec, ExtendedBlock, RemoteSlice, Token, ValidityRecord};
 use prost::Message;
 
 use super::ControlError;
@@ -54,7 +54,7 @@ pub struct Advertisement {
     pub data: RemoteSlice,
     /// One big-endian CRC per chunk.
     pub checksums: RemoteSlice,
-    /// Where a [`ShownRecord`] says whose memory this is.
+    /// Where a [`ValidityRecord`] says whose memory this is.
     pub shown: RemoteSlice,
     /// The memory stays as it is for so long, counted from when the question was sent.
     pub lease: Duration,
@@ -120,10 +120,10 @@ impl Locate {
 }
 
 /// Longest text of a refusal in a message, bytes.
-const REFUSAL_TEXT_MAX: usize = 1000;
+const REFUSAL_TEXT_BYTES_MAX: usize = 1000;
 
 fn cut(text: &str) -> String {
-    let mut end = text.len().min(REFUSAL_TEXT_MAX);
+    let mut end = text.len().min(REFUSAL_TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -164,8 +164,8 @@ impl Located {
 
 impl Advertisement {
     /// The record that must stand at `shown` for as long as the memory is the replica's.
-    pub fn record(&self) -> ShownRecord {
-        ShownRecord { block: self.block.block, nonce: self.nonce }
+    pub fn record(&self) -> ValidityRecord {
+        ValidityRecord { block: self.block.block, nonce: self.nonce }
     }
 
     /// For whoever carries it without knowing what it means.
@@ -205,7 +205,7 @@ impl Advertisement {
         let lengths = [
             ("data", this.data.length, this.block.length()),
             ("checksums", this.checksums.length, this.checksum.checksum_bytes(this.block.length())),
-            ("shown", this.shown.length, ShownRecord::BYTES as u64),
+            ("shown", this.shown.length, ValidityRecord::BYTES as u64),
         ];
         for (field, length, expected) in lengths {
             if length != expected {

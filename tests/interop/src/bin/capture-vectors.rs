@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hearth_testkit::{
-    ClusterSpec, Driver, Make, NamenodePorts, Recorded, RecordingProxy, free_port, wait_until, workspace_root,
+    ClusterSpec, Driver, Implementation, NamenodePorts, Recorded, RecordingProxy, free_port, wait_until, workspace_root,
 };
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ports = NamenodePorts { rpc: free_port(), seen: free_port() };
     let namenode = RecordingProxy::start(local(ports.seen), local(ports.rpc))?;
-    let cluster = ClusterSpec::new(Make::Apache, Make::Apache)
+    let cluster = ClusterSpec::new(Implementation::Apache, Implementation::Apache)
         .datanodes(2)
         .ports(ports)
         .set("dfs.replication", 2)

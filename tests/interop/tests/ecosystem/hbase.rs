@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite};
-use hearth_testkit::{ClusterSpec, Driver, Engine, Make, Process, Settings, free_port, wait_until};
+use hearth_testkit::{ClusterSpec, Driver, Engine, Implementation, Process, Settings, free_port, wait_until};
 use serde_json::{Value, json};
 
 const CHECKS: &[Check] = &[
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 
 pub fn suite() -> Suite {
     let cluster = |namenode, provider: &str| {
-        ClusterSpec::new(namenode, Make::Hearth)
+        ClusterSpec::new(namenode, Implementation::Hearth)
             .datanodes(3)
             .labelled(provider)
             .set("dfs.replication", 2)
@@ -38,8 +38,11 @@ pub fn suite() -> Suite {
             .set("hearth.memory.limit", "512m")
             .set("hbase.wal.provider", provider)
     };
-    let clusters =
-        vec![cluster(Make::Hearth, "asyncfs"), cluster(Make::Hearth, "filesystem"), cluster(Make::Apache, "asyncfs")];
+    let clusters = vec![
+        cluster(Implementation::Hearth, "asyncfs"),
+        cluster(Implementation::Hearth, "filesystem"),
+        cluster(Implementation::Apache, "asyncfs"),
+    ];
     Suite { name: "hbase", clusters, checks: CHECKS }
 }
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite};
-use hearth_testkit::{ClusterSpec, Engine, Make};
+use hearth_testkit::{ClusterSpec, Engine, Implementation};
 
 const CHECKS: &[Check] = &[("parquet", parquet)];
 
@@ -13,7 +13,11 @@ const CHECKS: &[Check] = &[("parquet", parquet)];
 const ANSWERS: usize = 12;
 
 pub fn suite() -> Suite {
-    let combinations = [(Make::Apache, Make::Apache), (Make::Hearth, Make::Hearth), (Make::Apache, Make::Hearth)];
+    let combinations = [
+        (Implementation::Apache, Implementation::Apache),
+        (Implementation::Hearth, Implementation::Hearth),
+        (Implementation::Apache, Implementation::Hearth),
+    ];
     let clusters = combinations.map(|(namenode, datanodes)| {
         ClusterSpec::new(namenode, datanodes).datanodes(2).set("dfs.replication", 2).set("hearth.memory.limit", "512m")
     });

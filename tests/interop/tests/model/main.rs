@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, ErrorKind, FileSystem, RenameOptions, Writer, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Make};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation};
 use hearth_types::FileKind;
 use random::Random;
 
@@ -29,7 +29,7 @@ const SEEDS: [u64; 2] = [1, 2];
 const CHECKS: &[Check] = &[("nothing_acknowledged_is_lost", nothing_acknowledged_is_lost)];
 
 fn main() -> ExitCode {
-    let clusters = [Make::Apache, Make::Hearth].map(|make| {
+    let clusters = [Implementation::Apache, Implementation::Hearth].map(|make| {
         ClusterSpec::new(make, make)
             .datanodes(DATANODES)
             .set("dfs.replication", 2)

@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run};
 use hearth_protocol::rpc::hadoop_methods;
-use hearth_testkit::{ClusterSpec, Make, NamenodePorts, RecordingProxy, free_port, wait_until};
+use hearth_testkit::{ClusterSpec, Implementation, NamenodePorts, RecordingProxy, free_port, wait_until};
 use hearth_wire::rpc::protocols;
 use serde_json::{Value as Json, json};
 
@@ -44,7 +44,7 @@ const BLOCK: u64 = 1 << 20;
 static PROXIES: Mutex<BTreeMap<String, RecordingProxy>> = Mutex::new(BTreeMap::new());
 
 fn main() -> ExitCode {
-    let spec = |namenode: Make, datanodes: Make| {
+    let spec = |namenode: Implementation, datanodes: Implementation| {
         let ports = NamenodePorts { rpc: free_port(), seen: free_port() };
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let proxy = match RecordingProxy::start(local(ports.seen), local(ports.rpc)) {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
     };
     let both = |change: fn(ClusterSpec) -> ClusterSpec| {
-        [Make::Apache, Make::Hearth].map(|make| change(spec(make, make))).to_vec()
+        [Implementation::Apache, Implementation::Hearth].map(|make| change(spec(make, make))).to_vec()
     };
     let with_tokens = |spec: ClusterSpec| spec.set("dfs.block.access.token.enable", true).labelled("tokens");
     run(&[

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_client::{DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Make, in_virtual_machine, wait_until};
+use hearth_testkit::{ClusterSpec, Implementation, in_virtual_machine, wait_until};
 
 use files::Files;
 use leaks::Held;
@@ -50,7 +50,7 @@ const CHECKS: &[Check] = &[("no_wrong_byte_and_nothing_left_behind", stress)];
 fn main() -> ExitCode {
     // As short as socket paths must be.
     let sockets = tempfile::tempdir().expect("a directory for sockets");
-    let cluster = ClusterSpec::new(Make::Hearth, Make::Hearth)
+    let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(DATANODES)
         .set("dfs.replication", 2)
         .set("dfs.blocksize", BLOCK)

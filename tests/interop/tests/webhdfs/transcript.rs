@@ -152,22 +152,22 @@ impl Transcript {
     }
 
     /// Asks the NameNode, then, with `body`, whom it names. The oracle also says which of the two refuses.
-    pub fn ask_both(&mut self, line: &str, body: HttpBody<'_>, asks_first: bool) -> Result<HttpAnswer> {
+    pub fn ask_both(&mut self, line: &str, body: HttpBody<'_>, expect_continue: bool) -> Result<HttpAnswer> {
         let parsed = self.parse(line)?;
         // Who asks first, asks the NameNode, too, as curl does.
-        let first = if asks_first { body } else { empty(parsed.method) };
-        let answer = send(self.namenode, &parsed, first, asks_first)?;
+        let first = if expect_continue { body } else { empty(parsed.method) };
+        let answer = send(self.namenode, &parsed, first, expect_continue)?;
         let location = location(&answer)?;
-        self.put_down(line.to_owned(), &parsed, &answer, asks_first, location.is_none());
+        self.put_down(line.to_owned(), &parsed, &answer, expect_continue, location.is_none());
         let Some((port, target)) = location else {
             if answer.status < 400 {
                 self.unexpected.push(format!("{line}: {} and nobody to go to", answer.status));
             }
             return Ok(answer);
         };
-        let second = HttpRequest { method: parsed.method, target: &target, body, asks_first };
+        let second = HttpRequest { method: parsed.method, target: &target, body, expect_continue };
         let answer = second.send(port)?;
-        self.put_down(format!("{line}, second step"), &parsed, &answer, asks_first, true);
+        self.put_down(format!("{line}, second step"), &parsed, &answer, expect_continue, true);
         Ok(answer)
     }
 
@@ -205,7 +205,7 @@ impl Transcript {
     pub fn wait_closed(&self, path: &str) -> Result<()> {
         let line = self.parse(&format!("GET {path}?op=GET_BLOCK_LOCATIONS"))?.target;
         wait_until(&format!("{path} to be closed"), Duration::from_secs(60), || {
-            let request = HttpRequest { method: "GET", target: &line, body: HttpBody::Absent, asks_first: false };
+            let request = HttpRequest { method: "GET", target: &line, body: HttpBody::Absent, expect_continue: false };
             let told: Value = serde_json::from_slice(&request.send(self.namenode)?.body)?;
             Ok((told["LocatedBlocks"]["isUnderConstruction"] == json!(false)).then_some(()))
         })
@@ -379,8 +379,8 @@ fn empty(method: &str) -> HttpBody<'static> {
     if matches!(method, "PUT" | "POST") { HttpBody::Whole(&[]) } else { HttpBody::Absent }
 }
 
-fn send(port: u16, line: &Line<'_>, body: HttpBody<'_>, asks_first: bool) -> Result<HttpAnswer> {
-    HttpRequest { method: line.method, target: &line.target, body, asks_first }.send(port)
+fn send(port: u16, line: &Line<'_>, body: HttpBody<'_>, expect_continue: bool) -> Result<HttpAnswer> {
+    HttpRequest { method: line.method, target: &line.target, body, expect_continue }.send(port)
 }
 
 /// The port and the target that an answer sends on to: in its header, or (`noredirect`) in its JSON.

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 
-use super::{FileCopy, Lent};
+use super::{Borrower, FileCopy};
 use crate::sys;
 
 /// Memory beyond a grant that says nothing about its writer: the kernel gives memory in huge pages of this size.
@@ -32,7 +32,7 @@ pub enum Settled {
 impl FileCopy {
     /// Another process may have the data file open for writing, or may have had it when this process started.
     pub fn may_be_written_outside(&self) -> bool {
-        self.lent() != Lent::Nobody || self.is_shown()
+        self.lent() != Borrower::Nobody || self.is_shown()
     }
 
     /// The data file takes more of the tmpfs than huge pages explain.

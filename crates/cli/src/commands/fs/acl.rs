@@ -1,6 +1,6 @@
 //! `-getfacl`, `-setfacl`
 
-use hearth_types::{AclChange, AclEntry, AclScope, AclStatus, FileFlags, FsPermission, effective, whole_acl};
+use hearth_types::{AclChange, AclEntry, AclScope, AclStatus, FileFlags, FsPermission, effective_access, whole_acl};
 
 use super::failure::Failure;
 use super::item::Item;
@@ -24,14 +24,14 @@ pub fn only_path(arguments: &[String]) -> Result<&[String], Failure> {
 
 pub async fn getfacl(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     for item in shell.existing(only_path(&arguments.rest)?).await? {
-        walk(shell, &item, &Show, arguments.has("R")).await;
+        walk(shell, &item, &ShowAcl, arguments.has("R")).await;
     }
     Ok(())
 }
 
-struct Show;
+struct ShowAcl;
 
-impl Visit for Show {
+impl Visit for ShowAcl {
     async fn visit(&self, shell: &mut Shell, item: &Item) -> Result<(), Failure> {
         let status = item.status()?;
         let acl = match &item.store {
@@ -54,7 +54,7 @@ impl Visit for Show {
         for scope in [AclScope::Access, AclScope::Default] {
             let whole = acl.whole(scope);
             for entry in &whole {
-                let granted = effective(entry, &whole);
+                let granted = effective_access(entry, &whole);
                 if granted == entry.access {
                     shell.line(entry);
                 } else {
@@ -102,20 +102,20 @@ pub async fn setfacl(shell: &mut Shell, mut arguments: Arguments) -> Result<(), 
         false => entries.clone(),
     };
     let files = (with_entries.is_none() || !of_files.is_empty()).then(|| of(of_files));
-    let change = Change { directories: of(entries), files };
+    let change = ChangeAcl { directories: of(entries), files };
     for item in shell.existing(path).await? {
         walk(shell, &item, &change, recursive).await;
     }
     Ok(())
 }
 
-struct Change {
+struct ChangeAcl {
     directories: AclChange,
     /// `None`: nothing is left to be done.
     files: Option<AclChange>,
 }
 
-impl Visit for Change {
+impl Visit for ChangeAcl {
     async fn visit(&self, _: &mut Shell, item: &Item) -> Result<(), Failure> {
         let change = if item.is_directory() { Some(&self.directories) } else { self.files.as_ref() };
         match change {

@@ -104,12 +104,12 @@ fn clause(text: &str) -> Option<Clause> {
 }
 
 /// What to do to each path.
-enum Change {
+enum ChangeAttribute {
     Mode(Mode),
     Owner { user: Option<String>, group: Option<String> },
 }
 
-impl Visit for Change {
+impl Visit for ChangeAttribute {
     async fn visit(&self, _: &mut Shell, item: &Item) -> Result<(), Failure> {
         let status = item.status()?;
         match self {
@@ -138,13 +138,13 @@ pub async fn chmod(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fa
     let text = arguments.rest.remove(0);
     let wrong = || Failure::Usage(format!("chmod : mode '{text}' does not match the expected pattern."));
     let mode = Mode::parse(&text).ok_or_else(wrong)?;
-    change(shell, &arguments, Change::Mode(mode)).await
+    change(shell, &arguments, ChangeAttribute::Mode(mode)).await
 }
 
 pub async fn chown(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
     let text = arguments.rest.remove(0);
     let (user, group) = owner_and_group(&text)?;
-    change(shell, &arguments, Change::Owner { user, group }).await
+    change(shell, &arguments, ChangeAttribute::Owner { user, group }).await
 }
 
 /// Of `owner`, `owner:`, `owner:group` or `:group`.
@@ -167,7 +167,7 @@ pub async fn chgrp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fa
     if group.is_empty() || !is_name(group) {
         return Err(Failure::Usage(format!("'{text}' does not match expected pattern for group")));
     }
-    change(shell, &arguments, Change::Owner { user: None, group: Some(group.to_owned()) }).await
+    change(shell, &arguments, ChangeAttribute::Owner { user: None, group: Some(group.to_owned()) }).await
 }
 
 const IS_SPACE: [char; 6] = [' ', '\t', '\n', '\u{b}', '\u{c}', '\r'];
@@ -177,7 +177,7 @@ fn is_name(name: &str) -> bool {
     name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-+_./@".contains(letter))
 }
 
-async fn change(shell: &mut Shell, arguments: &Arguments, change: Change) -> Result<(), Failure> {
+async fn change(shell: &mut Shell, arguments: &Arguments, change: ChangeAttribute) -> Result<(), Failure> {
     for item in shell.existing(&arguments.rest).await? {
         walk(shell, &item, &change, arguments.has("R")).await;
     }

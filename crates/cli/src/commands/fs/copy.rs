@@ -15,7 +15,7 @@ use workers::{Threads, Workers};
 
 /// How files are copied.
 #[derive(Clone, Copy, Debug)]
-struct Copying {
+struct CopyOptions {
     overwrite: bool,
     times: bool,
     ownership: bool,
@@ -36,7 +36,7 @@ struct Copying {
     threads: Threads,
 }
 
-impl Default for Copying {
+impl Default for CopyOptions {
     fn default() -> Self {
         Self {
             overwrite: false,
@@ -58,7 +58,7 @@ impl Default for Copying {
 /// Behind the names of files that are not whole yet.
 const TEMPORARY: &str = "._COPYING_";
 
-impl Copying {
+impl CopyOptions {
     fn from(arguments: &Arguments) -> Result<Self, Failure> {
         let mut copying = Self {
             overwrite: arguments.has("f"),
@@ -98,7 +98,7 @@ pub async fn move_from_local(shell: &mut Shell, arguments: Arguments) -> Result<
 }
 
 async fn put_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> Result<(), Failure> {
-    let copying = Copying { remove, ..Copying::from(&arguments)? };
+    let copying = CopyOptions { remove, ..CopyOptions::from(&arguments)? };
     let target = destination(shell, &mut arguments.rest).await?;
     if arguments.rest == ["-"] {
         if remove {
@@ -137,7 +137,7 @@ pub async fn move_to_local(shell: &mut Shell, arguments: Arguments) -> Result<()
 }
 
 async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> Result<(), Failure> {
-    let copying = Copying { remove, ..Copying::from(&arguments)? };
+    let copying = CopyOptions { remove, ..CopyOptions::from(&arguments)? };
     let local = if arguments.rest.len() < 2 { None } else { arguments.rest.pop() };
     if local.as_deref() == Some("-") {
         return super::cat::cat(shell, arguments).await;
@@ -152,7 +152,7 @@ async fn get_and(shell: &mut Shell, mut arguments: Arguments, remove: bool) -> R
 }
 
 pub async fn cp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failure> {
-    let copying = Copying::from(&arguments)?;
+    let copying = CopyOptions::from(&arguments)?;
     let target = destination(shell, &mut arguments.rest).await?;
     let sources = shell.all_items(&arguments.rest).await?;
     copy_all(shell, sources, arguments.rest.len(), target, copying).await
@@ -193,7 +193,7 @@ async fn copy_all(
     sources: Vec<Item>,
     arguments: usize,
     target: Item,
-    copying: Copying,
+    copying: CopyOptions,
 ) -> Result<(), Failure> {
     check_destination(arguments.max(sources.len()), &target, copying.overwrite).await?;
     // A single file is copied by itself.
@@ -250,7 +250,7 @@ async fn copy_tree(
     shell: &mut Shell,
     source: &Item,
     target: &Item,
-    copying: Copying,
+    copying: CopyOptions,
     workers: &mut Option<Workers>,
 ) -> Result<(), Failure> {
     // As Hadoop's, a move merges no directories.
@@ -277,7 +277,7 @@ async fn copy_tree(
         target.store.mkdirs(&target.path, &target.shown, true).await?;
     }
     // Of a link, only itself is moved: what it leads to may be anybody's.
-    let inside = Copying { remove: copying.remove && !source.store.is_link(&source.path), ..copying };
+    let inside = CopyOptions { remove: copying.remove && !source.store.is_link(&source.path), ..copying };
     for child in source.children().await? {
         let copied = async {
             let below = target.child(child.name()).await?;
@@ -296,14 +296,14 @@ async fn copy_tree(
 }
 
 /// The end of a move. A directory with anything in it stays: that was not copied, or came meanwhile.
-async fn remove_moved(source: &Item, copying: Copying) -> Result<(), Failure> {
+async fn remove_moved(source: &Item, copying: CopyOptions) -> Result<(), Failure> {
     if copying.remove && !source.store.delete(&source.path, &source.shown, false).await? {
         return Err(Failure::Message(format!("remove `{}': Input/output error", source.shown)));
     }
     Ok(())
 }
 
-async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+async fn copy_file(source: &Item, target: &Item, copying: CopyOptions) -> Result<(), Failure> {
     if target.exists() && (target.is_directory() || !copying.overwrite) {
         return Err(Failure::exists(&target.shown));
     }
@@ -312,7 +312,12 @@ async fn copy_file(source: &Item, target: &Item, copying: Copying) -> Result<(),
 }
 
 /// Writes `source` to a temporary file beside `target` and renames it, unless the copy is direct. `from`: whose bytes they are.
-async fn copy_bytes(source: &mut Source, from: Option<&Item>, target: &Item, copying: Copying) -> Result<(), Failure> {
+async fn copy_bytes(
+    source: &mut Source,
+    from: Option<&Item>,
+    target: &Item,
+    copying: CopyOptions,
+) -> Result<(), Failure> {
     if target.exists() && (target.is_directory() || !copying.overwrite) {
         return Err(Failure::exists(&target.shown));
     }
@@ -345,7 +350,7 @@ async fn write(
     target: &Item,
     path: &str,
     options: CreateOptions,
-    copying: Copying,
+    copying: CopyOptions,
 ) -> Result<(), Failure> {
     // Bars of several files would write over each other.
     let progress = match copying.threads.at_once {
@@ -361,7 +366,7 @@ async fn write(
 }
 
 /// Gives `target` the attributes of what it was copied from.
-async fn preserve(source: &Item, target: &Item, copying: Copying) -> Result<(), Failure> {
+async fn preserve(source: &Item, target: &Item, copying: CopyOptions) -> Result<(), Failure> {
     let status = source.status()?;
     let (store, path, shown) = (&target.store, target.path.as_str(), target.shown.as_str());
     if copying.times {
@@ -448,7 +453,7 @@ mod tests {
         for source in from {
             sources.push(shell.local_item(source).await?);
         }
-        copy_all(shell, sources, from.len(), target, Copying { remove, ..Copying::default() }).await
+        copy_all(shell, sources, from.len(), target, CopyOptions { remove, ..CopyOptions::default() }).await
     }
 
     #[tokio::test]
@@ -533,7 +538,7 @@ mod tests {
         let cp = commands::find("cp").unwrap();
         let kept = |option: &str| {
             let words = [option, "from", "to"].map(str::to_owned).to_vec();
-            let copying = Copying::from(&cp.format.parse(words).unwrap()).unwrap();
+            let copying = CopyOptions::from(&cp.format.parse(words).unwrap()).unwrap();
             [copying.times, copying.ownership, copying.permission, copying.acl, copying.xattrs]
         };
         assert_eq!(kept("-f"), [false; 5]);

@@ -13,12 +13,12 @@ use super::store::Store;
 /// What is shown of each path.
 struct Columns {
     human: bool,
-    main: Main,
+    main: MainColumns,
     policy: bool,
     in_snapshots: bool,
 }
 
-enum Main {
+enum MainColumns {
     /// Directories, files and bytes, quotas before them if wanted.
     Counts { quotas: bool, without_snapshots: bool },
     /// Quotas only.
@@ -39,9 +39,9 @@ pub async fn count(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
         without_snapshots = false;
     }
     let main = match types {
-        Some(types) => Main::Types(types),
-        None if quotas_only => Main::Quotas,
-        None => Main::Counts { quotas, without_snapshots },
+        Some(types) => MainColumns::Types(types),
+        None if quotas_only => MainColumns::Quotas,
+        None => MainColumns::Counts { quotas, without_snapshots },
     };
     let columns =
         Columns { human: arguments.has("h"), main, policy: arguments.has("e"), in_snapshots: arguments.has("s") };
@@ -74,13 +74,13 @@ impl Columns {
         let mut line = String::new();
         let quotas = || format!("{:>12} {:>15} {:>15} {:>15} ", "QUOTA", "REM_QUOTA", "SPACE_QUOTA", "REM_SPACE_QUOTA");
         match &self.main {
-            Main::Types(types) => {
+            MainColumns::Types(types) => {
                 for name in types.iter().map(|storage_type| storage_type.name()) {
                     line += &type_columns(&format!("{name}_QUOTA"), &format!("REM_{name}_QUOTA"));
                 }
             }
-            Main::Quotas => line += &quotas(),
-            Main::Counts { quotas: with_quotas, .. } => {
+            MainColumns::Quotas => line += &quotas(),
+            MainColumns::Counts { quotas: with_quotas, .. } => {
                 if *with_quotas {
                     line += &quotas();
                 }
@@ -103,19 +103,19 @@ impl Columns {
 
     async fn of(&self, item: &Item) -> Result<String, Failure> {
         let human = self.human;
-        let wants_summary = matches!(self.main, Main::Counts { .. }) || self.policy || self.in_snapshots;
+        let wants_summary = matches!(self.main, MainColumns::Counts { .. }) || self.policy || self.in_snapshots;
         let summary = if wants_summary { Some(summary(item).await?) } else { None };
         let mut line = match &self.main {
-            Main::Types(types) => {
+            MainColumns::Types(types) => {
                 let usage = usage(item).await?;
                 types.iter().map(|storage_type| of_type(&usage.type_quotas, *storage_type, human)).collect()
             }
-            Main::Quotas => quota_columns(&usage(item).await?, human),
-            Main::Counts { .. } => String::new(),
+            MainColumns::Quotas => quota_columns(&usage(item).await?, human),
+            MainColumns::Counts { .. } => String::new(),
         };
         let Some(summary) = summary else { return Ok(line) };
         let share = &summary.in_snapshots;
-        if let Main::Counts { quotas, without_snapshots } = self.main {
+        if let MainColumns::Counts { quotas, without_snapshots } = self.main {
             if quotas {
                 line += &quota_columns(&usage_of(&summary), human);
             }

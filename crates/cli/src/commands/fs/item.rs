@@ -2,7 +2,7 @@ use hearth_types::{FileKind, FileStatus};
 
 use super::failure::Failure;
 use super::glob::Found;
-use super::paths::{self, Naming};
+use super::paths::{self, PathStyle};
 use super::store::Store;
 
 /// A path of the command line, or one below it, and what is there.
@@ -19,7 +19,7 @@ pub struct Item {
 
 impl Item {
     /// What a pattern found.
-    pub fn found(found: Found, naming: &Naming) -> Self {
+    pub fn found(found: Found, naming: &PathStyle) -> Self {
         let Found { store, path, named, status } = found;
         let shown = naming.shown(&named, status.kind == FileKind::Directory);
         Self { store, path, shown, status: Some(status) }

@@ -20,7 +20,7 @@ const CHUNK_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 /// The checksum file of the file at `path`.
-pub fn beside(path: &Path) -> Option<PathBuf> {
+pub fn checksum_path(path: &Path) -> Option<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name()?);
     name.push(".crc");
@@ -28,13 +28,13 @@ pub fn beside(path: &Path) -> Option<PathBuf> {
 }
 
 /// Whether `name` is that of a checksum file: listings leave those out.
-pub fn is_one(name: &[u8]) -> bool {
+pub fn is_checksum_file(name: &[u8]) -> bool {
     name.starts_with(b".") && name.ends_with(b".crc")
 }
 
 /// Removes the checksum file of the file at `path`, if there is one.
 pub fn remove(path: &Path) -> io::Result<()> {
-    match beside(path).map(fs::remove_file) {
+    match checksum_path(path).map(fs::remove_file) {
         Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -42,7 +42,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 
 /// Renames the checksum file with its file. The target's own goes when the source has none.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    let (Some(from), Some(of_target)) = (beside(from), beside(to)) else { return Ok(()) };
+    let (Some(from), Some(of_target)) = (checksum_path(from), checksum_path(to)) else { return Ok(()) };
     match fs::rename(from, of_target) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => remove(to),
         outcome => outcome,
@@ -50,15 +50,15 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Writes the checksum file of a file that is being written from its start.
-pub struct Summer {
+pub struct ChecksumWriter {
     out: BufWriter<File>,
     /// The chunk that has begun.
     chunk: Vec<u8>,
 }
 
-impl Summer {
+impl ChecksumWriter {
     pub fn create(path: &Path) -> io::Result<Self> {
-        let sums = beside(path).ok_or(io::ErrorKind::InvalidInput)?;
+        let sums = checksum_path(path).ok_or(io::ErrorKind::InvalidInput)?;
         let mut out = BufWriter::new(File::create(sums)?);
         out.write_all(MAGIC)?;
         out.write_all(&(CHUNK_BYTES as u32).to_be_bytes())?;
@@ -92,7 +92,7 @@ impl Summer {
 }
 
 /// A local file whose bytes are verified against its checksum file.
-struct Verified {
+struct VerifiedInput {
     file: File,
     sums: File,
     chunk_bytes: usize,
@@ -126,7 +126,7 @@ impl std::error::Error for BadChecksum {}
 /// passed over, as Hadoop does.
 pub fn open(path: &str, verify: bool) -> io::Result<Box<dyn Input>> {
     let file = File::open(path)?;
-    let sums = beside(Path::new(path)).filter(|_| verify).and_then(|sums| File::open(sums).ok());
+    let sums = checksum_path(Path::new(path)).filter(|_| verify).and_then(|sums| File::open(sums).ok());
     let Some(mut sums) = sums else { return Ok(Box::new(file)) };
     let mut head = [0; 8];
     if sums.read_exact(&mut head).is_err() || !head.starts_with(MAGIC) {
@@ -137,10 +137,10 @@ pub fn open(path: &str, verify: bool) -> io::Result<Box<dyn Input>> {
         return Ok(Box::new(file));
     }
     let shown = path.to_owned();
-    Ok(Box::new(Verified { file, sums, chunk_bytes, shown, buffer: Vec::new(), start: 0, position: 0 }))
+    Ok(Box::new(VerifiedInput { file, sums, chunk_bytes, shown, buffer: Vec::new(), start: 0, position: 0 }))
 }
 
-impl Verified {
+impl VerifiedInput {
     /// Reads and verifies the next chunks into `buffer`, which is used up.
     fn fill(&mut self) -> io::Result<()> {
         let chunks = (READ_BYTES / self.chunk_bytes).max(1);
@@ -169,7 +169,7 @@ impl Verified {
     }
 }
 
-impl Read for Verified {
+impl Read for VerifiedInput {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.start == self.buffer.len() {
             self.fill()?;
@@ -181,7 +181,7 @@ impl Read for Verified {
     }
 }
 
-impl Input for Verified {
+impl Input for VerifiedInput {
     fn length(&self) -> Option<u64> {
         self.file.length()
     }
@@ -212,7 +212,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let bytes: Vec<u8> = (0..700_001_u32).map(|at| (at >> 3) as u8).collect();
-        let mut summer = Summer::create(&path).unwrap();
+        let mut summer = ChecksumWriter::create(&path).unwrap();
         for piece in bytes.chunks(1000) {
             summer.add(piece).unwrap();
         }
@@ -251,6 +251,6 @@ mod tests {
         rename(&at("none"), &at("two")).unwrap();
         assert!(!at(".two.crc").exists());
         remove(&at("two")).unwrap();
-        assert!(is_one(b".a.crc") && !is_one(b"a.crc") && !is_one(b".a"));
+        assert!(is_checksum_file(b".a.crc") && !is_checksum_file(b"a.crc") && !is_checksum_file(b".a"));
     }
 }

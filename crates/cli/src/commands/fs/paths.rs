@@ -4,13 +4,13 @@ use super::failure::Failure;
 
 /// Scheme, authority and path of an argument. The path is as it was typed; it is empty behind a bare `hdfs://host`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Typed<'a> {
+pub struct ParsedArgument<'a> {
     pub scheme: Option<&'a str>,
     pub authority: Option<&'a str>,
     pub path: &'a str,
 }
 
-impl<'a> Typed<'a> {
+impl<'a> ParsedArgument<'a> {
     /// Splits an argument. A colon in front of the first slash ends a scheme.
     ///
     /// Errors: `Usage`, in Hadoop's words. Source: Path.java.
@@ -55,11 +55,11 @@ impl<'a> Typed<'a> {
     }
 
     /// How paths that this one stands for are printed.
-    pub fn naming(&self, working_directory: &str) -> Naming {
+    pub fn naming(&self, working_directory: &str) -> PathStyle {
         match self.scheme {
-            Some(scheme) => Naming::Uri(format!("{scheme}://{}", self.authority.unwrap_or_default())),
-            None if self.path.starts_with('/') => Naming::Absolute,
-            None => Naming::Relative(working_directory.to_owned()),
+            Some(scheme) => PathStyle::Uri(format!("{scheme}://{}", self.authority.unwrap_or_default())),
+            None if self.path.starts_with('/') => PathStyle::Absolute,
+            None => PathStyle::Relative(working_directory.to_owned()),
         }
     }
 }
@@ -79,7 +79,7 @@ fn wrong_letter(scheme: &str) -> Option<usize> {
 ///
 /// Source: PathData.java, `expandAsGlob`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Naming {
+pub enum PathStyle {
     /// Scheme and authority, for example `hdfs://host:8020`.
     Uri(String),
     Absolute,
@@ -87,7 +87,7 @@ pub enum Naming {
     Relative(String),
 }
 
-impl Naming {
+impl PathStyle {
     /// `path`: absolute.
     pub fn shown(&self, path: &str, is_directory: bool) -> String {
         match self {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn typed(text: &str) -> Result<(Option<&str>, Option<&str>, &str), String> {
-        let typed = Typed::parse(text).map_err(|failure| failure.to_string())?;
+        let typed = ParsedArgument::parse(text).map_err(|failure| failure.to_string())?;
         Ok((typed.scheme, typed.authority, typed.path))
     }
 
@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn found_paths_are_printed_in_the_form_that_was_typed() {
-        let shown = |typed: &str, path: &str| Typed::parse(typed).unwrap().naming("/user/ada").shown(path, false);
+        let shown =
+            |typed: &str, path: &str| ParsedArgument::parse(typed).unwrap().naming("/user/ada").shown(path, false);
         assert_eq!(shown("/c//d/*", "/c/d/x"), "/c/d/x");
         assert_eq!(shown("hdfs://h/c*", "/c1"), "hdfs://h/c1");
         assert_eq!(shown("hdfs:/c*", "/c1"), "hdfs:///c1");
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(shown("../bob/x", "/user/bob/x"), "../bob/x");
         assert_eq!(shown("../../x", "/x"), "../../x");
         assert_eq!(shown(".", "/user/ada"), ".");
-        assert_eq!(Naming::Relative("/user/ada".to_owned()).shown("/user", true), "..");
+        assert_eq!(PathStyle::Relative("/user/ada".to_owned()).shown("/user", true), "..");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::commands::Command;
 use super::failure::Failure;
 use super::glob;
 use super::item::Item;
-use super::paths::{self, Typed};
+use super::paths::{self, ParsedArgument};
 use super::remote::Remote;
 use super::store::{Source, Store};
 use super::time::now_ms;
@@ -150,7 +150,7 @@ impl Shell {
     /// The file system of `fs.defaultFS`.
     pub fn default_store(&mut self) -> Result<Store, Failure> {
         let uri = self.default_uri()?;
-        match Typed::parse(&uri)?.scheme {
+        match ParsedArgument::parse(&uri)?.scheme {
             Some("viewfs") => self.view_of(&uri),
             _ => self.store_of(&uri),
         }
@@ -178,14 +178,14 @@ impl Shell {
 
     /// Which file system an argument is in, and its absolute path there.
     pub fn locate(&mut self, argument: &str) -> Result<(Store, String), Failure> {
-        let typed = Typed::parse(argument)?;
+        let typed = ParsedArgument::parse(argument)?;
         let store = self.store_for(&typed, argument)?;
         let path = store.absolute(typed.path_or_home())?;
         Ok(store.enter(path))
     }
 
     /// The file system that an argument names.
-    fn store_for(&mut self, typed: &Typed, argument: &str) -> Result<Store, Failure> {
+    fn store_for(&mut self, typed: &ParsedArgument, argument: &str) -> Result<Store, Failure> {
         let none = |scheme: &str| Failure::Message(format!("No FileSystem for scheme \"{scheme}\""));
         let (scheme, authority) = match (typed.scheme, typed.authority) {
             (None, None) => return self.default_store(),
@@ -215,16 +215,16 @@ impl Shell {
 
     /// The mount table that an argument names.
     fn view_of(&mut self, argument: &str) -> Result<Store, Failure> {
-        let typed = Typed::parse(argument)?;
+        let typed = ParsedArgument::parse(argument)?;
         let name = typed.authority.unwrap_or(view::DEFAULT_TABLE);
         let uri = format!("viewfs://{}", typed.authority.unwrap_or_default());
         if let Some(view) = self.views.get(&uri) {
             return Ok(Store::View(Arc::clone(view)));
         }
-        let table = view::Table::read(&self.configuration, name)?;
+        let table = view::MountTable::read(&self.configuration, name)?;
         let user = crate::configuration::Identity::of_process().map_err(Failure::from_any)?.user;
         let find = |target: &str| {
-            let typed = Typed::parse(target)?;
+            let typed = ParsedArgument::parse(target)?;
             if typed.scheme == Some("viewfs") || typed.scheme.is_none() {
                 return Err(Failure::Message(format!(
                     "{target}: a mount point leads to another file system, by its URI"
@@ -240,7 +240,12 @@ impl Shell {
     }
 
     /// The archive that an argument leads into.
-    fn archive_of(&mut self, typed: &Typed, authority: Option<&str>, argument: &str) -> Result<Store, Failure> {
+    fn archive_of(
+        &mut self,
+        typed: &ParsedArgument,
+        authority: Option<&str>,
+        argument: &str,
+    ) -> Result<Store, Failure> {
         let none = || Failure::Message(format!("Invalid path for the Har Filesystem. {argument}"));
         let plain = paths::absolute(typed.path, "/");
         let directory = archive::archive_of(&plain).ok_or_else(none)?.to_owned();
@@ -252,7 +257,7 @@ impl Shell {
                     Failure::Message(format!("URI: {argument} {why}"))
                 };
                 let uri = format!("{}/", archive::underlying(authority).ok_or_else(wrong)?);
-                self.store_for(&Typed::parse(&uri)?, &uri)?
+                self.store_for(&ParsedArgument::parse(&uri)?, &uri)?
             }
         };
         let (store, there) = store.enter(directory);
@@ -270,7 +275,7 @@ impl Shell {
     ///
     /// Errors: kind `Usage` for what can be no path; the command ends with it and does nothing.
     pub async fn items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
-        let typed = Typed::parse(argument)?;
+        let typed = ParsedArgument::parse(argument)?;
         let store = self.store_for(&typed, argument)?;
         match glob::expand(&store, typed.path_or_home()).await? {
             Some(found) if found.is_empty() => Err(Failure::not_found(argument)),
@@ -326,7 +331,7 @@ impl Shell {
         if item.exists() {
             return Ok(vec![item]);
         }
-        let typed = Typed {
+        let typed = ParsedArgument {
             scheme: argument.starts_with("file:").then_some("file"),
             authority: None,
             path: local_path(argument)?,
@@ -351,7 +356,7 @@ const NOT_YET: [(&str, &str); 1] = [("swebhdfs", "there is no HTTPS; use webhdfs
 fn local_path(argument: &str) -> Result<&str, Failure> {
     let Some(behind) = argument.strip_prefix("file:") else {
         // A colon is a part of a local name; a scheme with a host is another file system's.
-        return match Typed::parse(argument) {
+        return match ParsedArgument::parse(argument) {
             Ok(typed) if typed.scheme.is_some() => {
                 Err(Failure::Usage(format!("Wrong FS: {argument}, expected: file:///")))
             }
@@ -359,7 +364,7 @@ fn local_path(argument: &str) -> Result<&str, Failure> {
             _ => Ok(argument),
         };
     };
-    match Typed::parse(argument)?.authority {
+    match ParsedArgument::parse(argument)?.authority {
         None => Ok(behind.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(behind)),
         Some(_) => Err(Failure::Usage(format!("Wrong FS: {argument}, expected: file:///"))),
     }

@@ -25,15 +25,15 @@ pub async fn stat(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fai
         return Err(Failure::Usage("Not enough arguments: expected 1 but got 0".to_owned()));
     }
     for item in shell.existing(&arguments.rest).await? {
-        walk(shell, &item, &Show(&format), recursive).await;
+        walk(shell, &item, &ShowStatus(&format), recursive).await;
     }
     Ok(())
 }
 
 /// Prints the attributes of each path in this format.
-struct Show<'a>(&'a str);
+struct ShowStatus<'a>(&'a str);
 
-impl Visit for Show<'_> {
+impl Visit for ShowStatus<'_> {
     async fn visit(&self, shell: &mut Shell, item: &Item) -> Result<(), Failure> {
         let line = formatted(self.0, item)?;
         shell.line(line);

@@ -11,7 +11,7 @@ use hearth_types::{FileFlags, FileKind, FileStatus, FsPermission};
 
 use super::archive::Archive;
 use super::failure::Failure;
-use super::local_checksums::{self, Summer};
+use super::local_checksums::{self, ChecksumWriter};
 use super::paths;
 use super::remote::Remote;
 use super::view::{Resolved, View, read_only};
@@ -171,7 +171,7 @@ impl Store {
                 let mut entries = Vec::new();
                 for entry in fs::read_dir(path).map_err(|error| Failure::local(shown, error))? {
                     let entry = entry.map_err(|error| Failure::local(shown, error))?;
-                    if local_checksums::is_one(entry.file_name().as_encoded_bytes()) {
+                    if local_checksums::is_checksum_file(entry.file_name().as_encoded_bytes()) {
                         continue;
                     }
                     let metadata = fs::metadata(entry.path()).or_else(|_| entry.metadata());
@@ -548,14 +548,14 @@ fn read_some(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
 pub enum Sink {
     Hdfs(Box<Writer>),
     Web(Box<WebWriter>),
-    Local { file: fs::File, sums: Option<Box<Summer>>, shown: String },
+    Local { file: fs::File, sums: Option<Box<ChecksumWriter>>, shown: String },
 }
 
 impl Sink {
     /// Writes a checksum file beside a local file that was just created at `path`.
     pub fn with_checksums(mut self, path: &str) -> Result<Self, Failure> {
         if let Self::Local { sums, shown, .. } = &mut self {
-            let summer = Summer::create(Path::new(path)).map_err(|error| Failure::local(shown, error))?;
+            let summer = ChecksumWriter::create(Path::new(path)).map_err(|error| Failure::local(shown, error))?;
             *sums = Some(Box::new(summer));
         }
         Ok(self)
@@ -616,7 +616,7 @@ impl Sink {
     }
 }
 
-fn write_local(file: &mut fs::File, sums: &mut Option<Box<Summer>>, bytes: &[u8]) -> io::Result<()> {
+fn write_local(file: &mut fs::File, sums: &mut Option<Box<ChecksumWriter>>, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     sums.as_mut().map_or(Ok(()), |sums| sums.add(bytes))
 }

@@ -24,23 +24,23 @@ use codec::Codec;
 
 /// What the first bytes or the name say of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
+enum FileFormat {
     Plain,
     Compressed(Codec),
     SequenceFile,
     Avro,
 }
 
-fn form(name: &str, head: &[u8]) -> Form {
+fn form(name: &str, head: &[u8]) -> FileFormat {
     match head {
         // Too little for any of them: no codec is asked.
-        [] | [_] => Form::Plain,
-        [0x1f, 0x8b, ..] => Form::Compressed(Codec::Gzip),
-        [b'S', b'E', b'Q', ..] => Form::SequenceFile,
-        [b'O', b'b', b'j', ..] => Form::Avro,
+        [] | [_] => FileFormat::Plain,
+        [0x1f, 0x8b, ..] => FileFormat::Compressed(Codec::Gzip),
+        [b'S', b'E', b'Q', ..] => FileFormat::SequenceFile,
+        [b'O', b'b', b'j', ..] => FileFormat::Avro,
         // No codec's: it begins as Avro files do.
-        [b'O', b'b', ..] => Form::Plain,
-        _ => Codec::of_file(name).map_or(Form::Plain, Form::Compressed),
+        [b'O', b'b', ..] => FileFormat::Plain,
+        _ => Codec::of_file(name).map_or(FileFormat::Plain, FileFormat::Compressed),
     }
 }
 
@@ -63,7 +63,7 @@ async fn print(shell: &mut Shell, item: &Item) -> Result<(), Failure> {
     let mut source = shell.open(item).await?;
     let form = form(item.name(), &head(&mut source).await?);
     let mut failed = None;
-    let source = Pulled { source, failed: &mut failed };
+    let source = SourceReader { source, failed: &mut failed };
     let outcome = show(form, source, &mut |bytes| shell.bytes(bytes));
     match (outcome, failed) {
         // Why the file could not be read, rather than what its reader made of it.
@@ -90,13 +90,13 @@ impl From<io::Error> for Stopped {
 /// Where text goes.
 type Out<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Failure>;
 
-fn show(form: Form, source: impl Read, out: Out) -> Result<(), Stopped> {
+fn show(form: FileFormat, source: impl Read, out: Out) -> Result<(), Stopped> {
     let source = io::BufReader::with_capacity(PIECE_BYTES, source);
     match form {
-        Form::Plain => copy(source, out),
-        Form::Compressed(codec) => copy(codec.decoder(source)?, out),
-        Form::SequenceFile => sequence_file::show(source, out),
-        Form::Avro => avro::show(source, out),
+        FileFormat::Plain => copy(source, out),
+        FileFormat::Compressed(codec) => copy(codec.decoder(source)?, out),
+        FileFormat::SequenceFile => sequence_file::show(source, out),
+        FileFormat::Avro => avro::show(source, out),
     }
 }
 
@@ -127,13 +127,13 @@ async fn head(source: &mut Source) -> Result<Vec<u8>, Failure> {
 }
 
 /// A source that decoders read from, on a thread that may block.
-struct Pulled<'a> {
+struct SourceReader<'a> {
     source: Source,
     /// Why it could not be read.
     failed: &'a mut Option<Failure>,
 }
 
-impl Read for Pulled<'_> {
+impl Read for SourceReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = block_in_place(|| Handle::current().block_on(self.source.read(into)));
         read.map_err(|failure| {
@@ -146,7 +146,7 @@ impl Read for Pulled<'_> {
 
 /// What `show` makes of bytes, for tests.
 #[cfg(test)]
-fn shown(form: Form, bytes: &[u8]) -> Result<String, String> {
+fn shown(form: FileFormat, bytes: &[u8]) -> Result<String, String> {
     let mut all = Vec::new();
     let outcome = show(form, bytes, &mut |bytes| {
         all.extend_from_slice(bytes);
@@ -165,19 +165,19 @@ mod tests {
 
     #[test]
     fn forms_are_known_by_their_first_bytes_and_names() {
-        assert_eq!(form("x", &[0x1f, 0x8b, 8]), Form::Compressed(Codec::Gzip));
-        assert_eq!(form("x.gz", b"not packed"), Form::Compressed(Codec::Gzip));
-        assert_eq!(form("x.deflate", &[0x78, 0x9c]), Form::Compressed(Codec::Zlib));
-        assert_eq!(form("x", b"SEQ"), Form::SequenceFile);
-        assert_eq!(form("x", b"SEX"), Form::Plain);
-        assert_eq!(form("x.bz2", b"SEX"), Form::Compressed(Codec::Bzip2));
-        assert_eq!(form("x", b"Obj"), Form::Avro);
-        assert_eq!(form("x.bz2", b"Ob"), Form::Plain);
+        assert_eq!(form("x", &[0x1f, 0x8b, 8]), FileFormat::Compressed(Codec::Gzip));
+        assert_eq!(form("x.gz", b"not packed"), FileFormat::Compressed(Codec::Gzip));
+        assert_eq!(form("x.deflate", &[0x78, 0x9c]), FileFormat::Compressed(Codec::Zlib));
+        assert_eq!(form("x", b"SEQ"), FileFormat::SequenceFile);
+        assert_eq!(form("x", b"SEX"), FileFormat::Plain);
+        assert_eq!(form("x.bz2", b"SEX"), FileFormat::Compressed(Codec::Bzip2));
+        assert_eq!(form("x", b"Obj"), FileFormat::Avro);
+        assert_eq!(form("x.bz2", b"Ob"), FileFormat::Plain);
         for name in ["x.bz2", "x.lz4", "x.snappy", "x.zst"] {
-            assert!(matches!(form(name, b"BZh9"), Form::Compressed(_)), "{name}");
-            assert_eq!(form(name, b""), Form::Plain);
+            assert!(matches!(form(name, b"BZh9"), FileFormat::Compressed(_)), "{name}");
+            assert_eq!(form(name, b""), FileFormat::Plain);
         }
-        assert_eq!(form("bz2", b"BZh9"), Form::Plain);
+        assert_eq!(form("bz2", b"BZh9"), FileFormat::Plain);
     }
 
     macro_rules! vector {

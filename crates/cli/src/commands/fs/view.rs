@@ -19,7 +19,7 @@ pub const DEFAULT_TABLE: &str = "default";
 
 /// Where the paths of a mount table lead, as its keys say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Table {
+pub struct MountTable {
     /// URIs by mount point.
     pub links: BTreeMap<String, String>,
     /// Target of paths below no mount point.
@@ -27,7 +27,7 @@ pub struct Table {
     home_prefix: String,
 }
 
-impl Table {
+impl MountTable {
     /// Reads `fs.viewfs.mounttable.NAME.*`.
     ///
     /// Errors: there is no such table, or it has links of a kind that is not followed.
@@ -88,7 +88,7 @@ impl View {
     /// `find`: the file system and the path there that a URI of the table names.
     pub fn new(
         uri: String,
-        table: Table,
+        table: MountTable,
         user: &str,
         now_ms: u64,
         mut find: impl FnMut(&str) -> Result<(Store, String), Failure>,
@@ -198,7 +198,7 @@ mod tests {
         for (key, value) in entries {
             configuration.set(&format!("{PREFIX}c.{key}"), *value);
         }
-        let table = Table::read(&configuration, "c")?;
+        let table = MountTable::read(&configuration, "c")?;
         View::new("viewfs://c".to_owned(), table, "ann", 5, |target| Ok((Store::Local, target.to_owned())))
     }
 

@@ -86,20 +86,20 @@ pub async fn getfattr(shell: &mut Shell, arguments: Arguments) -> Result<(), Fai
         Some(name) => vec![named(name)?],
         None => return Err(usage("Must specify '-n name' or '-d' option.")),
     };
-    let show = Show { wanted, encoding };
+    let show = ShowXattrs { wanted, encoding };
     for item in shell.existing(only_path(&arguments.rest)?).await? {
         walk(shell, &item, &show, arguments.has("R")).await;
     }
     Ok(())
 }
 
-struct Show {
+struct ShowXattrs {
     /// Empty: all.
     wanted: Vec<Xattr>,
     encoding: Encoding,
 }
 
-impl Visit for Show {
+impl Visit for ShowXattrs {
     async fn visit(&self, shell: &mut Shell, item: &Item) -> Result<(), Failure> {
         let fs = in_hdfs(item)?;
         shell.line(format_args!("# file: {}", item.shown));
@@ -123,9 +123,9 @@ pub async fn setfattr(shell: &mut Shell, arguments: Arguments) -> Result<(), Fai
         (None, None) => return Err(usage("Must specify '-n name' or '-x name' option.")),
         (Some(name), None) => {
             let value = arguments.value("v").map(decode).transpose()?.unwrap_or_default();
-            Change::Set(Xattr { value: value.into(), ..named(name)? })
+            ChangeXattr::Set(Xattr { value: value.into(), ..named(name)? })
         }
-        (None, Some(name)) => Change::Remove(named(name)?),
+        (None, Some(name)) => ChangeXattr::Remove(named(name)?),
     };
     for item in shell.existing(only_path(&arguments.rest)?).await? {
         walk(shell, &item, &change, false).await;
@@ -133,18 +133,18 @@ pub async fn setfattr(shell: &mut Shell, arguments: Arguments) -> Result<(), Fai
     Ok(())
 }
 
-enum Change {
+enum ChangeXattr {
     Set(Xattr),
     Remove(Xattr),
 }
 
-impl Visit for Change {
+impl Visit for ChangeXattr {
     async fn visit(&self, _: &mut Shell, item: &Item) -> Result<(), Failure> {
         self.apply(item).await
     }
 }
 
-impl Change {
+impl ChangeXattr {
     async fn apply(&self, item: &Item) -> Result<(), Failure> {
         let fs = in_hdfs(item)?;
         let done = match self {
@@ -159,7 +159,7 @@ impl Change {
 pub async fn copy(source: &Item, target: &Item) -> Result<(), Failure> {
     let xattrs = in_hdfs(source)?.xattrs(&source.path, Vec::new()).await;
     for xattr in xattrs.map_err(|error| Failure::of(&source.shown, error))? {
-        Change::Set(xattr).apply(target).await?;
+        ChangeXattr::Set(xattr).apply(target).await?;
     }
     Ok(())
 }

@@ -7,20 +7,20 @@ use std::net::IpAddr;
 use anyhow::{Context, anyhow, bail};
 use hearth_config::{Configuration, HostPort, keys, parse};
 
-use super::http::{Patience, get};
+use super::http::{HttpTimeouts, get};
 use super::request::Request;
 use crate::configuration::Identity;
 
 /// Where a NameNode answers over HTTP.
-pub struct WebPort {
+pub struct NamenodeHttp {
     address: String,
-    patience: Patience,
+    patience: HttpTimeouts,
 }
 
 /// Longest answer to the question whose web port it is.
 const STATUS_BYTES_MAX: usize = 1 << 20;
 
-impl WebPort {
+impl NamenodeHttp {
     /// Finds the web port of the NameNode whose RPC is at `rpc` (`host:port`), and sees that it is that one's: another NameNode may
     /// listen where the configuration says.
     ///
@@ -35,7 +35,7 @@ impl WebPort {
             Ok(configuration.get_as(key, parse::duration_ms)?.unwrap_or(std::time::Duration::from_secs(60)))
         };
         let (connect, read) = (time("dfs.client.fsck.connect.timeout")?, time("dfs.client.fsck.read.timeout")?);
-        let web = Self { address, patience: Patience { connect, read } };
+        let web = Self { address, patience: HttpTimeouts { connect, read } };
         web.check_owner(&rpc).await?;
         Ok(web)
     }
@@ -106,7 +106,7 @@ fn configured(configuration: &Configuration, uri: &str, rpc: &HostPort) -> anyho
 }
 
 /// Prints what the NameNode says. The exit code.
-pub async fn ask(web: &WebPort, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
+pub async fn ask(web: &NamenodeHttp, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
     eprintln!("Connecting to namenode via http://{}{}", web.address, request.query(caller, 0));
     if request.list_corrupt {
         return list_corrupt(web, request, caller).await;
@@ -130,7 +130,7 @@ pub async fn ask(web: &WebPort, request: &Request, caller: &Identity) -> anyhow:
 }
 
 /// Follows the pages of the list.
-async fn list_corrupt(web: &WebPort, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
+async fn list_corrupt(web: &NamenodeHttp, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
     let path = &request.path;
     let (mut after, mut found) = (0, 0_u64);
     loop {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 /// How long a server may take to be reached, and to say something.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct HttpTimeouts {
     pub connect: Duration,
     pub read: Duration,
 }
@@ -22,7 +22,12 @@ pub struct Patience {
 /// Asks `address` (`host:port`) for `target`, a path with its query. `each` is shown the answer's bytes, in order.
 ///
 /// Errors: names the address; a status other than 200 too.
-pub async fn get(address: &str, target: &str, patience: Patience, mut each: impl FnMut(&[u8])) -> anyhow::Result<()> {
+pub async fn get(
+    address: &str,
+    target: &str,
+    patience: HttpTimeouts,
+    mut each: impl FnMut(&[u8]),
+) -> anyhow::Result<()> {
     let silent = |what: &str, patience: Duration| anyhow!("{address} {what} within {} s", patience.as_secs());
     let connected = timeout(patience.connect, TcpStream::connect(address)).await;
     let stream = connected

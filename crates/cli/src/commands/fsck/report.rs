@@ -32,13 +32,13 @@ pub struct Report {
     broken: Vec<(String, String)>,
     broken_files: BTreeSet<String>,
     /// Files and directories that the user may not read.
-    passed_over: u64,
+    skipped: u64,
 }
 
 impl Report {
     /// Says that a path was not checked, and why.
-    pub fn pass_over(&mut self, path: &str, refused: &Error) {
-        self.passed_over += 1;
+    pub fn skip(&mut self, path: &str, refused: &Error) {
+        self.skipped += 1;
         let why = match refused {
             Error::Refused { message, .. } => message.lines().next().unwrap_or_default().to_owned(),
             other => other.to_string(),
@@ -74,7 +74,7 @@ impl Report {
             corrupt: (0, 0),
             broken: Vec::new(),
             broken_files: BTreeSet::new(),
-            passed_over: 0,
+            skipped: 0,
         }
     }
 
@@ -128,8 +128,8 @@ impl Report {
 
     /// The lines of `-list-corruptfileblocks`, and the exit code.
     pub fn list_corrupt(&self) -> u8 {
-        if self.passed_over > 0 {
-            eprintln!("fsck: {} paths were not checked: they may not be read", self.passed_over);
+        if self.skipped > 0 {
+            eprintln!("fsck: {} paths were not checked: they may not be read", self.skipped);
         }
         if self.broken.is_empty() {
             println!("The filesystem under path '{}' has no CORRUPT files", self.path);
@@ -152,7 +152,7 @@ impl Report {
         let racks: BTreeSet<&str> = datanodes.iter().map(|datanode| datanode.location.as_str()).collect();
         let default_replication = fs.server_defaults().await?.replication;
         println!();
-        let status = match (healthy, self.passed_over) {
+        let status = match (healthy, self.skipped) {
             (false, _) => "CORRUPT",
             (true, 0) => "HEALTHY",
             (true, _) => "INCOMPLETE",
@@ -183,10 +183,10 @@ impl Report {
         }
         let when = Calendar::java_date(now_ms());
         println!("FSCK ended at {when} in {} milliseconds\n\n", self.start.elapsed().as_millis());
-        if self.passed_over > 0 {
-            println!("{} paths were not checked: user {} may not read them.", self.passed_over, fs.user());
+        if self.skipped > 0 {
+            println!("{} paths were not checked: user {} may not read them.", self.skipped, fs.user());
         }
-        if healthy && self.passed_over > 0 {
+        if healthy && self.skipped > 0 {
             println!("Fsck on path '{}' FAILED", self.path);
             return Ok(255);
         }

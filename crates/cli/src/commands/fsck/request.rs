@@ -6,7 +6,7 @@ use crate::configuration::Identity;
 
 /// What is printed of each file by the report that is made here.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
+pub struct ReportOptions {
     pub files: bool,
     pub blocks: bool,
     pub locations: bool,
@@ -17,7 +17,7 @@ pub struct Shown {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub path: String,
-    pub shown: Shown,
+    pub shown: ReportOptions,
     pub list_corrupt: bool,
     /// `blk_...` names to look up instead of a path.
     pub block_ids: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Request {
 
 /// Why there is no request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wrong {
+pub enum RequestError {
     Help,
     Usage(String),
     Refused(String),
@@ -83,9 +83,9 @@ const PLAIN: &[&str] =
 
 impl Request {
     /// Errors: what is wrong with the line; one without a word is, as for Apache's tool.
-    pub fn parse(words: Vec<String>) -> Result<Self, Wrong> {
+    pub fn parse(words: Vec<String>) -> Result<Self, RequestError> {
         if words.is_empty() {
-            return Err(Wrong::Usage(String::new()));
+            return Err(RequestError::Usage(String::new()));
         }
         let mut path = None;
         let (mut flags, mut block_ids, mut needs_namenode) = (Vec::new(), Vec::new(), None);
@@ -105,7 +105,7 @@ impl Request {
                         block_ids.push(id);
                     }
                     if block_ids.is_empty() {
-                        return Err(Wrong::Usage(
+                        return Err(RequestError::Usage(
                             "-blockId wants the name of a block, such as blk_1073741825".to_owned(),
                         ));
                     }
@@ -113,16 +113,18 @@ impl Request {
                 "-move" => {
                     let what = "-move is not supported: nothing was moved to /lost+found. Copy what can be read of corrupt files \
                                 with `hearth fs -get -ignoreCrc`, then run fsck -delete";
-                    return Err(Wrong::Refused(what.to_owned()));
+                    return Err(RequestError::Refused(what.to_owned()));
                 }
-                "-help" | "--help" | "-h" => return Err(Wrong::Help),
-                option if option.starts_with('-') => return Err(Wrong::Usage(format!("Illegal option '{option}'"))),
+                "-help" | "--help" | "-h" => return Err(RequestError::Help),
+                option if option.starts_with('-') => {
+                    return Err(RequestError::Usage(format!("Illegal option '{option}'")));
+                }
                 word if path.is_none() => path = Some(word.to_owned()),
-                word => return Err(Wrong::Usage(format!("can only operate on one path at a time '{word}'"))),
+                word => return Err(RequestError::Usage(format!("can only operate on one path at a time '{word}'"))),
             }
         }
         let has = |flag: &str| flags.contains(&flag);
-        let shown = Shown {
+        let shown = ReportOptions {
             files: has("files"),
             blocks: has("blocks"),
             locations: has("locations") || has("racks"),
@@ -163,7 +165,7 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Request, Wrong> {
+    fn parse(line: &str) -> Result<Request, RequestError> {
         Request::parse(line.split_whitespace().map(str::to_owned).collect())
     }
 
@@ -186,11 +188,11 @@ mod tests {
 
     #[test]
     fn wrong_lines_and_what_is_refused_are_told_apart() {
-        assert_eq!(parse("/ -nothing").unwrap_err(), Wrong::Usage("Illegal option '-nothing'".to_owned()));
-        assert!(matches!(parse("/a /b"), Err(Wrong::Usage(what)) if what.contains("one path at a time '/b'")));
-        assert!(matches!(parse("/ -blockId"), Err(Wrong::Usage(_))));
-        assert!(matches!(parse("/ -move"), Err(Wrong::Refused(what)) if what.contains("nothing was moved")));
-        assert!(matches!(parse("-help"), Err(Wrong::Help)));
+        assert_eq!(parse("/ -nothing").unwrap_err(), RequestError::Usage("Illegal option '-nothing'".to_owned()));
+        assert!(matches!(parse("/a /b"), Err(RequestError::Usage(what)) if what.contains("one path at a time '/b'")));
+        assert!(matches!(parse("/ -blockId"), Err(RequestError::Usage(_))));
+        assert!(matches!(parse("/ -move"), Err(RequestError::Refused(what)) if what.contains("nothing was moved")));
+        assert!(matches!(parse("-help"), Err(RequestError::Help)));
     }
 
     #[test]

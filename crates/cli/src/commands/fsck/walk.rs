@@ -5,11 +5,11 @@ use hearth_types::{FileKind, FileStatus, LocatedBlock};
 
 use super::replicas::Replicas;
 use super::report::Report;
-use super::request::Shown;
+use super::request::ReportOptions;
 use crate::commands::fs::shown_name;
 
 /// Looks at everything below `path`, depth first.
-pub async fn walk(fs: &FileSystem, path: &str, shown: &Shown, report: &mut Report) -> Result<(), Error> {
+pub async fn walk(fs: &FileSystem, path: &str, shown: &ReportOptions, report: &mut Report) -> Result<(), Error> {
     let status = fs.status(path).await?;
     visit(fs, path.to_owned(), &status, shown, report).await
 }
@@ -18,7 +18,7 @@ async fn visit(
     fs: &FileSystem,
     path: String,
     status: &FileStatus,
-    shown: &Shown,
+    shown: &ReportOptions,
     report: &mut Report,
 ) -> Result<(), Error> {
     match status.kind {
@@ -36,7 +36,7 @@ async fn visit(
                 // Removed meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    report.pass_over(&path, &error);
+                    report.skip(&path, &error);
                     return Ok(());
                 }
                 listing => listing?,
@@ -55,13 +55,13 @@ async fn file(
     fs: &FileSystem,
     path: &str,
     status: &FileStatus,
-    shown: &Shown,
+    shown: &ReportOptions,
     report: &mut Report,
 ) -> Result<(), Error> {
     let located = match fs.locations(path, 0, u64::MAX >> 1).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            report.pass_over(path, &error);
+            report.skip(path, &error);
             return Ok(());
         }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -112,7 +112,7 @@ async fn file(
     Ok(())
 }
 
-fn block_line(index: usize, located: &LocatedBlock, shown: &Shown) -> String {
+fn block_line(index: usize, located: &LocatedBlock, shown: &ReportOptions) -> String {
     let block = &located.block;
     let mut line = format!("{index}. {block} len={}", block.length());
     let replicas = Replicas::of(located);
@@ -148,14 +148,14 @@ mod tests {
     #[test]
     fn a_line_of_a_block_says_how_many_replicas_stay() {
         use hearth_types::DatanodeAdminState::*;
-        let of = |located: &LocatedBlock, shown: Shown| block_line(0, located, &shown);
+        let of = |located: &LocatedBlock, shown: ReportOptions| block_line(0, located, &shown);
         let name = block(7);
         let leaving = located(7, &[Normal, Decommissioned, EnteringMaintenance], false);
-        assert_eq!(of(&leaving, Shown::default()), format!("0. {name} len=100 Live_repl=1"));
-        assert_eq!(of(&located(7, &[], false), Shown::default()), format!("0. {name} len=100 MISSING!"));
+        assert_eq!(of(&leaving, ReportOptions::default()), format!("0. {name} len=100 Live_repl=1"));
+        assert_eq!(of(&located(7, &[], false), ReportOptions::default()), format!("0. {name} len=100 MISSING!"));
         // As Apache's has it, with the places of the bad ones.
         let corrupt = located(7, &[Normal], true);
-        let shown = Shown { locations: true, racks: true, ..Shown::default() };
+        let shown = ReportOptions { locations: true, racks: true, ..ReportOptions::default() };
         assert_eq!(of(&corrupt, shown), format!("0. {name} len=100 Live_repl=0  [/default-rack/127.0.0.1:9866]"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
 
-use super::shared::Shared;
+use super::shared::RdmaShared;
 use super::{Events, RECEIVES, SENDS};
 use crate::rdma::verbs::{CompletionChannel, EventKind};
 
@@ -14,24 +14,24 @@ use crate::rdma::verbs::{CompletionChannel, EventKind};
 /// pair is destroyed, which waits until the device is done with it.
 const FLUSH: Duration = Duration::from_secs(2);
 
-pub fn start(shared: &Arc<Shared>, completions: Arc<CompletionChannel>, events: Events) -> io::Result<()> {
+pub fn start(shared: &Arc<RdmaShared>, completions: Arc<CompletionChannel>, events: Events) -> io::Result<()> {
     let heard = Some((completions.watched()?, events));
     let driver = Driver { shared: Arc::clone(shared), heard };
     tokio::spawn(async move {
         let shared = &driver.shared;
         // Both queues: what has come before is taken at once.
-        shared.receives_heard();
+        shared.on_receive_event();
         if let Some((completions, events)) = &driver.heard {
             hear(shared, completions, events).await;
         }
-        wind_up(shared).await;
+        drain(shared).await;
     });
     Ok(())
 }
 
 /// What the task has until the connection is over. Its runtime may end before that.
 struct Driver {
-    shared: Arc<Shared>,
+    shared: Arc<RdmaShared>,
     heard: Option<(AsyncFd<Arc<CompletionChannel>>, Events)>,
 }
 
@@ -41,13 +41,13 @@ impl Drop for Driver {
         destroy(&self.shared);
         // The descriptors are closed only here, behind the queue pair.
         drop(self.heard.take());
-        self.shared.wound_up();
+        self.shared.set_over();
     }
 }
 
 /// Nobody reaches anything through the queue pair after this. Once is enough, and twice does no harm. A system call that waits for the
 /// device.
-fn destroy(shared: &Shared) {
+fn destroy(shared: &RdmaShared) {
     // The other side hears it; an error says that it has.
     let _ = shared.queue_pair.with_id(|id| id.disconnect());
     for batch in shared.queue_pair.destroy() {
@@ -56,14 +56,14 @@ fn destroy(shared: &Shared) {
 }
 
 /// Until the connection has ended.
-async fn hear(shared: &Arc<Shared>, completions: &AsyncFd<Arc<CompletionChannel>>, events: &Events) {
+async fn hear(shared: &Arc<RdmaShared>, completions: &AsyncFd<Arc<CompletionChannel>>, events: &Events) {
     while shared.is_open() {
         tokio::select! {
             () = shared.ending.notified() => return,
             ready = completions.readable() => match ready {
                 Ok(mut ready) => match completions.get_ref().notice() {
-                    Ok(Some(SENDS)) => shared.sends_heard(),
-                    Ok(Some(RECEIVES)) => shared.receives_heard(),
+                    Ok(Some(SENDS)) => shared.on_send_event(),
+                    Ok(Some(RECEIVES)) => shared.on_receive_event(),
                     Ok(Some(other)) => unreachable!("there is no completion queue {other}"),
                     Ok(None) => ready.clear_ready(),
                     Err(error) => shared.fail(|| format!("completion channel: {error}")),
@@ -87,7 +87,7 @@ async fn hear(shared: &Arc<Shared>, completions: &AsyncFd<Arc<CompletionChannel>
 }
 
 /// Takes what is flushed, then destroys the queue pair.
-async fn wind_up(shared: &Arc<Shared>) {
+async fn drain(shared: &Arc<RdmaShared>) {
     let until = Instant::now() + FLUSH;
     loop {
         shared.poll_sends();

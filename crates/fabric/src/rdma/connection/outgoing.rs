@@ -13,13 +13,13 @@ use bytes::Bytes;
 use super::operation::Operation;
 use crate::one_sided::MESSAGE_BYTES_MAX;
 use crate::rdma::message::{self, HEADER_BYTES};
-use crate::rdma::verbs::{self, MemoryRegion, OperationKind, QueuePair};
+use crate::rdma::verbs::{self, MemoryRegion, Opcode, QueuePair};
 
 /// Bytes of one buffer of a message, sent or received: a whole number of cache lines.
 pub const BUFFER_BYTES: u32 = (MESSAGE_BYTES_MAX + HEADER_BYTES).next_multiple_of(64) as u32;
 
 /// Messages under way that need no credit: the introduction and two of credits, and one to spare.
-pub const UNCREDITED: u16 = 4;
+pub const CONTROL_MESSAGES: u16 = 4;
 
 /// A batch that is posted: whose it is, and what it occupies.
 #[derive(Debug)]
@@ -45,14 +45,14 @@ impl Batch {
 
 /// An operation that is not posted, or not all of it.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct QueuedOperation {
     pub operation: Arc<Operation>,
-    pub pieces: VecDeque<verbs::Operation>,
+    pub pieces: VecDeque<verbs::WorkRequest>,
     /// Goes behind the last piece.
     pub message: Option<Bytes>,
 }
 
-impl Waiting {
+impl QueuedOperation {
     fn length(&self) -> usize {
         self.pieces.len() + usize::from(self.message.is_some())
     }
@@ -60,8 +60,8 @@ impl Waiting {
 
 #[derive(Debug)]
 pub struct Outgoing {
-    reads: VecDeque<Waiting>,
-    writes: VecDeque<Waiting>,
+    reads: VecDeque<QueuedOperation>,
+    writes: VecDeque<QueuedOperation>,
     /// Room in the send queue for callers' operations.
     room: usize,
     /// As agreed; also how many there are at most.
@@ -72,13 +72,13 @@ pub struct Outgoing {
     memory: Arc<MemoryRegion>,
     /// Of the memory: those for messages, and those for what needs no credit.
     buffers: Vec<u16>,
-    own_buffers: Vec<u16>,
-    first_own_buffer: u16,
+    control_buffers: Vec<u16>,
+    first_control_buffer: u16,
     closed: bool,
 }
 
 impl Outgoing {
-    /// `messages`: buffers for messages in `memory`, which has `UNCREDITED` more.
+    /// `messages`: buffers for messages in `memory`, which has `CONTROL_MESSAGES` more.
     pub fn new(memory: Arc<MemoryRegion>, messages: u16) -> Self {
         Self {
             reads: VecDeque::new(),
@@ -89,8 +89,8 @@ impl Outgoing {
             credits_max: 0,
             memory,
             buffers: (0..messages).collect(),
-            own_buffers: (messages..messages + UNCREDITED).collect(),
-            first_own_buffer: messages,
+            control_buffers: (messages..messages + CONTROL_MESSAGES).collect(),
+            first_control_buffer: messages,
             closed: false,
         }
     }
@@ -103,7 +103,7 @@ impl Outgoing {
         self.credits_max = messages;
     }
 
-    pub fn push(&mut self, waiting: Waiting, is_read: bool) {
+    pub fn push(&mut self, waiting: QueuedOperation, is_read: bool) {
         if self.closed {
             waiting.operation.over(waiting.length(), false);
         } else if is_read {
@@ -139,7 +139,7 @@ impl Outgoing {
             self.room += batch.pieces;
         }
         if let Some(buffer) = batch.buffer {
-            if buffer < self.first_own_buffer { &mut self.buffers } else { &mut self.own_buffers }.push(buffer);
+            if buffer < self.first_control_buffer { &mut self.buffers } else { &mut self.control_buffers }.push(buffer);
         }
         batch.over(well);
         is_own
@@ -185,7 +185,7 @@ impl Outgoing {
         // A long operation goes in halves of the room, so that the network always has the next one.
         let most = if front.length() <= self.room { self.room } else { self.room.min(self.operations.div_ceil(2)) };
         let pieces = front.pieces.len().min(most);
-        let mut batch: Vec<verbs::Operation> = front.pieces.drain(..pieces).collect();
+        let mut batch: Vec<verbs::WorkRequest> = front.pieces.drain(..pieces).collect();
         let mut buffer = None;
         if let Some(credits) = message {
             let payload = front.message.take().expect("there is one");
@@ -204,31 +204,31 @@ impl Outgoing {
     }
 
     /// Posts what needs no credit. False when no buffer is free: again when one of these is done.
-    pub fn post_own(&mut self, queue_pair: &QueuePair<Batch>, bytes: &[u8]) -> io::Result<bool> {
+    pub fn post_control(&mut self, queue_pair: &QueuePair<Batch>, bytes: &[u8]) -> io::Result<bool> {
         if self.closed {
             return Ok(true);
         }
-        let Some(buffer) = self.own_buffers.pop() else { return Ok(false) };
+        let Some(buffer) = self.control_buffers.pop() else { return Ok(false) };
         let operation = fill(&self.memory, buffer, bytes, &[]);
         queue_pair.post(vec![operation], Batch { operation: None, pieces: 1, buffer: Some(buffer) })?;
         Ok(true)
     }
 
-    pub fn has_own_buffer(&self) -> bool {
-        !self.own_buffers.is_empty()
+    pub fn has_control_buffer(&self) -> bool {
+        !self.control_buffers.is_empty()
     }
 }
 
 /// Puts a message into a buffer, and makes the operation that sends it.
-fn fill(memory: &Arc<MemoryRegion>, buffer: u16, header: &[u8], payload: &[u8]) -> verbs::Operation {
+fn fill(memory: &Arc<MemoryRegion>, buffer: u16, header: &[u8], payload: &[u8]) -> verbs::WorkRequest {
     let offset = u64::from(buffer) * u64::from(BUFFER_BYTES);
     let start = memory.range().start + offset;
     memory.memory().write(start, header);
     memory.memory().write(start + header.len() as u64, payload);
     let length = u32::try_from(header.len() + payload.len()).expect("messages are bounded");
     assert!(length <= BUFFER_BYTES, "a message longer than its buffer");
-    verbs::Operation {
-        kind: OperationKind::Send,
+    verbs::WorkRequest {
+        kind: Opcode::Send,
         local: Arc::clone(memory),
         offset,
         length,

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Polls in vain, one after the other, after which polling is only tried now and then.
-const VAIN_MAX: u32 = 8;
+const MISSES_MAX: u32 = 8;
 /// How rarely then: one wait of so many.
-const TRY_AGAIN: u32 = 16;
+const PROBE_EVERY: u32 = 16;
 
 /// So many polls are made before the clock is read for the first time, and the processor offered to others: some tens of microseconds, in which a
 /// card has long answered. Both are system calls where the kernel has no page of its own in the process, dearer there than a hundred polls.
@@ -15,21 +15,21 @@ const SPINS: u32 = 2048;
 /// Whether polling for what is waited for has been worth it lately.
 #[derive(Debug, Default)]
 pub struct Polling {
-    in_vain: AtomicU32,
+    misses: AtomicU32,
 }
 
 impl Polling {
     /// Polls `is_over` for about `limit` at most; at once back when polling was in vain often. Returns what it said last.
     pub fn until(&self, limit: Duration, mut is_over: impl FnMut() -> bool) -> bool {
-        let in_vain = self.in_vain.load(Ordering::Relaxed);
-        let worth_it = !limit.is_zero() && (in_vain < VAIN_MAX || in_vain.is_multiple_of(TRY_AGAIN));
+        let misses = self.misses.load(Ordering::Relaxed);
+        let worth_it = !limit.is_zero() && (misses < MISSES_MAX || misses.is_multiple_of(PROBE_EVERY));
         if is_over() || (worth_it && spin(limit, &mut is_over)) {
-            if in_vain > 0 {
-                self.in_vain.store(0, Ordering::Relaxed);
+            if misses > 0 {
+                self.misses.store(0, Ordering::Relaxed);
             }
             return true;
         }
-        self.in_vain.store(in_vain.wrapping_add(1).max(1), Ordering::Relaxed);
+        self.misses.store(misses.wrapping_add(1).max(1), Ordering::Relaxed);
         false
     }
 }
@@ -97,8 +97,8 @@ mod tests {
     fn polling_in_vain_ends_but_for_now_and_then_and_begins_again_when_it_was_worth_it() {
         let polling = Polling::default();
         let long = |polling: &Polling| polls(polling, LIMIT) > 1;
-        assert!((0..VAIN_MAX).all(|_| long(&polling)));
-        let tried = (0..TRY_AGAIN * 4).filter(|_| long(&polling)).count();
+        assert!((0..MISSES_MAX).all(|_| long(&polling)));
+        let tried = (0..PROBE_EVERY * 4).filter(|_| long(&polling)).count();
         assert_eq!(tried, 4);
         assert!(polling.until(LIMIT, || true));
         assert!(long(&polling));

@@ -12,21 +12,21 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::outgoing::{Batch, Outgoing, Waiting};
+use super::outgoing::{Batch, Outgoing, QueuedOperation};
 use super::polling::Polling;
 use crate::one_sided::{Error, Limits};
-use crate::rdma::message::{self, Frame, Hello};
+use crate::rdma::message::{self, RdmaFrame, RdmaHello};
 use crate::rdma::verbs::QueuePair;
 
 /// Messages that came and were not taken.
 #[derive(Debug, Default)]
 struct Inbox {
     messages: VecDeque<Bytes>,
-    hello: Option<Hello>,
+    hello: Option<RdmaHello>,
 }
 
 #[derive(Debug)]
-pub struct Shared {
+pub struct RdmaShared {
     pub queue_pair: QueuePair<Batch>,
     pub peer: SocketAddr,
     pub busy_poll: Duration,
@@ -52,7 +52,7 @@ pub struct Shared {
     over: watch::Sender<bool>,
 }
 
-impl Shared {
+impl RdmaShared {
     pub fn new(
         queue_pair: QueuePair<Batch>,
         outgoing: Outgoing,
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// The peer's introduction, when it is there.
-    pub fn hello(&self) -> Option<Hello> {
+    pub fn hello(&self) -> Option<RdmaHello> {
         self.inbox.lock().hello
     }
 
@@ -124,36 +124,36 @@ impl Shared {
     }
 
     /// Everything is wound up.
-    pub fn wound_up(&self) {
+    pub fn set_over(&self) {
         self.over.send_replace(true);
         self.arrived.notify_waiters();
     }
 
-    pub async fn until_over(&self) {
+    pub async fn wait_over(&self) {
         // The sender lives as long as this.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
     /// An operation of a caller.
-    pub fn submit(&self, waiting: Waiting, is_read: bool) {
+    pub fn submit(&self, waiting: QueuedOperation, is_read: bool) {
         let mut outgoing = self.outgoing.lock();
         outgoing.push(waiting, is_read);
-        let pumped = outgoing.pump(&self.queue_pair, || self.take_owed());
+        let pumped = outgoing.pump(&self.queue_pair, || self.take_owed_credits());
         let waits = outgoing.is_waiting();
         drop(outgoing);
         self.end_on_error(pumped);
         if waits {
             // What makes room must be heard.
-            self.hear_sends();
+            self.arm_sends();
         }
     }
 
     /// A frame of the connection's own.
-    pub fn send_own(&self, bytes: &[u8]) -> bool {
-        let posted = self.outgoing.lock().post_own(&self.queue_pair, bytes);
+    pub fn send_control(&self, bytes: &[u8]) -> bool {
+        let posted = self.outgoing.lock().post_control(&self.queue_pair, bytes);
         let sent = *posted.as_ref().unwrap_or(&true);
         self.end_on_error(posted.map(drop));
-        self.hear_sends();
+        self.arm_sends();
         sent
     }
 
@@ -163,7 +163,7 @@ impl Shared {
         }
     }
 
-    fn take_owed(&self) -> u16 {
+    fn take_owed_credits(&self) -> u16 {
         u16::try_from(self.owed.swap(0, Ordering::AcqRel)).expect("at most as many as there are receives")
     }
 
@@ -180,24 +180,24 @@ impl Shared {
             return;
         }
         let mut outgoing = self.outgoing.lock();
-        if !outgoing.has_own_buffer() {
+        if !outgoing.has_control_buffer() {
             // The end of the one that holds it comes back here.
             drop(outgoing);
-            self.hear_sends();
+            self.arm_sends();
             return;
         }
-        let owed = self.take_owed();
+        let owed = self.take_owed_credits();
         if owed == 0 {
             return;
         }
-        let posted = outgoing.post_own(&self.queue_pair, &message::header(owed, false));
+        let posted = outgoing.post_control(&self.queue_pair, &message::header(owed, false));
         drop(outgoing);
         self.end_on_error(posted.map(drop));
-        self.hear_sends();
+        self.arm_sends();
     }
 
     /// Makes sure that the driver hears the end of what is posted.
-    pub fn hear_sends(&self) {
+    pub fn arm_sends(&self) {
         if !self.sends_armed.swap(true, Ordering::AcqRel)
             && let Err(error) = self.queue_pair.sends().arm()
         {
@@ -208,11 +208,11 @@ impl Shared {
     }
 
     /// The driver was woken by the end of a send.
-    pub fn sends_heard(&self) {
+    pub fn on_send_event(&self) {
         self.sends_armed.store(false, Ordering::Release);
         self.poll_sends();
         if self.queue_pair.posted() > 0 || self.outgoing.lock().is_waiting() {
-            self.hear_sends();
+            self.arm_sends();
         }
     }
 
@@ -243,7 +243,7 @@ impl Shared {
             for (batch, well) in ended {
                 own_ended |= outgoing.done(batch, well);
             }
-            let pumped = outgoing.pump(&self.queue_pair, || self.take_owed());
+            let pumped = outgoing.pump(&self.queue_pair, || self.take_owed_credits());
             drop(outgoing);
             self.end_on_error(pumped);
             if own_ended {
@@ -253,7 +253,7 @@ impl Shared {
     }
 
     /// The driver was woken by a message.
-    pub fn receives_heard(&self) {
+    pub fn on_receive_event(&self) {
         if let Err(error) = self.queue_pair.receives().arm() {
             self.fail(|| format!("completion queue: {error}"));
         }
@@ -281,9 +281,9 @@ impl Shared {
                     wrong.get_or_insert_with(|| format!("posting a receive failed: {error}"));
                 }
                 match message::decode(&bytes) {
-                    Some(Frame::Hello(hello)) if inbox.hello.is_none() => inbox.hello = Some(hello),
-                    Some(Frame::Credits(given)) => credits = credits.saturating_add(given),
-                    Some(Frame::Message { credits: given, payload })
+                    Some(RdmaFrame::Hello(hello)) if inbox.hello.is_none() => inbox.hello = Some(hello),
+                    Some(RdmaFrame::Credits(given)) => credits = credits.saturating_add(given),
+                    Some(RdmaFrame::Message { credits: given, payload })
                         if self.has_room(&inbox) && !payload.is_empty() =>
                     {
                         credits = credits.saturating_add(given);
@@ -302,7 +302,7 @@ impl Shared {
             if credits > 0 {
                 let mut outgoing = self.outgoing.lock();
                 let is_honest = outgoing.credit(credits);
-                let pumped = outgoing.pump(&self.queue_pair, || self.take_owed());
+                let pumped = outgoing.pump(&self.queue_pair, || self.take_owed_credits());
                 drop(outgoing);
                 self.end_on_error(pumped);
                 if !is_honest {
@@ -360,7 +360,7 @@ fn status_text(status: u32) -> String {
     text.to_owned()
 }
 
-impl fmt::Display for Shared {
+impl fmt::Display for RdmaShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "connection to {}", self.peer)
     }

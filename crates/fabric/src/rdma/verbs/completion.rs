@@ -30,7 +30,7 @@ impl CompletionChannel {
             return Err(io::Error::last_os_error());
         }
         let channel = Self { channel, device: Arc::clone(device) };
-        super::manager::do_not_block(&channel)?;
+        super::connection_manager::do_not_block(&channel)?;
         Ok(channel)
     }
 

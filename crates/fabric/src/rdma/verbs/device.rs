@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::connection_manager::{EventChannel, Id};
 use super::library::{Functions, functions};
-use super::manager::{EventChannel, Id};
 use super::sys::*;
 use super::{address, check_number};
 

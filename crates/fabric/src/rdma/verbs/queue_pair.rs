@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::completion::CompletionQueue;
-use super::manager::Id;
+use super::connection_manager::Id;
 use super::region::{MemoryRegion, ProtectionDomain};
 use super::sys::*;
 use super::{check, check_number};
@@ -21,7 +21,7 @@ const POLL_MAX: usize = 16;
 const INLINE_BYTES: u32 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OperationKind {
+pub enum Opcode {
     /// From the peer's memory into ours.
     Read,
     /// From our memory into the peer's.
@@ -32,8 +32,8 @@ pub enum OperationKind {
 
 /// One operation on `length` bytes from `offset` of a region of ours.
 #[derive(Clone, Debug)]
-pub struct Operation {
-    pub kind: OperationKind,
+pub struct WorkRequest {
+    pub kind: Opcode,
     pub local: Arc<MemoryRegion>,
     pub offset: u64,
     pub length: u32,
@@ -85,17 +85,17 @@ impl Received {
 
 /// A batch that is posted: what it holds, and whom it concerns.
 struct Posted<T> {
-    operations: Vec<Operation>,
+    operations: Vec<WorkRequest>,
     token: T,
 }
 
 /// The batches that are posted and not done, by the number that their operations carry.
-struct Table<T> {
+struct PostedTable<T> {
     entries: Vec<Option<Posted<T>>>,
     free: Vec<u32>,
 }
 
-impl<T> Table<T> {
+impl<T> PostedTable<T> {
     fn insert(&mut self, posted: Posted<T>) -> u32 {
         match self.free.pop() {
             Some(index) => {
@@ -127,7 +127,7 @@ const NOT_LAST: u64 = 1 << 63;
 pub struct QueuePair<T> {
     /// `None` once it is destroyed.
     live: RwLock<Option<Live>>,
-    posted: Mutex<Table<T>>,
+    posted: Mutex<PostedTable<T>>,
     domain: Arc<ProtectionDomain>,
     sends: CompletionQueue,
     receives: CompletionQueue,
@@ -195,7 +195,7 @@ impl<T> QueuePair<T> {
         let queue_pair = unsafe { (*id.as_ptr()).qp };
         Ok(Self {
             live: RwLock::new(Some(Live { queue_pair, id })),
-            posted: Mutex::new(Table { entries: Vec::new(), free: Vec::new() }),
+            posted: Mutex::new(PostedTable { entries: Vec::new(), free: Vec::new() }),
             domain: Arc::clone(domain),
             sends,
             receives,
@@ -222,7 +222,7 @@ impl<T> QueuePair<T> {
     ///
     /// Errors: the queue pair does not take it, or not all of it, and is of no use any more. The batch stays held until
     /// the queue pair is destroyed. Panics when an operation leaves its region, or the region is of another domain.
-    pub fn post(&self, operations: Vec<Operation>, token: T) -> io::Result<()> {
+    pub fn post(&self, operations: Vec<WorkRequest>, token: T) -> io::Result<()> {
         assert!(!operations.is_empty(), "an empty batch never completes");
         let mut pieces = Vec::with_capacity(operations.len());
         for operation in &operations {
@@ -245,13 +245,13 @@ impl<T> QueuePair<T> {
                 sg_list: piece,
                 num_sge: 1,
                 opcode: match operation.kind {
-                    OperationKind::Read => IBV_WR_RDMA_READ,
-                    OperationKind::Write => IBV_WR_RDMA_WRITE,
-                    OperationKind::Send => IBV_WR_SEND,
+                    Opcode::Read => IBV_WR_RDMA_READ,
+                    Opcode::Write => IBV_WR_RDMA_WRITE,
+                    Opcode::Send => IBV_WR_SEND,
                 },
                 // Memory that is written from may be of a file that shrinks: there the copy would be a bus error.
                 send_flags: match operation.kind {
-                    OperationKind::Send if operation.length <= inline_bytes => IBV_SEND_INLINE,
+                    Opcode::Send if operation.length <= inline_bytes => IBV_SEND_INLINE,
                     _ => 0,
                 },
                 imm_data: 0,

@@ -1,19 +1,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_types::{Block, BlockId, DatanodeId, GenerationStamp, HandedOn};
-use hearth_wire::announcement::{ANNOUNCED_MAX, Announced, Announcement, Word};
+use hearth_types::{Block, BlockId, DatanodeId, GenerationStamp, LocatedAdvertisement};
+use hearth_wire::announcement::{ANNOUNCED_MAX, AnnouncedReplica, Announcement, AnnouncementAck};
 
 use super::cluster::*;
 use crate::blocks::*;
 
 const LEASE: Duration = Duration::from_secs(15);
 
-fn announced(block: Block) -> Announced {
-    Announced { block: block.id, stamp: block.stamp, advertisement: Bytes::from(format!("memory of {block}")) }
+fn announced_replica(block: Block) -> AnnouncedReplica {
+    AnnouncedReplica { block: block.id, stamp: block.stamp, advertisement: Bytes::from(format!("memory of {block}")) }
 }
 
-fn adding(added: Vec<Announced>) -> Announcement {
+fn adding(added: Vec<AnnouncedReplica>) -> Announcement {
     Announcement { word: 0, lease: LEASE, anew: false, added, withdrawn: Vec::new() }
 }
 
@@ -25,28 +25,28 @@ impl Cluster {
     /// A heartbeat's share of it, without an announcement: the word for the next.
     fn hear(&mut self, nth: usize) -> u64 {
         let id = self.id(nth);
-        self.map.announced(&id, None, self.now).unwrap().word
+        self.map.receive_announcement(&id, None, self.now).unwrap().word
     }
 
-    fn announce(&mut self, nth: usize, word: u64, announcement: Announcement) -> Word {
+    fn announce(&mut self, nth: usize, word: u64, announcement: Announcement) -> AnnouncementAck {
         let id = self.id(nth);
-        self.map.announced(&id, Some(Announcement { word, ..announcement }), self.now).unwrap()
+        self.map.receive_announcement(&id, Some(Announcement { word, ..announcement }), self.now).unwrap()
     }
 
     /// Node `nth` announces `block`, which holds from now.
     fn show(&mut self, nth: usize, block: Block) -> u64 {
         let word = self.hear(nth);
-        let word = self.announce(nth, word, adding(vec![announced(block)]));
+        let word = self.announce(nth, word, adding(vec![announced_replica(block)]));
         assert!(word.taken);
         word.word
     }
 
-    fn handed_on(&self, block: Block) -> Vec<HandedOn> {
-        let mut located = self.map.locate(block.id, 0, Reader::default(), self.now).unwrap();
-        let mut room = HANDED_ON_MAX;
-        self.map.hand_on(&mut located, self.now, &mut room);
-        assert_eq!(room, HANDED_ON_MAX - located.handed_on.len());
-        located.handed_on
+    fn handed_on(&self, block: Block) -> Vec<LocatedAdvertisement> {
+        let mut located = self.map.locate(block.id, 0, ReaderLocation::default(), self.now).unwrap();
+        let mut room = ADVERTISEMENTS_PER_ANSWER_MAX;
+        self.map.add_advertisements(&mut located, self.now, &mut room);
+        assert_eq!(room, ADVERTISEMENTS_PER_ANSWER_MAX - located.advertisements.len());
+        located.advertisements
     }
 }
 
@@ -56,11 +56,11 @@ fn a_lease_counts_from_the_word_and_not_from_the_announcement() {
     let (block, _) = cluster.write(1, 100);
     let word = cluster.hear(0);
     cluster.pass(Duration::from_secs(3));
-    let word = cluster.announce(0, word, adding(vec![announced(block)]));
+    let word = cluster.announce(0, word, adding(vec![announced_replica(block)]));
     assert!(word.taken);
     let handed_on = cluster.handed_on(block);
     assert_eq!(handed_on[0].lease, LEASE - Duration::from_secs(3));
-    assert_eq!(handed_on[0].advertisement, announced(block).advertisement);
+    assert_eq!(handed_on[0].advertisement, announced_replica(block).advertisement);
     cluster.pass(Duration::from_secs(5));
     assert_eq!(cluster.handed_on(block)[0].lease, LEASE - Duration::from_secs(8));
     // The next heartbeat was on its way for long: what counts is when its word was said.
@@ -69,7 +69,7 @@ fn a_lease_counts_from_the_word_and_not_from_the_announcement() {
     assert_eq!(cluster.handed_on(block)[0].lease, LEASE - Duration::from_secs(11));
     cluster.pass(Duration::from_secs(4));
     assert_eq!(cluster.handed_on(block), []);
-    assert_eq!(cluster.map.advertisement_figures().handed_on, 3);
+    assert_eq!(cluster.map.advertisement_statistics().served, 3);
 }
 
 #[test]
@@ -78,17 +78,20 @@ fn a_word_counts_once_and_only_the_last_one() {
     let (block, _) = cluster.write(1, 100);
     let early = cluster.hear(0);
     let last = cluster.hear(0);
-    assert!(!cluster.announce(0, early, adding(vec![announced(block)])).taken, "it has not heard the last answer");
-    assert!(!cluster.announce(0, last, adding(vec![announced(block)])).taken, "which was said meanwhile");
+    assert!(
+        !cluster.announce(0, early, adding(vec![announced_replica(block)])).taken,
+        "it has not heard the last answer"
+    );
+    assert!(!cluster.announce(0, last, adding(vec![announced_replica(block)])).taken, "which was said meanwhile");
     assert_eq!(cluster.handed_on(block), []);
     let word = cluster.show(0, block);
     let withdrawn = Announcement { withdrawn: vec![block.id], ..adding(Vec::new()) };
     assert!(cluster.announce(0, word, withdrawn).taken);
     assert_eq!(cluster.handed_on(block), []);
     // The heartbeat before that one arrives once more, late.
-    assert!(!cluster.announce(0, word, adding(vec![announced(block)])).taken);
+    assert!(!cluster.announce(0, word, adding(vec![announced_replica(block)])).taken);
     assert_eq!(cluster.handed_on(block), []);
-    assert_eq!(cluster.map.advertisement_figures().kept, 0);
+    assert_eq!(cluster.map.advertisement_statistics().kept, 0);
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn what_is_announced_anew_replaces_everything() {
     let (first, _) = cluster.write(1, 100);
     let (second, _) = cluster.write(1, 100);
     let word = cluster.show(0, first);
-    let anew = Announcement { anew: true, ..adding(vec![announced(second)]) };
+    let anew = Announcement { anew: true, ..adding(vec![announced_replica(second)]) };
     assert!(cluster.announce(0, word, anew).taken);
     assert_eq!(cluster.handed_on(first), []);
     assert_eq!(cluster.handed_on(second).len(), 1);
@@ -114,7 +117,7 @@ fn silence_ends_it() {
     cluster.pass(Duration::from_millis(1));
     assert_eq!(cluster.handed_on(block), []);
     cluster.map.tick(cluster.now);
-    assert_eq!(cluster.map.advertisement_figures().bytes, 0);
+    assert_eq!(cluster.map.advertisement_statistics().bytes, 0);
     // Its next heartbeat would prolong what is not known any more.
     assert!(!cluster.announce(0, word, adding(Vec::new())).taken);
 }
@@ -128,19 +131,19 @@ fn a_new_life_and_a_death_end_it() {
     cluster.nodes[0].registered = false;
     cluster.beat(0);
     let left = cluster.handed_on(block);
-    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(located.locations.len(), 2);
     // A heartbeat of the life before.
-    assert!(!cluster.announce(0, words[0], adding(vec![announced(block)])).taken);
+    assert!(!cluster.announce(0, words[0], adding(vec![announced_replica(block)])).taken);
     let id = cluster.id(1);
     cluster.map.datanode_failed(&id, cluster.now);
     assert_eq!(cluster.handed_on(block), []);
     assert_eq!(
-        cluster.map.announced(&id, Some(Announcement { word: words[1], ..adding(Vec::new()) }), cluster.now),
+        cluster.map.receive_announcement(&id, Some(Announcement { word: words[1], ..adding(Vec::new()) }), cluster.now),
         None
     );
-    assert_eq!(cluster.map.advertisement_figures().bytes, 0);
+    assert_eq!(cluster.map.advertisement_statistics().bytes, 0);
 }
 
 #[test]
@@ -158,22 +161,22 @@ fn a_block_that_changes_is_not_handed_on() {
     cluster.map.commit(longer, cluster.now).unwrap();
     assert_eq!(cluster.handed_on(longer), []);
     // The datanode has not noticed, and says the old one.
-    let word = cluster.announce(0, word, adding(vec![announced(block)])).word;
+    let word = cluster.announce(0, word, adding(vec![announced_replica(block)])).word;
     assert_eq!(cluster.handed_on(longer), []);
-    let word = cluster.announce(0, word, adding(vec![announced(longer)])).word;
-    assert_eq!(cluster.handed_on(longer)[0].advertisement, announced(longer).advertisement);
+    let word = cluster.announce(0, word, adding(vec![announced_replica(longer)])).word;
+    assert_eq!(cluster.handed_on(longer)[0].advertisement, announced_replica(longer).advertisement);
     // Corrupt.
     let id = cluster.id(0);
     cluster.map.report_bad_replica(longer, &id, None, cluster.now);
     assert_eq!(cluster.handed_on(longer), []);
-    cluster.announce(0, word, adding(vec![announced(longer)]));
+    cluster.announce(0, word, adding(vec![announced_replica(longer)]));
     assert_eq!(cluster.handed_on(longer), [], "the only replica, but a corrupt one");
     // Deleted.
     let (block, _) = cluster.write(1, 100);
     cluster.show(0, block);
     cluster.map.remove(block.id);
     cluster.map.remove(longer.id);
-    assert_eq!(cluster.map.advertisement_figures().bytes, 0);
+    assert_eq!(cluster.map.advertisement_statistics().bytes, 0);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn one_node_and_all_of_them_have_bounds() {
     let settings = BlockSettings { advertisement_bytes_max: 1 << 20, ..BlockSettings::default() };
     let mut cluster = Cluster::with(&["/a", "/a"], settings);
     let many = |count: usize, bytes: usize| {
-        let announced = |id| Announced {
+        let announced = |id| AnnouncedReplica {
             block: BlockId(id as i64),
             stamp: GenerationStamp(1),
             advertisement: Bytes::from(vec![1; bytes]),
@@ -190,12 +193,12 @@ fn one_node_and_all_of_them_have_bounds() {
     };
     let word = cluster.hear(0);
     let word = cluster.announce(0, word, many(ANNOUNCED_MAX + 10, 1));
-    let figures = cluster.map.advertisement_figures();
+    let figures = cluster.map.advertisement_statistics();
     assert!(word.taken);
     assert_eq!((figures.kept, figures.refused), (ANNOUNCED_MAX as u64, 10));
     let other = cluster.hear(1);
     cluster.announce(1, other, many(1000, 1000));
-    let figures = cluster.map.advertisement_figures();
+    let figures = cluster.map.advertisement_statistics();
     assert!(figures.bytes <= 1 << 20 && figures.bytes > 900 << 10, "{figures:?}");
     assert!(figures.refused > 10);
     // What one gives up is there for the other.
@@ -203,7 +206,7 @@ fn one_node_and_all_of_them_have_bounds() {
     cluster.announce(0, word.word, anew);
     let other = cluster.hear(1);
     cluster.announce(1, other, Announcement { anew: true, ..many(900, 1000) });
-    assert_eq!(cluster.map.advertisement_figures().kept, 900);
+    assert_eq!(cluster.map.advertisement_statistics().kept, 900);
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn with_tokens_or_without_room_nobody_is_asked() {
     ] {
         let mut cluster = Cluster::with(&["/a"], settings);
         let id = cluster.id(0);
-        assert_eq!(cluster.map.announced(&id, None, cluster.now), None);
+        assert_eq!(cluster.map.receive_announcement(&id, None, cluster.now), None);
     }
 }
 
@@ -224,8 +227,8 @@ fn an_answer_has_room_for_so_many() {
     let (block, _) = cluster.write(2, 100);
     cluster.show(0, block);
     cluster.show(1, block);
-    let mut located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let mut located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     let mut room = 1;
-    cluster.map.hand_on(&mut located, cluster.now, &mut room);
-    assert_eq!((located.handed_on.len(), room), (1, 0));
+    cluster.map.add_advertisements(&mut located, cluster.now, &mut room);
+    assert_eq!((located.advertisements.len(), room), (1, 0));
 }

@@ -7,7 +7,7 @@ use crate::blocks::*;
 
 fn want(cluster: &mut Cluster, wanted: &[(Block, u16)]) {
     let wanted: WantedCopies = wanted.iter().map(|(block, copies)| (block.id, *copies)).collect();
-    cluster.map.arrange_cache(&wanted, cluster.now);
+    cluster.map.schedule_caching(&wanted, cluster.now);
 }
 
 fn locked_on(cluster: &Cluster, block: Block) -> Vec<usize> {
@@ -32,7 +32,7 @@ fn wanted_copies_are_locked_where_the_replicas_are_and_readers_are_told() {
     assert_eq!(locked.len(), 2);
     assert!(locked.iter().all(|nth| holders.contains(nth)), "only who has it can lock it");
     assert_eq!(cluster.map.cached_copies()[&block.id], 2);
-    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     for (location, cached) in located.locations.iter().zip(&located.cached) {
         assert_eq!(locked.contains(&cluster.nth(&location.id)), *cached);
     }
@@ -47,7 +47,7 @@ fn wanted_copies_are_locked_where_the_replicas_are_and_readers_are_told() {
     beat_all(&mut cluster);
     assert!(locked_on(&cluster, block).is_empty());
     assert!(!cluster.map.caches_anything());
-    assert!(cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap().cached.is_empty());
+    assert!(cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap().cached.is_empty());
 }
 
 #[test]

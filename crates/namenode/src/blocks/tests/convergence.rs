@@ -270,7 +270,7 @@ proptest! {
             recover(&mut cluster, &mut model, &mut open);
             check_none_lost(&cluster, &model, &name);
             // What it counts as it comes and goes is counted again.
-            cluster.map.figures(cluster.now);
+            cluster.map.cluster_statistics(cluster.now);
         }
         // Calm returns: everybody is up and stays, reports once more, and has time.
         cluster.map.set_hosts(HostLists::default(), cluster.now);
@@ -302,7 +302,7 @@ proptest! {
         let on_disks: usize = cluster.nodes.iter().map(|node| node.disk.len()).sum();
         let wanted: usize = model.values().map(|(_, replication)| usize::from(*replication)).sum();
         prop_assert_eq!(on_disks, wanted, "nothing else is left on the disks");
-        let figures = cluster.map.figures(cluster.now);
+        let figures = cluster.map.cluster_statistics(cluster.now);
         prop_assert_eq!((figures.low_redundancy, figures.missing, figures.corrupt, figures.pending_deletion), (0, 0, 0, 0));
     }
 }

@@ -17,7 +17,7 @@ fn admin(cluster: &Cluster, nth: usize) -> DatanodeAdminState {
 }
 
 fn readers_are_sent_to(cluster: &Cluster, block: Block) -> Vec<usize> {
-    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     assert!(!located.corrupt);
     located.locations.iter().map(|location| cluster.nth(&location.id)).collect()
 }
@@ -36,7 +36,7 @@ fn what_a_node_in_maintenance_holds_is_not_copied_while_it_is_away_and_is_there_
     cluster.run(3000);
     assert_eq!(cluster.map.live_datanodes(), 3);
     assert_eq!(blocks.iter().map(|block| cluster.good(*block)).collect::<Vec<_>>(), before);
-    assert_eq!(cluster.map.figures(cluster.now).low_redundancy, 0);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).low_redundancy, 0);
     cluster.nodes[1].up = true;
     cluster.run(10);
     cluster.map.set_hosts(HostLists::default(), cluster.now);

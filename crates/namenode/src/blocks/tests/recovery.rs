@@ -106,7 +106,11 @@ fn truncation_reopens_and_cuts() {
         let node = &cluster.nodes[*nth];
         holders.push(cluster.map.find_storage(&node.id, &node.storage()).unwrap());
     }
-    assert_eq!(cluster.map.judge_length(block.id, 600, &holders, cluster.now), Absence::Empty, "it is to be cut");
+    assert_eq!(
+        cluster.map.classify_missing_tail(block.id, 600, &holders, cluster.now),
+        MissingBytes::Empty,
+        "it is to be cut"
+    );
     assert_eq!(cluster.map.finish_recovery(block.id, id, 600, &holders, cluster.now), Ok(BlockState::Complete));
     assert_eq!(cluster.good(cut).len(), 2);
     assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 2);
@@ -166,14 +170,14 @@ fn readers_complaints_about_an_open_block_are_not_heard() {
 }
 
 /// A recovery in which nobody has a byte: what is made of that.
-fn absence(cluster: &mut Cluster, block: Block) -> Absence {
+fn absence(cluster: &mut Cluster, block: Block) -> MissingBytes {
     let id = cluster.new_stamp();
     cluster.map.start_recovery(block.id, id, cluster.now).unwrap().unwrap();
     for nth in 0..cluster.nodes.len() {
         cluster.beat(nth);
         cluster.nodes[nth].recoveries.clear();
     }
-    cluster.map.judge_absence(block.id, cluster.now)
+    cluster.map.classify_missing_bytes(block.id, cluster.now)
 }
 
 #[test]
@@ -181,13 +185,13 @@ fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
     // Who leads has run since the block began.
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
-    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 
     // One is silent, and the others show that they have an empty replica each; then they start anew, and do not any more.
     let (block, _) = cluster.open(3);
     cluster.nodes[nodes[0]].up = false;
     cluster.run(40);
-    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
     let start_anew = |cluster: &mut Cluster, which: &[usize]| {
         cluster.pass(Duration::from_secs(1));
         for nth in which {
@@ -198,20 +202,24 @@ fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
         cluster.pass(Duration::from_secs(1));
     };
     start_anew(&mut cluster, &nodes[1..]);
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "the silent one may have it");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the silent one may have it");
     cluster.nodes[nodes[0]].up = true;
     cluster.beat(nodes[0]);
-    assert_eq!(cluster.map.judge_absence(block.id, cluster.now), Absence::Unknown, "it is back, and did not lead");
-    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    assert_eq!(
+        cluster.map.classify_missing_bytes(block.id, cluster.now),
+        MissingBytes::Unknown,
+        "it is back, and did not lead"
+    );
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
     start_anew(&mut cluster, &nodes);
     assert_eq!(
-        cluster.map.judge_absence(block.id, cluster.now),
-        Absence::Empty,
+        cluster.map.classify_missing_bytes(block.id, cluster.now),
+        MissingBytes::Empty,
         "all say that they have none, and nobody told of any"
     );
     cluster.nodes[nodes[0]].up = false;
     cluster.run(1000);
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "a dead one may come back");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "a dead one may come back");
 }
 
 #[test]
@@ -219,7 +227,7 @@ fn a_block_that_all_have_lost_is_missing() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     cluster.map.set_length(block.id, 7).unwrap();
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "whoever leads had it");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "whoever leads had it");
     let start_anew = |cluster: &mut Cluster| {
         cluster.pass(Duration::from_secs(100));
         for nth in &nodes {
@@ -229,26 +237,26 @@ fn a_block_that_all_have_lost_is_missing() {
     };
     cluster.nodes[nodes[0]].disk.get_mut(&block.id.0).unwrap().length = 44;
     start_anew(&mut cluster);
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "both have it yet");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "both have it yet");
     // One says that nobody has it, and may not have asked himself in vain: he told of bytes.
     cluster.nodes[nodes[1]].disk.clear();
     cluster.nodes[nodes[1]].registered = false;
     cluster.beat(nodes[1]);
     for _ in 0..2 {
         cluster.pass(Duration::from_secs(100));
-        assert_eq!(absence(&mut cluster, block), Absence::Unknown);
+        assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown);
     }
     cluster.nodes.iter_mut().for_each(|node| node.disk.clear());
     start_anew(&mut cluster);
-    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Lost { length: 44 });
     cluster.map.give_up(block.id, 44, cluster.now);
     assert_eq!(cluster.map.state(block.id), Some(BlockState::Complete));
-    assert_eq!(cluster.map.figures(cluster.now).missing, 1);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).missing, 1);
     // It comes back after all.
     cluster.receive(nodes[1], Block { length: 44, ..block });
     cluster.run(20);
     assert_eq!(cluster.good(Block { length: 44, ..block }).len(), 2);
-    assert_eq!(cluster.map.figures(cluster.now).missing, 0);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).missing, 0);
 }
 
 /// An open block after a restart of the namenode, no datanode of which is back.
@@ -270,20 +278,20 @@ fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
     }
     cluster.map.restored(cluster.now);
     let nth = cluster.add("/a");
-    assert!(!cluster.map.is_nowhere(empty.id, cluster.now), "a datanode that is not back may have it");
+    assert!(!cluster.map.is_lost_and_empty(empty.id, cluster.now), "a datanode that is not back may have it");
     cluster.writing(nth, Block { length: 44, ..held });
     cluster.run(700);
-    let nowhere = [empty, told, held].map(|block| cluster.map.is_nowhere(block.id, cluster.now));
+    let nowhere = [empty, told, held].map(|block| cluster.map.is_lost_and_empty(block.id, cluster.now));
     assert_eq!(nowhere, [true, false, false]);
     // Of a block that was begun since, all that there is to know is known.
     let begun = cluster.new_block();
     cluster.map.begin(begun, 16386, 2, 0, &[]);
-    assert!(cluster.map.is_nowhere(begun.id, cluster.now));
+    assert!(cluster.map.is_lost_and_empty(begun.id, cluster.now));
 }
 
 #[test]
 fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported() {
-    let mut stored: Vec<(String, bool)> = crate::blocks::none_yet();
+    let mut stored: Vec<(String, bool)> = crate::blocks::initial_storages();
     let mut seen = Cluster::empty(BlockSettings::default());
     seen.map.restored(seen.now);
     for _ in 0..3 {
@@ -307,22 +315,22 @@ fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported(
     };
     let (mut cluster, empty, told) = restart(names(&stored));
     for nth in 0..3 {
-        assert!(!cluster.map.nobody_has(empty, cluster.now), "{nth} of three are back");
+        assert!(!cluster.map.has_no_holder(empty, cluster.now), "{nth} of three are back");
         cluster.add("/a");
     }
     cluster.run(5);
-    assert!(cluster.map.nobody_has(empty, cluster.now) && cluster.map.nobody_has(told, cluster.now));
-    assert!(cluster.map.is_nowhere(empty, cluster.now) && !cluster.map.is_nowhere(told, cluster.now));
+    assert!(cluster.map.has_no_holder(empty, cluster.now) && cluster.map.has_no_holder(told, cluster.now));
+    assert!(cluster.map.is_lost_and_empty(empty, cluster.now) && !cluster.map.is_lost_and_empty(told, cluster.now));
     // One that is to be cut waits: it was of a closed file.
     cluster.map.restore_truncation(told, 3, None);
-    assert!(!cluster.map.nobody_has(told, cluster.now));
+    assert!(!cluster.map.has_no_holder(told, cluster.now));
 
     // Two never come: they are waited for, and forgotten then.
     let (mut cluster, empty, _) = restart(names(&stored));
     cluster.add("/a");
     cluster.run(5);
     cluster.map.forget_silent_storages(cluster.now);
-    assert!(!cluster.map.nobody_has(empty, cluster.now) && cluster.map.take_storage_changes().is_empty());
+    assert!(!cluster.map.has_no_holder(empty, cluster.now) && cluster.map.take_storage_changes().is_empty());
     cluster.run(700);
     cluster.map.forget_silent_storages(cluster.now);
     let forgotten = cluster.map.take_storage_changes();
@@ -332,11 +340,11 @@ fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported(
     let (mut cluster, empty, _) = restart(None);
     cluster.add("/a");
     cluster.run(5);
-    assert!(!cluster.map.nobody_has(empty, cluster.now));
+    assert!(!cluster.map.has_no_holder(empty, cluster.now));
     cluster.map.take_storage_changes();
     cluster.run(700);
     cluster.map.forget_silent_storages(cluster.now);
-    assert_eq!(cluster.map.take_storage_changes(), crate::blocks::none_yet());
+    assert_eq!(cluster.map.take_storage_changes(), crate::blocks::initial_storages());
 }
 
 #[test]
@@ -345,10 +353,10 @@ fn a_pipeline_that_goes_on_after_a_restart_is_waited_for() {
     // Its only member is not back yet.
     let stamp = cluster.new_stamp();
     cluster.map.update_pipeline(block, stamp, 0, &[]).unwrap();
-    assert!(!cluster.map.is_nowhere(block.id, cluster.now), "others may have had no time to report");
+    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now), "others may have had no time to report");
     cluster.map.expect_unknown(block.id, vec![StorageId(format!("DS-{}", node_id(0).uuid).into())]);
     cluster.run(700);
-    assert!(!cluster.map.is_nowhere(block.id, cluster.now), "the writer says who has it");
+    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now), "the writer says who has it");
     cluster.add("/a");
     assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
     let id = cluster.new_stamp();
@@ -365,7 +373,7 @@ fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
         cluster.nodes[*nth].disk.clear();
         cluster.nodes[*nth].registered = false;
     }
-    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 }
 
 #[test]
@@ -383,9 +391,9 @@ fn after_a_restart_all_are_those_who_have_had_time_to_report() {
     cluster.nodes[nth].reported = false;
     cluster.beat(nth);
     cluster.pass(Duration::from_secs(10));
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown);
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown);
     cluster.run(700);
-    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 }
 
 /// A node starts anew after its machine went down, with the first `length` bytes of an open block.
@@ -405,13 +413,13 @@ fn attempt(cluster: &mut Cluster, block: Block) -> (GenerationStamp, Vec<usize>)
 }
 
 /// What is made of it that these nodes have `length` bytes of the block then.
-fn judged(cluster: &Cluster, block: Block, length: u64, nodes: &[usize]) -> Absence {
+fn judged(cluster: &Cluster, block: Block, length: u64, nodes: &[usize]) -> MissingBytes {
     let storage = |nth: &usize| {
         let node = &cluster.nodes[*nth];
         cluster.map.find_storage(&node.id, &node.storage()).unwrap()
     };
     let holders: Vec<StorageIndex> = nodes.iter().map(storage).collect();
-    cluster.map.judge_length(block.id, length, &holders, cluster.now)
+    cluster.map.classify_missing_tail(block.id, length, &holders, cluster.now)
 }
 
 /// A block of which the writer has told of 10 bytes. One node has started anew with 2 of them, the other is silent.
@@ -431,20 +439,20 @@ fn what_was_told_of_is_not_cut_while_somebody_may_have_it() {
     let (mut cluster, block, short, silent) = half_lost();
     let (id, asked) = attempt(&mut cluster, block);
     assert_eq!(asked, [short, silent], "the silent one may answer");
-    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Unknown);
+    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown);
     // It has closed what it has all the same, and that would go before what the other one has when it is back.
     cluster.receive(short, Block { stamp: id, length: 2, ..block });
     cluster.nodes[silent].up = true;
     cluster.run(91);
-    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Unknown, "it was not asked");
+    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown, "it was not asked");
     assert_eq!(attempt(&mut cluster, block).1, [silent]);
-    assert_eq!(judged(&cluster, block, 10, &[silent]), Absence::Empty);
+    assert_eq!(judged(&cluster, block, 10, &[silent]), MissingBytes::Empty);
 
     // Or it has started anew as well: nobody has more than is there.
     start_with(&mut cluster, silent, block, 3);
     cluster.run(91);
     assert_eq!(attempt(&mut cluster, block).1, [short, silent]);
-    assert_eq!(judged(&cluster, block, 2, &[short, silent]), Absence::Lost { length: 10 });
+    assert_eq!(judged(&cluster, block, 2, &[short, silent]), MissingBytes::Lost { length: 10 });
 }
 
 #[test]
@@ -454,10 +462,10 @@ fn a_recovery_does_not_wait_for_ever_for_what_was_told_of() {
     cluster.run(600);
     assert_eq!(cluster.map.live_datanodes(), 1);
     attempt(&mut cluster, block);
-    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Unknown, "a dead one may come back");
+    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown, "a dead one may come back");
     cluster.run(60);
     attempt(&mut cluster, block);
-    assert_eq!(judged(&cluster, block, 2, &[short]), Absence::Lost { length: 10 });
+    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Lost { length: 10 });
     // Before that is told it is back, and leads the next attempt.
     cluster.nodes[silent].up = true;
     cluster.run(91);
@@ -510,25 +518,25 @@ fn a_block_whose_storage_has_failed_is_not_nowhere() {
     // What hflush has acknowledged is in the datanode's memory, and the namenode was told nothing.
     beat_without(&mut cluster, 0, 1);
     assert!(cluster.map.expected_storages(block.id).is_empty());
-    assert!(!cluster.map.is_nowhere(block.id, cluster.now));
+    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now));
     let id = cluster.new_stamp();
     assert_eq!(cluster.map.start_recovery(block.id, id, cluster.now), Ok(None), "nobody can lead");
     cluster.pass(Duration::from_secs(100));
     assert!(!cluster.map.may_recover(block.id, cluster.now), "no stamps are used up");
-    assert_eq!(cluster.map.judge_absence(block.id, cluster.now), Absence::Unknown);
+    assert_eq!(cluster.map.classify_missing_bytes(block.id, cluster.now), MissingBytes::Unknown);
 
     // The datanode starts again with the disk, and finds it.
     cluster.nodes[0].disk.get_mut(&block.id.0).unwrap().length = 44;
     cluster.nodes[0].registered = false;
     cluster.beat(0);
     assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "it is there");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "it is there");
     // Or it does not.
     cluster.nodes[0].disk.clear();
     cluster.nodes[0].registered = false;
     cluster.beat(0);
     cluster.pass(Duration::from_secs(100));
-    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Lost { length: 44 });
 }
 
 #[test]
@@ -549,15 +557,15 @@ fn what_a_failed_storage_has_told_of_counts_until_it_is_back_without_it() {
         cluster.beat(nth);
     };
     start_empty(&mut cluster, nodes[1]);
-    assert_eq!(absence(&mut cluster, block), Absence::Unknown, "the failed storage may have it");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the failed storage may have it");
     start_empty(&mut cluster, nodes[0]);
     cluster.pass(Duration::from_secs(100));
-    assert_eq!(absence(&mut cluster, block), Absence::Lost { length: 44 });
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Lost { length: 44 });
 
     // With one of the pipeline that has run all the time and has none, there was nothing.
     let (block, nodes) = cluster.open(2);
     beat_without(&mut cluster, nodes[0], 2);
-    assert_eq!(absence(&mut cluster, block), Absence::Empty);
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 }
 
 #[test]

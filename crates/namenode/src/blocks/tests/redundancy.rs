@@ -15,7 +15,7 @@ fn a_dead_nodes_replicas_are_copied_elsewhere() {
     cluster.run(60);
     assert_eq!(cluster.map.live_datanodes(), 3);
     assert_eq!(cluster.good(block).len(), 4);
-    assert_eq!(cluster.map.figures(cluster.now).low_redundancy, 0);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).low_redundancy, 0);
     // It comes back: one too many.
     cluster.nodes[nodes[0]].up = true;
     cluster.run(20);
@@ -129,13 +129,13 @@ fn a_corrupt_replica_is_replaced_and_then_deleted() {
     cluster.nodes[bad].disk.get_mut(&block.id.0).unwrap().rotten = true;
     let (id, storage) = (cluster.nodes[bad].id.clone(), cluster.nodes[bad].storage());
     cluster.map.report_bad_replica(block, &id, Some(&storage), cluster.now);
-    assert_eq!(cluster.map.figures(cluster.now).corrupt, 1);
-    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).corrupt, 1);
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     assert!(located.locations.iter().all(|info| info.id != id));
     cluster.run(20);
     assert_eq!(cluster.good(block).len(), 3);
     assert!(!cluster.nodes[bad].disk.get(&block.id.0).is_some_and(|on_disk| on_disk.rotten));
-    assert_eq!(cluster.map.figures(cluster.now).corrupt, 0);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).corrupt, 0);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_corrupt_replica_makes_room_where_every_node_has_one() {
     }
     cluster.run(60);
     assert_eq!(cluster.good(block).len(), 3);
-    assert_eq!(cluster.map.figures(cluster.now).corrupt, 0);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).corrupt, 0);
 }
 
 #[test]
@@ -162,15 +162,15 @@ fn the_last_replicas_are_kept_corrupt_as_they_are() {
     }
     cluster.run(30);
     assert!(nodes.iter().all(|nth| cluster.nodes[*nth].disk.contains_key(&block.id.0)));
-    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     assert!(located.corrupt);
     assert_eq!(located.locations.len(), 2);
-    let figures = cluster.map.figures(cluster.now);
+    let figures = cluster.map.cluster_statistics(cluster.now);
     assert_eq!((figures.missing, figures.corrupt), (1, 1));
     // A full report that says nothing new does not make rotten bytes good.
     cluster.nodes[nodes[0]].reported = false;
     cluster.run(5);
-    assert_eq!(cluster.map.figures(cluster.now).missing, 1);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).missing, 1);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn missing_blocks_of_which_one_replica_is_wanted_are_counted_as_they_come_and_go
         }
     }
     let counted = |cluster: &Cluster| {
-        let figures = cluster.map.figures(cluster.now);
+        let figures = cluster.map.cluster_statistics(cluster.now);
         (figures.missing, figures.missing_with_replication_one)
     };
     assert_eq!(counted(&cluster), (3, 2));
@@ -318,12 +318,12 @@ fn a_deletion_that_was_not_heard_of_is_no_deletion_once_the_replica_is_needed() 
     cluster.run(10);
     let counted = |cluster: &Cluster| cluster.map.block_report(block.id, cluster.now).unwrap();
     assert_eq!((counted(&cluster).live, cluster.good(block).len()), (1, 2));
-    let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     let kept = cluster.nth(&located.locations[0].id);
     // As long as the other is there, it is told again.
     cluster.nodes[1 - kept].reported = false;
     cluster.run(10);
-    assert_eq!(cluster.map.figures(cluster.now).pending_deletion, 0);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).pending_deletion, 0);
     // The other one is lost, and then this one reports.
     cluster.nodes[kept].up = false;
     cluster.run(1000);
@@ -339,7 +339,7 @@ fn what_a_restarted_node_was_to_delete_waits_until_the_others_have_reported() {
     let (block, nodes) = cluster.write(2, 100);
     cluster.map.set_replication(block.id, 1, cluster.now);
     let chosen = nodes.iter().copied().find(|nth| {
-        let located = cluster.map.locate(block.id, 0, Reader::default(), cluster.now).unwrap();
+        let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
         located.locations[0].id != cluster.nodes[*nth].id
     });
     let (chosen, other) = (chosen.unwrap(), 1 - chosen.unwrap());

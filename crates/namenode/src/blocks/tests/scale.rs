@@ -76,7 +76,7 @@ fn a_million_blocks() {
     println!("1000 writes: {:?}", began.elapsed());
     let began = Instant::now();
     for block in &blocks[..1000] {
-        cluster.map.locate(block.id, 0, Reader { ip: Some("10.0.0.1") }, cluster.now).unwrap();
+        cluster.map.locate(block.id, 0, ReaderLocation { ip: Some("10.0.0.1") }, cluster.now).unwrap();
     }
     println!("1000 locates: {:?}", began.elapsed());
     cluster.nodes[0].up = false;
@@ -85,7 +85,7 @@ fn a_million_blocks() {
     cluster.beat(2);
     let began = Instant::now();
     cluster.map.tick(cluster.now);
-    println!("a node dies: {:?}, {} low", began.elapsed(), cluster.map.figures(cluster.now).low_redundancy);
+    println!("a node dies: {:?}, {} low", began.elapsed(), cluster.map.cluster_statistics(cluster.now).low_redundancy);
     let began = Instant::now();
     for _ in 0..100 {
         cluster.beat(1);

@@ -28,7 +28,7 @@ fn is_woken(wait: &mut Option<WorkWait>) -> bool {
 }
 
 /// Blocks and bytes of what a node was told to send and has not sent.
-fn told(cluster: &Cluster, nth: usize) -> (usize, u64) {
+fn scheduled_transfers(cluster: &Cluster, nth: usize) -> (usize, u64) {
     let tasks = &cluster.nodes[nth].transfers;
     (tasks.len(), tasks.iter().map(|task| task.block.block.length).sum())
 }
@@ -65,7 +65,7 @@ fn who_awaits_work_is_whole_again_without_time_passing() {
         cluster.beat(0);
         beats += 1;
         assert!(beats < 100, "it never ends");
-        let (_, bytes) = told(&cluster, 0);
+        let (_, bytes) = scheduled_transfers(&cluster, 0);
         assert!(bytes <= cluster.map.settings().transfer_window, "{bytes} bytes at once");
         let mut wait = await_all(&mut cluster).swap_remove(0);
         while !cluster.nodes[0].transfers.is_empty() {
@@ -83,7 +83,7 @@ fn a_window_of_bytes_is_filled_and_half_of_it_is_free_before_it_is_filled_again(
     await_all(&mut cluster);
     cluster.map.tick(cluster.now);
     cluster.beat(0);
-    assert_eq!(told(&cluster, 0), (10, 10 * MIB));
+    assert_eq!(scheduled_transfers(&cluster, 0), (10, 10 * MIB));
     let mut wait = await_all(&mut cluster).swap_remove(0);
     for _ in 0..5 {
         assert!(!is_woken(&mut wait));
@@ -94,7 +94,7 @@ fn a_window_of_bytes_is_filled_and_half_of_it_is_free_before_it_is_filled_again(
     send_one(&mut cluster, 0);
     assert!(is_woken(&mut wait));
     cluster.beat(0);
-    assert_eq!(told(&cluster, 0), (10, 10 * MIB));
+    assert_eq!(scheduled_transfers(&cluster, 0), (10, 10 * MIB));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn large_blocks_are_as_many_as_hadoops_keys_say() {
     cluster.map.tick(cluster.now);
     for nth in 0..3 {
         cluster.beat(nth);
-        assert_eq!(told(&cluster, nth).0, settings.max_streams_hard as usize);
+        assert_eq!(scheduled_transfers(&cluster, nth).0, settings.max_streams_hard as usize);
     }
     let mut cluster = Cluster::with(&["/a", "/a", "/a"], settings.clone());
     let low: Vec<_> = (0..60).map(|_| cluster.write(2, MIB).0).collect();
@@ -122,7 +122,7 @@ fn large_blocks_are_as_many_as_hadoops_keys_say() {
     cluster.map.tick(cluster.now);
     for nth in 0..3 {
         cluster.beat(nth);
-        assert_eq!(told(&cluster, nth).0, settings.max_streams as usize);
+        assert_eq!(scheduled_transfers(&cluster, nth).0, settings.max_streams as usize);
     }
 }
 
@@ -137,7 +137,7 @@ fn a_target_is_not_flooded_by_many_sources() {
     await_all(&mut cluster);
     cluster.map.tick(cluster.now);
     (0..6).for_each(|nth| cluster.beat(nth));
-    let sent: u64 = (0..6).map(|nth| told(&cluster, nth).1).sum();
+    let sent: u64 = (0..6).map(|nth| scheduled_transfers(&cluster, nth).1).sum();
     assert_eq!(sent, 16 * MIB, "two windows, not six");
     // And it goes on.
     for _ in 0..200 {
@@ -189,7 +189,7 @@ fn the_source_with_the_least_to_send_is_chosen() {
     await_all(&mut cluster);
     cluster.map.tick(cluster.now);
     (0..3).for_each(|nth| cluster.beat(nth));
-    let each: Vec<usize> = (0..3).map(|nth| told(&cluster, nth).0).collect();
+    let each: Vec<usize> = (0..3).map(|nth| scheduled_transfers(&cluster, nth).0).collect();
     assert_eq!(each, [8, 8, 8]);
 }
 
@@ -206,7 +206,7 @@ fn a_leaving_node_and_one_in_maintenance_are_served_from_the_same_queue() {
     for _ in 0..100 {
         for nth in 0..3 {
             cluster.beat(nth);
-            assert!(told(&cluster, nth).1 <= 4 * MIB);
+            assert!(scheduled_transfers(&cluster, nth).1 <= 4 * MIB);
             cluster.transfer(nth);
         }
     }
@@ -226,11 +226,11 @@ fn what_a_source_never_sends_is_given_again_and_its_window_is_free() {
     await_all(&mut cluster);
     cluster.map.tick(cluster.now);
     cluster.beat(0);
-    assert_eq!(told(&cluster, 0).0, 4);
+    assert_eq!(scheduled_transfers(&cluster, 0).0, 4);
     // It forgets all of them.
     cluster.nodes[0].transfers.clear();
     cluster.beat(0);
-    assert_eq!(told(&cluster, 0).0, 0, "they are on their way");
+    assert_eq!(scheduled_transfers(&cluster, 0).0, 0, "they are on their way");
     for _ in 0..30 {
         cluster.pass(Duration::from_secs(1));
         cluster.map.tick(cluster.now);

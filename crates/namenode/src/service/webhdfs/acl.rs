@@ -12,7 +12,7 @@ use hearth_wire::rpc::exceptions;
 use serde_json::json;
 
 use super::status::mode;
-use super::{Answer, Asked, answer};
+use super::{Answer, Operation, answer};
 
 /// The parameter.
 const NAME: &str = "aclspec";
@@ -20,7 +20,7 @@ const NAME: &str = "aclspec";
 const DOMAIN: &str = "^(default:)?(user|group|mask|other):[[A-Za-z_][A-Za-z0-9._-]]*:([rwx-]{3})?\
     (,(default:)?(user|group|mask|other):[[A-Za-z_][A-Za-z0-9._-]]*:([rwx-]{3})?)*$";
 
-impl Asked {
+impl Operation {
     pub(super) async fn acl_status(&self) -> Answer {
         let request = GetAclStatusRequestProto { src: self.path.clone() };
         let found: GetAclStatusResponseProto = self.call("getAclStatus", &request).await?;

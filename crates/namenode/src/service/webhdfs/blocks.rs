@@ -8,9 +8,9 @@ use hearth_wire::proto::hdfs::{
 };
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, list, token};
+use super::{Answer, Operation, list, token};
 
-impl Asked {
+impl Operation {
     pub(super) async fn located(&self, offset: i64, length: i64) -> Result<LocatedBlocksProto, Exception> {
         // Neither is negative.
         let (offset, length) = (offset as u64, length as u64);

@@ -13,7 +13,7 @@ use hearth_wire::proto::hdfs::{
     UnsetStoragePolicyResponseProto,
 };
 
-use super::{Answer, Asked, done_with_charset, yes_or_no};
+use super::{Answer, Operation, done_with_charset, yes_or_no};
 
 /// Of a directory for which none is given. Source: `PermissionParam`.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -25,7 +25,7 @@ const DESTINATION: &str = "destination";
 const KEEP: i64 = i64::MAX;
 pub(super) const CLEAR: i64 = -1;
 
-impl Asked {
+impl Operation {
     /// `None`: there is no such operation.
     pub(super) async fn put(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
@@ -61,7 +61,7 @@ impl Asked {
         })
     }
 
-    /// As [`Asked::put`].
+    /// As [`Operation::put`].
     pub(super) async fn post(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
             "APPEND" => self.append().await,
@@ -73,7 +73,7 @@ impl Asked {
         })
     }
 
-    /// As [`Asked::put`].
+    /// As [`Operation::put`].
     pub(super) async fn delete(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
             "DELETE" => self.remove().await,

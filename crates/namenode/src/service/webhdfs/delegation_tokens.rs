@@ -8,9 +8,9 @@ use hearth_wire::proto::hdfs::{
 };
 use serde_json::json;
 
-use super::{Answer, Asked, answer, token};
+use super::{Answer, Operation, answer, token};
 
-impl Asked {
+impl Operation {
     /// Answers that there is none, which Java's clients take for "no token needed".
     pub(super) async fn delegation_token(&self) -> Answer {
         if self.parameters.text("delegation").is_some() {

@@ -9,9 +9,9 @@ use hearth_wire::proto::hdfs::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Asked, answer};
+use super::{Answer, Operation, answer};
 
-impl Asked {
+impl Operation {
     pub(super) async fn erasure_coding_policy(&self) -> Answer {
         let request = GetErasureCodingPolicyRequestProto { src: self.path.clone() };
         self.call::<GetErasureCodingPolicyResponseProto>("getErasureCodingPolicy", &request).await?;

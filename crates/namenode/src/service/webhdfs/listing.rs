@@ -1,21 +1,21 @@
 //! Directories: as a whole, and a page at a time.
 
 use bytes::Bytes;
-use hearth_web::webhdfs::{Exception, told};
-use hearth_web::{Gone, Telling};
+use hearth_web::webhdfs::{Exception, stream_json};
+use hearth_web::{Disconnected, TextSender};
 use hearth_wire::proto::hdfs::{
     DirectoryListingProto, GetListingRequestProto, GetListingResponseProto, HdfsFileStatusProto,
 };
 use serde_json::{Value, json};
 
 use super::status::status;
-use super::{Answer, Asked, answer, missing, text};
+use super::{Answer, Operation, answer, missing, text};
 
 /// What stands around the entries, one a line.
 const BEFORE: &str = "{\"FileStatuses\":{\"FileStatus\":[\n";
 const AFTER: &str = "\n]}}\n";
 
-impl Asked {
+impl Operation {
     /// What follows a name, as much as one call tells.
     pub(super) async fn page(&self, path: &str, start_after: Bytes) -> Result<DirectoryListingProto, Exception> {
         let request = GetListingRequestProto { src: path.to_owned(), start_after, need_location: false };
@@ -34,16 +34,16 @@ impl Asked {
             return Ok(text(said));
         };
         let asked = self.clone();
-        Ok(told(move |telling| asked.list_on(said, after, telling)))
+        Ok(stream_json(move |telling| asked.continue_list(said, after, telling)))
     }
 
     /// `said`: what is yet to be told of the listing before the entry that follows `after`.
-    async fn list_on(self, mut said: String, mut after: Bytes, telling: Telling) -> Result<(), Gone> {
+    async fn continue_list(self, mut said: String, mut after: Bytes, telling: TextSender) -> Result<(), Disconnected> {
         loop {
-            telling.say(std::mem::take(&mut said)).await?;
+            telling.send(std::mem::take(&mut said)).await?;
             let page = self.page(&self.path, after).await.map_err(|refusal| {
                 tracing::debug!(path = self.path, %refusal, "a listing over HTTP was broken off");
-                Gone
+                Disconnected
             })?;
             if !page.partial_listing.is_empty() {
                 said.push_str(",\n");
@@ -55,7 +55,7 @@ impl Asked {
             }
         }
         said.push_str(AFTER);
-        telling.say(said).await
+        telling.send(said).await
     }
 
     pub(super) async fn list_status_batch(&self) -> Answer {

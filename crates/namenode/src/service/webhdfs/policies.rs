@@ -7,10 +7,10 @@ use hearth_wire::proto::hdfs::{
 use serde_json::{Value, json};
 
 use super::blocks::storage_types;
-use super::{Answer, Asked, answer};
+use super::{Answer, Operation, answer};
 use crate::ops::storage_policy::LAZY_PERSIST;
 
-impl Asked {
+impl Operation {
     pub(super) async fn storage_policies(&self) -> Answer {
         let found: GetStoragePoliciesResponseProto =
             self.call("getStoragePolicies", &GetStoragePoliciesRequestProto {}).await?;

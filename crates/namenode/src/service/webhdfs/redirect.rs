@@ -13,7 +13,7 @@ use hearth_wire::rpc::exceptions;
 use serde_json::json;
 
 use super::status::mode;
-use super::{Answer, Asked, answer, missing};
+use super::{Answer, Operation, answer, missing};
 use crate::namespace::is_valid;
 
 const NUMBER_FORMAT: &str = "java.lang.NumberFormatException";
@@ -68,7 +68,7 @@ impl Excluded {
     }
 }
 
-impl Asked {
+impl Operation {
     pub(super) async fn open(&self) -> Answer {
         let offset = self.parameters.long("offset", 0)?.unwrap_or(0);
         let passed = [

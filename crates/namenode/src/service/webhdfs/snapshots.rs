@@ -13,9 +13,9 @@ use hearth_wire::proto::hdfs::{
 use serde_json::{Value, json};
 
 use super::status::status;
-use super::{Answer, Asked, answer, list, lossy};
+use super::{Answer, Operation, answer, list, lossy};
 
-impl Asked {
+impl Operation {
     pub(super) async fn allow_snapshot(&self) -> Answer {
         let request = AllowSnapshotRequestProto { snapshot_root: self.path.clone() };
         self.change::<AllowSnapshotResponseProto>("allowSnapshot", &request).await

@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
 };
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, answer, lossy, missing};
+use super::{Answer, Operation, answer, lossy, missing};
 
 /// Bits of `flags` and what says in JSON that they are set. Source: `HdfsFileStatusProto.Flags`, `JsonUtil`.
 const FLAGS: [(u32, &str); 4] = [(1, "aclBit"), (2, "encBit"), (4, "ecBit"), (8, "snapshotEnabled")];
@@ -55,7 +55,7 @@ fn kind(of: &HdfsFileStatusProto) -> &'static str {
     }
 }
 
-impl Asked {
+impl Operation {
     /// `None`: there is nothing.
     pub(super) async fn status_of(&self, path: &str) -> Result<Option<HdfsFileStatusProto>, Exception> {
         let request = GetFileInfoRequestProto { src: path.to_owned() };

@@ -8,12 +8,12 @@ use hearth_wire::proto::hdfs::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Asked, answer};
+use super::{Answer, Operation, answer};
 
 /// Java's "no quota".
 const NONE: i64 = -1;
 
-impl Asked {
+impl Operation {
     pub(super) async fn content_summary(&self) -> Answer {
         let request = GetContentSummaryRequestProto { path: self.path.clone() };
         let found: GetContentSummaryResponseProto = self.call("getContentSummary", &request).await?;

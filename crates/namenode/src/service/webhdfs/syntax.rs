@@ -6,14 +6,14 @@
 
 use hearth_web::webhdfs::Exception;
 
-use super::Asked;
+use super::Operation;
 use super::changes::CLEAR;
 
-impl Asked {
+impl Operation {
     /// Errors: `IllegalArgumentException`.
     pub(super) fn check_values(&self) -> Result<(), Exception> {
         match self.method.as_str() {
-            "GET" | "HEAD" => self.check_values_of_questions(),
+            "GET" | "HEAD" => self.check_values_of_get(),
             "PUT" => self.check_values_of_put(),
             "POST" => self.check_values_of_post(),
             "DELETE" => self.parameters.flag("recursive", false).map(drop),
@@ -21,7 +21,7 @@ impl Asked {
         }
     }
 
-    fn check_values_of_questions(&self) -> Result<(), Exception> {
+    fn check_values_of_get(&self) -> Result<(), Exception> {
         let given = &self.parameters;
         given.long("offset", 0)?;
         given.long("length", 0)?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::listing::where_it_goes_on;
 use super::status::mode;
-use super::{Answer, Asked, answer, list, lossy};
+use super::{Answer, Operation, answer, list, lossy};
 
 /// The name in a user's directory.
 const TRASH: &str = ".Trash";
@@ -17,7 +17,7 @@ const TRASH: &str = ".Trash";
 /// A trash with its path; of another's, what is told is his directory's. Source: `FileSystem.getTrashRoots`.
 type TrashRoot = (String, HdfsFileStatusProto);
 
-impl Asked {
+impl Operation {
     fn home(&self) -> String {
         format!("{}/{}", self.webhdfs.homes, self.caller.user)
     }

@@ -11,7 +11,7 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::exceptions;
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, answer, lossy};
+use super::{Answer, Operation, answer, lossy};
 
 /// The parameter that says what values are written in.
 const ENCODING: &str = "encoding";
@@ -71,7 +71,7 @@ fn full_name(xattr: XAttrProto) -> Result<String, Exception> {
     Xattr::try_from(xattr).map(|xattr| xattr.full_name()).map_err(|error| Exception::io(error.to_string()))
 }
 
-impl Asked {
+impl Operation {
     pub(super) fn encoding(&self) -> Result<Option<Encoding>, Exception> {
         let Some(given) = self.parameters.text(ENCODING) else { return Ok(None) };
         match given.to_uppercase().as_str() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{Copying, copy_file, preserve};
+use super::{CopyOptions, copy_file, preserve};
 use crate::commands::fs::failure::Failure;
 use crate::commands::fs::item::Item;
 use crate::commands::fs::options::Arguments;
@@ -49,7 +49,7 @@ impl Workers {
     }
 
     /// Begins to copy a file, or has it wait. With as many files waiting as may, this waits for one that ends.
-    pub async fn copy(&mut self, shell: &mut Shell, source: &Item, target: &Item, copying: Copying) {
+    pub async fn copy(&mut self, shell: &mut Shell, source: &Item, target: &Item, copying: CopyOptions) {
         while self.copies.len() >= self.threads.at_once + self.threads.waiting {
             self.end_one(shell).await;
         }
@@ -67,7 +67,7 @@ impl Workers {
     }
 
     /// Waits for all copies, then gives the directories their attributes.
-    pub async fn finish(mut self, shell: &mut Shell, copying: Copying) {
+    pub async fn finish(mut self, shell: &mut Shell, copying: CopyOptions) {
         while !self.copies.is_empty() {
             self.end_one(shell).await;
         }

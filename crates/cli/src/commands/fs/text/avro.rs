@@ -21,7 +21,7 @@ const BLOCK_BYTES_MAX: u64 = 256 << 20;
 const EMPTY_VALUES_MAX: u64 = 1 << 24;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Packing {
+enum BlockCodec {
     None,
     Deflate,
     /// With a CRC-32 of the unpacked bytes behind.
@@ -60,7 +60,7 @@ pub fn show(mut from: impl BufRead, out: Out) -> Result<(), Stopped> {
     Ok(())
 }
 
-fn header(from: &mut impl BufRead) -> io::Result<(Schemas, Packing)> {
+fn header(from: &mut impl BufRead) -> io::Result<(Schemas, BlockCodec)> {
     let mut from = from.by_ref().take(HEADER_BYTES_MAX);
     let (mut schema, mut codec) = (None, Vec::new());
     loop {
@@ -84,11 +84,11 @@ fn header(from: &mut impl BufRead) -> io::Result<(Schemas, Packing)> {
     }
     let schema = schema.ok_or_else(|| malformed("an Avro file without a schema".to_owned()))?;
     let packing = match codec.as_slice() {
-        b"" | b"null" => Packing::None,
-        b"deflate" => Packing::Deflate,
-        b"snappy" => Packing::Snappy,
-        b"bzip2" => Packing::Bzip2,
-        b"zstandard" => Packing::Zstandard,
+        b"" | b"null" => BlockCodec::None,
+        b"deflate" => BlockCodec::Deflate,
+        b"snappy" => BlockCodec::Snappy,
+        b"bzip2" => BlockCodec::Bzip2,
+        b"zstandard" => BlockCodec::Zstandard,
         other => return Err(malformed(format!("Unrecognized codec: {}", String::from_utf8_lossy(other)))),
     };
     Ok((Schemas::parse(&schema)?, packing))
@@ -99,14 +99,14 @@ fn counted(from: &mut impl Read) -> io::Result<Vec<u8>> {
     from.exactly(length)
 }
 
-fn unpack(packing: Packing, mut packed: Vec<u8>) -> io::Result<Vec<u8>> {
+fn unpack(packing: BlockCodec, mut packed: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     match packing {
-        Packing::None => return Ok(packed),
-        Packing::Deflate => read_all(flate2::bufread::DeflateDecoder::new(packed.as_slice()), &mut unpacked)?,
-        Packing::Bzip2 => read_all(super::codec::Codec::Bzip2.decoder(packed.as_slice())?, &mut unpacked)?,
-        Packing::Zstandard => read_all(super::codec::Codec::Zstandard.decoder(packed.as_slice())?, &mut unpacked)?,
-        Packing::Snappy => {
+        BlockCodec::None => return Ok(packed),
+        BlockCodec::Deflate => read_all(flate2::bufread::DeflateDecoder::new(packed.as_slice()), &mut unpacked)?,
+        BlockCodec::Bzip2 => read_all(super::codec::Codec::Bzip2.decoder(packed.as_slice())?, &mut unpacked)?,
+        BlockCodec::Zstandard => read_all(super::codec::Codec::Zstandard.decoder(packed.as_slice())?, &mut unpacked)?,
+        BlockCodec::Snappy => {
             let short = || malformed("a block without its checksum".to_owned());
             let crc = packed.split_off(packed.len().checked_sub(4).ok_or_else(short)?);
             let broken = |error: snap::Error| malformed(error.to_string());
@@ -147,7 +147,7 @@ fn zigzag(from: &mut impl Read) -> io::Result<i64> {
 mod tests {
     use std::io::Write;
 
-    use super::super::{Form, shown};
+    use super::super::{FileFormat, shown};
 
     fn number(value: i64) -> Vec<u8> {
         let mut left = (value << 1 ^ value >> 63) as u64;
@@ -236,10 +236,14 @@ mod tests {
                 inner(r#"{"n.E":"X"}"#),
                 inner(r#"{"other.F":"ab"}"#),
             ];
-            assert_eq!(shown(Form::Avro, &file(SCHEMA, codec, &blocks)).unwrap(), lines.join("\n") + "\n", "{codec}");
+            assert_eq!(
+                shown(FileFormat::Avro, &file(SCHEMA, codec, &blocks)).unwrap(),
+                lines.join("\n") + "\n",
+                "{codec}"
+            );
         }
-        assert_eq!(shown(Form::Avro, &file("\"string\"", "null", &[(1, string("x"))])).unwrap(), "\"x\"\n");
-        assert_eq!(shown(Form::Avro, &file("\"int\"", "null", &[])).unwrap(), "");
+        assert_eq!(shown(FileFormat::Avro, &file("\"string\"", "null", &[(1, string("x"))])).unwrap(), "\"x\"\n");
+        assert_eq!(shown(FileFormat::Avro, &file("\"int\"", "null", &[])).unwrap(), "");
     }
 
     #[test]
@@ -247,15 +251,15 @@ mod tests {
         let nested = [number(1), record(&number(0))].concat();
         let good = file(SCHEMA, "null", &[(1, record(&nested))]);
         for at in 0..good.len() {
-            let _ = shown(Form::Avro, &good[..at]);
+            let _ = shown(FileFormat::Avro, &good[..at]);
             for flip in [0x01, 0x80, 0xff] {
                 let mut bad = good.clone();
                 bad[at] ^= flip;
-                let _ = shown(Form::Avro, &bad);
+                let _ = shown(FileFormat::Avro, &bad);
             }
         }
         for end in [good.len() - 1, good.len() - 20] {
-            assert!(shown(Form::Avro, &good[..end]).is_err());
+            assert!(shown(FileFormat::Avro, &good[..end]).is_err());
         }
         for (schema, count, data, why) in [
             ("\"null\"", i64::MAX, vec![], "a length of"),
@@ -267,14 +271,14 @@ mod tests {
             ("\"Other\"", 0, vec![], "Other"),
             ("{\"type\": \"fixed\", \"name\": \"F\", \"size\": -1}", 0, vec![], "size"),
         ] {
-            let said = shown(Form::Avro, &file(schema, "null", &[(count, data)])).unwrap_err();
+            let said = shown(FileFormat::Avro, &file(schema, "null", &[(count, data)])).unwrap_err();
             assert!(said.contains(why), "{schema}: {said}");
         }
-        let said = shown(Form::Avro, &file("\"int\"", "xz", &[])).unwrap_err();
+        let said = shown(FileFormat::Avro, &file("\"int\"", "xz", &[])).unwrap_err();
         assert_eq!(said, "Unrecognized codec: xz");
         // A list that goes on and on: each element has the next.
         let list = r#"{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}"#;
-        let said = shown(Form::Avro, &file(list, "null", &[(1, vec![2; 100_000])])).unwrap_err();
+        let said = shown(FileFormat::Avro, &file(list, "null", &[(1, vec![2; 100_000])])).unwrap_err();
         assert!(said.contains("deep"), "{said}");
     }
 }

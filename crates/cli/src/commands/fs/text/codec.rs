@@ -88,7 +88,7 @@ impl<R: BufRead> Read for Zstandard<R> {
 mod tests {
     use std::io::Write;
 
-    use super::super::{Form, shown};
+    use super::super::{FileFormat, shown};
     use super::*;
 
     #[test]
@@ -123,9 +123,9 @@ mod tests {
             [(Codec::Gzip, &gzip as &dyn Fn(&str) -> Vec<u8>), (Codec::Bzip2, &bzip2), (Codec::Zstandard, &zstandard)]
         {
             let whole = [pack("one "), pack(&long)].concat();
-            assert_eq!(shown(Form::Compressed(codec), &whole).unwrap(), format!("one {long}"), "{codec:?}");
-            assert!(shown(Form::Compressed(codec), &whole[..whole.len() - 9]).is_err(), "{codec:?} cut");
-            assert!(shown(Form::Compressed(codec), b"something else").is_err(), "{codec:?} of something else");
+            assert_eq!(shown(FileFormat::Compressed(codec), &whole).unwrap(), format!("one {long}"), "{codec:?}");
+            assert!(shown(FileFormat::Compressed(codec), &whole[..whole.len() - 9]).is_err(), "{codec:?} cut");
+            assert!(shown(FileFormat::Compressed(codec), b"something else").is_err(), "{codec:?} of something else");
         }
     }
 }

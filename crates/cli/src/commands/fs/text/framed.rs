@@ -86,7 +86,7 @@ impl<R: BufRead> Read for Framed<R> {
 #[cfg(test)]
 mod tests {
     use super::super::codec::Codec;
-    use super::super::{Form, shown};
+    use super::super::{FileFormat, shown};
 
     fn framed(blocks: &[&[&str]], pack: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
@@ -109,7 +109,7 @@ mod tests {
         let snappy = framed(&blocks, |bytes| snap::raw::Encoder::new().compress_vec(bytes).unwrap());
         let lz4 = framed(&blocks, lz4_flex::block::compress);
         for (codec, bytes) in [(Codec::Snappy, snappy), (Codec::Lz4, lz4)] {
-            let form = Form::Compressed(codec);
+            let form = FileFormat::Compressed(codec);
             assert_eq!(shown(form, &bytes).unwrap(), format!("one two {long}"), "{codec:?}");
             assert!(shown(form, &bytes[..bytes.len() - 3]).is_err(), "{codec:?} cut");
             assert!(shown(form, &[0, 0, 0, 9, 0xff, 0xff, 0xff, 0xff, 1]).unwrap_err().contains("4294967295"));

@@ -178,7 +178,7 @@ fn part<'a>(header: &Header, packed: &'a [u8]) -> io::Result<io::BufReader<Box<d
 mod tests {
     use std::io::Write;
 
-    use super::super::{Form, shown};
+    use super::super::{FileFormat, shown};
 
     const MARK: [u8; 16] = *b"0123456789abcdef";
 
@@ -254,7 +254,7 @@ mod tests {
             let packed = [header(version, true, false), record(1, "one", zlib), record(-2, "two", zlib)];
             let blocks = [header(version, true, true), block(&[(1, "one")]), block(&[(-2, "two")])];
             for file in [plain.concat(), packed.concat(), blocks.concat()] {
-                assert_eq!(shown(Form::SequenceFile, &file).unwrap(), "1\tone\n-2\ttwo\n", "version {version}");
+                assert_eq!(shown(FileFormat::SequenceFile, &file).unwrap(), "1\tone\n-2\ttwo\n", "version {version}");
             }
         }
     }
@@ -264,20 +264,20 @@ mod tests {
         let good = [header(6, true, true), block(&[(1, "one"), (2, "two")])].concat();
         let start = header(6, true, true).len();
         for end in 0..good.len() {
-            let outcome = shown(Form::SequenceFile, &good[..end]);
+            let outcome = shown(FileFormat::SequenceFile, &good[..end]);
             assert!(if end == start { outcome.is_ok() } else { outcome.is_err() }, "cut at {end}");
         }
         for at in 0..good.len() {
             for flip in [0x01, 0x80, 0xff] {
                 let mut bad = good.clone();
                 bad[at] ^= flip;
-                let _ = shown(Form::SequenceFile, &bad);
+                let _ = shown(FileFormat::SequenceFile, &bad);
             }
         }
         let huge = [header(6, false, false), vec![0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 4]].concat();
-        assert!(shown(Form::SequenceFile, &huge).unwrap_err().contains("2147483647"));
+        assert!(shown(FileFormat::SequenceFile, &huge).unwrap_err().contains("2147483647"));
         let mut unmarked = [header(6, false, false), mark()].concat();
         *unmarked.last_mut().unwrap() ^= 1;
-        assert_eq!(shown(Form::SequenceFile, &unmarked).unwrap_err(), "File is corrupt!");
+        assert_eq!(shown(FileFormat::SequenceFile, &unmarked).unwrap_err(), "File is corrupt!");
     }
 }

@@ -12,16 +12,16 @@ const DEPTH_MAX: usize = 256;
 
 /// Appends the next value of `from` to `out`.
 pub fn show(schemas: &Schemas, schema: Id, from: &mut &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    Shown { schemas, from, out }.value(schema, 0)
+    JsonWriter { schemas, from, out }.value(schema, 0)
 }
 
-struct Shown<'a, 'b> {
+struct JsonWriter<'a, 'b> {
     schemas: &'a Schemas,
     from: &'a mut &'b [u8],
     out: &'a mut Vec<u8>,
 }
 
-impl<'b> Shown<'_, 'b> {
+impl<'b> JsonWriter<'_, 'b> {
     fn value(&mut self, id: Id, depth: usize) -> io::Result<()> {
         if depth > DEPTH_MAX {
             return Err(malformed(format!("values nested more than {DEPTH_MAX} deep")));

@@ -1,0 +1,520 @@
+//! Files of a disk, mapped for short reads.
+//!
+//! Touching a mapping can fail: the page is gone because somebody made the file shorter, or the disk cannot read it. The kernel then sends
+//! SIGBUS to the thread, which ends the process unless somebody takes care. Here the only code that touches such bytes is
+//! [`Mapping::copy`] and what [`Mapping::look`] is given, and a variable of the thread notes before what is about to be touched. The handler looks there: a fault within that mapping
+//! marks the mapping as lost, puts zeros in the place of all of it, and returns, so that the copy runs to its end. Whoever copied sees the
+//! mark, throws the zeros away and asks the file itself, which answers with a proper error. The mark is set before the zeros are
+//! there, and looked at after the bytes were copied: another thread that copies at the same time cannot take zeros for bytes.
+//! A SIGBUS from anywhere else goes to whoever handled it before (the standard library, then the kernel: the process ends as it always did).
+//!
+//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`], `receive`, `read_from`) meets the
+//! same fault as an error.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+
+use crate::sys::{PAGE, pages};
+
+/// The first bytes of a file, for reading, or to receive bytes into.
+pub struct Mapping {
+    start: *mut u8,
+    length: usize,
+    lost: AtomicBool,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; its bytes are only ever copied out.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `lost` is atomic.
+unsafe impl Sync for Mapping {}
+
+thread_local! {
+    /// What this thread is copying from. Of a kind that needs no set-up and no end, since a signal handler reads it.
+    static ACCESSED: Cell<*const Mapping> = const { Cell::new(ptr::null()) };
+}
+
+/// While it lives, this thread touches bytes of a mapping.
+struct AccessGuard;
+
+impl AccessGuard {
+    fn begin(mapping: &Mapping) -> Self {
+        ACCESSED.set(mapping);
+        compiler_fence(Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for AccessGuard {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        ACCESSED.set(ptr::null());
+        // The mark was set before zeros came: whoever has read one of them sees it.
+        fence(Ordering::Acquire);
+    }
+}
+
+impl Mapping {
+    /// Whether the memory of `file`, of a tmpfs, comes in huge pages: to map and touch it costs nothing then. In small ones it costs as much as a
+    /// copy, and under User Mode Linux, whose faults are dear, more.
+    pub fn has_huge_pages(file: &File) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        file.metadata().is_ok_and(|about| about.blksize() > PAGE)
+    }
+
+    /// Maps `length` bytes, at least one. They are read here and there: the kernel is told not to read ahead.
+    ///
+    /// Errors: the file is shorter; no handler could be installed; no address space.
+    pub fn new(file: &File, length: u64) -> io::Result<Self> {
+        use rustix::mm::ProtFlags;
+        Self::with(file, length, ProtFlags::READ)
+    }
+
+    /// The same for [`Mapping::receive`] as well, of a file that is open for writing.
+    pub fn for_receiving(file: &File, length: u64) -> io::Result<Self> {
+        use rustix::mm::ProtFlags;
+        Self::with(file, length, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn with(file: &File, length: u64, allowed: rustix::mm::ProtFlags) -> io::Result<Self> {
+        guard_process()?;
+        if file.metadata()?.len() < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        use rustix::mm::{Advice, MapFlags};
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, allowed, MapFlags::SHARED, file, 0)? };
+        // SAFETY: the range was just mapped; advice does not change its bytes, and failing is harmless.
+        let _ = unsafe { rustix::mm::madvise(start, length, Advice::Random) };
+        Ok(Self { start: start.cast(), length, lost: AtomicBool::new(false) })
+    }
+
+    pub fn length(&self) -> u64 {
+        self.length as u64
+    }
+
+    /// A page of it could not be had: nothing is read from it any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Copies bytes from `offset`, which are within the mapping. False: they cannot be had this way, and `into` is worth nothing.
+    pub fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
+        let from = self.at(offset, into.len());
+        if self.is_lost() {
+            return false;
+        }
+        let touching = AccessGuard::begin(self);
+        // SAFETY: `from` is valid for that many bytes: mapped, and if the file has none behind them, the handler sees to it.
+        // Finalized bytes do not change; if somebody from outside changes them, this is a copy of bytes that mean nothing to us.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        drop(touching);
+        !self.is_lost()
+    }
+
+    /// What `look` makes of `length` bytes from `offset`, which are within the mapping, where they lie. `None`: they cannot be had this way.
+    ///
+    /// # Safety
+    /// `look` only computes with the bytes, and any bytes will do for it: others may change them under its eyes.
+    pub unsafe fn with_bytes<T>(&self, offset: u64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let from = self.at(offset, length);
+        if self.is_lost() {
+            return None;
+        }
+        let touching = AccessGuard::begin(self);
+        // SAFETY: valid for that many bytes as in `copy`; the caller vouches for what is done with them.
+        let seen = look(unsafe { std::slice::from_raw_parts(from, length) });
+        drop(touching);
+        (!self.is_lost()).then_some(seen)
+    }
+
+    /// Writes whole pages from `offset` to `file` at the same offset, from where they lie: a file opened for direct I/O takes them without a
+    /// copy. The last page is whole, whatever the mapping's length.
+    ///
+    /// Errors: those of pwrite; EFAULT when the bytes cannot be had this way.
+    pub fn write_to(&self, offset: u64, length: usize, file: &File) -> io::Result<()> {
+        let end = offset.checked_add(length as u64).filter(|end| *end <= pages(self.length()));
+        assert!(end.is_some(), "access beyond the mapping");
+        let mut done = 0;
+        while done < length {
+            // SAFETY: the range was just checked to lie within the mapping's pages.
+            let from = unsafe { self.start.add(offset as usize + done) };
+            if self.is_lost() {
+                return Err(io::Error::from_raw_os_error(libc::EFAULT));
+            }
+            // SAFETY: the range is mapped; the kernel only reads it, and answers EFAULT where there is nothing behind it.
+            let wrote = unsafe {
+                libc::pwrite(file.as_raw_fd(), from.cast(), length - done, (offset + done as u64) as libc::off_t)
+            };
+            match wrote {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                1.. => done += wrote as usize,
+                _ => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        // The mark was set before zeros came: whoever has written one of them sees it.
+        fence(Ordering::Acquire);
+        if self.is_lost() { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(()) }
+    }
+
+    /// Receives once from `socket`: up to `length` bytes to where those from `offset` lie, and what comes behind them into `behind`. How many
+    /// came in all. What they are, nobody has looked at: `look` does.
+    ///
+    /// Errors: those of readv; EFAULT when there is no memory behind the mapping, or it was not made for this: nothing was taken off the
+    /// socket then.
+    pub fn receive(&self, offset: u64, length: usize, socket: BorrowedFd<'_>, behind: &mut [u8]) -> io::Result<usize> {
+        let into = self.at(offset, length);
+        let parts = [
+            libc::iovec { iov_base: into.cast_mut().cast(), iov_len: length },
+            libc::iovec { iov_base: behind.as_mut_ptr().cast(), iov_len: behind.len() },
+        ];
+        // SAFETY: the first part lies within the mapping, as was just checked, and the kernel answers EFAULT where that may not be written or
+        // has nothing behind it; no reference to its bytes exists. The second is borrowed for the call.
+        let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Reads `length` bytes of `file` from its byte `from` on to where those from `offset` lie. What they are, nobody has looked at.
+    ///
+    /// Errors: `UnexpectedEof`; those of pread; EFAULT as in [`Mapping::receive`]. Some may have been read.
+    pub fn read_from(&self, offset: u64, length: usize, file: BorrowedFd<'_>, from: u64) -> io::Result<()> {
+        let into = self.at(offset, length).cast_mut();
+        let mut done = 0;
+        while done < length {
+            // SAFETY: within the mapping, as was just checked; the kernel answers EFAULT where that may not be written or has nothing behind
+            // it, and no reference to its bytes exists.
+            let read = unsafe {
+                let into = into.add(done).cast();
+                libc::pread(file.as_raw_fd(), into, length - done, (from + done as u64) as libc::off_t)
+            };
+            match read {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                1.. => done += read as usize,
+                _ => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
+    pub fn is_resident(&self, offset: u64, length: usize) -> bool {
+        let from = self.at(offset, length) as usize;
+        let first = from / PAGE as usize * PAGE as usize;
+        let bytes = from + length - first;
+        let mut pages = [0_u8; 64];
+        let count = bytes.div_ceil(PAGE as usize);
+        let Some(pages) = pages.get_mut(..count) else { return false };
+        // SAFETY: the range is mapped, begins on a page, and there is a byte for each of its pages.
+        let asked = unsafe { libc::mincore(ptr::with_exposed_provenance_mut(first), bytes, pages.as_mut_ptr()) };
+        asked == 0 && pages.iter().all(|page| page & 1 == 1)
+    }
+
+    fn at(&self, offset: u64, length: usize) -> *const u8 {
+        let offset = offset as usize;
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length), "access beyond the mapping");
+        // SAFETY: the range was just checked to lie within the mapping.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the range that `new` mapped, and no copy from it is running: each borrows `self`.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// What SIGBUS did before.
+static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Installs the handler, once for the process.
+fn guard_process() -> io::Result<()> {
+    static GUARDED: OnceLock<Option<i32>> = OnceLock::new();
+    let failed = GUARDED.get_or_init(|| {
+        // SAFETY: an all-zero sigaction is valid: numbers, an empty set, and no function.
+        let (mut before, mut ours): (libc::sigaction, libc::sigaction) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: asks only; `before` outlives the call.
+        if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) } != 0 {
+            return io::Error::last_os_error().raw_os_error();
+        }
+        let _ = PREVIOUS_ACTION.set(before);
+        ours.sa_sigaction = on_bus_error as *const () as usize;
+        // On the stack that the standard library gives each thread for this: it may be a full stack that it is called for.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // SAFETY: `ours` is a whole sigaction whose function has the signature that SA_SIGINFO asks for, and does what a handler may.
+        match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } {
+            0 => None,
+            _ => io::Error::last_os_error().raw_os_error(),
+        }
+    });
+    failed.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+}
+
+/// Takes no lock, allocates nothing, and leaves `errno` as it was.
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: errno is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO, and for SIGBUS it has an address.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let touched = ACCESSED.get();
+    // SAFETY: null, or the mapping that `copy` borrows on this very thread, right now.
+    let ours = unsafe { touched.as_ref() }.is_some_and(|mapping| mapping.replace_if_at(address));
+    if !ours {
+        pass_on(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+impl Mapping {
+    /// Puts zeros in the place of the whole mapping when `address` lies in it.
+    fn replace_if_at(&self, address: usize) -> bool {
+        let start = self.start as usize;
+        if !(start..start + self.length).contains(&address) {
+            return false;
+        }
+        self.lost.store(true, Ordering::SeqCst);
+        // SAFETY: the range is this mapping's own, and stays mapped: only what is behind it changes, to private zeros.
+        let zeros = unsafe {
+            libc::mmap(
+                self.start.cast(),
+                self.length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        zeros != libc::MAP_FAILED
+    }
+}
+
+/// A bus error that is not ours.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    type Plain = extern "C" fn(libc::c_int);
+    type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    let Some(before) = PREVIOUS_ACTION.get() else { return };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: an all-zero sigaction is the default action. The fault comes again and ends the process; a signal that somebody sent does
+            // not, so it is sent again.
+            unsafe {
+                let default: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, &raw const default, ptr::null_mut());
+                if (*info).si_code <= 0 {
+                    libc::raise(signal);
+                }
+            }
+        }
+        function if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: with that flag the address is that of a function of this signature.
+            let function = unsafe { std::mem::transmute::<usize, WithInfo>(function) };
+            function(signal, info, context);
+        }
+        function => {
+            // SAFETY: without it, of this one.
+            let function = unsafe { std::mem::transmute::<usize, Plain>(function) };
+            function(signal);
+        }
+    }
+}
+
+/// How many bytes are mapped, against a bound.
+pub struct MappedBytesLimit {
+    now: AtomicU64,
+    max: u64,
+}
+
+impl MappedBytesLimit {
+    pub fn new(max: u64) -> Self {
+        Self { now: AtomicU64::new(0), max }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub fn take(self: &std::sync::Arc<Self>, bytes: u64) -> Option<MappedShare> {
+        let add = |now: u64| now.checked_add(bytes).filter(|now| *now <= self.max);
+        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(MappedShare { of: self.clone(), bytes })
+    }
+}
+
+/// A part of `MappedBytesLimit`, until it is dropped.
+pub struct MappedShare {
+    of: std::sync::Arc<MappedBytesLimit>,
+    bytes: u64,
+}
+
+impl Drop for MappedShare {
+    fn drop(&mut self) {
+        self.of.now.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    fn file(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn bytes_are_copied() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+        let file = file(&bytes);
+        assert!(Mapping::new(&file, 20_001).is_err());
+        let mapping = Mapping::new(&file, 20_000).unwrap();
+        let mut into = vec![0; 5000];
+        assert!(mapping.copy(4000, &mut into));
+        assert_eq!(into, bytes[4000..9000]);
+        assert!(mapping.is_resident(4000, 5000));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_found_out_by_every_thread_and_ends_nobody() {
+        let bytes = vec![7; 1 << 20];
+        let file = file(&bytes);
+        let mapping = Mapping::new(&file, 1 << 20).unwrap();
+        let other = Mapping::new(&file, 4096).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let mapping = &mapping;
+                scope.spawn(move || {
+                    let mut into = vec![0; 4096];
+                    let mut at = thread;
+                    while mapping.copy(at * 4096 % (1 << 20), &mut into) {
+                        assert!(into.iter().all(|byte| *byte == 7), "zeros were taken for bytes");
+                        at += 3;
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            file.set_len(4096).unwrap();
+        });
+        assert!(mapping.is_lost() && !mapping.copy(0, &mut [0]));
+        // What is still there, another mapping has.
+        let mut into = [0; 4096];
+        assert!(other.copy(0, &mut into) && into == [7; 4096]);
+    }
+
+    #[test]
+    fn bytes_are_looked_at_and_written_from_where_they_lie() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+        let mapping = Mapping::new(&file(&bytes), 20_000).unwrap();
+        // SAFETY: a sum of whatever is there.
+        let sum =
+            unsafe { mapping.with_bytes(100, 1000, |seen| seen.iter().map(|byte| u64::from(*byte)).sum::<u64>()) };
+        assert_eq!(sum, Some(bytes[100..1100].iter().map(|byte| u64::from(*byte)).sum()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("direct");
+        let to = crate::sys::create_direct(&path).unwrap().unwrap_or_else(|| File::create(&path).unwrap());
+        mapping.write_to(0, 8192, &to).unwrap();
+        mapping.write_to(8192, pages(20_000 - 8192) as usize, &to).unwrap();
+        let written = std::fs::read(&path).unwrap();
+        assert!(written[..20_000] == bytes && written[20_000..].iter().all(|byte| *byte == 0));
+        let beyond = || mapping.write_to(8192, 16_384, &to);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(beyond)).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_gone_are_not_looked_at_nor_written() {
+        let file = file(&vec![7; 1 << 20]);
+        let [looked, written, both] = [(); 3].map(|()| Mapping::new(&file, 1 << 20).unwrap());
+        file.set_len(8192).unwrap();
+        // SAFETY: a sum of whatever is there.
+        let sum = |mapping: &Mapping| unsafe {
+            mapping.with_bytes(0, 1 << 20, |seen| seen.iter().map(|byte| *byte as u64).sum::<u64>())
+        };
+        assert!(sum(&looked).is_none() && looked.is_lost());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("direct");
+        let to = crate::sys::create_direct(&path).unwrap().unwrap_or_else(|| File::create(&path).unwrap());
+        for mapping in [&looked, &written, &both] {
+            let error = mapping.write_to(0, 1 << 20, &to).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+        }
+        // A system call's fault is an error and no signal: the mapping is as it was, and says so when it is looked at.
+        assert!(!both.is_lost() && sum(&both).is_none() && both.is_lost());
+        // Whoever panics while looking touches nothing any more.
+        let whole = Mapping::new(&file, 8192).unwrap();
+        // SAFETY: nothing is done with the bytes.
+        let panics = || unsafe { whole.with_bytes(0, 1, |_| panic!("on purpose")) };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(ACCESSED.get().is_null());
+    }
+
+    #[test]
+    fn bytes_are_received_to_where_they_lie() {
+        use std::io::Write;
+        use std::os::fd::AsFd;
+        let (mut sender, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = file(&[0; 8192]);
+        let mapping = Mapping::for_receiving(&file, 8192).unwrap();
+        let mut behind = [0; 4];
+        sender.write_all(b"received, and more").unwrap();
+        assert_eq!(mapping.receive(100, 8, socket.as_fd(), &mut behind).unwrap(), 12);
+        assert_eq!(&behind, b", an");
+        let mut there = [0; 10];
+        file.read_exact_at(&mut there, 99).unwrap();
+        assert_eq!(&there, b"\0received\0");
+        // SAFETY: a copy of whatever is there.
+        let seen = unsafe { mapping.with_bytes(100, 8, |seen| seen.to_vec()) };
+        assert_eq!(seen.unwrap(), b"received");
+        // Nothing is taken off the socket by a call that fails.
+        let fails = |mapping: &Mapping| mapping.receive(4096, 6, socket.as_fd(), &mut []).unwrap_err().raw_os_error();
+        assert_eq!(fails(&Mapping::new(&file, 8192).unwrap()), Some(libc::EFAULT));
+        file.set_len(4096).unwrap();
+        assert_eq!(fails(&mapping), Some(libc::EFAULT));
+        assert_eq!(mapping.receive(0, 6, socket.as_fd(), &mut []).unwrap(), 6);
+        file.read_exact_at(&mut there, 0).unwrap();
+        assert_eq!(&there[..6], b"d more");
+        let beyond = || mapping.receive(8190, 3, socket.as_fd(), &mut []);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(beyond)).is_err());
+    }
+
+    #[test]
+    fn bytes_are_read_to_where_they_lie() {
+        use std::os::fd::AsFd;
+        let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+        let (source, target) = (file(&bytes), file(&[0; 12_288]));
+        let mapping = Mapping::for_receiving(&target, 12_288).unwrap();
+        mapping.read_from(5000, 7000, source.as_fd(), 10_001).unwrap();
+        let mut there = vec![0; 12_288];
+        target.read_exact_at(&mut there, 0).unwrap();
+        assert!(
+            there[..5000] == [0; 5000] && there[5000..12_000] == bytes[10_001..17_001] && there[12_000..] == [0; 288]
+        );
+        let error = mapping.read_from(0, 100, source.as_fd(), 19_950).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        target.set_len(4096).unwrap();
+        let error = mapping.read_from(4096, 100, source.as_fd(), 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    }
+
+    #[test]
+    fn a_bound_is_kept() {
+        let bytes = std::sync::Arc::new(MappedBytesLimit::new(100));
+        let share = bytes.take(60).unwrap();
+        assert!(bytes.take(41).is_none() && bytes.take(u64::MAX).is_none());
+        drop(share);
+        assert!(bytes.take(100).is_some());
+    }
+}

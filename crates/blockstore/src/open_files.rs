@@ -1,0 +1,194 @@
+//! Replicas in files of their own stay open between requests, on disk (engines `mmap` and `file`) or in memory, up to a bound: a short read then
+//! opens nothing, and of one that is mapped it asks the kernel for nothing.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use hearth_types::ReplicaState;
+use parking_lot::Mutex;
+
+use crate::disk::copy::{DiskCopy, DiskFiles};
+use crate::error::Result;
+use crate::mapping::MappedBytesLimit;
+use crate::memory::file::OpenFiles;
+use crate::options::{Engine, OpenFileCacheOptions};
+use crate::replica::{CORE_LOCK_TIMEOUT, Core, Replica};
+use crate::snapshot::{Snapshot, Source};
+use crate::sys;
+
+/// The open files of a finalized replica, in its `Core`.
+pub struct CachedFiles {
+    files: CachedSource,
+    /// Read since the clock hand last came by.
+    recent: bool,
+}
+
+enum CachedSource {
+    Disk(OnDisk),
+    /// Descriptors of the copy in memory. They are closed before anybody asks the kernel who else has it open, and when it leaves memory.
+    Memory(Arc<OpenFiles>),
+}
+
+struct OnDisk {
+    /// What they are the files of: if the replica has become something else, they are not used again.
+    copy: DiskCopy,
+    files: Arc<DiskFiles>,
+    partial_crc: u32,
+    /// Counts up, and over.
+    uses: u8,
+}
+
+/// What the store keeps open.
+pub struct OpenFileCache {
+    /// In the order in which the clock hand comes by. Entries may be stale.
+    entries: Mutex<VecDeque<Weak<Replica>>>,
+    /// Replicas; each has two descriptors, and up to two mappings.
+    max: usize,
+    map_at: u8,
+    pub mapped: Arc<MappedBytesLimit>,
+    /// Somebody found no room for a mapping.
+    wanting: AtomicUsize,
+}
+
+/// Looks of the clock hand for somebody who wants a mapping.
+const LOOKS: usize = 32;
+/// A replica that could not be mapped is tried again after as many uses.
+const TRY_AGAIN: u8 = 64;
+
+impl CachedFiles {
+    /// What is open are the files of `copy`, and they can be read.
+    pub fn is_of(&self, copy: Option<DiskCopy>) -> bool {
+        matches!(&self.files, CachedSource::Disk(kept) if kept.is_of(copy))
+    }
+
+    /// The descriptors, if what is open is the copy in memory.
+    pub fn in_memory(&self) -> Option<&Arc<OpenFiles>> {
+        match &self.files {
+            CachedSource::Memory(open) => Some(open),
+            CachedSource::Disk(_) => None,
+        }
+    }
+}
+
+impl OnDisk {
+    fn is_of(&self, copy: Option<DiskCopy>) -> bool {
+        Some(self.copy) == copy && !self.files.is_lost()
+    }
+}
+
+impl OpenFileCache {
+    pub fn new(options: &OpenFileCacheOptions) -> Self {
+        // Connections and clients need descriptors, too.
+        let descriptors = sys::descriptor_limit() / 8;
+        Self {
+            entries: Mutex::new(VecDeque::new()),
+            max: options.replicas_max.min(descriptors),
+            map_at: options.map_at.clamp(1, TRY_AGAIN - 1),
+            mapped: Arc::new(MappedBytesLimit::new(options.mapped_bytes_max)),
+            wanting: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
+    /// The bytes of a finalized replica of an engine without a memory tier, under its core lock. True: it is newly kept, and
+    /// `tidy` is due when the lock is free.
+    pub fn open(&self, replica: &Arc<Replica>, core: &mut Core) -> Result<(Snapshot, bool)> {
+        let kept = core.cached_files.take();
+        let now = core.disk;
+        let current = match kept {
+            Some(CachedFiles { files: CachedSource::Disk(kept), .. }) if kept.is_of(now) => Some(kept),
+            _ => None,
+        };
+        let Some(mut current) = current else {
+            let snapshot = replica.disk_snapshot(core)?;
+            let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.disk, self.max > 0) else {
+                return Ok((snapshot, false));
+            };
+            // Short reads are what it is kept for; long ones open it for themselves.
+            sys::advise_random(&files.data);
+            let (files, partial_crc) = (files.clone(), snapshot.partial_crc);
+            let mut kept = OnDisk { copy, files, partial_crc, uses: 0 };
+            self.note_use(replica, &mut kept, snapshot.length);
+            self.keep(replica, core, CachedSource::Disk(kept));
+            return Ok((snapshot, true));
+        };
+        let tidy = self.note_use(replica, &mut current, core.received);
+        let source = Source::Disk(current.files.clone());
+        let (checksum, partial_crc) = (current.files.checksum, current.partial_crc);
+        core.cached_files = Some(CachedFiles { files: CachedSource::Disk(current), recent: true });
+        Ok((Snapshot { checksum, length: core.received, partial_crc, source }, tidy))
+    }
+
+    /// The same of one in a memory file of its own, which `snapshot` has open. True: as above.
+    pub fn keep_memory(&self, replica: &Arc<Replica>, core: &mut Core, snapshot: &Snapshot) -> bool {
+        let Source::File { files, .. } = &snapshot.source else { return false };
+        if let Some(kept) = &mut core.cached_files {
+            kept.recent = true;
+            return false;
+        }
+        // Who changes it asks who has it open.
+        if self.max == 0 || core.changing || core.state != ReplicaState::Finalized {
+            return false;
+        }
+        self.keep(replica, core, CachedSource::Memory(files.clone()));
+        true
+    }
+
+    fn keep(&self, replica: &Arc<Replica>, core: &mut Core, files: CachedSource) {
+        core.cached_files = Some(CachedFiles { files, recent: true });
+        self.entries.lock().push_back(Arc::downgrade(replica));
+    }
+
+    /// Maps what is read again and again. True: there was no room.
+    fn note_use(&self, replica: &Replica, kept: &mut OnDisk, length: u64) -> bool {
+        if replica.slice.volume.engine != Engine::Mmap || kept.files.is_mapped() {
+            return false;
+        }
+        kept.uses = kept.uses.wrapping_add(1);
+        if kept.uses % TRY_AGAIN != self.map_at || kept.files.map(length, &self.mapped) {
+            return false;
+        }
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Closes what is beyond the bounds. With no lock of a replica held.
+    pub fn tidy(&self) {
+        let wanted = self.wanting.swap(0, Ordering::Relaxed) > 0;
+        let mut looks = if wanted { LOOKS } else { 0 };
+        let mut spared = 0;
+        loop {
+            let entry = {
+                let mut entries = self.entries.lock();
+                let beyond = entries.len() > self.max;
+                if !beyond && looks == 0 {
+                    return;
+                }
+                looks = looks.saturating_sub(1);
+                let Some(entry) = entries.pop_front() else { return };
+                entry
+            };
+            let Some(replica) = entry.upgrade() else { continue };
+            let Some(mut core) = replica.core_within(CORE_LOCK_TIMEOUT) else {
+                // Its files are being opened, and a disk takes its time over that. Its turn comes again.
+                self.entries.lock().push_back(entry);
+                return;
+            };
+            let Some(kept) = &mut core.cached_files else { continue };
+            // However recent all are, in the end somebody has to go.
+            if std::mem::take(&mut kept.recent) && spared < self.max {
+                spared += 1;
+                drop(core);
+                self.entries.lock().push_back(entry);
+                continue;
+            }
+            let closed = core.cached_files.take();
+            drop(core);
+            drop(closed);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The replicas of a storage that has failed. What is whole in memory moves to another storage; of the others nothing is left here but what
+//! may be on the disk, so they are forgotten, and can be made anew on another storage of this datanode.
+
+use std::sync::Arc;
+
+use hearth_types::{ReplicaState, StorageType};
+
+use crate::error::{Result, StoreError};
+use crate::pool::Pool;
+use crate::replica::Replica;
+use crate::store::Store;
+use crate::volume::{Slice, Volume};
+use crate::{ReplicaSummary, StoreEvent};
+
+/// How long after a look at what could not leave there is another.
+const EVACUATION_RETRY_MS: u64 = 10_000;
+
+enum Outcome {
+    Moved(ReplicaSummary),
+    Forgotten,
+    /// There is nothing to be done for it.
+    Stays,
+    NotYet,
+}
+
+impl Store {
+    /// Has the replicas of a failed volume leave it, if that is due. `at_once`: it is.
+    ///
+    /// What is in memory is served from there until another storage has room for it. One being written stays: its writer gets an error at the
+    /// next packet, and what of it is in memory is found again at the next start.
+    pub fn evacuate_failed_volume(&self, volume: &Volume, at_once: bool) {
+        let _one_at_a_time = self.flushing[volume.index].lock();
+        if !at_once && !volume.is_evacuation_due(self.now_ms()) {
+            return;
+        }
+        let (mut moved, mut forgotten, mut staying) = (0_u64, 0_u64, 0_u64);
+        self.for_each_replica(|replica| {
+            if replica.slice.volume.index != volume.index || self.threads.is_stopping() && !at_once {
+                return;
+            }
+            match self.evacuate_replica(replica) {
+                Ok(Outcome::Moved(summary)) => {
+                    moved += 1;
+                    self.event(StoreEvent::Moved(summary));
+                }
+                Ok(Outcome::Forgotten) => forgotten += 1,
+                Ok(Outcome::Stays) => {}
+                Ok(Outcome::NotYet) => staying += 1,
+                Err(error) => {
+                    staying += 1;
+                    tracing::debug!(%error, "a replica cannot leave a failed storage");
+                }
+            }
+        });
+        if moved + forgotten > 0 {
+            tracing::warn!(dir = %volume.dir.display(), moved, forgotten, staying, "replicas have left a failed storage");
+        }
+        volume.schedule_evacuation((staying > 0).then(|| self.now_ms() + EVACUATION_RETRY_MS));
+    }
+
+    fn evacuate_replica(&self, replica: &Arc<Replica>) -> Result<Outcome> {
+        let _change = replica.change.lock();
+        let content = {
+            let mut core = replica.core();
+            if core.gone {
+                return Ok(Outcome::Stays);
+            }
+            if core.state != ReplicaState::Finalized {
+                // A recovery does not end here.
+                return Ok(if core.writer.is_some() { Outcome::NotYet } else { Outcome::Stays });
+            }
+            // Also one that is to be recovered: nothing of it has changed, and the next attempt finds it where it is then.
+            let good = core.memory.is_some() && core.corrupt.is_none();
+            if good { Some(replica.snapshot(&mut core)?) } else { None }
+        };
+        let Some(content) = content else {
+            self.discard(replica);
+            return Ok(Outcome::Forgotten);
+        };
+        let pool = self.pool(&replica.named(replica.core().stamp))?;
+        let slice = self.choose_lasting_volume(&pool, replica.slice.volume.storage_type, content.length)?;
+        match self.relocate(&pool, replica, &content, slice) {
+            Ok(summary) => Ok(Outcome::Moved(summary)),
+            Err(StoreError::Corrupt { reason, .. }) => {
+                self.mark_corrupt(replica, &mut replica.core(), &reason);
+                self.discard(replica);
+                Ok(Outcome::Forgotten)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Self::choose_volume`], of any lasting type where there is none of the one wanted.
+    fn choose_lasting_volume(&self, pool: &Pool, wanted: StorageType, bytes: u64) -> Result<Arc<Slice>> {
+        let mut types = vec![wanted];
+        for slice in &pool.slices {
+            let other = slice.volume.storage_type;
+            if other != StorageType::RamDisk && !types.contains(&other) {
+                types.push(other);
+            }
+        }
+        let mut problem = StoreError::NoSuchStorageType(wanted);
+        for storage_type in types {
+            match self.choose_volume(pool, storage_type, bytes) {
+                Ok(slice) => return Ok(slice),
+                Err(StoreError::NoSuchStorageType(_)) => {}
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+}

@@ -1,0 +1,66 @@
+//! Replicas that stay in memory because somebody wants them there (centralised caching).
+
+use std::sync::Arc;
+
+use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
+
+use crate::error::{Result, StoreError};
+use crate::options::Engine;
+use crate::replica::{MemoryCopy, Replica};
+use crate::store::Store;
+
+/// While it lives, the memory copy of a finalized replica is not evicted. It does not keep the replica from being
+/// appended to, truncated, or deleted: [`PinnedReplica::is_current`] tells.
+pub struct PinnedReplica {
+    replica: Arc<Replica>,
+    copy: MemoryCopy,
+    stamp: GenerationStamp,
+    length: u64,
+}
+
+impl PinnedReplica {
+    /// Bytes of the replica.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether this is still what the replica is, and where it is read from.
+    pub fn is_current(&self) -> bool {
+        let core = self.replica.core();
+        !core.gone
+            && core.corrupt.is_none()
+            && core.state_now() == ReplicaState::Finalized
+            && core.stamp == self.stamp
+            && core.memory.as_ref().is_some_and(|memory| memory.same(&self.copy))
+    }
+}
+
+impl Store {
+    pub fn pin(&self, block: &ExtendedBlock) -> Result<Option<PinnedReplica>> {
+        self.with_replica(block, |replica| match self.pin_replica(replica) {
+            // It may have moved to another storage.
+            Err(StoreError::ReplicaNotFound { .. }) if replica.core().gone => Ok(None),
+            other => other.map(Some),
+        })
+    }
+
+    fn pin_replica(&self, replica: &Arc<Replica>) -> Result<Option<PinnedReplica>> {
+        let engine = replica.slice.volume.engine;
+        if engine == Engine::Memory {
+            self.read_back(replica)?;
+        }
+        self.verify_replica(replica, &mut |_| true)?;
+        let core = replica.core();
+        let state = core.state_now();
+        if core.gone {
+            return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
+        }
+        if state != ReplicaState::Finalized {
+            return Err(StoreError::WrongState { block: replica.block(&core), state, action: "hold it in memory" });
+        }
+        let Some(copy) = core.memory.clone() else { return Ok(None) };
+        let (stamp, length) = (core.stamp, core.received);
+        drop(core);
+        Ok(Some(PinnedReplica { replica: replica.clone(), copy, stamp, length }))
+    }
+}

@@ -1,0 +1,46 @@
+use std::time::Instant;
+
+use hearth_types::DatanodeUuid;
+use parking_lot::Mutex;
+
+use super::RecentPaths;
+use crate::DataPath;
+
+/// Which failed paths people were told of lately: a thousand reads that take the next path need not say so a thousand times.
+#[derive(Debug, Default)]
+pub(crate) struct WarningLimit {
+    recent: Mutex<RecentPaths>,
+}
+
+impl WarningLimit {
+    /// Whether it is time for a warning that `path` to `datanode` has failed. Then it counts as given.
+    pub(crate) fn is_due(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
+        let mut recent = self.recent.lock();
+        if recent.has(datanode, path, now) {
+            return false;
+        }
+        recent.note(datanode, path, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_path_to_each_datanode_is_complained_of_once_a_minute() {
+        let warning_limit = WarningLimit::default();
+        let (one, other) = (DatanodeUuid("one".into()), DatanodeUuid("other".into()));
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        assert!(warning_limit.is_due(&one, DataPath::Local, start));
+        assert!(!warning_limit.is_due(&one, DataPath::Local, later(59)));
+        assert!(warning_limit.is_due(&one, DataPath::OneSided, later(59)));
+        assert!(warning_limit.is_due(&other, DataPath::Local, later(59)));
+        assert!(warning_limit.is_due(&one, DataPath::Local, later(60)));
+        assert!(!warning_limit.is_due(&one, DataPath::Local, later(119)));
+    }
+}

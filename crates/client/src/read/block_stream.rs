@@ -1,0 +1,148 @@
+//! A range of a block, streamed over whichever path.
+
+use std::sync::Arc;
+
+use hearth_types::ByteRange;
+
+use super::candidate::{Candidate, Checks};
+use super::local_stream::LocalStream;
+use super::multiplexed_stream::MultiplexedStream;
+use super::one_sided_stream::OneSidedStream;
+use super::packet_stream::PacketStream;
+use crate::file_system::Shared;
+use crate::short_circuit::LocalReplica;
+use crate::{DataPath, DatanodeError};
+
+/// Bytes of a replica, in order, where the path left them; verified, unless it was opened without checks.
+#[derive(Debug)]
+pub(super) struct BlockStream {
+    candidate: Candidate,
+    source: PathStream,
+    /// Bytes have come over it.
+    delivered: bool,
+}
+
+#[derive(Debug)]
+enum PathStream {
+    Local(LocalStream),
+    OneSided(OneSidedStream),
+    Packets(PacketStream),
+    Multiplexed(MultiplexedStream),
+}
+
+impl BlockStream {
+    /// Starts reading `range` (not empty) of the block over `candidate`.
+    pub(super) async fn open(
+        shared: &Shared,
+        candidate: Candidate,
+        range: ByteRange,
+        checks: Checks,
+    ) -> Result<Self, (Candidate, DatanodeError)> {
+        let packets = || PacketStream::open(shared, &candidate.block, candidate.datanode(), range, checks);
+        let opened = match candidate.path {
+            DataPath::Packets if checks == Checks::None => packets().await.map(PathStream::Packets),
+            DataPath::Packets => match MultiplexedStream::open(shared, &candidate, range).await {
+                Ok(Some(stream)) => Ok(PathStream::Multiplexed(stream)),
+                Ok(None) => packets().await.map(PathStream::Packets),
+                Err(error) => Err(error),
+            },
+            DataPath::Local => LocalStream::open(shared, &candidate, range).await.map(PathStream::Local),
+            DataPath::OneSided => OneSidedStream::open(shared, &candidate, range).await.map(PathStream::OneSided),
+        };
+        match opened {
+            Ok(source) => Ok(Self { candidate, source, delivered: false }),
+            Err(error) => Err((candidate, error)),
+        }
+    }
+
+    pub(super) fn candidate(&self) -> &Candidate {
+        &self.candidate
+    }
+
+    /// Whether bytes have come over it.
+    pub(super) fn has_delivered(&self) -> bool {
+        self.delivered
+    }
+
+    /// The replica, when it is open on this machine.
+    pub(super) fn local_replica(&self) -> Option<&Arc<LocalReplica>> {
+        match &self.source {
+            PathStream::Local(stream) => stream.replica(),
+            PathStream::OneSided(_) | PathStream::Packets(_) | PathStream::Multiplexed(_) => None,
+        }
+    }
+
+    /// What `advance` brought and was not consumed.
+    pub(super) fn data(&self) -> &[u8] {
+        match &self.source {
+            PathStream::Local(stream) => stream.data(),
+            PathStream::OneSided(stream) => stream.data(),
+            PathStream::Packets(stream) => stream.data(),
+            PathStream::Multiplexed(stream) => stream.data(),
+        }
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        match &mut self.source {
+            PathStream::Local(stream) => stream.consume(bytes),
+            PathStream::OneSided(stream) => stream.consume(bytes),
+            PathStream::Packets(stream) => stream.consume(bytes),
+            PathStream::Multiplexed(stream) => stream.consume(bytes),
+        }
+    }
+
+    /// Brings more and verifies it; what was not consumed before is gone. False when everything asked for has come.
+    pub(super) async fn advance(&mut self, shared: &Shared) -> Result<bool, DatanodeError> {
+        let more = match &mut self.source {
+            PathStream::Local(stream) => stream.advance(shared, &self.candidate).await,
+            PathStream::OneSided(stream) => stream.advance(shared, &self.candidate).await,
+            PathStream::Packets(stream) => stream.advance().await,
+            PathStream::Multiplexed(stream) => stream.advance(&self.candidate),
+        }?;
+        self.delivered |= more;
+        shared.counters.count_read(self.candidate.path, self.data().len());
+        Ok(more)
+    }
+
+    /// Copies verified bytes into `into` (not empty), as many as come in one go. 0 when everything asked for has come.
+    pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        let shown = self.data().len();
+        let copied = match &mut self.source {
+            PathStream::Local(stream) if stream.is_mapped() => stream.read(shared, &self.candidate, into).await?,
+            PathStream::OneSided(stream) => stream.read(shared, &self.candidate, into).await?,
+            PathStream::Multiplexed(stream) => stream.read(&self.candidate, into)?,
+            PathStream::Packets(stream) => match stream.receive(into).await? {
+                Some(received) => received,
+                None => return self.read_shown(shared, into).await,
+            },
+            PathStream::Local(_) => return self.read_shown(shared, into).await,
+        };
+        self.delivered |= copied > 0;
+        // What was shown is counted already.
+        shared.counters.count_read(self.candidate.path, if shown > 0 { 0 } else { copied });
+        Ok(copied)
+    }
+
+    /// As `read`, of what `advance` brings.
+    async fn read_shown(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
+        while self.data().is_empty() {
+            if !self.advance(shared).await? {
+                return Ok(0);
+            }
+        }
+        let data = self.data();
+        let count = data.len().min(into.len());
+        into[..count].copy_from_slice(&data[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+
+    /// What the path keeps for the next reader, when the read came to its end.
+    pub(super) fn finish(self, shared: &Shared) {
+        match self.source {
+            PathStream::Local(_) => {}
+            PathStream::OneSided(_) | PathStream::Multiplexed(_) => {}
+            PathStream::Packets(stream) => stream.finish(&shared.peer_cache),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! One replica, or a range of it, in the memory of a datanode on this machine.
+
+use std::sync::Arc;
+
+use hearth_types::{ByteRange, ChecksumError};
+
+use super::candidate::Candidate;
+use crate::DatanodeError;
+use crate::file_system::Shared;
+use crate::short_circuit::{Checksummed, FetchedRange, LocalReplica, OpenLocalReplica};
+
+/// Bytes that are verified, and shown, at a time: few enough that the caller finds them in the processor's cache.
+const WINDOW_BYTES: u64 = 128 << 10;
+
+/// Bytes that are copied before other tasks get their turn on this thread.
+const BYTES_BETWEEN_YIELDS: u64 = 4 << 20;
+
+/// Bytes that are read at a time of a replica that is not mapped.
+const FETCH_BYTES: u64 = 1 << 20;
+
+/// Verified bytes of a replica, in order, where they lie in the datanode's memory.
+#[derive(Debug)]
+pub(super) struct LocalStream {
+    opened: OpenLocalReplica,
+    /// Asked for, and not yet shown or copied.
+    left: ByteRange,
+    /// Verified, shown and not consumed.
+    shown: ByteRange,
+    /// Where the shown bytes are when the replica is not mapped.
+    fetched: Option<FetchedRange>,
+}
+
+impl LocalStream {
+    /// Opens the replica of `candidate`, or finds it open, to read `range` of it.
+    pub(super) async fn open(shared: &Shared, candidate: &Candidate, range: ByteRange) -> Result<Self, DatanodeError> {
+        let datanode = &candidate.datanode().id;
+        shared.short_circuit.learn_socket(shared, datanode).await?;
+        let opened = shared.short_circuit.open(&candidate.block, datanode).await?;
+        Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
+    }
+
+    /// What other readers of the block can use without waiting.
+    pub(super) fn replica(&self) -> Option<&Arc<LocalReplica>> {
+        match &self.opened {
+            OpenLocalReplica::Replica(replica) => Some(replica),
+            OpenLocalReplica::Small(_) => None,
+        }
+    }
+
+    fn mapped(&self) -> Option<Checksummed<'_>> {
+        self.replica()?.mapped()
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        let Self { shown, .. } = self;
+        if shown.is_empty() {
+            return &[];
+        }
+        let (bytes, start) = match (&self.fetched, self.mapped()) {
+            (Some(fetched), _) => (fetched.data(), fetched.start),
+            (None, Some(mapped)) => (mapped.data, 0),
+            (None, None) => return &[],
+        };
+        &bytes[(shown.start() - start) as usize..(shown.end() - start) as usize]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        let start = self.shown.start() + bytes as u64;
+        self.shown = ByteRange::new(start, self.shown.end()).expect("more consumed than there is");
+    }
+
+    /// Verifies the next bytes; what was not consumed before is gone. False when everything asked for has come.
+    pub(super) async fn advance(&mut self, shared: &Shared, candidate: &Candidate) -> Result<bool, DatanodeError> {
+        tokio::task::consume_budget().await;
+        self.shown = empty(self.left.start());
+        if self.left.is_empty() {
+            return Ok(false);
+        }
+        self.check_valid(candidate)?;
+        let bytes = if self.mapped().is_some() { WINDOW_BYTES } else { FETCH_BYTES };
+        // Windows end on a chunk boundary wherever the range begins.
+        let end = ((self.left.start() / bytes + 1) * bytes).min(self.left.end());
+        let next = range(self.left.start(), end);
+        self.fetched = match self.mapped() {
+            Some(_) => None,
+            None => Some(self.fetch(shared, candidate, next).await?),
+        };
+        let verified = match (&self.fetched, self.mapped()) {
+            (Some(fetched), _) => {
+                let start = (next.start() - fetched.start) as usize;
+                fetched.checked().verify(start, start + next.length() as usize)
+            }
+            (None, Some(mapped)) => mapped.verify(next.start() as usize, next.end() as usize),
+            (None, None) => Ok(()),
+        };
+        verified.map_err(|error| self.bad(shared, candidate, next.start(), error))?;
+        self.left = range(next.end(), self.left.end());
+        self.shown = next;
+        Ok(true)
+    }
+
+    /// Whether `read` can be used.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapped().is_some()
+    }
+
+    /// Copies out of the mapping, verified in the same go, without showing anything, into `into` (not empty). 0 when everything
+    /// asked for has come.
+    pub(super) async fn read(
+        &mut self,
+        shared: &Shared,
+        candidate: &Candidate,
+        into: &mut [u8],
+    ) -> Result<usize, DatanodeError> {
+        if !self.shown.is_empty() {
+            return Ok(self.copy_shown(into));
+        }
+        if self.left.is_empty() {
+            return Ok(0);
+        }
+        let count = self.left.length().min(into.len() as u64).min(BYTES_BETWEEN_YIELDS);
+        if count == BYTES_BETWEEN_YIELDS {
+            // Before anything is taken: here the caller may break off.
+            tokio::task::yield_now().await;
+        }
+        let Some(mapped) = self.mapped() else { return Ok(0) };
+        self.check_valid(candidate)?;
+        let start = self.left.start();
+        let copied = mapped.copy(start as usize, &mut into[..count as usize]);
+        copied.map_err(|error| self.bad(shared, candidate, start, error))?;
+        self.left = range(start + count, self.left.end());
+        Ok(count as usize)
+    }
+
+    fn copy_shown(&mut self, into: &mut [u8]) -> usize {
+        let data = self.data();
+        let count = data.len().min(into.len());
+        into[..count].copy_from_slice(&data[..count]);
+        self.consume(count);
+        count
+    }
+
+    async fn fetch(
+        &self,
+        shared: &Shared,
+        candidate: &Candidate,
+        range: ByteRange,
+    ) -> Result<FetchedRange, DatanodeError> {
+        let replica = match &self.opened {
+            OpenLocalReplica::Replica(replica) => replica,
+            OpenLocalReplica::Small(small) => return small.fetch(range).await,
+        };
+        replica.fetch(range).await.map_err(|source| {
+            shared.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            DatanodeError::Unusable { block: Box::new(candidate.block.block.clone()), source: Arc::new(source) }
+        })
+    }
+
+    fn check_valid(&self, candidate: &Candidate) -> Result<(), DatanodeError> {
+        let Some(replica) = self.replica() else { return Ok(()) };
+        replica.touch();
+        if replica.is_valid() { Ok(()) } else { Err(withdrawn(candidate)) }
+    }
+
+    /// What is said of bytes at `offset` that do not fit their CRCs.
+    fn bad(&self, shared: &Shared, candidate: &Candidate, offset: u64, source: ChecksumError) -> DatanodeError {
+        if let Some(replica) = self.replica() {
+            shared.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            if !replica.is_valid() {
+                // Changed while it was read, as only a foreign datanode's can: that is no damage.
+                return withdrawn(candidate);
+            }
+        }
+        DatanodeError::Checksum { block: Box::new(candidate.block.block.clone()), offset, source }
+    }
+}
+
+fn withdrawn(candidate: &Candidate) -> DatanodeError {
+    DatanodeError::Withdrawn { block: Box::new(candidate.block.block.clone()) }
+}
+
+fn range(start: u64, end: u64) -> ByteRange {
+    ByteRange::new(start, end).expect("a part of a range does not end before it starts")
+}
+
+fn empty(at: u64) -> ByteRange {
+    range(at, at)
+}

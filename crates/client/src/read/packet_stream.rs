@@ -1,0 +1,219 @@
+//! One replica, or a range of it, as packets over TCP.
+
+use hearth_types::{ByteRange, ChecksumError, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
+use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketHeader, ReadBlock, Status};
+
+use super::candidate::{Checks, Health};
+use crate::DatanodeError;
+use crate::datanode::{Peer, PeerCache, address_of};
+use crate::file_system::Shared;
+
+/// Into less memory bytes are copied from where they were received: one call may bring more than that.
+const IN_PLACE_BYTES_MIN: usize = 64 << 10;
+
+/// Bytes of a replica, in order, where they were received: verified, unless the reader wants them without.
+#[derive(Debug)]
+pub(super) struct PacketStream {
+    peer: Peer,
+    block: ExtendedBlock,
+    /// Asked for.
+    wanted: ByteRange,
+    checksum: ChecksumSpec,
+    checks: Checks,
+    /// Where the next packet starts.
+    next_offset: u64,
+    next_sequence: i64,
+    /// Of the packet that the receiver lends: what the caller has not consumed.
+    start: usize,
+    end: usize,
+    /// The last packet has come: the datanode is told so, or was.
+    ended: bool,
+    /// It was told that all is well: the connection can serve another request.
+    finished: bool,
+}
+
+/// Every datanode can be read so; one that another reader could not reach comes last.
+pub(super) fn health(shared: &Shared, datanode: &DatanodeInfo) -> Health {
+    if shared.unreachable.contains(&datanode.id.uuid) { Health::Suspect } else { Health::Healthy }
+}
+
+impl PacketStream {
+    /// Asks `datanode` for `range` (not empty) of the block, over a connection kept from before if there is one.
+    pub(super) async fn open(
+        shared: &Shared,
+        located: &LocatedBlock,
+        datanode: &DatanodeInfo,
+        range: ByteRange,
+        checks: Checks,
+    ) -> Result<Self, DatanodeError> {
+        let address = address_of(&shared.options, &datanode.id, datanode.id.transfer_port).await?;
+        let operation = Operation::ReadBlock(ReadBlock {
+            block: located.block.clone(),
+            token: located.token.clone(),
+            client_name: shared.client_name.clone(),
+            offset: range.start(),
+            length: Some(range.length()),
+            send_checksums: true,
+            caching: CachingStrategy::default(),
+        });
+        while let Some(peer) = shared.peer_cache.reuse(address).await {
+            match Self::start(peer, &operation, located, range, checks).await {
+                // The datanode may have closed it in this moment: that says nothing of the datanode.
+                Err(DatanodeError::Transfer(error)) if error.is_closed() => {}
+                outcome => return outcome,
+            }
+        }
+        let peer = shared.peer_cache.connect_for_packets(address, shared.options.read_timeouts()).await?;
+        Self::start(peer, &operation, located, range, checks).await
+    }
+
+    async fn start(
+        mut peer: Peer,
+        operation: &Operation,
+        located: &LocatedBlock,
+        wanted: ByteRange,
+        checks: Checks,
+    ) -> Result<Self, DatanodeError> {
+        peer.sender.send_operation(operation).await?;
+        let response = peer.accepted("READ_BLOCK", &located.block).await?;
+        let protocol = |what: String| DatanodeError::Protocol { peer: peer.receiver.peer(), what };
+        let checksum = response.read_checksum.ok_or_else(|| protocol("no checksum in its answer".to_owned()))?;
+        let first = checksum.chunk_offset;
+        if first > wanted.start() || wanted.start() - first >= u64::from(checksum.spec.bytes_per_chunk) {
+            return Err(protocol(format!("data from {first} where {} was asked for", wanted.start())));
+        }
+        peer.receiver.expect(wanted.end() - first);
+        Ok(Self {
+            peer,
+            block: located.block.clone(),
+            wanted,
+            checksum: checksum.spec,
+            checks,
+            next_offset: first,
+            next_sequence: 0,
+            start: 0,
+            end: 0,
+            ended: false,
+            finished: false,
+        })
+    }
+
+    /// What `advance` brought and was not consumed.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.peer.receiver.lent()[self.start..self.end]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        assert!(bytes <= self.end - self.start, "more consumed than there is");
+        self.start += bytes;
+    }
+
+    /// Receives verified bytes to the front of `into`, as many of one packet as come in one go. `None` where that cannot be, or something is
+    /// shown that was not consumed: `advance` brings them.
+    pub(super) async fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, DatanodeError> {
+        if self.ended || !self.data().is_empty() || into.len() < IN_PLACE_BYTES_MIN {
+            return Ok(None);
+        }
+        // The receiver lends nothing from here on.
+        (self.start, self.end) = (0, 0);
+        let (head, taken) = self.peer.receiver.receive_head().await?;
+        let PacketHead { header, checksum_bytes, data_bytes } = head;
+        let spec = self.checksum;
+        // All of it was asked for, and a chunk fits.
+        let is_for_that = data_bytes > 0
+            && !header.last
+            && self.next_offset >= self.wanted.start()
+            && self.next_offset + (data_bytes - taken) as u64 <= self.wanted.end()
+            && spec.bytes_per_chunk as usize <= IN_PLACE_BYTES_MIN
+            && checksum_bytes as u64 == spec.checksum_bytes(data_bytes as u64);
+        if !is_for_that {
+            return Ok(None);
+        }
+        self.check_order(&header, taken)?;
+        let Some(arrival) = self.peer.receiver.receive_data(&head, spec, into).await? else { return Ok(None) };
+        let bytes = arrival.bytes;
+        if self.checks == Checks::All {
+            spec.verify(&into[..bytes], arrival.checksums).map_err(|source| self.corrupt(source))?;
+        }
+        self.next_offset += bytes as u64;
+        self.next_sequence += i64::from(taken + bytes == data_bytes);
+        Ok(Some(bytes))
+    }
+
+    /// Receives and verifies the next packet, or what is left of it; what was not consumed of the last one is gone. False when everything asked
+    /// for has come.
+    pub(super) async fn advance(&mut self) -> Result<bool, DatanodeError> {
+        (self.start, self.end) = (0, 0);
+        if self.ended {
+            return Ok(false);
+        }
+        let packet = self.peer.receiver.receive_packet().await?;
+        let (header, taken, data_bytes) = (packet.header, packet.taken, packet.data.len());
+        let data_start = packet.raw.len() - data_bytes;
+        let verified = match self.checks {
+            Checks::All => self.checksum.verify(packet.data, packet.checksums),
+            Checks::None => Ok(()),
+        };
+        self.check_order(&header, taken)?;
+        self.next_sequence += 1;
+        if self.next_offset >= self.wanted.end() {
+            if !header.last {
+                return Err(self.protocol("more data than was asked for".to_owned()));
+            }
+            return self.finished().await;
+        }
+        if header.last || data_bytes == 0 {
+            return Err(self.protocol(format!("the data ends at {} of {}", self.next_offset, self.wanted.end())));
+        }
+        verified.map_err(|source| self.corrupt(source))?;
+        self.show(data_start, data_bytes);
+        Ok(true)
+    }
+
+    fn corrupt(&self, source: ChecksumError) -> DatanodeError {
+        DatanodeError::Checksum { block: Box::new(self.block.clone()), offset: self.next_offset, source }
+    }
+
+    /// The packets of a replica are numbered and leave no gap. `taken`: of its data, before.
+    fn check_order(&self, header: &PacketHeader, taken: usize) -> Result<(), DatanodeError> {
+        if header.seqno != self.next_sequence {
+            return Err(self.protocol(format!("packet {} instead of {}", header.seqno, self.next_sequence)));
+        }
+        let offset = self.next_offset - taken as u64;
+        if !header.last && header.offset != offset {
+            return Err(self.protocol(format!("data at {} instead of {offset}", header.offset)));
+        }
+        Ok(())
+    }
+
+    /// Shows the part of the packet's data that was asked for: chunks are sent whole.
+    fn show(&mut self, data_start: usize, data_bytes: usize) {
+        let skipped = self.wanted.start().saturating_sub(self.next_offset).min(data_bytes as u64) as usize;
+        self.next_offset += data_bytes as u64;
+        let surplus = self.next_offset.saturating_sub(self.wanted.end()) as usize;
+        self.start = data_start + skipped;
+        self.end = (data_start + data_bytes - surplus).max(self.start);
+    }
+
+    async fn finished(&mut self) -> Result<bool, DatanodeError> {
+        // Who breaks off while it is sent does not wait for another packet the next time.
+        self.ended = true;
+        // A datanode may take `ChecksumOk` for a verification of the replica.
+        let verified = self.checks == Checks::All && self.checksum.kind.size() > 0;
+        let status = if verified { Status::ChecksumOk } else { Status::Success };
+        self.peer.sender.send_read_status(status).await?;
+        self.finished = true;
+        Ok(false)
+    }
+
+    /// Gives the connection back for reuse, when the read came to its end.
+    pub(super) fn finish(self, peers: &PeerCache) {
+        if self.finished {
+            peers.keep(self.peer);
+        }
+    }
+
+    fn protocol(&self, what: String) -> DatanodeError {
+        DatanodeError::Protocol { peer: self.peer.receiver.peer(), what }
+    }
+}

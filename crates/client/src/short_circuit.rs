@@ -1,0 +1,522 @@
+//! Replicas of datanodes on this machine, read in the datanode's own memory (or files): over the datanode's domain socket come
+//! the descriptors of a replica's bytes and CRCs, which are mapped, and a slot, in which the datanode says when the replica is no
+//! longer what was opened.
+//!
+//! Where that socket is, the configuration says (`dfs.domain.socket.path`), or else the datanode's offer.
+//!
+//! The protocol is Apache Hadoop's for short-circuit reads, and works against its datanode as against ours. Only of ours is it
+//! known that it never shortens a file that it has shown; the files of others are read, not mapped. And only ours gives the bytes of
+//! small replicas in its answer.
+//!
+//! ```text
+//! Local      one for a file system and its clones: which datanodes are here, what failed lately
+//!  ├ Socket    one for each datanode: connections, segments of slots
+//!  └ Cache     open replicas, by block, stamp and datanode
+//!     └ LocalReplica   maps or descriptors, and a slot
+//! ```
+
+mod cache;
+mod checksummed;
+mod local_replica;
+mod slots;
+mod small;
+mod socket;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_fabric::local::LocalAddresses;
+use hearth_fabric::stream::Connection;
+use hearth_protocol::data_transfer::Timeouts;
+use hearth_types::{DatanodeId, LocatedBlock};
+use hearth_wire::data_transfer::{
+    BlockOpResponse, DatanodeDescription, OpCode, Operation, RequestShortCircuitFds, Status,
+};
+use parking_lot::Mutex;
+
+use crate::DatanodeError;
+use crate::datanode::Offers;
+use crate::file_system::Shared;
+use crate::multiplexed::{ConnectionPool, Endpoint, MultiplexOptions};
+use crate::single_flight::SingleFlight;
+
+use cache::{Cache, Key};
+pub(crate) use checksummed::Checksummed;
+pub(crate) use local_replica::{FetchedRange, LocalReplica};
+use slots::Slot;
+pub(crate) use small::{SMALL_BYTES, SmallReplica};
+use socket::{DomainPeer, DomainSocket};
+
+/// The highest version of a replica's files that is understood: a meta file with a header and CRCs.
+const FORMAT_VERSION: u32 = 1;
+
+/// How long a datanode's refusal of one replica is remembered.
+const REFUSAL_BACKOFF: Duration = Duration::from_secs(60);
+
+/// Refusals beyond this are not kept.
+const REFUSALS_MAX: usize = 4096;
+
+/// Sockets beyond this make the client forget those that it knows; a machine has few datanodes.
+const SOCKETS_MAX: usize = 256;
+
+/// Shortest and longest time between two looks at what may be closed.
+const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(50);
+const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// The client's share of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct ShortCircuitOptions {
+    sockets: SocketPaths,
+    /// How long a socket that failed is not tried while there is another way.
+    disable_interval: Duration,
+    cache_size: usize,
+    cache_expiry: Duration,
+    connection_expiry: Duration,
+    timeouts: Timeouts,
+    multiplex: MultiplexOptions,
+}
+
+/// Where the domain sockets of datanodes are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum SocketPaths {
+    /// As configured; `_PORT` in it stands for a datanode's transfer port.
+    Pattern(String),
+    /// Where each datanode says.
+    Offered,
+    /// None is to be used.
+    Off,
+}
+
+impl ShortCircuitOptions {
+    pub(crate) fn read(
+        configuration: &Configuration,
+        timeouts: Timeouts,
+        multiplex: MultiplexOptions,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self {
+            sockets: match configuration.get(keys::DFS_DOMAIN_SOCKET_PATH)? {
+                Some(path) if !path.is_empty() => SocketPaths::Pattern(path),
+                _ if configuration.is_set(keys::DFS_DOMAIN_SOCKET_PATH.name) => SocketPaths::Off,
+                _ => SocketPaths::Offered,
+            },
+            disable_interval: configuration.get(keys::DFS_DOMAIN_SOCKET_DISABLE_INTERVAL)?,
+            cache_size: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_SIZE)? as usize,
+            cache_expiry: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY)?,
+            connection_expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
+            timeouts,
+            multiplex,
+        })
+    }
+}
+
+/// What a file system and its clones know of datanodes on this machine.
+#[derive(Debug)]
+pub(crate) struct ShortCircuit {
+    options: ShortCircuitOptions,
+    client_name: String,
+    offers: Arc<Offers>,
+    here: LocalAddresses,
+    sockets: Mutex<HashMap<PathBuf, Arc<DomainSocket>>>,
+    cache: Cache,
+    /// Replicas that are being opened: the second reader waits for the first.
+    opening: Mutex<HashMap<Key, Arc<SingleFlight>>>,
+    /// Replicas that a datanode did not hand over, and when.
+    refused: Mutex<HashMap<Key, Instant>>,
+    sweeping: AtomicBool,
+}
+
+impl ShortCircuit {
+    pub(crate) fn new(options: ShortCircuitOptions, client_name: String, offers: Arc<Offers>) -> Self {
+        Self {
+            cache: Cache::new(options.cache_size, options.cache_expiry),
+            options,
+            client_name,
+            offers,
+            here: LocalAddresses::default(),
+            sockets: Mutex::default(),
+            opening: Mutex::default(),
+            refused: Mutex::default(),
+            sweeping: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the replica of `block` on `datanode` can be tried, and if so, whether that failed lately.
+    ///
+    /// Errors: why not, for people.
+    pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
+        if self.options.sockets == SocketPaths::Off {
+            return Err("dfs.domain.socket.path is set to nothing");
+        }
+        if !self.here.contains(&datanode.ip) {
+            return Err("it is on another machine");
+        }
+        let socket = self.socket(datanode);
+        if socket.is_none() && self.offers.known(&datanode.uuid).is_some() {
+            return Err(NO_SOCKET);
+        }
+        if socket.is_some_and(|socket| socket.is_disabled()) {
+            return Ok(true);
+        }
+        let key = Key::new(&block.block, &datanode.uuid);
+        Ok(self.refused.lock().get(&key).is_some_and(|at| at.elapsed() < REFUSAL_BACKOFF))
+    }
+
+    /// Asks `datanode` where its socket is, if it is on this machine and nobody has said: before `open`, `open_small` and `connect_for`.
+    ///
+    /// Errors: it does not answer, or has none.
+    pub(crate) async fn learn_socket(&self, shared: &Shared, datanode: &DatanodeId) -> Result<(), DatanodeError> {
+        if self.options.sockets != SocketPaths::Offered || !self.here.contains(&datanode.ip) {
+            return Ok(());
+        }
+        let socket = self.offers.get_or_describe(shared, datanode).await?.and_then(|offer| offer.domain_socket.clone());
+        socket.map(drop).ok_or_else(|| no_socket(datanode))
+    }
+
+    /// The replica of `block` on `datanode`, to be read.
+    ///
+    /// Errors: what the datanode or its socket says, remembered for a while.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<OpenLocalReplica, DatanodeError> {
+        let key = Key::new(&block.block, &datanode.uuid);
+        if let Some(replica) = self.cached(&key, block) {
+            return Ok(OpenLocalReplica::Replica(replica));
+        }
+        if block.block.length() <= SMALL_BYTES
+            && let Some(small) = self.open_small(block, datanode).await?
+        {
+            return Ok(OpenLocalReplica::Small(small));
+        }
+        let opening = OpenGuard::begin(self, &key);
+        let find = || self.cached(&key, block);
+        let replica = opening.flight.get_or_try_init(find, self.open_uncached(&key, block, datanode)).await?;
+        Ok(OpenLocalReplica::Replica(replica))
+    }
+
+    /// The replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, when that serves READ_MANY.
+    ///
+    /// Errors: as `open`.
+    pub(crate) async fn open_small(
+        &self,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Option<SmallReplica>, DatanodeError> {
+        let Some(socket) = self.socket(datanode) else { return Ok(None) };
+        let description = self
+            .describe(&socket, datanode)
+            .await
+            .map_err(|failure| self.note_failure(failure, &socket, block, datanode))?;
+        let serves = description.is_some_and(|description| description.serves(OpCode::ReadMany));
+        Ok(serves.then(|| SmallReplica::new(socket, block)))
+    }
+
+    /// Whether datanodes of this machine can be reached at all.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.options.sockets != SocketPaths::Off
+    }
+
+    /// Whether `datanode` is on this machine.
+    pub(crate) fn is_here(&self, datanode: &DatanodeId) -> bool {
+        self.here.contains(&datanode.ip)
+    }
+
+    /// A new connection to `datanode`, if it is on this machine, serves `operation`, and has not failed lately.
+    pub(crate) async fn connect_for(&self, datanode: &DatanodeId, operation: OpCode) -> Option<Arc<Connection>> {
+        let socket =
+            self.socket(datanode).filter(|socket| !socket.is_disabled() && self.here.contains(&datanode.ip))?;
+        let described = match self.describe(&socket, datanode).await {
+            Ok(description) => description,
+            Err(OpenFailure::Socket(error)) => {
+                tracing::warn!(%datanode, %error, "no local write: going on another way");
+                socket.disable(&error);
+                return None;
+            }
+            Err(_) => return None,
+        };
+        if !described.is_some_and(|description| description.serves(operation)) {
+            return None;
+        }
+        match socket.connect().await {
+            Ok(domain_peer) => Some(Arc::clone(domain_peer.connection())),
+            Err(error) => {
+                tracing::warn!(%datanode, %error, "no local write: going on another way");
+                socket.disable(&error);
+                None
+            }
+        }
+    }
+
+    /// Which of Hearth's datanodes listens on `socket`; `None` when another's does.
+    async fn describe(
+        &self,
+        socket: &DomainSocket,
+        datanode: &DatanodeId,
+    ) -> Result<Option<Arc<DatanodeDescription>>, OpenFailure> {
+        let description = socket.describe(&self.client_name).await;
+        let description = description.map_err(|error| OpenFailure::Socket(DatanodeError::Transfer(error)))?;
+        match description {
+            // A path without _PORT leads to one datanode of several on this machine.
+            Some(other) if other.datanode != datanode.uuid => Err(OpenFailure::Replica(DatanodeError::OtherDatanode {
+                socket: socket.path().to_owned(),
+                listens: other.datanode.clone(),
+                wanted: datanode.uuid.clone(),
+            })),
+            description => Ok(description),
+        }
+    }
+
+    fn cached(&self, key: &Key, block: &LocatedBlock) -> Option<Arc<LocalReplica>> {
+        // An append may have gone on under the same stamp; then the longer replica is to be opened.
+        self.cache.get(key).filter(|replica| replica.length() >= block.block.length())
+    }
+
+    async fn open_uncached(
+        self: &Arc<Self>,
+        key: &Key,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Arc<LocalReplica>, DatanodeError> {
+        let Some(socket) = self.socket(datanode) else { return Err(no_socket(datanode)) };
+        match self.request(&socket, block, datanode).await {
+            Ok(replica) => {
+                socket.enable();
+                let replica = Arc::new(replica);
+                self.cache.insert(key.clone(), Arc::clone(&replica));
+                self.start_sweep();
+                Ok(replica)
+            }
+            Err(failure) => Err(self.note_failure(failure, &socket, block, datanode)),
+        }
+    }
+
+    /// Takes note of a failure, for this reader and others.
+    fn note_failure(
+        &self,
+        failure: OpenFailure,
+        socket: &DomainSocket,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> DatanodeError {
+        match failure {
+            OpenFailure::Socket(error) => {
+                socket.disable(&error);
+                error
+            }
+            // A new token is all that it takes.
+            OpenFailure::Replica(error @ DatanodeError::AccessToken { .. }) => error,
+            OpenFailure::Replica(error) => {
+                self.note_refusal(Key::new(&block.block, &datanode.uuid));
+                error
+            }
+        }
+    }
+
+    /// Asks for a replica's descriptors. Source: `BlockReaderFactory.requestFileDescriptors` of Hadoop's client.
+    async fn request(
+        &self,
+        socket: &Arc<DomainSocket>,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<LocalReplica, OpenFailure> {
+        self.describe(socket, datanode).await?;
+        let socket_failed = |error| OpenFailure::Socket(DatanodeError::Transfer(error));
+        let mut slot = socket.slot(&self.client_name).await.map_err(OpenFailure::Socket)?;
+        let operation = Operation::RequestShortCircuitFds(RequestShortCircuitFds {
+            block: block.block.clone(),
+            token: block.token.clone(),
+            version_max: FORMAT_VERSION,
+            slot: slot.as_ref().map(Slot::name),
+            supports_receipt_verification: true,
+        });
+        let (answer, mut domain_peer) = socket.ask(&operation, BlockOpResponse::decode).await.map_err(socket_failed)?;
+        if answer.status != Status::Success {
+            return Err(refusal(block, answer));
+        }
+        let (data, meta) = descriptors(&mut domain_peer, slot.as_mut()).await?;
+        socket.keep(domain_peer);
+        let replica = LocalReplica::new(data, meta, socket.keeps_what_it_showed(), block.block.length(), slot);
+        replica.map_err(|source| {
+            let block = Box::new(block.block.clone());
+            OpenFailure::Replica(DatanodeError::Unusable { block, source: Arc::new(source) })
+        })
+    }
+
+    /// Forgets a replica whose bytes proved bad.
+    pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<LocalReplica>) {
+        self.cache.remove(&Key::new(&block.block, &datanode.uuid), replica);
+    }
+
+    fn note_refusal(&self, key: Key) {
+        let mut refused = self.refused.lock();
+        if refused.len() >= REFUSALS_MAX {
+            refused.retain(|_, at| at.elapsed() < REFUSAL_BACKOFF);
+        }
+        if refused.len() < REFUSALS_MAX {
+            refused.insert(key, Instant::now());
+        }
+    }
+
+    fn socket(&self, datanode: &DatanodeId) -> Option<Arc<DomainSocket>> {
+        let path = match &self.options.sockets {
+            SocketPaths::Pattern(pattern) => {
+                PathBuf::from(pattern.replace("_PORT", &datanode.transfer_port.to_string()))
+            }
+            SocketPaths::Offered => PathBuf::from(self.offers.known(&datanode.uuid)??.domain_socket.as_ref()?),
+            SocketPaths::Off => return None,
+        };
+        let mut sockets = self.sockets.lock();
+        if sockets.len() >= SOCKETS_MAX && !sockets.contains_key(&path) {
+            sockets.clear();
+        }
+        let ShortCircuitOptions { timeouts, disable_interval, connection_expiry, .. } = self.options;
+        let make = || {
+            let multiplex = self.options.multiplex.clone();
+            let connection_pool =
+                ConnectionPool::new(Endpoint::Socket(path.clone()), multiplex, self.client_name.clone());
+            Arc::new(DomainSocket::new(
+                path.clone(),
+                timeouts,
+                disable_interval,
+                connection_expiry,
+                Arc::new(connection_pool),
+            ))
+        };
+        Some(Arc::clone(sockets.entry(path.clone()).or_insert_with(make)))
+    }
+
+    /// Sees to it that what is not used is closed, by a task that lives while there is anything to close.
+    fn start_sweep(self: &Arc<Self>) {
+        if self.sweeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let pause = (self.options.cache_expiry.min(self.options.connection_expiry) / 4)
+            .clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
+        let short_circuit = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let _guard = SweepGuard(short_circuit.clone());
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(short_circuit) = short_circuit.upgrade() else { break };
+                let replicas = short_circuit.cache.expire();
+                let sockets: Vec<_> = short_circuit.sockets.lock().values().cloned().collect();
+                for socket in &sockets {
+                    socket.send_pending_releases().await;
+                }
+                let connections = sockets.iter().filter(|socket| socket.expire()).count();
+                if !replicas && connections == 0 {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// Lets the next sweep begin, also when the runtime ended this one.
+struct SweepGuard(Weak<ShortCircuit>);
+
+impl Drop for SweepGuard {
+    fn drop(&mut self) {
+        if let Some(short_circuit) = self.0.upgrade() {
+            short_circuit.sweeping.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Why a datanode of this machine is not read from on it, for people.
+const NO_SOCKET: &str =
+    "it has no domain socket, or is not Hearth's and dfs.domain.socket.path does not say where one is";
+
+fn no_socket(datanode: &DatanodeId) -> DatanodeError {
+    DatanodeError::NoDomainSocket { datanode: Box::new(datanode.clone()), why: NO_SOCKET }
+}
+
+/// A replica on this machine, ready to be read.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenLocalReplica {
+    Replica(Arc<LocalReplica>),
+    Small(SmallReplica),
+}
+
+/// One of those who want the same replica open, which only one of them opens. The last takes the attempt away.
+struct OpenGuard<'a> {
+    short_circuit: &'a ShortCircuit,
+    key: &'a Key,
+    flight: Arc<SingleFlight>,
+}
+
+impl<'a> OpenGuard<'a> {
+    fn begin(short_circuit: &'a ShortCircuit, key: &'a Key) -> Self {
+        let flight = Arc::clone(short_circuit.opening.lock().entry(key.clone()).or_default());
+        Self { short_circuit, key, flight }
+    }
+}
+
+impl Drop for OpenGuard<'_> {
+    fn drop(&mut self) {
+        let mut all = self.short_circuit.opening.lock();
+        // Its own and the map's.
+        if Arc::strong_count(&self.flight) <= 2 {
+            all.remove(self.key);
+        }
+        // Let go of before the next one counts.
+        self.flight = Arc::default();
+        drop(all);
+    }
+}
+
+/// Whom a failure is to be laid to.
+enum OpenFailure {
+    /// The datanode's domain socket: other replicas would fare no better.
+    Socket(DatanodeError),
+    Replica(DatanodeError),
+}
+
+/// What a refusal means. Source: `BlockReaderFactory.requestFileDescriptors`.
+fn refusal(block: &LocatedBlock, answer: BlockOpResponse) -> OpenFailure {
+    let block = Box::new(block.block.clone());
+    let status = answer.status;
+    if status == Status::ErrorAccessToken {
+        return OpenFailure::Replica(DatanodeError::AccessToken { block });
+    }
+    let refused = DatanodeError::Refused {
+        operation: "REQUEST_SHORT_CIRCUIT_FDS",
+        block,
+        status: format!("{status:?}"),
+        message: answer.message.unwrap_or_default(),
+    };
+    // With a version it is this replica's format that is too new; without, the datanode does not do it at all.
+    if status == Status::ErrorUnsupported && answer.short_circuit_version.is_none() {
+        OpenFailure::Socket(refused)
+    } else {
+        OpenFailure::Replica(refused)
+    }
+}
+
+/// The data and meta descriptors behind a favourable answer, acknowledged.
+async fn descriptors(domain_peer: &mut DomainPeer, slot: Option<&mut Slot>) -> Result<(OwnedFd, OwnedFd), OpenFailure> {
+    /// Of Hadoop's `ShortCircuitFdResponse`: the datanode waits for a byte.
+    const USE_RECEIPT_VERIFICATION: u8 = 1;
+    let socket_failed = |error| OpenFailure::Socket(DatanodeError::Transfer(error));
+    let received = domain_peer.receive_descriptors().await.map_err(socket_failed)?;
+    let Some((byte, [data, meta])) = received else {
+        let (peer, what) = (domain_peer.connection().peer(), "not the two descriptors of a replica".to_owned());
+        return Err(OpenFailure::Socket(DatanodeError::Protocol { peer, what }));
+    };
+    if let Some(slot) = slot {
+        slot.registered();
+    }
+    if byte == USE_RECEIPT_VERIFICATION {
+        domain_peer.send(&[0]).await.map_err(socket_failed)?;
+    }
+    Ok((data, meta))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,121 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hearth_types::{BlockId, BlockPoolId, DatanodeUuid, ExtendedBlock, GenerationStamp};
+use parking_lot::Mutex;
+
+use super::local_replica::LocalReplica;
+
+/// What makes a replica this one and no other: the block as of one generation stamp, on one datanode.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    pool: BlockPoolId,
+    id: BlockId,
+    stamp: GenerationStamp,
+    datanode: DatanodeUuid,
+}
+
+impl Key {
+    pub(crate) fn new(block: &ExtendedBlock, datanode: &DatanodeUuid) -> Self {
+        Self { pool: block.pool.clone(), id: block.id(), stamp: block.stamp(), datanode: datanode.clone() }
+    }
+}
+
+/// Open replicas, for whoever reads them next: a bounded number of them, none longer than `expiry` after its last use.
+///
+/// Sources: `dfs.client.read.shortcircuit.streams.cache.size` and `.expiry.ms`.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    entries: Mutex<HashMap<Key, Entry>>,
+    /// At most so many entries; 0: replicas live as long as somebody reads them.
+    size: usize,
+    expiry: Duration,
+}
+
+#[derive(Debug)]
+struct Entry {
+    replica: Arc<LocalReplica>,
+    /// When it was last seen to have been used.
+    used: Instant,
+}
+
+impl Cache {
+    pub(crate) fn new(size: usize, expiry: Duration) -> Self {
+        Self { entries: Mutex::default(), size, expiry }
+    }
+
+    /// The replica of `key`, if it is open and still what the datanode serves. One that is not is forgotten.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<LocalReplica>> {
+        let mut entries = self.entries.lock();
+        let replica = &entries.get(key)?.replica;
+        if replica.is_valid() {
+            replica.touch();
+            return Some(Arc::clone(replica));
+        }
+        let stale = entries.remove(key);
+        // Dropped outside of the lock: it may give memory back to the system.
+        drop(entries);
+        drop(stale);
+        None
+    }
+
+    /// Keeps `replica`; the one that was used longest ago makes room. Somebody has to call `expire` from now on.
+    pub(crate) fn insert(&self, key: Key, replica: Arc<LocalReplica>) {
+        if self.size == 0 {
+            return;
+        }
+        let mut gone = Vec::new();
+        let mut entries = self.entries.lock();
+        while entries.len() >= self.size {
+            let Some(victim) = entries.iter().min_by_key(|(_, entry)| entry.used()).map(|(key, _)| key.clone()) else {
+                break;
+            };
+            gone.extend(entries.remove(&victim));
+        }
+        gone.extend(entries.insert(key, Entry { replica, used: Instant::now() }));
+        drop(entries);
+        drop(gone);
+    }
+
+    /// Forgets `replica`, which proved bad.
+    pub(crate) fn remove(&self, key: &Key, replica: &Arc<LocalReplica>) {
+        let mut entries = self.entries.lock();
+        if entries.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.replica, replica)) {
+            let stale = entries.remove(key);
+            drop(entries);
+            drop(stale);
+        }
+    }
+
+    /// Forgets what was not used for `expiry`, and what the datanode serves no more. False when nothing is left.
+    pub(crate) fn expire(&self) -> bool {
+        let mut gone = Vec::new();
+        let mut entries = self.entries.lock();
+        entries.retain(|_, entry| {
+            entry.look();
+            let keep = entry.replica.is_valid() && entry.used.elapsed() < self.expiry;
+            if !keep {
+                gone.push(Arc::clone(&entry.replica));
+            }
+            keep
+        });
+        let left = !entries.is_empty();
+        drop(entries);
+        drop(gone);
+        left
+    }
+}
+
+impl Entry {
+    /// Readers only leave a mark: a clock would cost them more than the rest of a short read.
+    fn look(&mut self) {
+        if self.replica.take_touch() {
+            self.used = Instant::now();
+        }
+    }
+
+    fn used(&self) -> (bool, Instant) {
+        (self.replica.is_touched(), self.used)
+    }
+}

@@ -1,0 +1,46 @@
+//! Replicas that are too small to be worth a descriptor, or lie in a slab, whose descriptor nobody gets: their bytes come over the
+//! socket, on a connection that carries many reads. Only Hearth's datanodes do that.
+
+use std::sync::Arc;
+
+use hearth_types::{ByteRange, ExtendedBlock, LocatedBlock, Token};
+
+use super::local_replica::FetchedRange;
+use super::socket::DomainSocket;
+use crate::DatanodeError;
+use crate::multiplexed::{ConnectionPool, WantedRange};
+
+/// Replicas up to this length are read so. Hearth's datanodes keep longer ones in files of their own.
+pub(crate) const SMALL_BYTES: u64 = 64 << 10;
+
+/// A small replica of a datanode that serves READ_MANY on its socket. Nothing is open.
+#[derive(Clone, Debug)]
+pub(crate) struct SmallReplica {
+    socket: Arc<DomainSocket>,
+    block: ExtendedBlock,
+    token: Token,
+}
+
+impl SmallReplica {
+    pub(super) fn new(socket: Arc<DomainSocket>, located: &LocatedBlock) -> Self {
+        Self { socket, block: located.block.clone(), token: located.token.clone() }
+    }
+
+    /// The connections to its datanode, for reads of several replicas at once.
+    pub(crate) fn connection_pool(&self) -> Arc<ConnectionPool> {
+        Arc::clone(self.socket.connection_pool())
+    }
+
+    /// The chunks that `range` (within the block) touches, with their CRCs.
+    pub(crate) async fn fetch(&self, range: ByteRange) -> Result<FetchedRange, DatanodeError> {
+        let wanted = WantedRange { block: &self.block, token: &self.token, range };
+        self.socket.connection_pool().fetch(wanted).await.inspect_err(|error| {
+            if matches!(
+                error.cause(),
+                DatanodeError::Transfer(_) | DatanodeError::SharedConnection { .. } | DatanodeError::Protocol { .. }
+            ) {
+                self.socket.disable(error);
+            }
+        })
+    }
+}

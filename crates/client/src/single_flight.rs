@@ -1,0 +1,119 @@
+//! What many want and one is to make, as a connection: the others wait for it.
+//!
+//! When it could not be made, who waited shares the failure. If each tried the same again in its turn, it would wait as long as the
+//! first did, and the last of a hundred readers of a dead datanode a hundred times as long. Who comes later tries anew.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Mutex;
+
+use crate::DatanodeError;
+
+#[derive(Debug, Default)]
+pub(crate) struct SingleFlight {
+    /// The last failure and when it was known. Held by who makes it.
+    failed: Mutex<Option<(Instant, Arc<DatanodeError>)>>,
+}
+
+impl SingleFlight {
+    /// What `find` has, or what `make` brings, which is for `find` to have from then on.
+    ///
+    /// Errors: those of `make`, `SharedAttempt` with who else waited, but for what is of one reader alone.
+    pub(crate) async fn get_or_try_init<T>(
+        &self,
+        mut find: impl FnMut() -> Option<T>,
+        make: impl Future<Output = Result<T, DatanodeError>>,
+    ) -> Result<T, DatanodeError> {
+        let came = Instant::now();
+        let mut failed = self.failed.lock().await;
+        if let Some(found) = find() {
+            return Ok(found);
+        }
+        if let Some((at, error)) = &*failed
+            && came < *at
+        {
+            return Err(DatanodeError::SharedAttempt(Arc::clone(error)));
+        }
+        let error = match make.await {
+            Err(error) if !is_reader_specific(&error) => Arc::new(error),
+            outcome => return outcome,
+        };
+        *failed = Some((Instant::now(), Arc::clone(&error)));
+        Err(DatanodeError::SharedAttempt(error))
+    }
+}
+
+/// Another's token may be good, and another may want another replica.
+fn is_reader_specific(error: &DatanodeError) -> bool {
+    matches!(error.cause(), DatanodeError::AccessToken { .. } | DatanodeError::NotAdvertised { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+    use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_millis(100);
+
+    fn unreachable() -> DatanodeError {
+        DatanodeError::Address { address: "nowhere".to_owned(), why: String::new() }
+    }
+
+    fn access_token() -> DatanodeError {
+        let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length: 1 };
+        DatanodeError::AccessToken { block: Box::new(ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }) }
+    }
+
+    /// `count` at once, of which each makes it by `make` after a while: how often it was made, and what each got.
+    async fn at_once(
+        flight: &SingleFlight,
+        count: usize,
+        make: impl Fn() -> Result<(), DatanodeError>,
+    ) -> (u32, Vec<Result<(), DatanodeError>>) {
+        let (made, found) = (AtomicU32::new(0), AtomicU32::new(0));
+        let one = || {
+            flight.get_or_try_init(|| (found.load(Ordering::Relaxed) > 0).then_some(()), async {
+                made.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(WAIT).await;
+                make().inspect(|()| found.store(1, Ordering::Relaxed))
+            })
+        };
+        let outcomes = join_all((0..count).map(|_| one())).await;
+        (made.into_inner(), outcomes)
+    }
+
+    #[tokio::test]
+    async fn who_waited_shares_a_failure_and_who_comes_later_tries_anew() {
+        let flight = SingleFlight::default();
+        for _ in 0..2 {
+            let (made, outcomes) = at_once(&flight, 20, || Err(unreachable())).await;
+            let all = outcomes.iter().all(|outcome| {
+                matches!(outcome.as_ref().map_err(DatanodeError::cause), Err(DatanodeError::Address { .. }))
+            });
+            assert!(made == 1 && all, "{made} {outcomes:?}");
+        }
+        let (made, outcomes) = at_once(&flight, 20, || Ok(())).await;
+        assert!(made == 1 && outcomes.iter().all(Result::is_ok), "{made} {outcomes:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_of_one_reader_alone_is_not_shared() {
+        let (made, outcomes) = at_once(&SingleFlight::default(), 3, || Err(access_token())).await;
+        assert!(made == 3 && outcomes.iter().all(Result::is_err), "{made} {outcomes:?}");
+    }
+
+    #[tokio::test]
+    async fn the_next_goes_on_for_who_has_left() {
+        let flight = SingleFlight::default();
+        let stuck = flight.get_or_try_init(|| None, std::future::pending::<Result<(), _>>());
+        let left = tokio::time::timeout(WAIT, stuck);
+        let (left, (made, outcomes)) = tokio::join!(left, at_once(&flight, 2, || Ok(())));
+        assert!(left.is_err() && made == 1 && outcomes.iter().all(Result::is_ok), "{made} {outcomes:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The task behind a writer: block after block, pipeline after pipeline.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
+use tokio::sync::{mpsc, watch};
+
+use super::granted_memory::GrantedMemory;
+use super::packet::{Packet, PacketPool};
+use super::packet_sender::PacketSender;
+use super::pipeline::{Ended, Pipeline, Target, Unacknowledged};
+use super::{WriteStart, WrittenFile};
+use crate::Error;
+use crate::file_system::Shared;
+
+/// What the task tells the writer.
+#[derive(Debug, Clone)]
+pub(super) struct Progress {
+    /// Sequence number of the last packet that all datanodes acknowledged; -1 before the first.
+    pub acknowledged: i64,
+    /// Pipelines set up so far, recovered ones included: the namenode is told of each by the first flush after it.
+    pub pipelines: u64,
+    /// Which block `granted_memory` is about, counted from 1.
+    pub block: u64,
+    /// Where that block's bytes may be put.
+    pub granted_memory: GrantedMemory,
+    /// The block's first pipeline broke: `granted_memory` says nothing of the next block.
+    pub broken: bool,
+    pub failed: Option<Error>,
+}
+
+pub(super) struct DataStreamer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) file: Arc<WrittenFile>,
+    pub(super) progress: watch::Sender<Progress>,
+    pool: Arc<PacketPool>,
+    /// The block of the file's end when it was opened for append.
+    append: Option<LocatedBlock>,
+    /// The block that is being written had bytes before this writer came: readers may have seen what only its datanodes hold.
+    pub(super) appended: bool,
+    /// The last block written, with its final length.
+    pub(super) previous: Option<ExtendedBlock>,
+    /// The last packet that was acknowledged before the last recovery, and how many recoveries it has seen.
+    pub(super) recovering: (i64, u32),
+    /// Datanodes to which no pipeline could be set up, or that fell silent at its head, and when: not for new blocks.
+    excluded: Vec<(DatanodeInfo, Instant)>,
+    /// Those that failed the block that is being written, or did not get a copy of it: not for it again.
+    pub(super) failed: Vec<DatanodeInfo>,
+}
+
+impl DataStreamer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        file: Arc<WrittenFile>,
+        begin: WriteStart,
+        pool: Arc<PacketPool>,
+    ) -> (Self, watch::Receiver<Progress>) {
+        let (progress, receiver) = watch::channel(Progress {
+            acknowledged: -1,
+            pipelines: 0,
+            block: 0,
+            granted_memory: GrantedMemory::Unknown,
+            broken: false,
+            failed: None,
+        });
+        let stream = Self {
+            shared,
+            file,
+            progress,
+            pool,
+            append: begin.append,
+            appended: false,
+            previous: begin.previous,
+            recovering: (-1, 0),
+            excluded: Vec::new(),
+            failed: Vec::new(),
+        };
+        (stream, receiver)
+    }
+
+    /// Works off `packets` until the writer drops its end. The last block with its length, `None` when there is none.
+    pub(super) async fn run(
+        mut self,
+        mut packets: mpsc::Receiver<Arc<Packet>>,
+    ) -> Result<Option<ExtendedBlock>, Error> {
+        let outcome = self.blocks(&mut packets).await;
+        if let Err(error) = &outcome {
+            tracing::debug!(path = %self.file.path, %error, "writing failed");
+            self.progress.send_modify(|progress| progress.failed = Some(error.clone()));
+            self.pool.close();
+        }
+        outcome
+    }
+
+    async fn blocks(&mut self, packets: &mut mpsc::Receiver<Arc<Packet>>) -> Result<Option<ExtendedBlock>, Error> {
+        // An append that writes nothing still closes the block that the namenode opened for it.
+        let mut last = self.append.as_ref().map(|block| block.block.clone()).or_else(|| self.previous.clone());
+        while let Some(first) = packets.recv().await {
+            let mut unacknowledged = Unacknowledged::new(first);
+            self.failed.clear();
+            self.progress.send_modify(|progress| {
+                progress.block += 1;
+                progress.granted_memory = GrantedMemory::Unknown;
+                progress.broken = false;
+            });
+            let append = self.append.take();
+            self.appended = append.is_some();
+            let pipeline = match append {
+                Some(block) => self.continue_block(block, &mut unacknowledged).await?,
+                None => self.new_block(&mut unacknowledged).await?,
+            };
+            let Some(block) = self.write_block(pipeline, &mut unacknowledged, packets).await? else {
+                return Err(Error::WriterClosed { path: self.file.path.clone() });
+            };
+            last = Some(block.clone());
+            self.previous = Some(block);
+        }
+        Ok(last)
+    }
+
+    /// Sends the block's packets, over as many pipelines as it takes. The only retry loop of a block's life. `None` when
+    /// the writer was dropped in the middle of the block.
+    async fn write_block(
+        &mut self,
+        mut pipeline: Pipeline,
+        unacknowledged: &mut Unacknowledged,
+        packets: &mut mpsc::Receiver<Arc<Packet>>,
+    ) -> Result<Option<ExtendedBlock>, Error> {
+        loop {
+            match pipeline.exchange(unacknowledged, packets, &self.progress, &self.shared.counters).await {
+                Ended::Whole { length } => {
+                    // A writer may rest here for long: what it holds of the datanode's memory goes, all of which has been filled.
+                    self.progress.send_modify(|progress| progress.granted_memory = GrantedMemory::Unknown);
+                    return Ok(Some(pipeline.block_with(length)));
+                }
+                Ended::WriterGone => return Ok(None),
+                Ended::Failed(failure) => {
+                    tracing::info!(path = %self.file.path, block = %pipeline.block(), %failure, "pipeline broke");
+                    // Nobody waits for memory that does not come any more.
+                    self.progress.send_modify(|progress| {
+                        progress.granted_memory = GrantedMemory::Packets;
+                        progress.broken = true;
+                    });
+                    match self.recover(pipeline, unacknowledged, failure).await? {
+                        Some(recovered) => pipeline = recovered,
+                        // Closed by the recovery itself: everything had been acknowledged but the end.
+                        None => return Ok(self.previous.take()),
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn pipeline_ready(&self, packet_sender: &PacketSender, targets: &[Target]) {
+        let names = || targets.iter().map(|target| target.datanode.id.transfer_address()).collect::<Vec<_>>();
+        tracing::debug!(path = %self.file.path, by = %packet_sender.path(), datanodes = %names().join(","), "pipeline");
+        self.progress.send_modify(|progress| {
+            progress.pipelines += 1;
+            progress.granted_memory = packet_sender.granted_memory();
+        });
+    }
+
+    /// True once the writer flushed: readers may have seen bytes that only the pipeline's datanodes hold.
+    pub(super) fn flushed(&self) -> bool {
+        self.file.flushed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    pub(super) fn exclude(&mut self, datanode: DatanodeInfo) {
+        self.excluded.push((datanode, Instant::now()));
+    }
+
+    /// Datanodes not to be chosen for the next block.
+    pub(super) fn excluded(&mut self) -> Vec<DatanodeInfo> {
+        let expiry = self.shared.options.exclude_expiry;
+        self.excluded.retain(|(_, since)| since.elapsed() < expiry);
+        self.excluded.iter().map(|(datanode, _)| datanode.clone()).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! WRITE_LOCAL: the first datanode of the pipeline is on this machine and lends its memory. Bytes are put where they stay; packets
+//! carry only their CRCs.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use hearth_fabric::stream::{Connection, ReceiveBuffer};
+use hearth_protocol::data_transfer::{
+    DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_grant, receive_message,
+};
+use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX};
+
+use super::granted_memory::{GrantedMemory, PacketMemory};
+use super::packet::Packet;
+use super::packets::{self, SetUp, StreamAckReceiver};
+use super::pipeline::PipelineFailure;
+use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
+
+/// The way down, with the memory that was lent for it.
+pub(super) struct LocalPacketSender {
+    packets: packets::StreamPacketSender,
+    sender: DataSender,
+    /// With the first grant; `None`: the datanode has none to give, everything goes in packets.
+    memory: Option<(Arc<PacketMemory>, u64)>,
+}
+
+/// Asks the pipeline's first datanode over its domain socket. `None`: it has none here, or does not offer this.
+pub(super) async fn set_up(
+    shared: &Shared,
+    spec: &SetUp<'_>,
+) -> Result<Option<(LocalPacketSender, StreamAckReceiver)>, PipelineFailure> {
+    let Some(head) = spec.targets.first() else { return Ok(None) };
+    let datanode = &head.datanode.id;
+    if shared.short_circuit.learn_socket(shared, datanode).await.is_err() {
+        return Ok(None);
+    }
+    let Some(connection) = shared.short_circuit.connect_for(datanode, OpCode::WriteLocal).await else {
+        return Ok(None);
+    };
+    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
+    let operation = Operation::WriteLocal(Box::new(packets::message(shared, spec, head)));
+    let failed = |error: TransferError| PipelineFailure::of_first(DataPath::Local, error.into());
+    let response = ask(&connection, &operation, timeouts).await.map_err(failed)?;
+    packets::check(spec, response)?;
+    let (granted, descriptor) =
+        receive_grant(&connection, timeouts.read).await.map_err(|error| failed(error.into()))?;
+    let memory = descriptor.map(|descriptor| (PacketMemory::new(File::from(descriptor)), granted));
+    let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
+    let receiver = DataReceiver::new(connection, MESSAGE_BUFFER_BYTES, timeouts.read);
+    let packet_sender = LocalPacketSender { packets: packets::StreamPacketSender::new(sender.clone()), sender, memory };
+    Ok(Some((packet_sender, StreamAckReceiver::new(receiver))))
+}
+
+/// The answer to `operation`, and not a byte of what comes behind it: a descriptor is attached there.
+async fn ask(
+    connection: &Connection,
+    operation: &Operation,
+    timeouts: Timeouts,
+) -> Result<BlockOpResponse, TransferError> {
+    connection.write_all(&operation.encode(), timeouts.write).await?;
+    let peer = connection.peer();
+    let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, RESPONSE_BYTES_MAX + 16);
+    let failed = |source| TransferError::Message { peer, source };
+    receive_message(connection, &mut buffer, BlockOpResponse::decode, timeouts.read, failed).await
+}
+
+impl LocalPacketSender {
+    pub(super) fn granted_memory(&self) -> GrantedMemory {
+        match &self.memory {
+            Some((memory, granted)) => {
+                GrantedMemory::Local { memory: Arc::clone(memory), granted: *granted, more: true }
+            }
+            None => GrantedMemory::Packets,
+        }
+    }
+
+    /// Bytes that are in place are only told of; others go along, as to any datanode.
+    pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
+        let Some((memory, granted)) = &self.memory else { return self.packets.send(packet).await };
+        if packet.data_bytes() > 0 && !packet.is_in(memory) {
+            let within = packet.end() <= *granted && packet.offset.is_multiple_of(packet.bytes_per_chunk());
+            let placed = within && packet.data().is_ok_and(|data| memory.write(packet.offset, &data).is_ok());
+            if !placed {
+                return self.packets.send(packet).await;
+            }
+        }
+        let mut head = [0; PACKET_HEADER_BYTES_MAX];
+        let sums = packet.checksums();
+        let head_bytes = packet.header().encode_in_place(sums.len(), &mut head);
+        let parts = [&head[..head_bytes], sums];
+        let sent = self.sender.connection().write_vectored(&parts, false, self.sender.timeout()).await;
+        Ok(sent.map_err(TransferError::from)?)
+    }
+
+    pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
+        self.packets.send_heartbeat().await
+    }
+}

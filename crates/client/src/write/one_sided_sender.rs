@@ -1,0 +1,178 @@
+//! One-sided writes: bytes are gathered in registered memory of this client, written from there into memory that the pipeline's first
+//! datanode grants for the replica, and a small message behind them on the same connection says so.
+
+use std::sync::Arc;
+
+use hearth_fabric::one_sided::{Error, Transfer};
+use hearth_protocol::one_sided_write::{
+    BlockWriter, OpenOutcome, WriteBuffers, WriterError, WriterTimeouts, checksums_of, open,
+};
+use hearth_types::{ChecksumSpec, ExtendedBlock};
+use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader};
+
+use super::granted_memory::GrantedMemory;
+use super::packet::Packet;
+use super::packets::{self, SetUp};
+use super::pipeline::PipelineFailure;
+use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
+
+/// The way down.
+pub(super) struct OneSidedPacketSender {
+    writer: Arc<BlockWriter>,
+    buffers: Arc<WriteBuffers>,
+    checksum: ChecksumSpec,
+}
+
+/// Asks the pipeline's first datanode over a one-sided connection. `None`: there is no such way to it.
+pub(super) async fn set_up(
+    shared: &Shared,
+    spec: &SetUp<'_>,
+) -> Result<Option<(OneSidedPacketSender, OneSidedAckReceiver)>, PipelineFailure> {
+    let Some(head) = spec.targets.first() else { return Ok(None) };
+    let datanode = &head.datanode.id;
+    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
+    let waits = WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: shared.options.heartbeat() };
+    for is_first in [true, false] {
+        let Some((connection, connections, buffers)) = shared.one_sided.writer(shared, datanode).await else {
+            return Ok(None);
+        };
+        let request = packets::message(shared, spec, head);
+        let opening = open(connection, &connections, datanode, request, waits).await;
+        match opening.map_err(|error| PipelineFailure::of_first(DataPath::OneSided, error.into()))? {
+            // A connection kept from an earlier block that has just ended: another may be had.
+            OpenOutcome::NotSent if is_first => {}
+            OpenOutcome::NotSent => break,
+            OpenOutcome::Refused(answer) => return Err(packets::refused(spec, *answer)),
+            OpenOutcome::Opened(writer) => {
+                let acknowledgements = OneSidedAckReceiver { writer: writer.clone() };
+                let checksum = shared.options.checksum;
+                return Ok(Some((OneSidedPacketSender { writer, buffers, checksum }, acknowledgements)));
+            }
+        }
+    }
+    // That one as well, or a pipeline of hundreds of datanodes.
+    Ok(None)
+}
+
+impl From<WriterError> for DatanodeError {
+    fn from(error: WriterError) -> Self {
+        match error {
+            WriterError::Connection(error) => Self::OneSided(error),
+            WriterError::Unexpected { peer } => {
+                Self::OneSidedProtocol { peer, what: "another message than was due from the datanode".to_owned() }
+            }
+            // No time-out of the datanode's, which answers: packets may well go there.
+            WriterError::NotGranted { peer, action, after } => {
+                Self::OneSidedProtocol { peer, what: format!("{action} took longer than {after:?}") }
+            }
+        }
+    }
+}
+
+impl OneSidedPacketSender {
+    pub(super) fn granted_memory(&self) -> GrantedMemory {
+        GrantedMemory::Remote { buffers: self.buffers.clone(), granted: self.writer.first_granted(), more: true }
+    }
+
+    /// In one slice, or in several where less memory is granted than the packet takes: its acknowledgement is that of the last.
+    ///
+    /// Memory and turns are waited for here, where no other heartbeat is sent: the writer sends its own, and bounds the wait.
+    pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
+        let header = packet.header();
+        if header.data_bytes == 0 {
+            return self.send_alone(header).await;
+        }
+        let region = match packet.registered() {
+            Some(region) => region.clone(),
+            None => {
+                let data = packet.data().map_err(|source| DatanodeError::ReadBack { offset: packet.offset, source })?;
+                let region = self.buffers.take()?;
+                region.memory().write(0, &data);
+                region
+            }
+        };
+        let sums_at = self.buffers.data_bytes();
+        region.memory().write(sums_at, packet.checksums());
+        let mut at = header.offset;
+        while at < header.end() {
+            let part = self.writer.next_slice(&header, at, self.checksum).await?;
+            let transfers = self.writer.transfers(&region, at - header.offset, at, part.end());
+            let Some(mut transfers) = transfers else { return Err(self.writer.unexpected().into()) };
+            let sums = checksums_of(&part, &header, self.checksum);
+            let turn = self.writer.reserve_checksums(sums.end - sums.start).await?;
+            if !sums.is_empty() {
+                let (local, offset) = (region.clone(), sums_at + sums.start);
+                transfers.push(Transfer { local, offset, remote: turn.checksums });
+            }
+            at = part.end();
+            self.writer.send(transfers, part, turn, at == header.end(), false).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
+        let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
+        self.send_alone(header).await
+    }
+
+    async fn send_alone(&self, header: PacketHeader) -> Result<(), DatanodeError> {
+        let turn = self.writer.reserve_checksums(0).await?;
+        Ok(self.writer.send(Vec::new(), header, turn, true, false).await?)
+    }
+}
+
+/// The way up.
+pub(super) struct OneSidedAckReceiver {
+    writer: Arc<BlockWriter>,
+}
+
+impl OneSidedAckReceiver {
+    pub(super) async fn next(
+        &mut self,
+        oldest: Option<i64>,
+        block: &ExtendedBlock,
+    ) -> Result<packets::Reply, DatanodeError> {
+        match self.writer.next_ack().await {
+            Err(WriterError::Connection(Error::NoMessage { after, .. })) => {
+                Err(DatanodeError::AcknowledgementTimedOut {
+                    sequence: oldest.unwrap_or(HEARTBEAT_SEQNO),
+                    block: Box::new(block.clone()),
+                    after,
+                })
+            }
+            received => {
+                let ack = received?;
+                let failed = packets::failed(&ack.replies);
+                // Of a part of a packet it says that more memory is granted, if it is, and that all are alive.
+                let sequence = if ack.is_whole || failed.is_some() { ack.seqno } else { HEARTBEAT_SEQNO };
+                Ok(packets::Reply { sequence, granted: ack.granted, failed })
+            }
+        }
+    }
+
+    pub(super) fn unexpected(&self) -> DatanodeError {
+        self.writer.unexpected().into()
+    }
+
+    /// The acknowledgement of the block's end has come.
+    pub(super) fn ended(&self) {
+        self.writer.mark_ended();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn silence_is_a_time_out_and_an_answer_without_memory_is_none() {
+        let (peer, action, after) = (([127, 0, 0, 1], 1).into(), "waiting", Duration::from_secs(1));
+        for silent in [Error::TimedOut { peer, action, after }, Error::NoMessage { peer, after }] {
+            assert!(DatanodeError::from(WriterError::from(silent)).is_time_out());
+        }
+        assert!(!DatanodeError::from(WriterError::NotGranted { peer, action, after }).is_time_out());
+    }
+}

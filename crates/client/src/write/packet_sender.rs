@@ -1,0 +1,114 @@
+//! The way to a pipeline's first datanode, whichever it is, under the one loop that retries.
+
+use super::granted_memory::GrantedMemory;
+use super::packet::Packet;
+use super::packets::{self, Reply, SetUp};
+use super::pipeline::PipelineFailure;
+use super::{local_sender, one_sided_sender};
+use hearth_types::ExtendedBlock;
+
+use crate::file_system::Shared;
+use crate::{DataPath, DatanodeError};
+
+/// The way down.
+pub(super) enum PacketSender {
+    Packets(packets::StreamPacketSender),
+    Local(local_sender::LocalPacketSender),
+    OneSided(one_sided_sender::OneSidedPacketSender),
+}
+
+/// The way up.
+pub(super) enum AckReceiver {
+    Stream(packets::StreamAckReceiver),
+    OneSided(one_sided_sender::OneSidedAckReceiver),
+}
+
+/// Connects the pipeline's datanodes with each other and with us, by the first path that leads to the first of them.
+///
+/// `paths`: only those may be tried.
+pub(super) async fn set_up(
+    shared: &Shared,
+    spec: &SetUp<'_>,
+    paths: &[DataPath],
+) -> Result<(PacketSender, AckReceiver), PipelineFailure> {
+    if let Some(head) = spec.targets.first() {
+        shared.offers.note(&head.datanode);
+    }
+    for path in paths {
+        match path {
+            DataPath::Local => {
+                if let Some((packet_sender, acknowledgements)) = local_sender::set_up(shared, spec).await? {
+                    return Ok((PacketSender::Local(packet_sender), AckReceiver::Stream(acknowledgements)));
+                }
+            }
+            DataPath::OneSided => {
+                if let Some((packet_sender, acknowledgements)) = one_sided_sender::set_up(shared, spec).await? {
+                    return Ok((PacketSender::OneSided(packet_sender), AckReceiver::OneSided(acknowledgements)));
+                }
+            }
+            DataPath::Packets => break,
+        }
+    }
+    let (packet_sender, acknowledgements) = packets::set_up(shared, spec).await?;
+    Ok((PacketSender::Packets(packet_sender), AckReceiver::Stream(acknowledgements)))
+}
+
+impl PacketSender {
+    pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
+        match self {
+            Self::Packets(packet_sender) => packet_sender.send(packet).await,
+            Self::Local(packet_sender) => packet_sender.send(packet).await,
+            Self::OneSided(packet_sender) => packet_sender.send(packet).await,
+        }
+    }
+
+    /// Keeps the pipeline from taking silence for death.
+    pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
+        match self {
+            Self::Packets(packet_sender) => packet_sender.send_heartbeat().await,
+            Self::Local(packet_sender) => packet_sender.send_heartbeat().await,
+            Self::OneSided(packet_sender) => packet_sender.send_heartbeat().await,
+        }
+    }
+
+    /// Where the writer may put its bytes itself.
+    pub(super) fn granted_memory(&self) -> GrantedMemory {
+        match self {
+            Self::Packets(_) => GrantedMemory::Packets,
+            Self::Local(packet_sender) => packet_sender.granted_memory(),
+            Self::OneSided(packet_sender) => packet_sender.granted_memory(),
+        }
+    }
+
+    pub(super) fn path(&self) -> DataPath {
+        match self {
+            Self::Packets(_) => DataPath::Packets,
+            Self::Local(_) => DataPath::Local,
+            Self::OneSided(_) => DataPath::OneSided,
+        }
+    }
+}
+
+impl AckReceiver {
+    /// `oldest`: the packet that is awaited, for messages.
+    pub(super) async fn next(&mut self, oldest: Option<i64>, block: &ExtendedBlock) -> Result<Reply, DatanodeError> {
+        match self {
+            Self::Stream(acknowledgements) => acknowledgements.next(oldest, block).await,
+            Self::OneSided(acknowledgements) => acknowledgements.next(oldest, block).await,
+        }
+    }
+
+    pub(super) fn unexpected(&self, sequence: i64, expected: Option<i64>) -> DatanodeError {
+        match self {
+            Self::Stream(acknowledgements) => acknowledgements.unexpected(sequence, expected),
+            Self::OneSided(acknowledgements) => acknowledgements.unexpected(),
+        }
+    }
+
+    /// The block's end is acknowledged.
+    pub(super) fn ended(&self) {
+        if let Self::OneSided(acknowledgements) = self {
+            acknowledgements.ended();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A namenode that has each block written to all its datanodes but those that the writer leaves out, and counts what it hears.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use hearth_protocol::rpc::{
+    Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method,
+};
+use hearth_types::{
+    Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, FileFlags, FileKind, FileStatus, FsPermission,
+    GenerationStamp, LocatedBlock, StorageId, StorageType,
+};
+use hearth_wire::proto::hdfs::*;
+use hearth_wire::rpc::{exceptions, protocols};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::watch;
+
+use super::BLOCK;
+
+/// The block of [`FakeNamenode::has_file`].
+pub(super) const CLOSED: BlockId = BlockId(1);
+
+pub(super) struct FakeNamenode {
+    server: RpcServer,
+    state: Arc<State>,
+}
+
+struct State {
+    datanodes: Vec<DatanodeInfo>,
+    /// Those that a pipeline may have in place of others.
+    spare: Mutex<Vec<DatanodeInfo>>,
+    /// The last block, and the last stamp.
+    last: AtomicI64,
+    heard: Mutex<Heard>,
+    /// How the last file was created.
+    created: Mutex<Option<CreateRequestProto>>,
+    /// Blocks are allocated.
+    allocates: watch::Sender<bool>,
+    /// A closed file of one block.
+    closed: Mutex<Option<FileStatus>>,
+    /// How often files cannot be closed yet, and how many were closed.
+    refusals: AtomicUsize,
+    completed: AtomicUsize,
+}
+
+/// How often it was told what.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Heard {
+    /// Datanodes to be left out, each with every block.
+    pub excluded: usize,
+    /// Blocks that were given up.
+    pub abandoned: usize,
+    /// Pipelines that were made anew.
+    pub recovered: usize,
+}
+
+impl FakeNamenode {
+    pub async fn start(datanodes: Vec<DatanodeInfo>) -> Self {
+        let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
+        let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (spare, closed, created) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let state = State { datanodes, spare, last, heard, created, allocates, closed, refusals, completed };
+        let state = Arc::new(state);
+        let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
+        Self { server, state }
+    }
+
+    pub fn uri(&self) -> String {
+        format!("hdfs://{}", self.server.address())
+    }
+
+    pub fn heard(&self) -> Heard {
+        *self.state.heard.lock()
+    }
+
+    /// How the last file was created.
+    pub fn created(&self) -> CreateRequestProto {
+        self.state.created.lock().clone().expect("a file was created")
+    }
+
+    /// What one that failed may be replaced with: the first that is not left out.
+    pub fn has_spare(&self, datanodes: Vec<DatanodeInfo>) {
+        *self.state.spare.lock() = datanodes;
+    }
+
+    /// A closed file of one block, [`CLOSED`], of so many bytes, on all its datanodes.
+    pub fn has_file(&self, length: usize, replication: u16) {
+        *self.state.closed.lock() = Some(FileStatus {
+            kind: FileKind::File,
+            local_name: Vec::new(),
+            length: length as u64,
+            permission: FsPermission(0o644),
+            owner: "tester".to_owned(),
+            group: "tester".to_owned(),
+            modification_time_ms: 0,
+            access_time_ms: 0,
+            replication,
+            block_size: BLOCK as u64,
+            inode: 17,
+            children: -1,
+            storage_policy: 0,
+            flags: FileFlags::default(),
+            symlink: None,
+            erasure_coding_policy: None,
+        });
+    }
+
+    /// It is not ready to close the next file when it is asked so many times.
+    pub fn refuse_to_complete(&self, times: usize) {
+        self.state.refusals.store(times, Ordering::Relaxed);
+    }
+
+    /// How many files were closed.
+    pub fn completed(&self) -> usize {
+        self.state.completed.load(Ordering::Relaxed)
+    }
+
+    pub fn allocate(&self, allocates: bool) {
+        self.state.allocates.send_replace(allocates);
+    }
+}
+
+impl State {
+    /// A block with another stamp than all before, and all blocks with another number.
+    fn located(&self, id: Option<BlockId>, datanodes: Vec<DatanodeInfo>) -> LocatedBlockProto {
+        let next = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let block = Block { id: id.unwrap_or(BlockId(next)), stamp: GenerationStamp(next as u64), length: 0 };
+        let located = LocatedBlock {
+            storage_ids: datanodes.iter().map(|datanode| StorageId(datanode.id.uuid.0.clone())).collect(),
+            storage_types: vec![StorageType::Disk; datanodes.len()],
+            locations: datanodes,
+            ..LocatedBlock::nowhere(ExtendedBlock { pool: BlockPoolId::new("BP-1"), block })
+        };
+        (&located).into()
+    }
+}
+
+impl Service for State {
+    fn protocols(&self) -> &[&'static str] {
+        &[protocols::CLIENT]
+    }
+
+    async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
+        let answer = match call.method.as_str() {
+            "create" => {
+                *self.created.lock() = Some(CreateRequestProto::decode(call.request).unwrap());
+                CreateResponseProto::default().encode_to_vec()
+            }
+            "append" => {
+                let Some(status) = self.closed.lock().clone() else {
+                    return Err(application_error(exceptions::IO, "no file is closed"));
+                };
+                let mut block = self.located(Some(CLOSED), self.datanodes.clone());
+                block.b.num_bytes = Some(status.length);
+                AppendResponseProto { block: Some(block), stat: Some((&status).into()) }.encode_to_vec()
+            }
+            "addBlock" => {
+                let asked = AddBlockRequestProto::decode(call.request).unwrap();
+                let _ = self.allocates.subscribe().wait_for(|allocates| *allocates).await;
+                self.heard.lock().excluded += asked.exclude_nodes.len();
+                let excluded = |uuid: &str| asked.exclude_nodes.iter().any(|node| node.id.datanode_uuid == uuid);
+                let mut datanodes = self.datanodes.clone();
+                datanodes.retain(|datanode| !excluded(&datanode.id.uuid.0));
+                if datanodes.is_empty() {
+                    return Err(application_error(exceptions::IO, "no datanode is left"));
+                }
+                AddBlockResponseProto { block: self.located(None, datanodes) }.encode_to_vec()
+            }
+            "abandonBlock" => {
+                self.heard.lock().abandoned += 1;
+                AbandonBlockResponseProto::default().encode_to_vec()
+            }
+            "updateBlockForPipeline" => {
+                let asked = UpdateBlockForPipelineRequestProto::decode(call.request).unwrap();
+                let block = self.located(Some(BlockId(asked.block.block_id as i64)), Vec::new());
+                UpdateBlockForPipelineResponseProto { block }.encode_to_vec()
+            }
+            "getAdditionalDatanode" => {
+                let asked = GetAdditionalDatanodeRequestProto::decode(call.request).unwrap();
+                let is_in = |list: &[DatanodeInfoProto], datanode: &DatanodeInfo| {
+                    list.iter().any(|known| *known.id.datanode_uuid == *datanode.id.uuid.0)
+                };
+                let spare = self.spare.lock();
+                let mut datanodes = [&self.datanodes[..], &spare[..]].concat();
+                datanodes.retain(|datanode| is_in(&asked.existings, datanode));
+                let is_new =
+                    |datanode: &&DatanodeInfo| !is_in(&asked.excludes, datanode) && !is_in(&asked.existings, datanode);
+                let Some(another) = spare.iter().find(is_new) else {
+                    return Err(application_error(exceptions::IO, "no datanode is left"));
+                };
+                datanodes.push(another.clone());
+                let block = self.located(Some(BlockId(asked.blk.block_id as i64)), datanodes);
+                GetAdditionalDatanodeResponseProto { block }.encode_to_vec()
+            }
+            "updatePipeline" => {
+                self.heard.lock().recovered += 1;
+                UpdatePipelineResponseProto::default().encode_to_vec()
+            }
+            "fsync" => FsyncResponseProto::default().encode_to_vec(),
+            "complete" => {
+                let left = |refusals: usize| refusals.checked_sub(1);
+                let result = self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err();
+                self.completed.fetch_add(usize::from(result), Ordering::Relaxed);
+                CompleteResponseProto { result }.encode_to_vec()
+            }
+            method => return Err(no_such_method(&call.protocol, method)),
+        };
+        Ok(answer.into())
+    }
+}

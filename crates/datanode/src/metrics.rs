@@ -1,0 +1,310 @@
+//! What this datanode is doing right now, and has done: for heartbeats, limits and metrics.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// Counters shared by all connections.
+#[derive(Default)]
+pub struct Metrics {
+    connections: AtomicUsize,
+    operations: AtomicUsize,
+    responders: AtomicUsize,
+    recoveries: AtomicUsize,
+    transfers: AtomicUsize,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    one_sided_written_bytes: AtomicU64,
+    one_sided_forwarded_bytes: AtomicU64,
+    locally_forwarded_bytes: AtomicU64,
+    describe_requests: AtomicU64,
+    lent_bytes: AtomicU64,
+    last_client_activity: AtomicU64,
+    copy_pause_nanos: AtomicU64,
+    streams: StreamTotals,
+}
+
+/// Replicas over connections of many, since the start.
+#[derive(Default)]
+struct StreamTotals {
+    out_bytes: AtomicU64,
+    in_bytes: AtomicU64,
+    received: AtomicU64,
+    resumed_bytes: AtomicU64,
+}
+
+/// The same, looked at.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StreamMetrics {
+    /// Data sent, what went twice counted twice.
+    pub out_bytes: u64,
+    /// Data stored.
+    pub in_bytes: u64,
+    /// Replicas finalized.
+    pub received: u64,
+    /// Bytes that did not have to come again after a broken connection.
+    pub resumed_bytes: u64,
+}
+
+/// Counts something for as long as it lives.
+pub struct GaugeGuard {
+    metrics: Arc<Metrics>,
+    what: Gauge,
+}
+
+/// Clients' memory that is mapped at a time. Its pages may be counted as this process's, who touches them first.
+pub const LENT_BYTES_MAX: u64 = 512 << 20;
+
+/// Counts a client's memory for as long as it lives.
+pub struct LentBytes {
+    metrics: Arc<Metrics>,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Gauge {
+    Connection,
+    Operation,
+    Responder,
+    Recovery,
+    Transfer,
+}
+
+impl Metrics {
+    fn gauge(&self, what: Gauge) -> &AtomicUsize {
+        match what {
+            Gauge::Connection => &self.connections,
+            Gauge::Operation => &self.operations,
+            Gauge::Responder => &self.responders,
+            Gauge::Recovery => &self.recoveries,
+            Gauge::Transfer => &self.transfers,
+        }
+    }
+
+    fn count(self: &Arc<Self>, what: Gauge) -> GaugeGuard {
+        self.gauge(what).fetch_add(1, Ordering::Relaxed);
+        GaugeGuard { metrics: self.clone(), what }
+    }
+
+    /// A connection that is taken on.
+    pub fn count_connection(self: &Arc<Self>) -> GaugeGuard {
+        self.count(Gauge::Connection)
+    }
+
+    /// An operation of DataTransferProtocol that is being served.
+    pub fn count_operation(self: &Arc<Self>) -> GaugeGuard {
+        self.count(Gauge::Operation)
+    }
+
+    /// A client's write, which Java serves by a second thread for the acknowledgements.
+    pub fn count_responder(self: &Arc<Self>) -> GaugeGuard {
+        self.count(Gauge::Responder)
+    }
+
+    /// A block recovery that this datanode leads.
+    pub fn count_recovery(self: &Arc<Self>) -> GaugeGuard {
+        self.count(Gauge::Recovery)
+    }
+
+    /// A replica that is being sent to another datanode on a namenode's word.
+    pub fn count_transfer(self: &Arc<Self>) -> GaugeGuard {
+        self.count(Gauge::Transfer)
+    }
+
+    /// `bytes` of a client's memory that this datanode maps to put answers there; `None` when that were more than
+    /// [`LENT_BYTES_MAX`] of all clients.
+    pub fn reserve_lent_bytes(self: &Arc<Self>, bytes: u64) -> Option<LentBytes> {
+        // Counted first, as connections are.
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let lent = LentBytes { metrics: self.clone(), bytes };
+        (self.lent_bytes() <= LENT_BYTES_MAX).then_some(lent)
+    }
+
+    pub fn lent_bytes(&self) -> u64 {
+        self.lent_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// What heartbeats call xceivers, counted as Java counts its threads, the one that accepts connections among them:
+    /// namenodes leave out a datanode with twice the average, and an idle Java one would stand out among ours at 0.
+    /// Source: hdfs `DataNode.getXceiverCount`.
+    pub fn xceiver_count(&self) -> usize {
+        1 + self.xceivers() + self.responders.load(Ordering::Relaxed)
+    }
+
+    /// Operations, not idle connections, and recoveries.
+    pub fn xceivers(&self) -> usize {
+        self.operations.load(Ordering::Relaxed) + self.recoveries.load(Ordering::Relaxed)
+    }
+
+    pub fn transfers(&self) -> usize {
+        self.transfers.load(Ordering::Relaxed)
+    }
+
+    /// One read served, of `bytes`.
+    pub fn record_read(&self, bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `ranges` read on a connection of many, of `bytes` in all.
+    pub fn record_ranges_read(&self, ranges: u64, bytes: u64) {
+        self.reads.fetch_add(ranges, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A client has got something, a packet say, or something of his has been taken.
+    pub fn note_client_activity(&self) {
+        self.last_client_activity.store(monotonic_nanos(), Ordering::Relaxed);
+    }
+
+    /// How long ago that was.
+    pub fn since_client_activity(&self) -> Duration {
+        match self.last_client_activity.load(Ordering::Relaxed) {
+            0 => Duration::MAX,
+            at => Duration::from_nanos(monotonic_nanos().saturating_sub(at)),
+        }
+    }
+
+    /// A copy rests for so long because clients are served.
+    pub fn record_copy_pause(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.copy_pause_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// All such rests.
+    pub fn copy_pause_time(&self) -> Duration {
+        Duration::from_nanos(self.copy_pause_nanos.load(Ordering::Relaxed))
+    }
+
+    /// One replica received, of `bytes`.
+    pub fn record_write(&self, bytes: u64) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `bytes` of a replica that their sender wrote into this datanode's memory.
+    pub fn record_one_sided_write(&self, bytes: u64) {
+        self.one_sided_written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn one_sided_written_bytes(&self) -> u64 {
+        self.one_sided_written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A client has asked what is offered here.
+    pub fn record_describe(&self) {
+        self.describe_requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn describe_requests(&self) -> u64 {
+        self.describe_requests.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of a replica written into the next datanode's memory.
+    pub fn record_one_sided_forward(&self, bytes: u64) {
+        self.one_sided_forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn one_sided_forwarded_bytes(&self) -> u64 {
+        self.one_sided_forwarded_bytes.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of a replica put into the memory of the next datanode on this machine.
+    pub fn record_local_forward(&self, bytes: u64) {
+        self.locally_forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn locally_forwarded_bytes(&self) -> u64 {
+        self.locally_forwarded_bytes.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of a replica sent over a connection of many.
+    pub fn record_stream_sent(&self, bytes: u64) {
+        self.streams.out_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `bytes` of a replica stored that came so.
+    pub fn record_stream_stored(&self, bytes: u64) {
+        self.streams.in_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A replica that came so is finalized.
+    pub fn record_stream_received(&self) {
+        self.streams.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A replica was gone on with, of which `bytes` were there.
+    pub fn record_stream_resumed(&self, bytes: u64) {
+        self.streams.resumed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn streams(&self) -> StreamMetrics {
+        StreamMetrics {
+            out_bytes: self.streams.out_bytes.load(Ordering::Relaxed),
+            in_bytes: self.streams.in_bytes.load(Ordering::Relaxed),
+            received: self.streams.received.load(Ordering::Relaxed),
+            resumed_bytes: self.streams.resumed_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reads, bytes read, writes, bytes written since the start.
+    pub fn totals(&self) -> (u64, u64, u64, u64) {
+        (
+            self.reads.load(Ordering::Relaxed),
+            self.read_bytes.load(Ordering::Relaxed),
+            self.writes.load(Ordering::Relaxed),
+            self.written_bytes.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// Since somebody first asked, and never 0.
+fn monotonic_nanos() -> u64 {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(FIRST.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+impl Drop for LentBytes {
+    fn drop(&mut self) {
+        self.metrics.lent_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.metrics.gauge(self.what).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_lend_up_to_the_limit_and_get_their_share_back() {
+        let metrics = Arc::new(Metrics::default());
+        let first = metrics.reserve_lent_bytes(LENT_BYTES_MAX - 10).unwrap();
+        assert!(metrics.reserve_lent_bytes(11).is_none());
+        let second = metrics.reserve_lent_bytes(10).unwrap();
+        assert_eq!(metrics.lent_bytes(), LENT_BYTES_MAX);
+        drop(first);
+        assert_eq!(metrics.lent_bytes(), 10);
+        drop(second);
+        assert!(metrics.reserve_lent_bytes(LENT_BYTES_MAX).is_some() && metrics.lent_bytes() == 0);
+    }
+
+    #[test]
+    fn connections_are_counted_back() {
+        let metrics = Arc::new(Metrics::default());
+        let two = (metrics.count_connection(), metrics.count_connection());
+        assert_eq!(metrics.connections(), 2);
+        drop(two);
+        assert_eq!(metrics.connections(), 0);
+    }
+}

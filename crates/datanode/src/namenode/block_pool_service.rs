@@ -1,0 +1,204 @@
+//! A configured nameservice: its namenodes and, once one of them has answered, its pool.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use hearth_config::{HostPort, Nameservice};
+use hearth_types::PoolIdentity;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::last_contact::LastContact;
+use crate::datanode::Datanode;
+use crate::pool::Pool;
+use crate::tokens::BlockTokens;
+
+/// How an administrator reaches an actor.
+#[derive(Default)]
+pub(crate) struct ReportTrigger {
+    full_report: AtomicBool,
+    wake: Notify,
+}
+
+impl ReportTrigger {
+    /// Asks for a full block report without a lease.
+    pub fn request_full_report(&self) {
+        self.full_report.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    pub fn take_full_report(&self) -> bool {
+        self.full_report.swap(false, Ordering::Relaxed)
+    }
+
+    /// What was taken did not come about: `forced`, as it was taken.
+    pub fn request_again(&self, forced: bool) {
+        self.full_report.fetch_or(forced, Ordering::Relaxed);
+    }
+
+    pub async fn woken(&self) {
+        self.wake.notified().await;
+    }
+}
+
+/// One namenode of a nameservice.
+pub(crate) struct ServedNamenode {
+    pub address: HostPort,
+    /// Where lifelines go, if it takes any.
+    pub lifeline: Option<HostPort>,
+    pub report_trigger: ReportTrigger,
+    pub last_contact: LastContact,
+}
+
+/// One nameservice.
+pub(crate) struct BlockPoolService {
+    pub name: String,
+    pub namenodes: Vec<ServedNamenode>,
+    pool: watch::Sender<Option<Arc<Pool>>>,
+    /// Held while the pool's storage is being opened, so that two namenodes do not open it twice.
+    opening: tokio::sync::Mutex<()>,
+    /// Actors that still serve.
+    alive: AtomicUsize,
+}
+
+/// Why a namenode is not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    #[error("the namenode serves pool {found}, the other one of its nameservice {known}")]
+    OtherPool { found: String, known: String },
+    #[error(transparent)]
+    Store(#[from] hearth_blockstore::StoreError),
+    #[error("a task of the store ended early")]
+    Interrupted,
+}
+
+impl BlockPoolService {
+    pub fn new(named: &Nameservice) -> Self {
+        let namenodes: Vec<_> = named
+            .namenodes
+            .iter()
+            .map(|namenode| ServedNamenode {
+                address: namenode.rpc.clone(),
+                lifeline: namenode.lifeline.clone(),
+                report_trigger: ReportTrigger::default(),
+                last_contact: LastContact::default(),
+            })
+            .collect();
+        Self {
+            name: named.id.clone().unwrap_or_else(|| named.namenodes[0].rpc.to_string()),
+            alive: AtomicUsize::new(namenodes.len()),
+            namenodes,
+            pool: watch::Sender::new(None),
+            opening: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub fn pool(&self) -> Option<Arc<Pool>> {
+        self.pool.borrow().clone()
+    }
+
+    /// The pool of this nameservice, opened on the first call. All its namenodes must name the same one.
+    pub async fn attach_pool(
+        &self,
+        datanode: &Arc<Datanode>,
+        identity: PoolIdentity,
+    ) -> Result<Arc<Pool>, AttachError> {
+        let _opening = self.opening.lock().await;
+        if let Some(pool) = self.pool() {
+            if pool.identity == identity {
+                return Ok(pool);
+            }
+            let known = format!("{:?}", pool.identity);
+            return Err(AttachError::OtherPool { found: format!("{identity:?}"), known });
+        }
+        let store = datanode.store.clone();
+        let attached = identity.clone();
+        let summary = tokio::task::spawn_blocking(move || store.attach_pool(&attached))
+            .await
+            .map_err(|_| AttachError::Interrupted)??;
+        tracing::info!(
+            pool = %identity.pool, replicas = summary.replicas, bytes = summary.bytes,
+            in_memory = summary.in_memory, dirty = summary.dirty, "block pool attached"
+        );
+        if summary.quarantined {
+            tracing::warn!(pool = %identity.pool, "memory that did not belong to the disks was put aside");
+        }
+        let tokens = BlockTokens::new(datanode.options.clock.clone(), &datanode.options.user);
+        let pool = Arc::new(Pool::new(identity, self.namenodes.len(), tokens));
+        datanode.pools.insert(pool.clone());
+        self.pool.send_replace(Some(pool.clone()));
+        Ok(pool)
+    }
+
+    /// An actor has ended. Returns whether it was the last one.
+    pub fn actor_ended(&self) -> bool {
+        self.alive.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire) > 0
+    }
+
+    async fn registered(&self) {
+        let mut watch = self.pool.subscribe();
+        // The sender lives in self: it cannot go away before this future does.
+        let pool = match watch.wait_for(Option::is_some).await {
+            Ok(pool) => pool.clone(),
+            Err(_) => return,
+        };
+        if let Some(pool) = pool {
+            pool.registered().await;
+        }
+    }
+}
+
+/// All nameservices, and what all their heartbeats say.
+#[derive(Default)]
+pub struct BlockPoolServices {
+    list: Mutex<Vec<Arc<BlockPoolService>>>,
+    failed: Mutex<FailedVolumes>,
+}
+
+/// Storage directories out of use.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct FailedVolumes {
+    pub dirs: Vec<String>,
+    /// Milliseconds since the epoch of the last failure.
+    pub last_ms: u64,
+    /// Bytes.
+    pub capacity_lost: u64,
+}
+
+impl BlockPoolServices {
+    pub(crate) fn set(&self, services: Vec<Arc<BlockPoolService>>) {
+        *self.list.lock() = services;
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<BlockPoolService>> {
+        self.list.lock().clone()
+    }
+
+    /// Whether any actor still serves.
+    pub(crate) fn any_alive(&self) -> bool {
+        self.list.lock().iter().any(|service| service.is_alive())
+    }
+
+    /// Resolves when each nameservice has registered this datanode with one of its namenodes.
+    pub(crate) async fn all_registered(&self) {
+        for service in self.all() {
+            service.registered().await;
+        }
+    }
+
+    pub(crate) fn note_failed_volume(&self, dir: &Path, capacity_lost: u64, now_ms: u64) {
+        let mut failed = self.failed.lock();
+        failed.dirs.push(dir.display().to_string());
+        failed.last_ms = now_ms;
+        failed.capacity_lost += capacity_lost;
+    }
+
+    pub(crate) fn failed_volumes(&self) -> FailedVolumes {
+        self.failed.lock().clone()
+    }
+}

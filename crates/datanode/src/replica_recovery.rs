@@ -1,0 +1,39 @@
+//! Block recovery as a holder of a replica: both steps, whether this datanode leads or another one does.
+
+use std::sync::Arc;
+
+use hearth_blockstore::{RecoveryInfo, ReplicaSummary};
+use hearth_types::{BlockId, ExtendedBlock, GenerationStamp};
+
+use crate::datanode::Datanode;
+use crate::ops::OpError;
+use crate::pool::Pool;
+use crate::reports::ReplicaEvent;
+
+/// First step: stops the writer and keeps everybody else away. `None`: no such replica.
+pub async fn initiate(
+    datanode: &Arc<Datanode>,
+    block: &ExtendedBlock,
+    recovery_id: GenerationStamp,
+) -> Result<Option<RecoveryInfo>, OpError> {
+    let block = block.clone();
+    datanode.run_blocking(move |store| store.initiate_recovery(&block, recovery_id)).await
+}
+
+/// Second step: the agreed length and the new stamp, and the namenodes hear of it.
+pub async fn update(
+    datanode: &Arc<Datanode>,
+    pool: &Arc<Pool>,
+    old: &ExtendedBlock,
+    recovery_id: GenerationStamp,
+    new_length: u64,
+    new_id: Option<BlockId>,
+) -> Result<ReplicaSummary, OpError> {
+    let asked = old.clone();
+    let replica = datanode
+        .run_blocking(move |store| store.update_under_recovery(&asked, recovery_id, new_length, new_id))
+        .await?;
+    pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
+    datanode.note_finalized(&replica.block);
+    Ok(replica)
+}

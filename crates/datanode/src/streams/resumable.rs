@@ -1,0 +1,89 @@
+//! What a broken connection left of replicas: kept for a while, for a sender that comes back.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use hearth_blockstore::ReplicaWriter;
+use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
+use parking_lot::Mutex;
+
+use super::sink::ResumeKey;
+
+/// Replicas that are kept at most.
+const RESUMABLE_MAX: usize = 64;
+
+/// They still count as TEMPORARY, with a writer: nobody reads or reports them.
+pub struct ResumableReplicas {
+    timeout: Duration,
+    replicas: Mutex<HashMap<(BlockPoolId, BlockId), ResumableEntry>>,
+}
+
+struct ResumableEntry {
+    resume_key: ResumeKey,
+    writer: ReplicaWriter,
+    until: Instant,
+}
+
+impl ResumableReplicas {
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, replicas: Mutex::default() }
+    }
+
+    pub fn put(&self, resume_key: ResumeKey, writer: ReplicaWriter) {
+        if self.timeout.is_zero() || writer.received() == 0 {
+            return;
+        }
+        let key = (resume_key.block.pool.clone(), resume_key.block.id());
+        let entry = ResumableEntry { resume_key, writer, until: Instant::now() + self.timeout };
+        let mut replicas = self.replicas.lock();
+        let gone = if replicas.len() >= RESUMABLE_MAX && !replicas.contains_key(&key) {
+            let oldest = replicas.iter().min_by_key(|(_, entry)| entry.until).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| replicas.remove(&oldest))
+        } else {
+            None
+        };
+        let replaced = replicas.insert(key, entry);
+        drop(replicas);
+        discard(gone.into_iter().chain(replaced).collect());
+    }
+
+    /// What there is of exactly this replica. What there is of another one of the same block goes.
+    pub fn take(&self, wanted: &ResumeKey) -> Option<ReplicaWriter> {
+        let entry = self.replicas.lock().remove(&(wanted.block.pool.clone(), wanted.block.id()))?;
+        if entry.resume_key == *wanted {
+            return Some(entry.writer);
+        }
+        // Here and now: the block's next replica takes its place.
+        drop(entry);
+        None
+    }
+
+    /// Something of it, whatever its stamp and length.
+    pub fn has(&self, block: &ExtendedBlock) -> bool {
+        self.replicas.lock().contains_key(&(block.pool.clone(), block.id()))
+    }
+
+    pub fn forget(&self, block: &ExtendedBlock) {
+        drop(self.replicas.lock().remove(&(block.pool.clone(), block.id())));
+    }
+
+    pub fn expire(&self) {
+        let now = Instant::now();
+        discard(self.replicas.lock().extract_if(|_, entry| entry.until <= now).map(|(_, entry)| entry).collect());
+    }
+
+    pub fn clear(&self) {
+        self.replicas.lock().clear();
+    }
+}
+
+/// Their files are removed, on a thread that may wait for that.
+fn discard(entries: Vec<ResumableEntry>) {
+    if entries.is_empty() {
+        return;
+    }
+    for ResumableEntry { resume_key, writer, .. } in &entries {
+        tracing::info!(block = %resume_key.block, received = writer.received(), "nobody came back to send the rest of a replica");
+    }
+    tokio::task::spawn_blocking(move || drop(entries));
+}

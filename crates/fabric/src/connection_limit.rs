@@ -1,0 +1,343 @@
+//! Limits the connections of a port. When there are too many, a connection that does nothing gives way to the newest.
+//!
+//! A connection is a stranger until its peer has made a first whole request. After that it is busy while the server works for it, and quiet
+//! between requests. Strangers give way first, then quiet connections. Busy connections never do: if all are busy, the newest is refused.
+//! Among those that may give way, the oldest of the party with the most connections does, so one host cannot displace the others.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::stream::Party;
+
+/// Stands for "busy" where else the time is since which a connection is quiet.
+const BUSY: u64 = u64::MAX;
+
+/// Limits of [`ConnectionLimit`].
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimitOptions {
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Strangers among them. At least one, and no more than half of all unless there is only one place.
+    pub pending_max: usize,
+    /// Connections of one party. At this number its own connections give way, or its newest is refused.
+    pub of_party_max: usize,
+    /// A connection that was quiet for less time does not give way.
+    pub idle_min: Duration,
+}
+
+impl ConnectionLimitOptions {
+    /// Limits without a share for each party. Strangers get a quarter of all places, and at most 1024.
+    pub fn new(connections_max: usize) -> Self {
+        Self {
+            connections_max,
+            pending_max: (connections_max / 4).min(1024),
+            of_party_max: usize::MAX,
+            idle_min: Duration::ZERO,
+        }
+    }
+}
+
+/// All connections of one port, or of several that share their places.
+#[derive(Debug)]
+pub struct ConnectionLimit {
+    options: ConnectionLimitOptions,
+    began: Instant,
+    state: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    /// By age.
+    pending: BTreeMap<u64, OpenConnection>,
+    established: HashMap<u64, OpenConnection>,
+    parties: HashMap<Party, Arc<AtomicUsize>>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    party: Party,
+    /// Connections of the party.
+    of_party: Arc<AtomicUsize>,
+    /// [`BUSY`], or microseconds from the beginning of [`ConnectionLimit`] to the moment when the connection became quiet.
+    since: Arc<AtomicU64>,
+    give_way: oneshot::Sender<()>,
+}
+
+/// Place of one connection, until it is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    all: Arc<ConnectionLimit>,
+    number: u64,
+    since: Arc<AtomicU64>,
+}
+
+/// Resolves when a connection has to give way.
+#[derive(Debug)]
+pub struct ShedSignal(oneshot::Receiver<()>);
+
+impl ShedSignal {
+    /// Waits for that moment.
+    pub async fn wait(&mut self) {
+        if (&mut self.0).await.is_err() {
+            // The place was given back: nothing will ask for it.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl ConnectionLimit {
+    pub fn new(options: ConnectionLimitOptions) -> Arc<Self> {
+        let connections_max = options.connections_max.max(1);
+        let pending_max = options.pending_max.clamp(1, (connections_max / 2).max(1));
+        let options = ConnectionLimitOptions { connections_max, pending_max, ..options };
+        Arc::new(Self { options, began: Instant::now(), state: Mutex::default() })
+    }
+
+    /// Limit of all connections.
+    pub fn connections_max(&self) -> usize {
+        self.options.connections_max
+    }
+
+    /// Connections that have a place.
+    pub fn taken(&self) -> usize {
+        let state = self.state.lock();
+        state.pending.len() + state.established.len()
+    }
+
+    /// A place for a connection that was just accepted: a stranger. `None`: all places are taken by connections that are busy.
+    pub fn admit(self: &Arc<Self>, party: Party) -> Option<(ConnectionPermit, ShedSignal)> {
+        let mut state = self.state.lock();
+        let of_party = state.parties.get(&party).map_or(0, |count| count.load(Ordering::Relaxed));
+        let left = if of_party >= self.options.of_party_max {
+            Some(self.make_room(&mut state, Some(party))?)
+        } else if state.pending.len() >= self.options.pending_max {
+            Some(state.take_pending(None)?)
+        } else if state.pending.len() + state.established.len() >= self.options.connections_max {
+            Some(self.make_room(&mut state, None)?)
+        } else {
+            None
+        };
+        let number = state.next;
+        state.next += 1;
+        let of_party = state.parties.entry(party).or_default().clone();
+        of_party.fetch_add(1, Ordering::Relaxed);
+        let since = Arc::new(AtomicU64::new(self.now()));
+        let (give_way, gives_way) = oneshot::channel();
+        state.pending.insert(number, OpenConnection { party, of_party, since: since.clone(), give_way });
+        drop(state);
+        if let Some(left) = left {
+            left.leave();
+        }
+        Some((ConnectionPermit { all: self.clone(), number, since }, ShedSignal(gives_way)))
+    }
+
+    /// Ends one stranger or quiet connection, as when descriptors run out. Returns whether there was one.
+    pub fn shed(&self) -> bool {
+        let mut state = self.state.lock();
+        let left = self.make_room(&mut state, None);
+        drop(state);
+        left.map(OpenConnection::leave).is_some()
+    }
+
+    /// Takes a connection out, of `party` only if that is given.
+    fn make_room(&self, state: &mut OpenConnections, party: Option<Party>) -> Option<OpenConnection> {
+        // Were strangers always first, they would have a single place between them where all others are taken by known connections.
+        let few = state.pending.len() < self.options.pending_max.div_ceil(4);
+        let quiet = |state: &mut OpenConnections| state.take_idle(party, self.now(), self.options.idle_min);
+        if party.is_none() && few {
+            quiet(state).or_else(|| state.take_pending(party))
+        } else {
+            state.take_pending(party).or_else(|| quiet(state))
+        }
+    }
+
+    /// Microseconds, never as many as [`BUSY`].
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(BUSY - 1)
+    }
+}
+
+impl OpenConnections {
+    /// The oldest stranger of the party with the most connections.
+    fn take_pending(&mut self, party: Option<Party>) -> Option<OpenConnection> {
+        let mut best: Option<(usize, u64)> = None;
+        for (number, entry) in &self.pending {
+            let count = entry.of_party.load(Ordering::Relaxed);
+            // The first of equals is the oldest.
+            if party.is_none_or(|party| party == entry.party) && best.is_none_or(|(most, _)| count > most) {
+                best = Some((count, *number));
+            }
+        }
+        let entry = self.pending.remove(&best?.1)?;
+        self.count_back(&entry);
+        Some(entry)
+    }
+
+    /// The connection of the party with the most connections that was quiet for the longest time.
+    fn take_idle(&mut self, party: Option<Party>, now: u64, idle_min: Duration) -> Option<OpenConnection> {
+        let latest = now.checked_sub(u64::try_from(idle_min.as_micros()).ok()?)?;
+        let mut best: Option<(usize, u64, u64)> = None;
+        for (number, entry) in &self.established {
+            let since = entry.since.load(Ordering::Relaxed);
+            if since == BUSY || since > latest || party.is_some_and(|party| party != entry.party) {
+                continue;
+            }
+            let count = entry.of_party.load(Ordering::Relaxed);
+            if best.is_none_or(|(most, oldest, _)| (count, oldest) > (most, since)) {
+                best = Some((count, since, *number));
+            }
+        }
+        let entry = self.established.remove(&best?.2)?;
+        self.count_back(&entry);
+        Some(entry)
+    }
+
+    fn count_back(&mut self, entry: &OpenConnection) {
+        if entry.of_party.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.parties.remove(&entry.party);
+        }
+    }
+}
+
+impl OpenConnection {
+    fn leave(self) {
+        // The connection may be about to end by itself.
+        let _ = self.give_way.send(());
+    }
+}
+
+impl ConnectionPermit {
+    /// The peer has made a whole request: it is a stranger no more, and busy.
+    pub fn mark_established(&self) {
+        self.mark_busy();
+        let mut state = self.all.state.lock();
+        if let Some(entry) = state.pending.remove(&self.number) {
+            state.established.insert(self.number, entry);
+        }
+    }
+
+    /// The server works for the peer.
+    pub fn mark_busy(&self) {
+        self.since.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// The server waits for the next request.
+    pub fn mark_idle(&self) {
+        self.since.store(self.all.now(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let mut state = self.all.state.lock();
+        let entry = state.pending.remove(&self.number).or_else(|| state.established.remove(&self.number));
+        if let Some(entry) = entry {
+            state.count_back(&entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(connections_max: usize, pending_max: usize) -> Arc<ConnectionLimit> {
+        ConnectionLimit::new(ConnectionLimitOptions { pending_max, ..ConnectionLimitOptions::new(connections_max) })
+    }
+
+    fn party(last: u8) -> Party {
+        Party::from(std::net::IpAddr::from([10, 0, 0, last]))
+    }
+
+    /// Whether a connection was asked to give way.
+    fn gave_way(gives_way: &mut ShedSignal) -> bool {
+        gives_way.0.try_recv() == Ok(())
+    }
+
+    #[test]
+    fn oldest_stranger_gives_way() {
+        let places = places(8, 2);
+        let (known, mut first) = places.admit(party(1)).unwrap();
+        known.mark_established();
+        let (_second, mut second) = places.admit(party(1)).unwrap();
+        let (_third, mut third) = places.admit(party(1)).unwrap();
+        assert!(!gave_way(&mut second));
+        let (_fourth, mut fourth) = places.admit(party(1)).unwrap();
+        assert!(gave_way(&mut second));
+        assert!(![&mut first, &mut third, &mut fourth].into_iter().any(gave_way));
+        assert_eq!(places.taken(), 3);
+    }
+
+    #[test]
+    fn party_with_the_most_connections_gives_way() {
+        let places = places(100, 4);
+        let (_honest, mut honest) = places.admit(party(1)).unwrap();
+        let mut others: Vec<_> = (0..50).map(|_| places.admit(party(2)).unwrap()).collect();
+        assert!(!gave_way(&mut honest));
+        assert_eq!(others.iter_mut().filter_map(|(_, other)| gave_way(other).then_some(())).count(), 47);
+    }
+
+    #[test]
+    fn quiet_connections_give_way_and_busy_ones_do_not() {
+        let places = places(4, 2);
+        let mut known = Vec::new();
+        for _ in 0..4 {
+            let (place, gives_way) = places.admit(party(1)).unwrap();
+            place.mark_established();
+            known.push((place, gives_way));
+        }
+        assert!(places.admit(party(1)).is_none(), "all are busy");
+        assert!(!places.shed());
+        known[2].0.mark_idle();
+        std::thread::sleep(Duration::from_millis(5));
+        known[1].0.mark_idle();
+        let (_fifth, mut fifth) = places.admit(party(1)).unwrap();
+        assert!(gave_way(&mut known[2].1) && !gave_way(&mut known[1].1));
+        // Now a stranger is there, and there are enough of them.
+        let _sixth = places.admit(party(1)).unwrap();
+        assert!(gave_way(&mut fifth) && !gave_way(&mut known[1].1));
+        drop(known);
+        assert_eq!(places.taken(), 1);
+    }
+
+    #[test]
+    fn connections_that_were_quiet_for_a_short_time_stay() {
+        let options = ConnectionLimitOptions { idle_min: Duration::from_secs(3600), ..ConnectionLimitOptions::new(1) };
+        let (place, _gives_way) = {
+            let places = ConnectionLimit::new(options);
+            let admitted = places.admit(party(1)).unwrap();
+            admitted.0.mark_established();
+            admitted.0.mark_idle();
+            assert!(places.admit(party(1)).is_none());
+            admitted
+        };
+        let places = place.all.clone();
+        assert!(!places.shed());
+    }
+
+    #[test]
+    fn share_of_a_party_is_kept_within_the_party() {
+        let places = ConnectionLimit::new(ConnectionLimitOptions {
+            of_party_max: 2,
+            pending_max: 4,
+            ..ConnectionLimitOptions::new(8)
+        });
+        let (_other, mut other) = places.admit(party(2)).unwrap();
+        let mut of_party: Vec<_> = (0..2).map(|_| places.admit(party(1)).unwrap()).collect();
+        of_party[0].0.mark_established();
+        let (third, mut third_gives_way) = places.admit(party(1)).unwrap();
+        assert!(gave_way(&mut of_party[1].1));
+        third.mark_established();
+        assert!(places.admit(party(1)).is_none(), "both of its places are busy");
+        assert!(![&mut other, &mut third_gives_way].into_iter().any(gave_way));
+        drop((third, of_party));
+        assert_eq!(places.state.lock().parties.len(), 1);
+    }
+}

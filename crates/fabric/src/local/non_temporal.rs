@@ -1,0 +1,147 @@
+//! Copying past the cache.
+
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
+/// Copies `from` into `into`, which is as long, in pieces of `piece` bytes, and has `check` look at each on its way, in a copy that is in the
+/// first-level cache: from memory it comes once, and what was looked at is what arrives, also where somebody else may write to `from`. The
+/// destination is neither fetched into the processor's cache nor left there.
+///
+/// For a destination that is larger than the cache: an ordinary copy of a piece first reads the memory that it is about to write over,
+/// and takes twice as long. (A single large copy avoids that by itself, but then nobody can look at the pieces.)
+///
+/// `check` is given the piece and where in `from` it starts; its first error ends the copy.
+pub fn copy_non_temporal<E>(
+    from: &[u8],
+    into: &mut [u8],
+    piece: usize,
+    mut check: impl FnMut(usize, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    assert!(from.len() == into.len() && piece > 0, "a copy has two sides, and pieces");
+    // However this ends: whatever tells another thread of the bytes comes after them.
+    let _fence = Fence;
+    let mut copy = vec![0; piece.min(from.len())];
+    for (index, (part, target)) in from.chunks(piece).zip(into.chunks_mut(piece)).enumerate() {
+        let (at, copy) = (index * piece, &mut copy[..part.len()]);
+        copy.copy_from_slice(part);
+        let next = &from[at + part.len()..];
+        prefetch_cache_lines(&next[..next.len().min(piece)]);
+        // To the compiler the bytes in `part` do not change: it might read them again.
+        let copy = std::hint::black_box(copy);
+        check(at, copy)?;
+        store_non_temporal(copy, target);
+    }
+    Ok(())
+}
+
+/// Has bytes come to the processor's cache that are copied soon, while it does something else.
+#[cfg(target_arch = "x86_64")]
+pub fn prefetch_cache_lines(bytes: &[u8]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in bytes.chunks(LINE) {
+        // SAFETY: a hint, which reads nothing for the program and faults on no address.
+        #[allow(unused_unsafe, reason = "later versions of Rust know that")]
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast())
+        };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn prefetch_cache_lines(_: &[u8]) {}
+
+/// Orders the stores of [`store_non_temporal`] before all later ones when it is dropped.
+struct Fence;
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: it only orders stores. SSE2 is part of x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn store_non_temporal(from: &[u8], into: &mut [u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    let head = into.as_ptr().align_offset(LINE).min(into.len());
+    let (first, rest) = into.split_at_mut(head);
+    first.copy_from_slice(&from[..head]);
+    let from = &from[head..];
+    let lines = rest.len() / LINE * LINE;
+    let (whole, last) = rest.split_at_mut(lines);
+    for (source, target) in from.chunks_exact(LINE).zip(whole.chunks_exact_mut(LINE)) {
+        let (source, target) = (source.as_ptr().cast::<__m128i>(), target.as_mut_ptr().cast::<__m128i>());
+        // SAFETY: both sides have a line, 64 bytes, four times 16; the target begins on a multiple of 64. SSE2 is part of x86-64.
+        unsafe {
+            let parts = [
+                _mm_loadu_si128(source),
+                _mm_loadu_si128(source.add(1)),
+                _mm_loadu_si128(source.add(2)),
+                _mm_loadu_si128(source.add(3)),
+            ];
+            _mm_stream_si128(target, parts[0]);
+            _mm_stream_si128(target.add(1), parts[1]);
+            _mm_stream_si128(target.add(2), parts[2]);
+            _mm_stream_si128(target.add(3), parts[3]);
+        }
+    }
+    last.copy_from_slice(&from[lines..]);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn store_non_temporal(from: &[u8], into: &mut [u8]) {
+    into.copy_from_slice(from);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_arrives_and_no_other_changes() {
+        let from: Vec<u8> = (0..5000u32).map(|index| (index * 7 + index / 256) as u8).collect();
+        for start in [0, 1, 15, 63, 64, 100] {
+            for length in [0, 1, 16, 63, 64, 65, 127, 128, 200, 4096] {
+                let mut into = vec![0xEE; 5000];
+                let mut seen = 0;
+                let check = |at, piece: &[u8]| {
+                    assert!(at == seen && piece == &from[3 + at..3 + at + piece.len()]);
+                    seen += piece.len();
+                    Ok::<(), ()>(())
+                };
+                copy_non_temporal(&from[3..3 + length], &mut into[start..start + length], 150, check).unwrap();
+                assert_eq!(seen, length);
+                assert!(into[start..start + length] == from[3..3 + length], "{length} bytes at {start}");
+                assert!(into[..start].iter().chain(&into[start + length..]).all(|byte| *byte == 0xEE));
+            }
+        }
+    }
+
+    #[test]
+    fn what_arrives_is_what_was_looked_at() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 5000], 0).unwrap();
+        let map = crate::local::FileMapping::new(&file, 5000).unwrap();
+        let mut into = vec![0; 5000];
+        let check = |at: usize, piece: &[u8]| {
+            assert!(piece.iter().all(|byte| *byte == 7));
+            // Whoever may write there does it now.
+            file.write_all_at(&vec![9; piece.len()], at as u64)
+        };
+        copy_non_temporal(map.bytes(), &mut into, 1000, check).unwrap();
+        assert!(into.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn a_failed_check_ends_it() {
+        let mut into = [0; 100];
+        let check = |at, _: &[u8]| if at == 60 { Err(at) } else { Ok(()) };
+        assert_eq!(copy_non_temporal(&[7; 100], &mut into, 30, check), Err(60));
+        assert!(into[..60].iter().all(|byte| *byte == 7) && into[60..].iter().all(|byte| *byte == 0));
+    }
+}

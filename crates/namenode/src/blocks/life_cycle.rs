@@ -1,0 +1,395 @@
+use std::collections::HashMap;
+
+use hearth_types::{Block, BlockId, GenerationStamp, StorageId};
+use tokio::sync::oneshot;
+
+use super::block_info::{BlockAttributes, BlockInfo, BlockRef, Construction, ExpectedReplica, MissingReplica, Phase};
+use super::datanodes::StorageIndex;
+use super::replicas::Health;
+use super::table::BlockTable;
+use super::{BlockError, BlockMap, BlockState, Now};
+
+/// Resolves when the block has its first minimum of finalized replicas, or is gone: then ask again.
+pub type ReplicaWait = oneshot::Receiver<()>;
+
+/// Calls that wait for one block; more are told to ask again at once.
+const WAITERS_PER_BLOCK_MAX: usize = 64;
+
+#[derive(Default)]
+pub(super) struct ReplicaWaiters(HashMap<BlockId, Vec<oneshot::Sender<()>>>);
+
+impl ReplicaWaiters {
+    pub fn wake(&mut self, block: BlockId) {
+        for waiting in self.0.remove(&block).into_iter().flatten() {
+            // A caller that gave up is no loss.
+            let _ = waiting.send(());
+        }
+    }
+}
+
+/// Stored blocks that one of several threads has read, before they are in the map.
+#[derive(Default)]
+pub struct RestoredBlocks {
+    blocks: BlockTable,
+    newest_stamp: GenerationStamp,
+}
+
+impl RestoredBlocks {
+    /// As [`BlockMap::restore`] for a complete block.
+    pub fn add(&mut self, block: Block, inode: u64, replication: u16, policy: u8) {
+        self.newest_stamp = self.newest_stamp.max(block.stamp);
+        put_complete(&mut self.blocks, block, BlockAttributes::new(block, inode, replication, policy));
+    }
+}
+
+fn put_complete(blocks: &mut BlockTable, block: Block, attributes: BlockAttributes) {
+    let previous = blocks.insert(block.id, BlockInfo::complete(attributes));
+    assert!(previous.is_none(), "{} stands in the store once", block.id);
+}
+
+impl BlockMap {
+    /// Takes up blocks known from the store, at start.
+    pub fn add_restored(&mut self, restored: RestoredBlocks) {
+        self.note_stamp(restored.newest_stamp);
+        self.blocks.absorb(restored.blocks);
+    }
+
+    /// Takes up a new block that `targets` are about to receive. Its id has never been used before.
+    ///
+    /// `policy`: id of the file's storage policy, 0 for none. `targets`: from [`BlockMap::allocate_targets`].
+    pub fn begin(&mut self, block: Block, inode: u64, replication: u16, policy: u8, targets: &[StorageIndex]) {
+        self.note_stamp(block.stamp);
+        let expected = targets.iter().map(|storage| ExpectedReplica::new(*storage, block.stamp)).collect();
+        let previous = self.blocks.insert(
+            block.id,
+            BlockInfo::open(
+                BlockAttributes::new(block, inode, replication, policy),
+                Construction { expected, ..Construction::default() },
+            ),
+        );
+        assert!(previous.is_none(), "{} was given out twice", block.id);
+        self.open.insert(block.id);
+    }
+
+    /// Names the storages that are about to receive an open block of which none is known to.
+    pub fn expect_at(&mut self, block: BlockId, targets: &[StorageIndex]) {
+        let stamp = self.block(block).expect("it is an open block").stamp;
+        let expected = targets.iter().map(|storage| ExpectedReplica::new(*storage, stamp)).collect();
+        self.entry_mut(block).set_construction(Construction { expected, ..Construction::default() });
+    }
+
+    /// Takes up a block known from the store, at start. No replica is known yet.
+    ///
+    /// `complete`: false for the last block of an open file.
+    pub fn restore(&mut self, block: Block, inode: u64, replication: u16, policy: u8, complete: bool) {
+        if !complete {
+            self.begin(block, inode, replication, policy, &[]);
+            let construction = self.entry_mut(block.id).construction_mut().expect("it was begun as an open block");
+            construction.is_restored = true;
+            return;
+        }
+        self.note_stamp(block.stamp);
+        put_complete(&mut self.blocks, block, BlockAttributes::new(block, inode, replication, policy));
+    }
+
+    pub fn state(&self, block: BlockId) -> Option<BlockState> {
+        self.blocks.get(&block).map(|entry| entry.state())
+    }
+
+    /// The block as it stands now: its stamp, and its length as far as it is known.
+    pub fn block(&self, block: BlockId) -> Option<Block> {
+        self.blocks.get(&block).map(|entry| entry.block())
+    }
+
+    /// The inode that the block belongs to.
+    pub fn inode_of(&self, block: BlockId) -> Option<u64> {
+        self.blocks.get(&block).map(|entry| entry.inode())
+    }
+
+    /// What the writer says the open block's length is (fsync). Never shrinks it.
+    pub fn set_length(&mut self, block: BlockId, length: u64) -> Result<(), BlockError> {
+        let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
+        if !entry.is_open() {
+            return Err(BlockError::NotUnderConstruction { block: entry.block(), state: entry.state() });
+        }
+        let length = entry.length().max(length);
+        self.entry_mut(block).set_length(length);
+        Ok(())
+    }
+
+    /// Makes `block`'s length and stamp final. It is COMPLETE at once if enough finalized replicas have been reported, else
+    /// COMMITTED until they are. Repeating it with the same length and stamp changes nothing.
+    ///
+    /// Errors: `UnknownBlock`; `StampMismatch`; `LengthShrank` when the offered length is less than what is known.
+    pub fn commit(&mut self, block: Block, now: Now) -> Result<BlockState, BlockError> {
+        let entry = self.blocks.get(&block.id).ok_or(BlockError::UnknownBlock { block: block.id })?;
+        let stored = entry.block();
+        if stored.stamp != block.stamp {
+            return Err(BlockError::StampMismatch { stored, offered: block });
+        }
+        if !entry.is_open() {
+            if stored.length != block.length {
+                return Err(BlockError::LengthShrank { stored, offered: block, offered_length: block.length });
+            }
+            return Ok(entry.state());
+        }
+        if block.length < stored.length {
+            return Err(BlockError::LengthShrank { stored, offered: block, offered_length: block.length });
+        }
+        self.commit_as(block, now);
+        Ok(self.entry(block.id).state())
+    }
+
+    /// The last step of a commit: the block is open, `block` is its final identity and length.
+    pub(super) fn commit_as(&mut self, block: Block, now: Now) {
+        let entry = self.entry_mut(block.id);
+        assert!(entry.is_open(), "only an open block is committed");
+        entry.set_stamp(block.stamp);
+        entry.set_length(block.length);
+        let expected = &entry.construction().expect("it is open").expected;
+        // Replicas that were reported before the length was final: those that do not fit are not copies of this block.
+        let unfit: Vec<StorageIndex> = entry
+            .replicas()
+            .filter(|replica| {
+                let said = expected.iter().find(|expected| expected.storage == replica.storage);
+                replica.stamp != block.stamp || said.is_some_and(|said| said.length != block.length)
+            })
+            .map(|replica| replica.storage)
+            .collect();
+        let construction = entry.construction_mut().expect("it is open");
+        construction.recovery = None;
+        construction.expected.retain(|expected| expected.stamp == block.stamp && !unfit.contains(&expected.storage));
+        construction.is_committed = true;
+        for storage in unfit {
+            self.set_health(block.id, storage, Health::Corrupt);
+        }
+        self.complete_if_replicated(block.id, now);
+        self.refresh(block.id, now);
+    }
+
+    /// COMMITTED becomes COMPLETE once `min_replication` finalized replicas are known; then those who wait are woken.
+    pub(super) fn complete_if_replicated(&mut self, block: BlockId, now: Now) {
+        if !self.is_minimally_replicated(block) {
+            return;
+        }
+        let entry = self.entry_mut(block);
+        if entry.phase() != Phase::Committed {
+            return;
+        }
+        let construction = entry.take_construction().expect("just looked");
+        let late: Vec<StorageIndex> = construction
+            .expected
+            .iter()
+            .map(|expected| expected.storage)
+            .filter(|storage| entry.replica(*storage).is_none())
+            .collect();
+        self.open.remove(&block);
+        self.expect_replicas(block, late, now);
+        self.refresh(block, now);
+        self.replica_waiters.wake(block);
+    }
+
+    /// Whether at least `dfs.namenode.replication.min` good finalized replicas have been reported.
+    pub fn is_minimally_replicated(&self, block: BlockId) -> bool {
+        self.blocks.get(&block).is_some_and(|entry| {
+            let minimum = self.settings.min_replication.min(entry.replication().max(1));
+            entry.counts(&self.nodes).readable() >= minimum
+        })
+    }
+
+    /// `None` when the block is COMPLETE or unknown already; else something to await without the lock. It ends with an error at once
+    /// when too many wait for the block already.
+    pub fn wait_for_replicas(&mut self, block: BlockId) -> Option<ReplicaWait> {
+        let entry = self.blocks.get(&block)?;
+        if entry.is_complete() {
+            return None;
+        }
+        let waiting = self.replica_waiters.0.entry(block).or_default();
+        waiting.retain(|sender| !sender.is_closed());
+        let (sender, receiver) = oneshot::channel();
+        if waiting.len() < WAITERS_PER_BLOCK_MAX {
+            waiting.push(sender);
+        }
+        Some(receiver)
+    }
+
+    /// Opens a COMPLETE block again, for append: its replicas become the pipeline. The stamp stays until
+    /// [`BlockMap::update_pipeline`].
+    pub fn reopen(&mut self, block: BlockId) -> Result<Vec<StorageIndex>, BlockError> {
+        let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
+        if !entry.is_complete() {
+            return Err(BlockError::NotComplete { block: entry.block(), state: entry.state() });
+        }
+        let expected: Vec<ExpectedReplica> = entry
+            .replicas()
+            .filter(|replica| replica.health == Health::Live && self.nodes.node_of(replica.storage).alive)
+            .map(|replica| ExpectedReplica {
+                length: entry.length(),
+                state: hearth_types::ReplicaState::Finalized,
+                ..ExpectedReplica::new(replica.storage, entry.stamp())
+            })
+            .collect();
+        let storages: Vec<StorageIndex> = expected.iter().map(|expected| expected.storage).collect();
+        for replica in entry.replicas().map(|replica| replica.storage).collect::<Vec<_>>() {
+            self.forget_advertisement(block, replica);
+        }
+        self.leave_queues(block);
+        let entry = self.entry_mut(block);
+        entry.set_construction(Construction { expected, ..Construction::default() });
+        self.open.insert(block);
+        Ok(storages)
+    }
+
+    /// The writer has rebuilt its pipeline: stores the new stamp, length and members. Replicas of the old stamp are forgotten
+    /// (the ones that went on report again); what a member has said of the new one already is kept: it will not say it again.
+    ///
+    /// Errors: `NotUnderConstruction`; `OlderState` when the stamp does not rise or the length falls.
+    pub fn update_pipeline(
+        &mut self,
+        old: Block,
+        new_stamp: GenerationStamp,
+        new_length: u64,
+        targets: &[StorageIndex],
+    ) -> Result<(), BlockError> {
+        let entry = self.blocks.get(&old.id).ok_or(BlockError::UnknownBlock { block: old.id })?;
+        if !entry.is_open() {
+            return Err(BlockError::NotUnderConstruction { block: entry.block(), state: entry.state() });
+        }
+        let stored = entry.block();
+        if new_stamp <= stored.stamp || new_length < stored.length {
+            return Err(BlockError::OlderState {
+                old: stored,
+                old_length: stored.length,
+                new: Block { id: old.id, stamp: new_stamp, length: new_length },
+                new_length,
+            });
+        }
+        self.note_stamp(new_stamp);
+        let entry = self.entry(old.id);
+        let outdated: Vec<StorageIndex> =
+            entry.replicas().filter(|replica| replica.stamp < new_stamp).map(|replica| replica.storage).collect();
+        for storage in outdated {
+            self.forget_replica(old.id, storage);
+        }
+        let entry = self.entry_mut(old.id);
+        entry.set_stamp(new_stamp);
+        entry.set_length(new_length);
+        let said = |storage: StorageIndex| {
+            let said = entry.construction()?.expected.iter();
+            said.copied().find(|said| said.storage == storage && said.stamp == new_stamp)
+        };
+        let expected =
+            targets.iter().map(|storage| said(*storage).unwrap_or(ExpectedReplica::new(*storage, new_stamp))).collect();
+        let is_restored = entry.construction().is_some_and(|construction| construction.is_restored);
+        entry.set_construction(Construction { expected, is_restored, ..Construction::default() });
+        Ok(())
+    }
+
+    /// Members of an open block's pipeline are on storages that the map does not know, as after a restart. Until they come, and are
+    /// expected as the others, they may have what was acknowledged.
+    pub fn expect_unknown(&mut self, block: BlockId, storages: Vec<StorageId>) {
+        let Some(entry) = self.blocks.get_mut(&block) else { return };
+        let (stamp, length) = (entry.stamp(), entry.length());
+        let Some(construction) = entry.construction_mut() else { return };
+        for storage in storages {
+            construction.add_missing(MissingReplica { storage, stamp, length });
+        }
+    }
+
+    /// The pipeline's members in order: for LocatedBlocks of the writer, and for getAdditionalDatanode's retries.
+    pub fn expected_storages(&self, block: BlockId) -> Vec<StorageIndex> {
+        self.blocks
+            .get(&block)
+            .and_then(|known| known.entry.construction())
+            .map(|construction| construction.expected.iter().map(|expected| expected.storage).collect())
+            .unwrap_or_default()
+    }
+
+    /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it, is to have it, or
+    /// was to have it on a storage that has been lost.
+    pub fn is_lost_and_empty(&self, block: BlockId, now: Now) -> bool {
+        self.blocks.get(&block).is_none_or(|entry| entry.length() == 0) && self.has_no_holder(block, now)
+    }
+
+    /// Whether no datanode has an open block, expects it, or expected it on a storage that has been lost. Its bytes are lost then.
+    /// A block that is to be cut waits for a holder, because its bytes belonged to a closed file.
+    pub fn has_no_holder(&self, block: BlockId, now: Now) -> bool {
+        let Some(entry) = self.blocks.get(&block) else { return true };
+        let Some(construction) = entry.construction() else { return false };
+        construction.expected.is_empty()
+            && construction.missing.is_empty()
+            && construction.truncate_to.is_none()
+            && entry.replicas().next().is_none()
+            && self.all_have_reported(construction, now)
+    }
+
+    /// Whether all holders of an open block are known. After a restart that is so when all earlier storages have reported, or when
+    /// the time has passed after which a silent datanode counts as dead.
+    pub(super) fn all_have_reported(&self, construction: &Construction, now: Now) -> bool {
+        let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
+        (!construction.is_restored || is_late || self.storages.have_all_reported()) && !self.in_safe_mode()
+    }
+
+    /// The file's replication changed: copies are made or deleted accordingly.
+    pub fn set_replication(&mut self, block: BlockId, replication: u16, now: Now) {
+        self.leave_queue(block);
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.set_replication(replication);
+            self.refresh(block, now);
+        }
+    }
+
+    /// The storage policy by which a block's copies are placed; 0: none named.
+    pub fn policy(&self, block: BlockId) -> Option<u8> {
+        Some(self.blocks.get(&block)?.policy())
+    }
+
+    /// The file's storage policy changed: it holds for copies made from now on.
+    pub fn set_policy(&mut self, block: BlockId, policy: u8) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.set_policy(policy);
+        }
+    }
+
+    /// The block now belongs to another inode (concat).
+    pub fn set_inode(&mut self, block: BlockId, inode: u64) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.set_inode(inode);
+        }
+    }
+
+    /// The block is no longer part of any file (delete, overwrite, abandon): every datanode that has it or was to receive it is
+    /// told to delete it. An unknown block is no error.
+    pub fn remove(&mut self, block: BlockId) {
+        self.leave_queues(block);
+        let Some(entry) = self.blocks.remove(&block) else { return };
+        self.open.remove(&block);
+        self.forget_safe(&entry);
+        let mut holders: Vec<(StorageIndex, GenerationStamp)> =
+            entry.replicas().map(|replica| (replica.storage, replica.stamp)).collect();
+        for expected in entry.construction().map(|construction| construction.expected.as_slice()).unwrap_or_default() {
+            if !holders.iter().any(|(storage, _)| *storage == expected.storage) {
+                holders.push((expected.storage, entry.stamp()));
+            }
+        }
+        for (storage, stamp) in holders {
+            self.nodes.storage_mut(storage).blocks.remove(block);
+            self.forget_advertisement(block, storage);
+            self.invalidate(storage, Block { id: block, stamp, length: entry.length() }, None);
+        }
+        self.replica_waiters.wake(block);
+    }
+
+    /// The writer gives up its last block, or a target of it failed: as [`BlockMap::remove`].
+    pub fn abandon(&mut self, block: BlockId) {
+        self.remove(block);
+    }
+
+    pub(super) fn entry(&self, block: BlockId) -> BlockRef<'_> {
+        self.blocks.get(&block).expect("the caller has just seen the block")
+    }
+
+    pub(super) fn entry_mut(&mut self, block: BlockId) -> &mut BlockInfo {
+        self.blocks.get_mut(&block).expect("the caller has just seen the block")
+    }
+}

@@ -1,0 +1,194 @@
+//! Replicas on their way: told to a source, or promised by a pipeline, and not yet reported; and how much that is for each
+//! datanode, as source and as target.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hearth_types::BlockId;
+
+use super::datanodes::{DatanodeIndex, StorageIndex};
+
+/// Where a replica is to arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PendingTarget {
+    pub storage: StorageIndex,
+    pub node: DatanodeIndex,
+}
+
+/// The replicas of one block that are on their way.
+#[derive(Clone, Debug)]
+pub(super) struct PendingReplication {
+    pub targets: Vec<PendingTarget>,
+    pub since: Duration,
+    /// `None`: a writer's pipeline.
+    pub source: Option<DatanodeIndex>,
+    /// Of one replica.
+    pub bytes: u64,
+}
+
+/// Copies that one datanode sends or receives. A pipeline's replicas are no copies.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct TransferLoad {
+    pub blocks: usize,
+    pub bytes: u64,
+}
+
+impl TransferLoad {
+    fn add(&mut self, bytes: u64) {
+        self.blocks += 1;
+        self.bytes += bytes;
+    }
+
+    fn take(&mut self, bytes: u64) {
+        assert!(self.blocks > 0 && self.bytes >= bytes, "what is taken off a flow was added to it");
+        self.blocks -= 1;
+        self.bytes -= bytes;
+    }
+}
+
+#[derive(Default)]
+pub(super) struct PendingReplications {
+    by_block: HashMap<BlockId, PendingReplication>,
+    sending: HashMap<DatanodeIndex, TransferLoad>,
+    receiving: HashMap<DatanodeIndex, TransferLoad>,
+}
+
+impl PendingReplications {
+    /// Blocks that have replicas on their way.
+    pub fn len(&self) -> usize {
+        self.by_block.len()
+    }
+
+    pub fn of(&self, block: BlockId) -> &[PendingTarget] {
+        self.by_block.get(&block).map_or(&[], |pending| &pending.targets)
+    }
+
+    pub fn sent_by(&self, node: DatanodeIndex) -> TransferLoad {
+        self.sending.get(&node).copied().unwrap_or_default()
+    }
+
+    pub fn received_by(&self, node: DatanodeIndex) -> TransferLoad {
+        self.receiving.get(&node).copied().unwrap_or_default()
+    }
+
+    /// A pipeline's members are about to report the block.
+    pub fn expect(&mut self, block: BlockId, targets: Vec<PendingTarget>, since: Duration) {
+        self.replace(block, Some(PendingReplication { targets, since, source: None, bytes: 0 }));
+    }
+
+    /// `source` is to send a replica of `bytes` to `targets`, beside what was on its way.
+    pub fn send(
+        &mut self,
+        block: BlockId,
+        source: DatanodeIndex,
+        targets: &[PendingTarget],
+        bytes: u64,
+        since: Duration,
+    ) {
+        let all = self.of(block).iter().chain(targets).copied().collect();
+        self.replace(block, Some(PendingReplication { targets: all, since, source: Some(source), bytes }));
+    }
+
+    /// A replica is there, or will not be. Returns who sent the block, if it was the last one.
+    pub fn arrived(&mut self, block: BlockId, node: DatanodeIndex) -> Option<DatanodeIndex> {
+        let mut pending = self.by_block.get(&block)?.clone();
+        pending.targets.retain(|target| target.node != node);
+        let done = pending.targets.is_empty();
+        let source = pending.source.filter(|_| done);
+        self.replace(block, Some(pending));
+        source
+    }
+
+    /// Nothing is awaited any more.
+    pub fn forget(&mut self, block: BlockId) {
+        self.replace(block, None);
+    }
+
+    /// This storage will report nothing. Returns the blocks that it would have reported.
+    pub fn cancel_target(&mut self, storage: StorageIndex) -> Vec<BlockId> {
+        let touched = self.blocks_where(|_, pending| pending.targets.iter().any(|target| target.storage == storage));
+        for block in &touched {
+            let mut pending = self.by_block[block].clone();
+            pending.targets.retain(|target| target.storage != storage);
+            self.replace(*block, Some(pending));
+        }
+        touched
+    }
+
+    /// Forgets every block for which `is_over` says so; returns them.
+    pub fn forget_where(&mut self, is_over: impl Fn(BlockId, &PendingReplication) -> bool) -> Vec<BlockId> {
+        let over = self.blocks_where(is_over);
+        for block in &over {
+            self.forget(*block);
+        }
+        over
+    }
+
+    fn blocks_where(&self, is: impl Fn(BlockId, &PendingReplication) -> bool) -> Vec<BlockId> {
+        self.by_block.iter().filter(|(block, pending)| is(**block, pending)).map(|(block, _)| *block).collect()
+    }
+
+    /// Every change of the table is one of these, so that the flows follow.
+    fn replace(&mut self, block: BlockId, pending: Option<PendingReplication>) {
+        let pending = pending.filter(|pending| !pending.targets.is_empty());
+        if let Some(PendingReplication { source: Some(source), targets, bytes, .. }) = &pending {
+            self.sending.entry(*source).or_default().add(*bytes);
+            for target in targets {
+                self.receiving.entry(target.node).or_default().add(*bytes);
+            }
+        }
+        let before = match pending {
+            Some(pending) => self.by_block.insert(block, pending),
+            None => self.by_block.remove(&block),
+        };
+        if let Some(PendingReplication { source: Some(source), targets, bytes, .. }) = before {
+            take(&mut self.sending, source, bytes);
+            for target in targets {
+                take(&mut self.receiving, target.node, bytes);
+            }
+        }
+    }
+}
+
+fn take(flows: &mut HashMap<DatanodeIndex, TransferLoad>, node: DatanodeIndex, bytes: u64) {
+    let flow = flows.get_mut(&node).expect("what is taken off a flow was added to it");
+    flow.take(bytes);
+    if flow.blocks == 0 {
+        flows.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(node: u32) -> PendingTarget {
+        PendingTarget { storage: StorageIndex(node + 100), node: DatanodeIndex(node) }
+    }
+
+    const NOW: Duration = Duration::ZERO;
+
+    #[test]
+    fn flows_follow_what_is_on_its_way() {
+        let mut way = PendingReplications::default();
+        let (first, second) = (BlockId(1), BlockId(2));
+        way.send(first, DatanodeIndex(0), &[to(1)], 10, NOW);
+        way.send(second, DatanodeIndex(0), &[to(1), to(2)], 5, NOW);
+        way.expect(BlockId(3), vec![to(1)], NOW);
+        assert_eq!(way.sent_by(DatanodeIndex(0)), TransferLoad { blocks: 2, bytes: 15 });
+        assert_eq!(way.received_by(DatanodeIndex(1)), TransferLoad { blocks: 2, bytes: 15 });
+        assert_eq!(way.received_by(DatanodeIndex(2)), TransferLoad { blocks: 1, bytes: 5 });
+        // More of a block, by another source: that one answers for it from now on.
+        way.send(first, DatanodeIndex(3), &[to(2)], 10, NOW);
+        assert_eq!(way.sent_by(DatanodeIndex(0)), TransferLoad { blocks: 1, bytes: 5 });
+        assert_eq!(way.sent_by(DatanodeIndex(3)), TransferLoad { blocks: 1, bytes: 10 });
+        assert_eq!(way.arrived(first, DatanodeIndex(1)), None);
+        assert_eq!(way.arrived(first, DatanodeIndex(2)), Some(DatanodeIndex(3)));
+        assert_eq!(way.sent_by(DatanodeIndex(3)), TransferLoad::default());
+        assert_eq!(way.cancel_target(to(1).storage).len(), 2);
+        assert_eq!(way.received_by(DatanodeIndex(1)), TransferLoad::default());
+        assert_eq!(way.len(), 1, "the third had no other target");
+        assert_eq!(way.forget_where(|_, pending| pending.source.is_some()), [second]);
+        assert_eq!((way.len(), way.sending.len(), way.receiving.len()), (0, 0, 0));
+    }
+}

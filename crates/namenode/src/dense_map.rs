@@ -1,0 +1,285 @@
+//! A map from numbers that are handed out in sequence, at little more than the size of its values.
+//!
+//! Numbers are kept in pages of 64. A page says with one bit each which of its numbers are there, and has the values of those, in
+//! order, without gaps: how many bits stand below a number's own is the place of its value. So a full page costs its values and
+//! about a byte a number, where a hash table of single numbers has a key, a tag and free places for each.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// For numbers that the namenode has given out one after the other: no peer chooses them, and one multiplication spreads them.
+#[derive(Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+/// The numbers of a page: one for each bit of [`Page::present`].
+const PAGE: u64 = u64::BITS as u64;
+
+#[derive(Clone, Debug)]
+struct Page<V> {
+    /// Which numbers are there, the lowest bit the first. Never 0.
+    present: u64,
+    /// One for each bit set.
+    values: Vec<V>,
+}
+
+impl<V> Page<V> {
+    /// `None`: the number is not there.
+    fn place(&self, number: u64) -> Option<usize> {
+        (self.present & bit(number) != 0).then(|| self.place_to_be(number))
+    }
+
+    fn place_to_be(&self, number: u64) -> usize {
+        (self.present & (bit(number) - 1)).count_ones() as usize
+    }
+
+    /// Takes in what another page of the same numbers has; no number is in both.
+    fn merge(&mut self, other: Self) {
+        let (mine, mut theirs) = (std::mem::take(&mut self.values), other.values.into_iter());
+        let is_mine = self.present;
+        self.present |= other.present;
+        self.values.reserve_exact(mine.len() + theirs.len());
+        let mut mine = mine.into_iter();
+        for number in bits(self.present) {
+            let from = if is_mine & bit(number) != 0 { mine.next() } else { theirs.next() };
+            self.values.extend(from);
+        }
+    }
+}
+
+fn bit(number: u64) -> u64 {
+    1 << (number % PAGE)
+}
+
+/// The bits set, upwards.
+fn bits(mut present: u64) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let lowest = present.trailing_zeros();
+        present &= present.checked_sub(1)?;
+        Some(u64::from(lowest))
+    })
+}
+
+/// A map from numbers that stand close together. Any number is allowed, but one that stands alone costs a page.
+#[derive(Clone, Debug)]
+pub struct DenseMap<V> {
+    pages: HashMap<u64, Page<V>, BuildHasherDefault<IdHasher>>,
+    count: usize,
+}
+
+impl<V> Default for DenseMap<V> {
+    fn default() -> Self {
+        Self { pages: HashMap::default(), count: 0 }
+    }
+}
+
+impl<V> DenseMap<V> {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn contains(&self, number: u64) -> bool {
+        self.pages.get(&(number / PAGE)).is_some_and(|page| page.present & bit(number) != 0)
+    }
+
+    pub fn get(&self, number: u64) -> Option<&V> {
+        let page = self.pages.get(&(number / PAGE))?;
+        page.values.get(page.place(number)?)
+    }
+
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
+        let page = self.pages.get_mut(&(number / PAGE))?;
+        let place = page.place(number)?;
+        page.values.get_mut(place)
+    }
+
+    /// Returns the value that stood there before.
+    pub fn insert(&mut self, number: u64, value: V) -> Option<V> {
+        let page = self.pages.entry(number / PAGE).or_insert(Page { present: 0, values: Vec::new() });
+        let place = page.place_to_be(number);
+        if page.present & bit(number) != 0 {
+            return Some(std::mem::replace(&mut page.values[place], value));
+        }
+        page.present |= bit(number);
+        page.values.insert(place, value);
+        self.count += 1;
+        None
+    }
+
+    /// Returns the value that stood there.
+    pub fn remove(&mut self, number: u64) -> Option<V> {
+        let Entry::Occupied(mut entry) = self.pages.entry(number / PAGE) else { return None };
+        let page = entry.get_mut();
+        let value = page.values.remove(page.place(number)?);
+        page.present &= !bit(number);
+        self.count -= 1;
+        let (length, room) = (page.values.len(), page.values.capacity());
+        if length == 0 {
+            entry.remove();
+        } else if length <= room / 4 {
+            // Half is left free: a page in which numbers come and go is not moved every time.
+            page.values.shrink_to(length * 2);
+        }
+        Some(value)
+    }
+
+    /// Takes in all that another map holds, and is told the first number that both have: then only a part was taken in.
+    pub fn absorb(&mut self, other: Self) -> Result<(), u64> {
+        self.pages.reserve(other.pages.len());
+        for (number, page) in other.pages {
+            match self.pages.entry(number) {
+                Entry::Vacant(entry) => {
+                    self.count += page.values.len();
+                    entry.insert(page);
+                }
+                Entry::Occupied(mut entry) => {
+                    let known = entry.get_mut();
+                    let both = known.present & page.present;
+                    if both != 0 {
+                        return Err(number * PAGE + u64::from(both.trailing_zeros()));
+                    }
+                    self.count += page.values.len();
+                    known.merge(page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In no order. Numbers of one page follow each other.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.pages
+            .iter()
+            .flat_map(|(number, page)| bits(page.present).map(move |bit| number * PAGE + bit).zip(&page.values))
+    }
+
+    /// In the order of [`iter`](Self::iter).
+    pub fn keys(&self) -> impl Iterator<Item = u64> {
+        self.iter().map(|(number, _)| number)
+    }
+
+    /// In the order of [`iter`](Self::iter).
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.pages.values_mut().flat_map(|page| &mut page.values)
+    }
+
+    /// In the order of [`iter`](Self::iter).
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.pages.values().flat_map(|page| &page.values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Operation {
+        Insert(u64, u32),
+        Remove(u64),
+        Change(u64, u32),
+    }
+
+    /// Few pages, so that they fill and empty, and both ends of the numbers.
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![4 => 0u64..200, 1 => 1_073_741_800u64..1_073_741_900, 1 => u64::MAX - 70..=u64::MAX]
+    }
+
+    fn operation() -> impl Strategy<Value = Operation> {
+        prop_oneof![
+            3 => (number(), any::<u32>()).prop_map(|(number, value)| Operation::Insert(number, value)),
+            3 => number().prop_map(Operation::Remove),
+            1 => (number(), any::<u32>()).prop_map(|(number, value)| Operation::Change(number, value)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_sparse_map_behaves_as_a_hash_map(operations in prop::collection::vec(operation(), 0..2000), probe in number()) {
+            let mut map = DenseMap::default();
+            let mut model = HashMap::new();
+            for operation in operations {
+                match operation {
+                    Operation::Insert(number, value) => prop_assert_eq!(map.insert(number, value), model.insert(number, value)),
+                    Operation::Remove(number) => prop_assert_eq!(map.remove(number), model.remove(&number)),
+                    Operation::Change(number, value) => {
+                        let (found, expected) = (map.get_mut(number), model.get_mut(&number));
+                        prop_assert_eq!(&found, &expected);
+                        if let (Some(found), Some(expected)) = (found, expected) {
+                            (*found, *expected) = (value, value);
+                        }
+                    }
+                }
+                prop_assert_eq!(map.len(), model.len());
+            }
+            prop_assert_eq!(map.get(probe), model.get(&probe));
+            prop_assert_eq!(map.contains(probe), model.contains_key(&probe));
+            let all: HashMap<u64, u32> = map.iter().map(|(number, value)| (number, *value)).collect();
+            prop_assert_eq!(&all, &model);
+            prop_assert!(map.keys().eq(map.iter().map(|(number, _)| number)));
+            prop_assert!(map.values().eq(map.iter().map(|(_, value)| value)));
+            let mut pages: Vec<u64> = model.keys().map(|number| number / PAGE).collect();
+            pages.sort_unstable();
+            pages.dedup();
+            prop_assert_eq!(map.pages.len(), pages.len(), "no empty page stays");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn absorbed_maps_behave_as_one(numbers in prop::collection::vec((number(), any::<bool>()), 0..300), probe in number()) {
+            let (mut maps, mut model) = ([DenseMap::default(), DenseMap::default()], HashMap::new());
+            for (at, (number, which)) in numbers.into_iter().enumerate() {
+                if let std::collections::hash_map::Entry::Vacant(entry) = model.entry(number) {
+                    entry.insert(at);
+                    maps[usize::from(which)].insert(number, at);
+                }
+            }
+            let [mut map, other] = maps;
+            let shared = other.keys().next();
+            let again = other.clone();
+            prop_assert_eq!(map.absorb(other), Ok(()));
+            prop_assert_eq!(map.len(), model.len());
+            prop_assert_eq!(map.get(probe), model.get(&probe));
+            let all: HashMap<u64, usize> = map.iter().map(|(number, value)| (number, *value)).collect();
+            prop_assert_eq!(&all, &model);
+            prop_assert_eq!(map.absorb(again).is_err(), shared.is_some());
+        }
+    }
+
+    #[test]
+    fn a_page_has_room_for_what_it_holds_only() {
+        let mut map = DenseMap::default();
+        for number in 0..1000u64 {
+            map.insert(number, number as u32);
+        }
+        assert_eq!(map.pages[&3].values.capacity(), 64);
+        for number in (0..1000).filter(|number| number % 16 != 0) {
+            map.remove(number);
+        }
+        assert!(map.pages[&3].values.capacity() <= 16);
+        for number in 0..1000 {
+            assert_eq!(map.remove(number).is_some(), number % 16 == 0);
+        }
+        assert!(map.pages.is_empty());
+    }
+}
