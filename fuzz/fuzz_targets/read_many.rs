@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     }
     encoded.clear();
     if let Ok(Decoded::Complete(head, _)) = RangeHead::decode(data) {
-        assert!(head.body_bytes() <= 2 << 20);
+        assert!(head.following_bytes() <= 2 << 20);
         head.encode_into(&mut encoded);
         let again = RangeHead::decode(&encoded).expect("what was decoded is encoded so that it can be");
         assert!(matches!(again, Decoded::Complete(..)));
