@@ -39,8 +39,8 @@ const CHANGES: [(&str, &str, &str); 1] = [(
     "} else if (c_tx->in_syscall) {",
     "} else if (c_tx->in_syscall && current->mm) {",
 )];
-/// Where Debian's packages come from on a machine whose apt knows no mirror of Debian.
-const MIRROR: &str = "http://deb.debian.org/debian";
+/// Names a mirror of Debian, e.g. `http://host/debian`, on a machine whose apt is configured with none.
+const MIRROR: &str = "HEARTH_DEBIAN_MIRROR";
 
 /// The kernel, built when it is not there (some minutes, once; the source goes again). `HEARTH_VM_KERNEL` names one
 /// that was built before.
@@ -88,7 +88,7 @@ pub fn kernel() -> Result<PathBuf> {
 
 /// The source's package, fetched by apt's own means (its proxies and time-outs) and checked against its SHA-256.
 fn package(home: &Path) -> Result<PathBuf> {
-    let mirror = mirror();
+    let mirror = mirror()?;
     for Source { version, sha256 } in &SOURCES {
         let name = format!("linux-source-{SERIES}_{version}_all.deb");
         let path = home.join(&name);
@@ -109,17 +109,19 @@ fn package(home: &Path) -> Result<PathBuf> {
     bail!("{mirror} has linux-source-{SERIES} in none of the versions {}", versions.join(", "))
 }
 
-/// The mirror of Debian that this machine's apt uses.
-fn mirror() -> String {
+/// The mirror of Debian in the environment variable [`MIRROR`], else the one that this machine's apt uses.
+fn mirror() -> Result<String> {
+    if let Ok(mirror) = std::env::var(MIRROR) {
+        return Ok(mirror.trim_end_matches('/').to_owned());
+    }
     let mut lists = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
         lists.extend(entries.filter_map(|entry| entry.ok().map(|entry| entry.path())));
     }
-    lists
-        .iter()
-        .filter_map(|list| fs::read_to_string(list).ok())
-        .find_map(|text| mirror_in(&text))
-        .unwrap_or(MIRROR.into())
+    let found = lists.iter().filter_map(|list| fs::read_to_string(list).ok()).find_map(|text| mirror_in(&text));
+    found.with_context(|| {
+        format!("apt is configured with no mirror of Debian, which has the kernel's source; set {MIRROR} to the address of one")
+    })
 }
 
 /// The first address that ends in `/debian`, in either of apt's two formats.
