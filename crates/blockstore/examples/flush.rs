@@ -1,7 +1,9 @@
-//! What the way from memory to disk costs: replicas of 32 MiB, allocated, filled by somebody else, checked in place and flushed.
+//! Measures the cost of moving replicas from memory to disk: 32 MiB each, allocated, filled by another writer, checked
+//! in place and flushed.
 //!
-//! `cargo run --release -p hearth-blockstore --example flush [MEMORY_DIR DISK_DIR [MiB]]`. Milliseconds of CPU of this process, user and
-//! system, for 128 MiB. Compare a tmpfs of small pages with one mounted with `huge=within_size`.
+//! `cargo run --release -p hearth-blockstore --example flush [MEMORY_DIR DISK_DIR [MiB]]`. Prints milliseconds of CPU
+//! of this process, user and system, for 128 MiB. Compare a tmpfs with small pages to one mounted with
+//! `huge=within_size`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
-//! What the store's write path costs beside the least that can be done: CRC32C over 512 bytes, and pwrite to a tmpfs.
+//! Compares the cost of the store's write path with the minimum: CRC32C over 512 bytes, and pwrite to a tmpfs.
 //!
-//! `cargo run --release -p hearth-blockstore --example write_path [MiB]`. CPU seconds of this process, user and system; the
-//! flusher is off. Take the ratio: absolute numbers are the machine's.
+//! `cargo run --release -p hearth-blockstore --example write_path [MiB]`. Prints CPU seconds of this process, user and
+//! system; the flusher is off. Use the ratio: absolute numbers depend on the machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -50,7 +50,7 @@ fn main() {
                     file.write_all_at(&packet[..bytes], at as u64).expect("room");
                     at += bytes;
                 }
-                // As the store's are, so that memory is as warm.
+                // Removed like the store's replicas, so that memory is equally warm.
                 std::fs::remove_file(dir.path().join(block.to_string())).expect("it is there");
             }
         });

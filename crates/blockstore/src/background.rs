@@ -1,4 +1,4 @@
-//! The store's own threads: one flusher per volume, one that reads back, one that scrubs.
+//! The store's own threads: one flusher per volume, one thread for read-back, and one scrubber.
 
 use std::io;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::store::Store;
 
-/// Pause between two looks at the directories of a volume that no one may be using.
+/// Interval between two checks of the directories of a volume that may be idle.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Replicas that were not readable and are looked at between two flushes.
+/// Number of suspect replicas that are checked between two flushes.
 const SUSPECTS_AT_ONCE: usize = 4;
 
-/// Pause between two looks at memory that was lent; a little less than the pause of the thread that looks.
+/// Interval between two checks of lent memory; a little less than the pause of the thread that does it.
 const LENT_INTERVAL: Duration = Duration::from_millis(900);
 
 pub struct Background {
@@ -29,7 +29,7 @@ impl Background {
             return Ok(background);
         }
         for volume in inner.volumes.clone() {
-            // Often enough that no replica is much older than the delay, and that a full memory is helped soon.
+            // Short enough that no replica is much older than the delay, and that a full memory is relieved soon.
             let pause = (inner.options.flush_delay / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
             background.spawn(format!("flush-{}", volume.index), move |inner| {
                 let mut looked_at = Instant::now();

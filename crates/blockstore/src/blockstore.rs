@@ -1,3 +1,6 @@
+//! The public interface of the store. [`Blockstore`] delegates to `Store`, which its writers, readers and threads
+//! share, and owns the background threads.
+
 use std::sync::Arc;
 
 use hearth_types::{
@@ -13,7 +16,7 @@ use crate::{
     StoreEvent, StoreMetrics, StoreOptions, WithdrawHook,
 };
 
-/// All replicas of one datanode. Shared by reference between threads; dropped without `close`, nothing more is flushed.
+/// All replicas of one DataNode. Threads share it by reference. When it is dropped, nothing more is flushed.
 pub struct Blockstore {
     inner: Arc<Store>,
     /// Joined on drop.
@@ -21,11 +24,11 @@ pub struct Blockstore {
 }
 
 impl Blockstore {
-    /// Locks the directories and reads who they belong to. Replicas appear with `attach_pool`. As many volumes as are tolerated
-    /// (`StoreOptions::failed_volumes_tolerated`) may be out of use; each is an event.
+    /// Locks the directories and reads which DataNode and cluster they belong to. Replicas appear with `attach_pool`.
+    /// Up to `StoreOptions::failed_volumes_tolerated` volumes may be out of use; each is reported as an event.
     ///
-    /// Errors: `InUse` (another process, ours or Java's, has a directory), `BadDirectory`, `Foreign` (two volumes of
-    /// different datanodes or clusters), `BadOptions`, `Io`.
+    /// Errors: `InUse` (another process, ours or Java's, uses a directory), `BadDirectory`, `Foreign` (two volumes of
+    /// different DataNodes or clusters), `BadOptions`, `Io`.
     pub fn open(options: StoreOptions) -> Result<Self> {
         let inner = crate::start::open(options)?;
         let background = Background::start(&inner).map_err(|source| StoreError::Io {
@@ -36,12 +39,12 @@ impl Blockstore {
         Ok(Self { inner, background })
     }
 
-    /// The same for ever; written to the volumes' `VERSION` with the first pool.
+    /// UUID of this DataNode. It never changes, and is written to the volumes' `VERSION` files with the first pool.
     pub fn datanode_uuid(&self) -> &DatanodeUuid {
         &self.inner.uuid
     }
 
-    /// Asks file systems how large they are, which may have to be waited for.
+    /// Returns a summary of each storage. Asks the file systems for their sizes, which may block.
     pub fn storages(&self) -> Vec<StorageSummary> {
         let volumes = self.inner.volumes.iter();
         volumes
@@ -56,15 +59,17 @@ impl Blockstore {
             .collect()
     }
 
-    /// What start-up found wanting and went on without: for the log and the operator.
+    /// Problems that start-up found and tolerated, for the log and the operator.
     pub fn warnings(&self) -> &[String] {
         &self.inner.warnings
     }
 
-    /// Makes or checks the pool's directories on every volume, and finds its replicas again in memory and on disk.
-    /// Attaching a pool twice is fine. A volume whose disk does not answer for it fails, with an event. Waits for the disks.
+    /// Creates or checks the pool's directories on every volume, and finds its replicas in memory and on disk.
+    /// Attaching a pool twice is allowed. A volume whose disk does not answer is failed, with an event. Waits for the
+    /// disks.
     ///
-    /// Errors: `Foreign` (the directories are another cluster's or namespace's); `Io`, when all volumes have failed, or one is full.
+    /// Errors: `Foreign` (the directories belong to another cluster or namespace); `Io`, when all volumes have failed
+    /// or one is full.
     pub fn attach_pool(&self, pool: &PoolIdentity) -> Result<PoolSummary> {
         self.inner.attach_pool(pool)
     }
@@ -73,20 +78,21 @@ impl Blockstore {
         self.inner.pools.read().keys().cloned().collect()
     }
 
-    /// A new replica of `block` (its length is not looked at), empty.
+    /// Creates a new, empty replica of `block`. The length in `block` is ignored.
     ///
     /// Errors: `ReplicaExists`; `NoSuchStorageType`, `NoSpace`; `WriterStillRunning`; `PoolNotAttached`.
     pub fn create(&self, block: &ExtendedBlock, kind: CreateKind, options: &CreateOptions) -> Result<ReplicaWriter> {
         self.inner.create(block, kind, options)
     }
 
-    /// PIPELINE_SETUP_APPEND: opens the finalized replica `block` of exactly `length` bytes for more, under `new_stamp`.
-    /// Waits for the disk when the replica has a copy there.
+    /// PIPELINE_SETUP_APPEND: opens the finalized replica `block` of exactly `length` bytes for appending, under
+    /// `new_stamp`. Waits for the disk if the replica has a copy there.
     pub fn append(&self, block: &ExtendedBlock, new_stamp: GenerationStamp, length: u64) -> Result<ReplicaWriter> {
         self.inner.append(block, new_stamp, length)
     }
 
-    /// PIPELINE_SETUP_APPEND_RECOVERY: the same for one finalized or being written, whose writer is stopped.
+    /// PIPELINE_SETUP_APPEND_RECOVERY: like `append`, for a finalized replica or one being written, whose writer is
+    /// stopped.
     pub fn recover_append(
         &self,
         block: &ExtendedBlock,
@@ -96,13 +102,13 @@ impl Blockstore {
         self.inner.recover_append(block, new_stamp, length)
     }
 
-    /// PIPELINE_SETUP_STREAMING_RECOVERY: stops the writer of a replica being written, cuts it to the acknowledged bytes
-    /// and hands it to a new writer.
+    /// PIPELINE_SETUP_STREAMING_RECOVERY: stops the writer of a replica being written, truncates the replica to the
+    /// acknowledged bytes and hands it to a new writer.
     pub fn recover_being_written(&self, block: &ExtendedBlock, recovery: PipelineRecovery) -> Result<ReplicaWriter> {
         self.inner.recover_being_written(block, recovery)
     }
 
-    /// PIPELINE_CLOSE_RECOVERY: checks as `recover_append`, then finalizes under `new_stamp`.
+    /// PIPELINE_CLOSE_RECOVERY: makes the checks of `recover_append`, then finalizes under `new_stamp`.
     pub fn recover_close(
         &self,
         block: &ExtendedBlock,
@@ -112,55 +118,57 @@ impl Blockstore {
         self.inner.recover_close(block, new_stamp, length)
     }
 
-    /// The replica for reading. Its stamp may be higher than `block`'s, not lower; its length is not compared.
+    /// Opens the replica for reading. Its stamp may be higher than `block`'s but not lower; its length is not compared.
     ///
     /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
     pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
         self.inner.reader(block)
     }
 
-    /// The same for somebody who must not wait for a disk.
+    /// Like [`Blockstore::reader`], for callers that must not wait for a disk.
     ///
-    /// Errors: as [`Blockstore::reader`]'s.
+    /// Errors: those of [`Blockstore::reader`].
     pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
         self.inner.reader_now(block)
     }
 
-    /// Brings a finalized replica into memory if it is not there, checks it, and keeps it there while the answer lives.
-    /// `None`: memory is full, or its volume keeps replicas in files. Waits for the disk.
+    /// Loads a finalized replica into memory if needed, verifies it, and keeps it in memory while the returned pin
+    /// lives. `None`: memory is full, or the volume keeps its replicas in files. Waits for the disk.
     ///
     /// Errors: `ReplicaNotFound`, `WrongState`, `Corrupt`, `Io`.
     pub fn pin(&self, block: &ExtendedBlock) -> Result<Option<PinnedReplica>> {
         self.inner.pin(block)
     }
 
-    /// `None` when there is no such replica.
+    /// Returns the state of a replica, or `None` if there is no such replica.
     pub fn replica(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
         self.inner.replica_info(pool, id)
     }
 
-    /// The full block report of a pool: one entry per healthy storage, empty ones too.
+    /// Returns the full block report of a pool: one entry per healthy storage, empty ones too.
     pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
         self.inner.report(pool)
     }
 
-    /// Has every corrupt replica of a pool among the events once more: who hears a full report, which lists it, may not know.
+    /// Reports every corrupt replica of a pool as an event again. A NameNode that receives a full block report, which
+    /// lists corrupt replicas too, may not know that they are corrupt.
     pub fn say_corrupt_again(&self, pool: &BlockPoolId) {
         self.inner.say_corrupt_again(pool);
     }
 
-    /// For heartbeats: one entry per healthy storage.
+    /// Returns one entry per healthy storage, for heartbeats.
     pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
         self.inner.storage_reports(pool)
     }
 
-    /// Bytes of replicas on storages of this type, of all pools, and those that being-written ones there may come to need.
+    /// Bytes of the replicas of all pools on storages of this type, plus the bytes that replicas being written there
+    /// may need.
     pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
         self.inner.bytes_on(storage_type)
     }
 
-    /// Deletes replicas of exactly the stamp asked for; a writer is stopped. One result per block, in order: where
-    /// the replica was. Waits for the disk.
+    /// Deletes replicas whose stamp is exactly the requested one, and stops their writers. Returns one result per
+    /// block, in order: the storage that held the replica. Waits for the disk.
     ///
     /// Errors: `ReplicaNotFound`, `StampMismatch`.
     pub fn invalidate(&self, pool: &BlockPoolId, blocks: &[Block]) -> Vec<Result<ReplicaSummary>> {
@@ -176,7 +184,8 @@ impl Blockstore {
 
     /// First step of block recovery: stops the writer and makes the replica UNDER_RECOVERY. `None`: no such replica.
     ///
-    /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`; `VolumeFailed`: it may be found elsewhere later.
+    /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`; `VolumeFailed`: the replica may turn up on
+    /// another storage later.
     pub fn initiate_recovery(
         &self,
         block: &ExtendedBlock,
@@ -185,9 +194,9 @@ impl Blockstore {
         self.inner.initiate_recovery(block, recovery_id)
     }
 
-    /// Second step: `old` (as the first step answered) gets `new_length` bytes and the stamp `recovery_id`, and is
-    /// finalized. With a `new_id` other than its own, that becomes a copy and the old replica stays (truncate).
-    /// Waits for the disk.
+    /// Second step of block recovery: `old` (as the first step returned it) gets `new_length` bytes and the stamp
+    /// `recovery_id`, and is finalized. If `new_id` differs from its own id, the result is a copy and the old replica
+    /// stays (truncate). Waits for the disk.
     ///
     /// Errors: `ReplicaNotFound`, `WrongState`, `StampMismatch`, `LengthMismatch`, `ReplicaExists`, `VolumeFailed`.
     pub fn update_under_recovery(
@@ -200,26 +209,28 @@ impl Blockstore {
         self.inner.update_under_recovery(old, recovery_id, new_length, new_id)
     }
 
-    /// Moves a finalized replica to a storage of another type of this datanode (REPLACE_BLOCK to itself).
+    /// Moves a finalized replica to a storage of another type on this DataNode (REPLACE_BLOCK to itself).
     pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         self.inner.move_to_storage_type(block, to)
     }
 
-    /// Checks every byte of every copy of the replica against its CRCs. Bad copies are dropped while a good one is left;
-    /// with none left the replica is marked corrupt, with an event. Waits for the disk.
+    /// Checks every byte of every copy of the replica against its CRCs. Bad copies are dropped while a good one is
+    /// left. If none is left, the replica is marked corrupt, with an event. Waits for the disk.
     ///
-    /// Errors: `Corrupt`; `ReplicaNotFound`; `Io`, when a copy cannot be opened and no other is good: nothing is known of it.
+    /// Errors: `Corrupt`; `ReplicaNotFound`; `Io`, when a copy cannot be opened and no other copy is good. The state of
+    /// the replica is unknown then.
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
         self.inner.verify(block)
     }
 
-    /// Writes whatever is in memory only to disk, replicas being written too, and tells `progress` after each batch;
-    /// it goes on while that answers true. Before the process ends (SIGTERM).
+    /// Writes everything that is only in memory to disk, replicas being written included. Calls `progress` after each
+    /// batch and continues while it returns true. Used before the process ends (SIGTERM).
     pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
         self.inner.flush_all(progress)
     }
 
-    /// Writes what is due by `flush_delay`, once. The store's own threads do this; tests without threads call it.
+    /// Writes everything that is due by `flush_delay`, once. The store's own threads do this; tests without threads
+    /// call it.
     pub fn flush_due(&self) -> FlushProgress {
         let mut total = FlushProgress::default();
         for volume in &self.inner.volumes {
@@ -231,8 +242,8 @@ impl Blockstore {
         total
     }
 
-    /// Empties the memory tier that a killed datanode left: everything to disk, verified, then out of memory. After this
-    /// the directories can be given to Apache's datanode. `hearth datanode --flush`.
+    /// Empties the memory tier that a killed DataNode left: writes everything to disk, verified, then removes it from
+    /// memory. Afterwards Apache's DataNode can use the directories. `hearth datanode --flush`.
     pub fn flush_offline(
         options: StoreOptions,
         progress: &mut dyn FnMut(FlushProgress) -> bool,
@@ -241,19 +252,21 @@ impl Blockstore {
         store.inner.flush_offline(progress)
     }
 
-    /// Has `hook` told of everything that ends what was shown of a replica, from here on. Once, before the first pool.
+    /// Registers `hook`, which is called from now on before shown bytes of a replica become invalid. Call it once,
+    /// before the first pool is attached.
     pub fn on_withdraw(&self, hook: Arc<dyn WithdrawHook>) {
         self.inner.set_withdraw_hook(hook);
     }
 
-    /// Gives back the memory of replicas that are gone and that other processes have let go of since, and settles the accounts of
-    /// memory that was lent. The store's own threads do this; tests without threads call it.
+    /// Frees the memory of deleted replicas that other processes have released since, and settles the accounts of lent
+    /// memory. The store's own threads do this; tests without threads call it.
     pub fn sweep(&self) {
         self.inner.budget.sweep();
         self.inner.sweep_lent();
     }
 
-    /// Looks at replicas that could not be read, and at the volumes. The store's own threads do this; tests without threads call it.
+    /// Checks replicas that could not be read, and the volumes. The store's own threads do this; tests without threads
+    /// call it.
     pub fn look_at_suspects(&self) {
         for volume in &self.inner.volumes {
             self.inner.look_at_suspects(volume, usize::MAX);
@@ -261,7 +274,7 @@ impl Blockstore {
         }
     }
 
-    /// Events since the last call, oldest first. At most 10,000 are kept.
+    /// Returns the events since the last call, oldest first. At most 10,000 are kept.
     pub fn take_events(&self) -> Vec<StoreEvent> {
         self.inner.events.lock().drain(..).collect()
     }

@@ -1,4 +1,5 @@
-//! The disk tier: Apache HDFS's own directory layout, so that its datanode can take a directory over and give it back.
+//! The disk tier: Apache HDFS's own directory layout, so that directories can be handed over between its DataNode and
+//! Hearth.
 
 pub mod copy;
 pub mod layout;

@@ -1,3 +1,5 @@
+//! Errors of the store, and the reaction that each asks of the caller.
+
 use std::io;
 use std::path::PathBuf;
 
@@ -7,14 +9,14 @@ use hearth_types::{
 
 use crate::fault::{self, FaultScope};
 
-/// What the store refuses or fails at. Each names the block or the path that it is about.
+/// Errors of the store. Each names the block or the path that it is about.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("replica not found: {block}")]
     ReplicaNotFound { block: ExtendedBlock },
     #[error("block {block} already exists in state {state:?} and thus cannot be created")]
     ReplicaExists { block: ExtendedBlock, state: ReplicaState, stamp: GenerationStamp },
-    #[error("replica {block} is {state:?}, which does not allow to {action}")]
+    #[error("replica {block} is {state:?}: cannot {action}")]
     WrongState { block: ExtendedBlock, state: ReplicaState, action: &'static str },
     #[error("replica {block} has generation stamp {stored}; to {action}, it must be {wanted}")]
     StampMismatch { block: ExtendedBlock, stored: GenerationStamp, wanted: String, action: &'static str },
@@ -24,23 +26,23 @@ pub enum StoreError {
     FilesMissing { block: ExtendedBlock, dir: PathBuf },
     #[error("range {}..{} lies outside replica {block} of {length} bytes", range.start(), range.end())]
     OutOfRange { block: ExtendedBlock, range: ByteRange, length: u64 },
-    #[error("data for {block} at offset {offset} does not join the {received} bytes received")]
+    #[error("data for {block} at offset {offset} leaves a gap after the {received} bytes received")]
     Gap { block: ExtendedBlock, offset: u64, received: u64 },
     #[error("data for {block}: {reason}")]
     BadWrite { block: ExtendedBlock, reason: String },
-    #[error("what was committed of {block} from byte {start}")]
+    #[error("bytes committed to {block} from offset {start} do not match their checksums")]
     BadCommit { block: ExtendedBlock, start: u64, source: ChecksumError },
     #[error("{block}: the writer was stopped by a later operation on the replica")]
     WriterStopped { block: ExtendedBlock },
-    #[error("{block}: the former writer did not stop in time")]
+    #[error("{block}: the previous writer did not stop in time; retry later")]
     WriterStillRunning { block: ExtendedBlock },
     #[error("{block}: recovery {running} is in progress, which is not older than {asked}")]
     RecoveryInProgress { block: ExtendedBlock, running: GenerationStamp, asked: GenerationStamp },
     #[error("replica {block} is corrupt: {reason}")]
     Corrupt { block: ExtendedBlock, reason: String },
-    #[error("replica {block} has changed, or is about to, since it was opened to be shown")]
+    #[error("replica {block} changed or is changing since it was opened; open it again")]
     Withdrawn { block: ExtendedBlock },
-    #[error("replica {block} lies in a file of {file_bytes} bytes, which nobody else can read as it is")]
+    #[error("replica {block} is in a file of {file_bytes} bytes, which other processes cannot read directly")]
     NotShowable { block: ExtendedBlock, file_bytes: u64 },
     #[error("out of space: no {storage_type:?} storage with {wanted} free bytes")]
     NoSpace { storage_type: StorageType, wanted: u64 },
@@ -60,18 +62,18 @@ pub enum StoreError {
     Foreign { path: PathBuf, what: &'static str, found: String, wanted: String },
     #[error("cannot {action} {} ({})", path.display(), suggested_fix(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("the configuration of the store: {0}")]
+    #[error("invalid configuration of the block store: {0}")]
     BadOptions(String),
 }
 
-/// What a caller does about a `StoreError`; nobody reads its text.
+/// A caller's reaction to a `StoreError`. Callers never inspect the error's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reaction {
-    /// Ask again a little later, here.
+    /// Retry here a little later.
     RetryHere,
-    /// This replica will not do: another datanode may have a good one.
+    /// This replica is unusable: another DataNode may have a good one.
     OtherReplica,
-    /// The request does not fit the replica's state: the sender learns of it and decides.
+    /// The request does not fit the replica's state: the sender is notified and decides.
     Refuse,
     /// The storage or the machine is at fault.
     Machine,
@@ -109,8 +111,8 @@ impl StoreError {
         }
     }
 
-    /// Why a storage cannot be used, if that is what it says, as of a broken disk or one that is not mounted: not of a full one, nor of
-    /// somebody else's.
+    /// Reason why the storage is unusable, if this error means that, for example a broken disk or one that is not
+    /// mounted. `None` for a full disk, or for one that belongs to another DataNode.
     pub(crate) fn volume_failure(&self) -> Option<String> {
         match self {
             Self::Io { source, .. } => match fault::of(source) {
@@ -121,7 +123,7 @@ impl StoreError {
         }
     }
 
-    /// For `map_err`: an I/O error with what was being done to which path.
+    /// For `map_err`: an I/O error with the action and the path.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
         let path = path.into();
         move |source| StoreError::Io { action, path, source }

@@ -1,6 +1,6 @@
-//! Meaning of an error of a file operation on a storage directory, and what follows from it.
+//! Classification of errors of file operations on a storage directory, and the reaction to them.
 //!
-//! `docs/compatibility/volume-errors.md` is the table for operators; a test holds it to [`of`].
+//! `docs/compatibility/volume-errors.md` has the table for operators; a test checks that it matches [`of`].
 
 use std::io;
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::volume::{Slice, Volume};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultScope {
-    /// No room: another storage directory may have some. The volume stays.
+    /// No space: another storage directory may have some. The volume stays in use.
     NoSpace,
-    /// This process or machine is short of something, or was interrupted. Nothing is said of the volume.
+    /// This process or machine lacks a resource, or the call was interrupted. Says nothing about the volume.
     Process,
     /// The disk or its file system is broken: the volume fails at once.
     Volume,
-    /// One file, or all of the volume: the volume is looked at, and fails if it cannot be used.
+    /// One file or the whole volume: the volume is checked, and fails if it cannot be used.
     Unclear,
 }
 
-/// Errors of a disk, a file system, or the way to it.
+/// Errors of a disk, of a file system, or of the connection to it.
 const BROKEN: &[i32] = &[
     libc::EIO,
     libc::EROFS,
@@ -40,16 +40,16 @@ const BROKEN: &[i32] = &[
     libc::ENOLINK,
 ];
 
-/// Errors that say nothing of the disk.
+/// Errors that say nothing about the disk.
 const OF_PROCESS: &[i32] =
     &[libc::EMFILE, libc::ENFILE, libc::EINTR, libc::EAGAIN, libc::ENOMEM, libc::EBADF, libc::EINVAL, libc::EFAULT];
 
-/// Meaning of an error while a file is created, written, synced, renamed or cut. A read error may come from one bad sector: there the replica
-/// is looked at, see `suspects.rs`.
+/// Classifies an error from creating, writing, syncing, renaming or truncating a file. A read error may come from one
+/// bad sector, so the replica is checked instead; see `suspects.rs`.
 pub fn of(error: &io::Error) -> FaultScope {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => FaultScope::NoSpace,
-        // A file that ended early, or what is in it: its content is judged by its CRCs.
+        // A file that ended early or has bad content: content is judged by its CRCs.
         None => FaultScope::Process,
         Some(code) if OF_PROCESS.contains(&code) => FaultScope::Process,
         Some(code) if BROKEN.contains(&code) => FaultScope::Volume,
@@ -58,8 +58,8 @@ pub fn of(error: &io::Error) -> FaultScope {
 }
 
 impl Store {
-    /// Sorts out an error of a change on a volume's disk: a lack of space is one, a broken disk ends the volume, and one that may be
-    /// broken is looked at.
+    /// Converts an error of a change on a volume's disk. A lack of space becomes `NoSpace`, a broken disk fails the
+    /// volume, and a possibly broken one is checked.
     pub fn disk_error(&self, slice: &Slice, action: &'static str, source: io::Error) -> StoreError {
         match of(&source) {
             FaultScope::NoSpace => {
@@ -77,13 +77,13 @@ impl Store {
         StoreError::Io { action, path: slice.dirs.root.clone(), source }
     }
 
-    /// Has the volume fail unless it can be used: its directories are there, and a file can be written. Waits for the disk.
-    /// Returns whether it can be used.
+    /// Checks that the volume can be used: its directories exist, and a file can be written. If not, fails the volume.
+    /// Waits for the disk. Returns whether the volume can be used.
     pub fn check_volume(&self, volume: &Arc<Volume>) -> bool {
         self.judge_volume(volume, true)
     }
 
-    /// The same without writing: only its directories are looked for.
+    /// Like [`Self::check_volume`], without writing: checks only its directories.
     pub fn probe_volume(&self, volume: &Arc<Volume>) -> bool {
         self.judge_volume(volume, false)
     }
@@ -110,7 +110,7 @@ impl Store {
     }
 }
 
-/// Each directory that a volume needs is there.
+/// Checks that every directory of a volume exists.
 fn look_for(volume: &Volume, pools: &[&PoolDirs]) -> Result<(), StoreError> {
     let current = volume.dir.join("current");
     let of_pools = pools.iter().flat_map(|dirs| [&dirs.current, &dirs.finalized, &dirs.being_written, &dirs.temporary]);
@@ -125,7 +125,7 @@ fn look_for(volume: &Volume, pools: &[&PoolDirs]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A file can be made in `dir`, written to the disk, and removed. A kill in between leaves one that the next start removes.
+/// Creates a file in `dir`, writes it to the disk and removes it. After a kill in between, the next start removes it.
 fn try_to_write(dir: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,7 +136,7 @@ fn try_to_write(dir: &Path) -> Result<(), StoreError> {
         file.sync_data()
     });
     let removed = std::fs::remove_file(&path);
-    written.and(removed).map_err(StoreError::io("write a file of its own in", dir))
+    written.and(removed).map_err(StoreError::io("write a test file in", dir))
 }
 
 #[cfg(test)]

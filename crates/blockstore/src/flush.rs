@@ -1,4 +1,4 @@
-//! From memory to disk, behind the writers.
+//! Background flush of replicas from memory to disk.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,11 +17,12 @@ use crate::volume::Volume;
 use crate::write_target::dir_for_state;
 use crate::{FlushProgress, options::StoreOptions};
 
-/// A batch is at most that many replicas (each has two files open), and that many bytes unless one alone has more.
+/// Limits of a batch: the number of replicas, each with two open files, and their bytes, unless one replica alone has
+/// more.
 const BATCH_REPLICAS: usize = 256;
 const BATCH_BYTES: u64 = 32 << 20;
 
-/// What was seen of a replica when its flush began.
+/// State of a replica when its flush began.
 struct Job {
     replica: Arc<Replica>,
     stamp: GenerationStamp,
@@ -30,7 +31,7 @@ struct Job {
 }
 
 impl Store {
-    /// The dirty finalized `replica` is on disk on return. Under `change`.
+    /// Flushes the dirty finalized `replica` to disk. The caller holds `change`.
     pub fn flush_one(&self, replica: &Arc<Replica>) -> Result<()> {
         let seen = self.look(replica)?;
         let Some((snapshot, stamp, _memory)) = seen else { return Ok(()) };
@@ -46,7 +47,7 @@ impl Store {
         Ok(())
     }
 
-    /// What a flush of a dirty replica has to write. `Ok(None)`: nothing.
+    /// Returns the bytes that a flush of a dirty replica has to write. `Ok(None)`: nothing.
     fn look(&self, replica: &Replica) -> Result<Option<(Snapshot, GenerationStamp, MemoryCopy)>> {
         let mut core = replica.core();
         if core.dirty_since.is_none() || core.gone || core.state != ReplicaState::Finalized {
@@ -64,12 +65,12 @@ impl Store {
         }
     }
 
-    /// Under `change`, with `new` durable.
+    /// Marks the replica as clean. The caller holds `change`; `new` is durable.
     fn is_clean(&self, replica: &Replica, new: DiskCopy) {
         let old = {
             let mut core = replica.core();
             let old = core.disk.replace(new);
-            // All of it was checked on its way to the disk.
+            // All of it was checked while it was written to disk.
             core.verified = true;
             self.clear_dirty(&mut core);
             self.settle_space(replica, &mut core);
@@ -82,11 +83,12 @@ impl Store {
         count(&self.counters.flushed_bytes, new.length);
     }
 
-    /// Flushes what became dirty before `before_ms`, oldest first. Goes on until nothing is left, or `goes_on` says no.
+    /// Flushes replicas that became dirty before `before_ms`, oldest first, until none is left or `goes_on` returns
+    /// false.
     pub fn flush_volume(&self, volume: &Volume, before_ms: u64, goes_on: &mut dyn FnMut(FlushProgress) -> bool) {
         let _one_at_a_time = self.flushing[volume.index].lock();
         let mut buffer = None;
-        // Kept out of the queue until the end, so that one that fails does not stop those behind it.
+        // Kept out of the queue until the end, so that a replica that fails does not block those behind it.
         let mut again = Vec::new();
         loop {
             let batch = self.next_batch(volume, before_ms);
@@ -106,8 +108,8 @@ impl Store {
         let queue = &self.dirty[volume.index];
         let mut batch = Vec::new();
         let mut bytes = 0;
-        // Whoever makes a replica dirty holds its core and then the queue: never the other way round. The front stays what
-        // it is, since one flush per volume runs and all others add at the back.
+        // A thread that makes a replica dirty locks its core, then the queue: never the other way round. The front does
+        // not change, since only one flush per volume runs and all other threads add at the back.
         loop {
             let front = queue.lock().front().cloned();
             let Some((ticket, entry)) = front else { break };
@@ -118,7 +120,7 @@ impl Store {
             });
             if let (Some(replica), Some((since, length))) = (replica, about) {
                 let enough = batch.len() == BATCH_REPLICAS || (bytes + length > BATCH_BYTES && !batch.is_empty());
-                // It has been opened and finalized again since it was taken: a batch locks each of its replicas.
+                // The replica was reopened and finalized again since it was taken: a batch locks each of its replicas.
                 let taken = batch.iter().any(|(_, other)| Arc::ptr_eq(other, &replica));
                 if since > before_ms || enough || taken {
                     break;
@@ -145,12 +147,12 @@ impl Store {
                 Ok(Some(job)) => jobs.push(job),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%error, storage = %volume.id, "flush failed");
+                    tracing::warn!(%error, storage = %volume.id, "cannot flush a replica to disk");
                     progress.failures += 1;
                 }
             }
         }
-        // All are being written back by now: the first sync commits the journal for most of them.
+        // Writeback of all copies has started by now: the first sync commits the journal for most of them.
         jobs.retain(|job| match job.prepared.sync() {
             Ok(()) => true,
             Err(error) => {
@@ -159,7 +161,7 @@ impl Store {
             }
         });
         let replicas: Vec<Arc<Replica>> = jobs.iter().map(|job| job.replica.clone()).collect();
-        // Nobody else waits for one of these while holding another: see `replica.rs`.
+        // No other thread waits for one of these while holding another: see `replica.rs`.
         let _changes: Vec<_> = replicas.iter().map(|replica| replica.change.lock()).collect();
         let mut touched = BTreeSet::new();
         let mut committed = Vec::with_capacity(jobs.len());
@@ -173,7 +175,7 @@ impl Store {
                     && core.memory.as_ref().is_some_and(|now| now.same(&memory))
             };
             if !same {
-                // Opened again, recovered or deleted meanwhile.
+                // Reopened, recovered or deleted since the flush began.
                 continue;
             }
             match prepared.commit(&replica.slice.dirs, &mut touched) {
@@ -195,8 +197,8 @@ impl Store {
                 }
             }
         }
-        // What is still dirty as it was taken (it failed, or got a new stamp meanwhile) comes again; what became dirty anew
-        // has another ticket, and its own place in the queue.
+        // Replicas still dirty with the same ticket (they failed, or got a new stamp since) are retried. A replica that
+        // became dirty again has another ticket, and its own place in the queue.
         again.extend(batch.into_iter().filter_map(|(ticket, replica)| {
             let still = {
                 let core = replica.core();
@@ -214,7 +216,7 @@ impl Store {
             Ok(prepared) => Ok(Some(Job { replica: replica.clone(), stamp, memory, prepared })),
             Err(error) => {
                 let changed = !replica.core().memory.as_ref().is_some_and(|now| now.same(&memory));
-                // An append has replaced the CRCs under our eyes.
+                // An append has replaced the CRCs during the read.
                 if changed { Ok(None) } else { Err(self.flush_failed(replica, error)) }
             }
         }
@@ -223,19 +225,21 @@ impl Store {
     fn give_up(&self, volume: &Volume, replica: &Arc<Replica>, error: std::io::Error, progress: &mut FlushProgress) {
         count(&self.counters.flush_failures, 1);
         let error = self.disk_error(&replica.slice, "flush a replica to", error);
-        tracing::warn!(%error, storage = %volume.id, "flush failed");
+        tracing::warn!(%error, storage = %volume.id, "cannot flush a replica to disk");
         progress.failures += 1;
     }
 
-    /// Bytes received, CRCs and directory entries of a replica that is being written in memory are on disk on return.
-    /// Under `change` and the lock of its writer, who without memory goes on in files of the same names.
+    /// Writes the received bytes, CRCs and directory entries of a replica being written in memory to disk, durably. The
+    /// caller holds `change` and the lock of the replica's writer, which without memory continues in files of the same
+    /// names.
     pub fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, stamp, place, there) = {
             let mut core = replica.core();
             if core.memory.is_none() {
                 return Ok(());
             }
-            // Also when the disk has all of it: one that was finalized in files, and is appended to, may be in the page cache only.
+            // Also when the disk has all bytes: a replica that was finalized in files and is appended to may be only in
+            // the page cache.
             (replica.snapshot(&mut core)?, core.stamp, dir_for_state(core.state), core.disk)
         };
         let dirs = &replica.slice.dirs;
@@ -255,8 +259,9 @@ impl Store {
         Ok(())
     }
 
-    /// What was made durable of a replica while it was written stays so when it has been finalized: after a power failure its namenode counts
-    /// on it, and one that seems to be written still is of no use to it. If this fails, the replica is as dirty as any other. Under `change`.
+    /// Keeps a replica durable after finalize if it was made durable while it was written. After a power failure the
+    /// NameNode counts on a finalized replica; one in the being-written place would not help it. If this fails, the
+    /// replica is as dirty as any other. The caller holds `change`.
     pub fn stay_durable(&self, replica: &Arc<Replica>) {
         let stays = {
             let core = replica.core();
@@ -280,12 +285,13 @@ impl Store {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, storage = %replica.slice.volume.id, "a synced replica is to be flushed")
+                tracing::warn!(%error, storage = %replica.slice.volume.id, "finalized replica is not durable yet; will flush it")
             }
         }
     }
 
-    /// How much is in memory only, as what is left, and what of it is being written.
+    /// Returns the amount of data that is only in memory, as remaining progress, and the replicas of it that are being
+    /// written.
     fn in_memory_only(&self) -> (FlushProgress, Vec<Arc<Replica>>) {
         let mut left = FlushProgress::default();
         let mut open = Vec::new();
@@ -305,7 +311,7 @@ impl Store {
         (left, open)
     }
 
-    /// What had been received of a replica that was being written in memory is on disk on return, whatever has become of it since.
+    /// Flushes the received bytes of a replica that was being written in memory, whatever state it is in by now.
     fn flush_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let _change = replica.change.lock();
         let writer = replica.core().writer.clone();
@@ -326,7 +332,7 @@ impl Store {
         if in_memory {
             return self.sync_being_written(replica);
         }
-        // Memory was full, and it has gone on in files; or it is gone.
+        // Memory was full, and the replica continued in files; or it is gone.
         let Some(disk) = disk else { return Ok(()) };
         let dirs = &replica.slice.dirs;
         DiskWriter::open(dirs, replica.id, disk)
@@ -335,7 +341,8 @@ impl Store {
             .map_err(|error| self.disk_error(&replica.slice, "sync a replica in", error))
     }
 
-    /// Everything that is in memory only goes to disk. What comes meanwhile may be left, and counts as that.
+    /// Flushes everything that is only in memory to disk. Data that arrives during the call may be left, and counts as
+    /// left.
     pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
         self.volumes
             .iter()
@@ -356,7 +363,7 @@ impl Store {
                 goes_on
             });
         }
-        // As it is now: one that was finalized may have been opened again, and the other way round.
+        // The state as of now: a replica that was finalized may have been reopened, and the other way round.
         for replica in self.in_memory_only().1 {
             if !goes_on {
                 return total;
@@ -369,14 +376,14 @@ impl Store {
                     total.replicas_left = total.replicas_left.saturating_sub(1);
                     total.bytes_left = total.bytes_left.saturating_sub(length);
                 }
-                Err(error) => tracing::warn!(%error, "a replica being written could not be flushed"),
+                Err(error) => tracing::warn!(%error, "cannot flush a replica being written"),
             }
             goes_on = progress(total);
         }
         for volume in &self.volumes {
             total.failures += self.sync_behind(volume, Some(u64::MAX)).failures;
         }
-        // What could not be written is what is left, and what has come meanwhile.
+        // The remaining data could not be written, or arrived during the call.
         let (left, _) = self.in_memory_only();
         total.replicas_left = total.replicas_left.max(left.replicas_left);
         total.bytes_left = total.bytes_left.max(left.bytes_left);
@@ -384,7 +391,7 @@ impl Store {
         total
     }
 
-    /// What is due by age, or, with memory getting short, all of it.
+    /// Flushes replicas that are due by age or, if memory is short, all of them.
     pub fn flush_due(&self, volume: &Volume) -> FlushProgress {
         if volume.is_failed() {
             self.evacuate_failed_volume(volume, false);

@@ -1,4 +1,4 @@
-//! The files of a replica themselves, for an owner who shows its memory in place.
+//! Descriptors of a replica's own files, for an owner that shows its memory in place.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,22 +10,23 @@ use crate::memory::header::{HEADER_BYTES, SHOWN};
 use crate::snapshot::Source;
 use crate::{ReplicaReader, Result};
 
-/// Files of a finalized replica in memory that shares them with no other.
+/// Files of a finalized replica in memory that does not share them with another.
 ///
-/// Whoever maps them holds the [`ReplicaReader`] that they came from for at least as long: it keeps the memory counted.
+/// A process that maps them holds the [`ReplicaReader`] that they came from for at least as long: it keeps the memory
+/// counted.
 #[derive(Debug)]
 pub struct InPlace {
     /// For reading only: byte 0 of the block at position 0.
     pub data: OwnedFd,
-    /// For reading, and for writing at `InPlace::SHOWN` alone. The table of CRCs begins at `InPlace::TABLE`; it is whole,
-    /// one big-endian CRC for each chunk, the last one included.
+    /// For reading, and for writing at `InPlace::SHOWN` alone. The table of CRCs begins at `InPlace::TABLE`. It is
+    /// complete: one big-endian CRC for each chunk, including the last.
     pub crcs: OwnedFd,
-    /// Of this copy of the block.
+    /// Number of this copy of the block.
     pub nonce: u64,
 }
 
 impl InPlace {
-    /// Where in `crcs` a [`ValidityRecord`] may be put, and must be zeroed when the replica is withdrawn.
+    /// Offset in `crcs` for a [`ValidityRecord`], which must be zeroed when the replica is withdrawn.
     pub const SHOWN: u64 = SHOWN;
     pub const TABLE: u64 = HEADER_BYTES;
 }
@@ -33,9 +34,10 @@ impl InPlace {
 const _: () = assert!(SHOWN + ValidityRecord::BYTES as u64 <= HEADER_BYTES);
 
 impl ReplicaReader {
-    /// `None` of a replica that is on disk, in a slab, empty, or not finalized.
+    /// Opens the replica's files for showing them in place. `None` for a replica that is on disk, in a slab, empty, or
+    /// not finalized.
     ///
-    /// What is shown in place is to be announced by [`ReplicaReader::mark_shown`] before anybody else sees it.
+    /// Call [`ReplicaReader::mark_shown`] before passing any of it on.
     ///
     /// Errors: `Io`.
     pub fn in_place(&self) -> Result<Option<InPlace>> {
@@ -45,12 +47,12 @@ impl ReplicaReader {
         }
         let opened = || {
             let data = crate::sys::reopen(&files.data)?;
-            // By the descriptor: the name may be gone by now.
+            // Through the descriptor: the name may be gone by now.
             let path = format!("/proc/self/fd/{}", files.crc.as_fd().as_raw_fd());
             let crcs: File = OpenOptions::new().read(true).write(true).open(path)?;
             let chunk = u64::from(self.checksum().bytes_per_chunk);
             if self.checksum().kind.size() > 0 && !self.length().is_multiple_of(chunk) {
-                // A recovery that cut the replica may have left it beside the table.
+                // A recovery that truncated the replica may have kept the CRC only in the header.
                 let at = HEADER_BYTES + self.length() / chunk * self.checksum().kind.size() as u64;
                 let crc = self.snapshot.partial_crc.to_be_bytes();
                 let mut there = [0; 4];

@@ -1,4 +1,5 @@
-//! Replicas whose memory another process may write to: how much of the tmpfs they take is looked at until it has let go.
+//! Replicas whose memory another process may write to: their use of the tmpfs is checked until that process has closed
+//! it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -10,8 +11,8 @@ use crate::memory::file::{LentState, Settled};
 use crate::replica::{Core, MemoryCopy, Replica};
 use crate::store::Store;
 
-/// Replicas that were lent and have not come back. A replica is in it while another process can write to its file, so the
-/// number of descriptors of other processes bounds it.
+/// Replicas that were lent and not returned yet. A replica is listed while another process can write to its file, so
+/// the number of descriptors of other processes bounds the list.
 #[derive(Default)]
 pub struct LentReplicas {
     entries: Mutex<Vec<Weak<Replica>>>,
@@ -24,7 +25,8 @@ impl LentReplicas {
 }
 
 impl Store {
-    /// Looks at every lent replica: see [`FileCopy::settle_lent`](crate::memory::file::FileCopy::settle_lent). Waits for no lock.
+    /// Checks every lent replica: see [`FileCopy::settle_lent`](crate::memory::file::FileCopy::settle_lent). Waits for
+    /// no lock.
     pub fn sweep_lent(&self) {
         let mut entries = std::mem::take(&mut *self.lent.entries.lock());
         let mut seen = HashSet::new();
@@ -36,13 +38,14 @@ impl Store {
     }
 
     fn is_still_lent(&self, replica: &Replica) -> bool {
-        // A change in progress is looked at the next time.
+        // A replica with a change in progress is checked the next time.
         let Some(_change) = replica.change.try_lock() else { return true };
         let core = replica.core();
         self.settle_lent(replica, &core)
     }
 
-    /// Accounts of one replica. Under `change`. False: no other process can take memory by it.
+    /// Settles the account of one replica. The caller holds `change`. False: no other process can take memory through
+    /// it.
     pub fn settle_lent(&self, replica: &Replica, core: &Core) -> bool {
         let Some(MemoryCopy::File(copy)) = &core.memory else { return false };
         if !copy.may_be_written_outside() {
@@ -57,7 +60,7 @@ impl Store {
             Ok(settled) => settled == Settled::StillLent,
             Err(error) => {
                 let dir = replica.slice.memory_dir.display();
-                tracing::warn!(%error, block = %replica.block(core), %dir, "cannot look at the memory of a lent replica; will retry");
+                tracing::warn!(%error, block = %replica.block(core), %dir, "cannot check the memory of a lent replica; will retry");
                 true
             }
         }

@@ -1,7 +1,8 @@
-//! Replicas on one machine: a bounded memory tier on a tmpfs over Apache HDFS's own directory layout.
+//! Replica storage of one DataNode: a bounded memory tier on a tmpfs over Apache HDFS's own directory layout.
 //!
-//! A call blocks: work on memory is short; calls that may wait for a disk say so, and belong on a blocking thread.
-//! `docs/design/0001-replica-memory.md` draws the files, and says what keeps a replica safe when processes die.
+//! All calls block. Calls that only touch memory are short. Calls that may wait for a disk say so in their
+//! documentation and belong on a blocking thread. `docs/design/0001-replica-memory.md` draws the files and explains why
+//! replicas survive the death of a process.
 
 mod background;
 mod blockstore;

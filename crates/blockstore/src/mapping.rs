@@ -1,15 +1,17 @@
-//! Files of a disk, mapped for short reads.
+//! Memory mappings of disk files, for short reads.
 //!
-//! Touching a mapping can fail: the page is gone because somebody made the file shorter, or the disk cannot read it. The kernel then sends
-//! SIGBUS to the thread, which ends the process unless somebody takes care. Here the only code that touches such bytes is
-//! [`Mapping::copy`] and what [`Mapping::look`] is given, and a variable of the thread notes before what is about to be touched. The handler looks there: a fault within that mapping
-//! marks the mapping as lost, puts zeros in the place of all of it, and returns, so that the copy runs to its end. Whoever copied sees the
-//! mark, throws the zeros away and asks the file itself, which answers with a proper error. The mark is set before the zeros are
-//! there, and looked at after the bytes were copied: another thread that copies at the same time cannot take zeros for bytes.
-//! A SIGBUS from anywhere else goes to whoever handled it before (the standard library, then the kernel: the process ends as it always did).
+//! Touching a mapping can fail: another process truncated the file, so the page is gone, or the disk cannot read it.
+//! The kernel then sends SIGBUS to the thread, which ends the process unless it is handled. Only [`Mapping::copy`] and
+//! the closure given to [`Mapping::with_bytes`] touch such bytes. Before they do, a thread-local variable records the
+//! mapping. The SIGBUS handler reads that variable. For a fault within that mapping it marks the mapping as lost,
+//! replaces all of it with zeros and returns, so the copy runs to its end. The copying thread sees the mark, discards
+//! the zeros and reads the file itself, which returns a proper error. The mark is set before the zeros appear, and is
+//! checked after the bytes were copied: a concurrent copy in another thread cannot mistake zeros for data. A SIGBUS
+//! from anywhere else goes to the previous handler (the standard library, then the kernel: the process ends as it
+//! always did).
 //!
-//! No reference to mapped bytes outlives `look`. A system call that is given their address ([`Mapping::write_to`], `receive`, `read_from`) meets the
-//! same fault as an error.
+//! No reference to mapped bytes outlives `with_bytes`. A system call that is given their address
+//! ([`Mapping::write_to`], `receive`, `read_from`) returns the same fault as an error.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::sys::{PAGE, pages};
 
-/// The first bytes of a file, for reading, or to receive bytes into.
+/// Mapping of the first bytes of a file, for reading or to receive bytes into.
 pub struct Mapping {
     start: *mut u8,
     length: usize,
@@ -34,11 +36,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 thread_local! {
-    /// What this thread is copying from. Of a kind that needs no set-up and no end, since a signal handler reads it.
+    /// The mapping that this thread copies from. Const-initialized and without a destructor, since a signal handler
+    /// reads it.
     static ACCESSED: Cell<*const Mapping> = const { Cell::new(ptr::null()) };
 }
 
-/// While it lives, this thread touches bytes of a mapping.
+/// Guard that marks this thread as touching bytes of a mapping while it lives.
 struct AccessGuard;
 
 impl AccessGuard {
@@ -53,20 +56,20 @@ impl Drop for AccessGuard {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         ACCESSED.set(ptr::null());
-        // The mark was set before zeros came: whoever has read one of them sees it.
+        // The mark was set before the zeros appeared: a thread that has read a zero sees the mark.
         fence(Ordering::Acquire);
     }
 }
 
 impl Mapping {
-    /// Whether the memory of `file`, of a tmpfs, comes in huge pages: to map and touch it costs nothing then. In small ones it costs as much as a
-    /// copy, and under User Mode Linux, whose faults are dear, more.
+    /// Returns whether the memory of `file` (on a tmpfs) is in huge pages, which are free to map and touch. Mapping
+    /// small pages is as expensive as a copy, and more so under User Mode Linux, where page faults are slow.
     pub fn has_huge_pages(file: &File) -> bool {
         use std::os::unix::fs::MetadataExt;
         file.metadata().is_ok_and(|about| about.blksize() > PAGE)
     }
 
-    /// Maps `length` bytes, at least one. They are read here and there: the kernel is told not to read ahead.
+    /// Maps `length` bytes, at least one. Reads are random: the kernel is advised not to read ahead.
     ///
     /// Errors: the file is shorter; no handler could be installed; no address space.
     pub fn new(file: &File, length: u64) -> io::Result<Self> {
@@ -74,7 +77,7 @@ impl Mapping {
         Self::with(file, length, ProtFlags::READ)
     }
 
-    /// The same for [`Mapping::receive`] as well, of a file that is open for writing.
+    /// Like [`Mapping::new`], but also for [`Mapping::receive`]. `file` is open for writing.
     pub fn for_receiving(file: &File, length: u64) -> io::Result<Self> {
         use rustix::mm::ProtFlags;
         Self::with(file, length, ProtFlags::READ | ProtFlags::WRITE)
@@ -98,45 +101,48 @@ impl Mapping {
         self.length as u64
     }
 
-    /// A page of it could not be had: nothing is read from it any more.
+    /// Returns whether a page of the mapping was lost. Nothing is read from it then.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Copies bytes from `offset`, which are within the mapping. False: they cannot be had this way, and `into` is worth nothing.
+    /// Copies bytes from `offset`, which are within the mapping. False: they cannot be read this way, and the content
+    /// of `into` is meaningless.
     pub fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
         let from = self.at(offset, into.len());
         if self.is_lost() {
             return false;
         }
         let touching = AccessGuard::begin(self);
-        // SAFETY: `from` is valid for that many bytes: mapped, and if the file has none behind them, the handler sees to it.
-        // Finalized bytes do not change; if somebody from outside changes them, this is a copy of bytes that mean nothing to us.
+        // SAFETY: `from` is valid for that many bytes: they are mapped, and if the file does not back them, the handler
+        // replaces them. Finalized bytes do not change. If another process changes them, this copies bytes that we do
+        // not interpret.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         drop(touching);
         !self.is_lost()
     }
 
-    /// What `look` makes of `length` bytes from `offset`, which are within the mapping, where they lie. `None`: they cannot be had this way.
+    /// Returns the result of `look` on `length` bytes from `offset`, in place. The bytes are within the mapping.
+    /// `None`: they cannot be read this way.
     ///
     /// # Safety
-    /// `look` only computes with the bytes, and any bytes will do for it: others may change them under its eyes.
+    /// `look` only computes with the bytes and must accept any bytes: other processes may change them while it runs.
     pub unsafe fn with_bytes<T>(&self, offset: u64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let from = self.at(offset, length);
         if self.is_lost() {
             return None;
         }
         let touching = AccessGuard::begin(self);
-        // SAFETY: valid for that many bytes as in `copy`; the caller vouches for what is done with them.
+        // SAFETY: valid for that many bytes as in `copy`; the caller vouches for what `look` does with them.
         let seen = look(unsafe { std::slice::from_raw_parts(from, length) });
         drop(touching);
         (!self.is_lost()).then_some(seen)
     }
 
-    /// Writes whole pages from `offset` to `file` at the same offset, from where they lie: a file opened for direct I/O takes them without a
-    /// copy. The last page is whole, whatever the mapping's length.
+    /// Writes whole pages from `offset` to `file` at the same offset, directly from the mapping: a file opened for
+    /// direct I/O takes them without a copy. The last page is written whole, whatever the mapping's length.
     ///
-    /// Errors: those of pwrite; EFAULT when the bytes cannot be had this way.
+    /// Errors: those of pwrite; EFAULT when the bytes cannot be read this way.
     pub fn write_to(&self, offset: u64, length: usize, file: &File) -> io::Result<()> {
         let end = offset.checked_add(length as u64).filter(|end| *end <= pages(self.length()));
         assert!(end.is_some(), "access beyond the mapping");
@@ -147,7 +153,7 @@ impl Mapping {
             if self.is_lost() {
                 return Err(io::Error::from_raw_os_error(libc::EFAULT));
             }
-            // SAFETY: the range is mapped; the kernel only reads it, and answers EFAULT where there is nothing behind it.
+            // SAFETY: the range is mapped; the kernel only reads it, and returns EFAULT where nothing backs it.
             let wrote = unsafe {
                 libc::pwrite(file.as_raw_fd(), from.cast(), length - done, (offset + done as u64) as libc::off_t)
             };
@@ -160,37 +166,39 @@ impl Mapping {
                 },
             }
         }
-        // The mark was set before zeros came: whoever has written one of them sees it.
+        // The mark was set before the zeros appeared: a thread that has written a zero sees the mark.
         fence(Ordering::Acquire);
         if self.is_lost() { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(()) }
     }
 
-    /// Receives once from `socket`: up to `length` bytes to where those from `offset` lie, and what comes behind them into `behind`. How many
-    /// came in all. What they are, nobody has looked at: `look` does.
+    /// Receives once from `socket`: up to `length` bytes into the mapping at `offset`, and the bytes that follow them
+    /// into `behind`. Returns the total number of bytes received. The bytes are unchecked; see [`Mapping::with_bytes`].
     ///
-    /// Errors: those of readv; EFAULT when there is no memory behind the mapping, or it was not made for this: nothing was taken off the
-    /// socket then.
+    /// Errors: those of readv; EFAULT when no memory backs the mapping, or it was not made for receiving. In that case
+    /// nothing was taken from the socket.
     pub fn receive(&self, offset: u64, length: usize, socket: BorrowedFd<'_>, behind: &mut [u8]) -> io::Result<usize> {
         let into = self.at(offset, length);
         let parts = [
             libc::iovec { iov_base: into.cast_mut().cast(), iov_len: length },
             libc::iovec { iov_base: behind.as_mut_ptr().cast(), iov_len: behind.len() },
         ];
-        // SAFETY: the first part lies within the mapping, as was just checked, and the kernel answers EFAULT where that may not be written or
-        // has nothing behind it; no reference to its bytes exists. The second is borrowed for the call.
+        // SAFETY: the first part lies within the mapping, as was just checked, and the kernel returns EFAULT where it
+        // is not writable or not backed; no reference to its bytes exists. The second is borrowed for the call.
         let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Reads `length` bytes of `file` from its byte `from` on to where those from `offset` lie. What they are, nobody has looked at.
+    /// Reads `length` bytes of `file`, starting at its byte `from`, into the mapping at `offset`. The bytes are
+    /// unchecked.
     ///
-    /// Errors: `UnexpectedEof`; those of pread; EFAULT as in [`Mapping::receive`]. Some may have been read.
+    /// Errors: `UnexpectedEof`; those of pread; EFAULT as in [`Mapping::receive`]. Part of the bytes may have been
+    /// read.
     pub fn read_from(&self, offset: u64, length: usize, file: BorrowedFd<'_>, from: u64) -> io::Result<()> {
         let into = self.at(offset, length).cast_mut();
         let mut done = 0;
         while done < length {
-            // SAFETY: within the mapping, as was just checked; the kernel answers EFAULT where that may not be written or has nothing behind
-            // it, and no reference to its bytes exists.
+            // SAFETY: within the mapping, as was just checked; the kernel returns EFAULT where it is not writable or
+            // not backed, and no reference to its bytes exists.
             let read = unsafe {
                 let into = into.add(done).cast();
                 libc::pread(file.as_raw_fd(), into, length - done, (from + done as u64) as libc::off_t)
@@ -207,7 +215,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
+    /// Returns whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
     pub fn is_resident(&self, offset: u64, length: usize) -> bool {
         let from = self.at(offset, length) as usize;
         let first = from / PAGE as usize * PAGE as usize;
@@ -235,10 +243,10 @@ impl Drop for Mapping {
     }
 }
 
-/// What SIGBUS did before.
+/// The SIGBUS action that was installed before ours.
 static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler, once for the process.
+/// Installs the handler, once per process.
 fn guard_process() -> io::Result<()> {
     static GUARDED: OnceLock<Option<i32>> = OnceLock::new();
     let failed = GUARDED.get_or_init(|| {
@@ -251,9 +259,11 @@ fn guard_process() -> io::Result<()> {
         }
         let _ = PREVIOUS_ACTION.set(before);
         ours.sa_sigaction = on_bus_error as *const () as usize;
-        // On the stack that the standard library gives each thread for this: it may be a full stack that it is called for.
+        // Runs on the stack that the standard library gives each thread for this purpose: the cause may be a stack
+        // overflow.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: `ours` is a whole sigaction whose function has the signature that SA_SIGINFO asks for, and does what a handler may.
+        // SAFETY: `ours` is a complete sigaction. Its function has the signature that SA_SIGINFO requires, and is
+        // async-signal-safe.
         match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } {
             0 => None,
             _ => io::Error::last_os_error().raw_os_error(),
@@ -262,7 +272,7 @@ fn guard_process() -> io::Result<()> {
     failed.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
 }
 
-/// Takes no lock, allocates nothing, and leaves `errno` as it was.
+/// SIGBUS handler. It takes no lock, allocates nothing, and leaves `errno` unchanged.
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: errno is this thread's own.
     let errno = unsafe { *libc::__errno_location() };
@@ -279,14 +289,14 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
 }
 
 impl Mapping {
-    /// Puts zeros in the place of the whole mapping when `address` lies in it.
+    /// Replaces the whole mapping with zeros if `address` lies in it.
     fn replace_if_at(&self, address: usize) -> bool {
         let start = self.start as usize;
         if !(start..start + self.length).contains(&address) {
             return false;
         }
         self.lost.store(true, Ordering::SeqCst);
-        // SAFETY: the range is this mapping's own, and stays mapped: only what is behind it changes, to private zeros.
+        // SAFETY: the range is this mapping's own and stays mapped: only its backing changes, to private zeros.
         let zeros = unsafe {
             libc::mmap(
                 self.start.cast(),
@@ -301,15 +311,15 @@ impl Mapping {
     }
 }
 
-/// A bus error that is not ours.
+/// Passes on a bus error that is not ours.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Plain = extern "C" fn(libc::c_int);
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     let Some(before) = PREVIOUS_ACTION.get() else { return };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: an all-zero sigaction is the default action. The fault comes again and ends the process; a signal that somebody sent does
-            // not, so it is sent again.
+            // SAFETY: an all-zero sigaction is the default action. A fault occurs again and ends the process. A signal
+            // sent by a process does not, so it is raised again.
             unsafe {
                 let default: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &raw const default, ptr::null_mut());
@@ -324,14 +334,14 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             function(signal, info, context);
         }
         function => {
-            // SAFETY: without it, of this one.
+            // SAFETY: without that flag it is that of a function of this signature.
             let function = unsafe { std::mem::transmute::<usize, Plain>(function) };
             function(signal);
         }
     }
 }
 
-/// How many bytes are mapped, against a bound.
+/// Counter of mapped bytes with a limit.
 pub struct MappedBytesLimit {
     now: AtomicU64,
     max: u64,
@@ -353,7 +363,7 @@ impl MappedBytesLimit {
     }
 }
 
-/// A part of `MappedBytesLimit`, until it is dropped.
+/// Share of a `MappedBytesLimit`, returned on drop.
 pub struct MappedShare {
     of: std::sync::Arc<MappedBytesLimit>,
     bytes: u64,
@@ -377,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_copied() {
+    fn mapped_bytes_are_copied() {
         let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
         let file = file(&bytes);
         assert!(Mapping::new(&file, 20_001).is_err());
@@ -389,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_is_found_out_by_every_thread_and_ends_nobody() {
+    fn truncated_mapping_is_detected_by_every_reader() {
         let bytes = vec![7; 1 << 20];
         let file = file(&bytes);
         let mapping = Mapping::new(&file, 1 << 20).unwrap();
@@ -410,16 +420,16 @@ mod tests {
             file.set_len(4096).unwrap();
         });
         assert!(mapping.is_lost() && !mapping.copy(0, &mut [0]));
-        // What is still there, another mapping has.
+        // Pages that still exist are readable through another mapping.
         let mut into = [0; 4096];
         assert!(other.copy(0, &mut into) && into == [7; 4096]);
     }
 
     #[test]
-    fn bytes_are_looked_at_and_written_from_where_they_lie() {
+    fn mapped_bytes_are_read_and_written_in_place() {
         let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
         let mapping = Mapping::new(&file(&bytes), 20_000).unwrap();
-        // SAFETY: a sum of whatever is there.
+        // SAFETY: the closure only computes a sum, for which any bytes are valid.
         let sum =
             unsafe { mapping.with_bytes(100, 1000, |seen| seen.iter().map(|byte| u64::from(*byte)).sum::<u64>()) };
         assert_eq!(sum, Some(bytes[100..1100].iter().map(|byte| u64::from(*byte)).sum()));
@@ -435,11 +445,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_gone_are_not_looked_at_nor_written() {
+    fn lost_bytes_are_neither_read_nor_written() {
         let file = file(&vec![7; 1 << 20]);
         let [looked, written, both] = [(); 3].map(|()| Mapping::new(&file, 1 << 20).unwrap());
         file.set_len(8192).unwrap();
-        // SAFETY: a sum of whatever is there.
+        // SAFETY: the closure only computes a sum, for which any bytes are valid.
         let sum = |mapping: &Mapping| unsafe {
             mapping.with_bytes(0, 1 << 20, |seen| seen.iter().map(|byte| *byte as u64).sum::<u64>())
         };
@@ -451,9 +461,10 @@ mod tests {
             let error = mapping.write_to(0, 1 << 20, &to).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
         }
-        // A system call's fault is an error and no signal: the mapping is as it was, and says so when it is looked at.
+        // A system call's fault is an error, not a signal: the mapping is not marked. It is marked on the next direct
+        // access.
         assert!(!both.is_lost() && sum(&both).is_none() && both.is_lost());
-        // Whoever panics while looking touches nothing any more.
+        // A closure that panics leaves no mapping recorded as being accessed.
         let whole = Mapping::new(&file, 8192).unwrap();
         // SAFETY: nothing is done with the bytes.
         let panics = || unsafe { whole.with_bytes(0, 1, |_| panic!("on purpose")) };
@@ -462,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_received_to_where_they_lie() {
+    fn bytes_are_received_into_the_mapping() {
         use std::io::Write;
         use std::os::fd::AsFd;
         let (mut sender, socket) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -475,10 +486,10 @@ mod tests {
         let mut there = [0; 10];
         file.read_exact_at(&mut there, 99).unwrap();
         assert_eq!(&there, b"\0received\0");
-        // SAFETY: a copy of whatever is there.
+        // SAFETY: the closure only copies, for which any bytes are valid.
         let seen = unsafe { mapping.with_bytes(100, 8, |seen| seen.to_vec()) };
         assert_eq!(seen.unwrap(), b"received");
-        // Nothing is taken off the socket by a call that fails.
+        // A call that fails takes nothing from the socket.
         let fails = |mapping: &Mapping| mapping.receive(4096, 6, socket.as_fd(), &mut []).unwrap_err().raw_os_error();
         assert_eq!(fails(&Mapping::new(&file, 8192).unwrap()), Some(libc::EFAULT));
         file.set_len(4096).unwrap();
@@ -491,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_to_where_they_lie() {
+    fn file_is_read_into_the_mapping() {
         use std::os::fd::AsFd;
         let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
         let (source, target) = (file(&bytes), file(&[0; 12_288]));
@@ -510,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_kept() {
+    fn mapped_bytes_limit_is_enforced() {
         let bytes = std::sync::Arc::new(MappedBytesLimit::new(100));
         let share = bytes.take(60).unwrap();
         assert!(bytes.take(41).is_none() && bytes.take(u64::MAX).is_none());

@@ -1,4 +1,4 @@
-//! `hearth datanode --flush`: what a killed datanode left in memory goes to disk, and memory is emptied.
+//! `hearth datanode --flush`: writes the memory tier that a killed DataNode left to disk, and empties it.
 
 use std::path::Path;
 use std::{fs, io};
@@ -16,10 +16,11 @@ impl Store {
         for pool in self.pools_on_disk()? {
             self.attach_pool(&pool)?;
         }
-        // What memory has of a failed one is not to be flushed now, and stays for when it is repaired.
+        // The memory of a failed volume cannot be flushed now. It stays for when the volume is repaired.
         self.volumes.iter().try_for_each(|volume| volume.check())?;
         let done = self.flush_all(progress);
-        // Only what the disk has whole leaves memory; what one has that failed meanwhile, nobody knows.
+        // Only replicas that are whole on disk leave memory. The state of a disk that failed during the flush is
+        // unknown.
         self.for_each_replica(|replica| {
             if replica.slice.volume.is_failed() {
                 return;
@@ -34,7 +35,7 @@ impl Store {
         Ok(done)
     }
 
-    /// The pools whose directories are on the volumes, as their own `VERSION` files name them.
+    /// Returns the pools whose directories are on the volumes, according to their own `VERSION` files.
     fn pools_on_disk(&self) -> Result<Vec<hearth_types::PoolIdentity>> {
         let mut pools: Vec<hearth_types::PoolIdentity> = Vec::new();
         for volume in &self.volumes {

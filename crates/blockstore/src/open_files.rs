@@ -1,5 +1,6 @@
-//! Replicas in files of their own stay open between requests, on disk (engines `mmap` and `file`) or in memory, up to a bound: a short read then
-//! opens nothing, and of one that is mapped it asks the kernel for nothing.
+//! Cache of open (and optionally mapped) files of replicas that have their own files, on disk (engines `mmap` and
+//! `file`) or in memory. Short reads then need no `open`; mapped ones need no system call. The number of replicas is
+//! bounded.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,49 +21,50 @@ use crate::sys;
 /// The open files of a finalized replica, in its `Core`.
 pub struct CachedFiles {
     files: CachedSource,
-    /// Read since the clock hand last came by.
+    /// Read since the clock hand last passed.
     recent: bool,
 }
 
 enum CachedSource {
     Disk(OnDisk),
-    /// Descriptors of the copy in memory. They are closed before anybody asks the kernel who else has it open, and when it leaves memory.
+    /// Descriptors of the copy in memory. They are closed before the kernel is asked which other processes have it
+    /// open, and when the copy leaves memory.
     Memory(Arc<OpenFiles>),
 }
 
 struct OnDisk {
-    /// What they are the files of: if the replica has become something else, they are not used again.
+    /// The copy that the files belong to: if the replica has another copy now, they are not used again.
     copy: DiskCopy,
     files: Arc<DiskFiles>,
     partial_crc: u32,
-    /// Counts up, and over.
+    /// Number of uses; wraps around.
     uses: u8,
 }
 
-/// What the store keeps open.
+/// Cache of the files that the store keeps open.
 pub struct OpenFileCache {
-    /// In the order in which the clock hand comes by. Entries may be stale.
+    /// Cached replicas, in the order in which the clock hand visits them. Entries may be stale.
     entries: Mutex<VecDeque<Weak<Replica>>>,
-    /// Replicas; each has two descriptors, and up to two mappings.
+    /// Maximum number of replicas; each has two descriptors, and up to two mappings.
     max: usize,
     map_at: u8,
     pub mapped: Arc<MappedBytesLimit>,
-    /// Somebody found no room for a mapping.
+    /// Number of replicas that found no room for a mapping.
     wanting: AtomicUsize,
 }
 
-/// Looks of the clock hand for somebody who wants a mapping.
+/// Number of entries that the clock hand checks to make room for a mapping.
 const LOOKS: usize = 32;
-/// A replica that could not be mapped is tried again after as many uses.
+/// Number of uses after which mapping is tried again for a replica that could not be mapped.
 const TRY_AGAIN: u8 = 64;
 
 impl CachedFiles {
-    /// What is open are the files of `copy`, and they can be read.
+    /// Returns whether the open files are those of `copy` and can be read.
     pub fn is_of(&self, copy: Option<DiskCopy>) -> bool {
         matches!(&self.files, CachedSource::Disk(kept) if kept.is_of(copy))
     }
 
-    /// The descriptors, if what is open is the copy in memory.
+    /// Returns the descriptors, if the copy in memory is open.
     pub fn in_memory(&self) -> Option<&Arc<OpenFiles>> {
         match &self.files {
             CachedSource::Memory(open) => Some(open),
@@ -79,7 +81,7 @@ impl OnDisk {
 
 impl OpenFileCache {
     pub fn new(options: &OpenFileCacheOptions) -> Self {
-        // Connections and clients need descriptors, too.
+        // Connections and clients also need descriptors.
         let descriptors = sys::descriptor_limit() / 8;
         Self {
             entries: Mutex::new(VecDeque::new()),
@@ -94,8 +96,8 @@ impl OpenFileCache {
         self.entries.lock().len()
     }
 
-    /// The bytes of a finalized replica of an engine without a memory tier, under its core lock. True: it is newly kept, and
-    /// `tidy` is due when the lock is free.
+    /// Opens the bytes of a finalized replica of an engine without a memory tier, under its core lock. True: the
+    /// replica was added to the cache, and `tidy` is due once the lock is released.
     pub fn open(&self, replica: &Arc<Replica>, core: &mut Core) -> Result<(Snapshot, bool)> {
         let kept = core.cached_files.take();
         let now = core.disk;
@@ -108,7 +110,7 @@ impl OpenFileCache {
             let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.disk, self.max > 0) else {
                 return Ok((snapshot, false));
             };
-            // Short reads are what it is kept for; long ones open it for themselves.
+            // The cache serves short reads; long ones open the file for themselves.
             sys::advise_random(&files.data);
             let (files, partial_crc) = (files.clone(), snapshot.partial_crc);
             let mut kept = OnDisk { copy, files, partial_crc, uses: 0 };
@@ -123,14 +125,14 @@ impl OpenFileCache {
         Ok((Snapshot { checksum, length: core.received, partial_crc, source }, tidy))
     }
 
-    /// The same of one in a memory file of its own, which `snapshot` has open. True: as above.
+    /// Like [`Self::open`], for a replica in its own memory file, which `snapshot` has open. True: `tidy` is due.
     pub fn keep_memory(&self, replica: &Arc<Replica>, core: &mut Core, snapshot: &Snapshot) -> bool {
         let Source::File { files, .. } = &snapshot.source else { return false };
         if let Some(kept) = &mut core.cached_files {
             kept.recent = true;
             return false;
         }
-        // Who changes it asks who has it open.
+        // An operation that changes the replica asks the kernel which other processes have it open.
         if self.max == 0 || core.changing || core.state != ReplicaState::Finalized {
             return false;
         }
@@ -143,7 +145,7 @@ impl OpenFileCache {
         self.entries.lock().push_back(Arc::downgrade(replica));
     }
 
-    /// Maps what is read again and again. True: there was no room.
+    /// Maps a replica that is read repeatedly. True: there was no room.
     fn note_use(&self, replica: &Replica, kept: &mut OnDisk, length: u64) -> bool {
         if replica.slice.volume.engine != Engine::Mmap || kept.files.is_mapped() {
             return false;
@@ -156,7 +158,7 @@ impl OpenFileCache {
         true
     }
 
-    /// Closes what is beyond the bounds. With no lock of a replica held.
+    /// Closes the files beyond the limits. The caller holds no lock of a replica.
     pub fn tidy(&self) {
         let wanted = self.wanting.swap(0, Ordering::Relaxed) > 0;
         let mut looks = if wanted { LOOKS } else { 0 };
@@ -174,12 +176,12 @@ impl OpenFileCache {
             };
             let Some(replica) = entry.upgrade() else { continue };
             let Some(mut core) = replica.core_within(CORE_LOCK_TIMEOUT) else {
-                // Its files are being opened, and a disk takes its time over that. Its turn comes again.
+                // A thread is opening its files, which may wait for a disk. Retry at the next turn.
                 self.entries.lock().push_back(entry);
                 return;
             };
             let Some(kept) = &mut core.cached_files else { continue };
-            // However recent all are, in the end somebody has to go.
+            // Even if all were read recently, one must be closed in the end.
             if std::mem::take(&mut kept.recent) && spared < self.max {
                 spared += 1;
                 drop(core);

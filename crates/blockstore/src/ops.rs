@@ -1,4 +1,4 @@
-//! Changes of a replica's state, one file each. All take the replica's `change` lock for their whole length.
+//! Operations that change a replica's state, one file each. All hold the replica's `change` lock throughout.
 
 mod append;
 mod create;

@@ -1,41 +1,44 @@
+//! Options of the store and of its operations. The defaults are those of a single memory-tier volume.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_types::{ChecksumSpec, Clock, DatanodeUuid, GenerationStamp, StorageType, SystemClock};
 
-/// Where and how a datanode keeps its replicas. Everything the store knows of its surroundings comes from here.
+/// Configuration of a DataNode's replica store. The store takes everything it knows of its environment from here.
 #[derive(Clone)]
 pub struct StoreOptions {
-    /// At least one. The order is that of the configuration and of the reports.
+    /// Storage directories, at least one, in the order of the configuration and of the reports.
     pub volumes: Vec<VolumeOptions>,
-    /// So many volumes may be out of use, if another is not (`dfs.datanode.failed.volumes.tolerated`). With more from the start
-    /// `Blockstore::open` fails; those that fail later are for the caller to count. 0 by default.
+    /// Number of volumes that may be out of use while at least one works (`dfs.datanode.failed.volumes.tolerated`). If
+    /// more are unusable at the start, `Blockstore::open` fails. The caller counts volumes that fail later. 0 by
+    /// default.
     pub failed_volumes_tolerated: usize,
     pub memory: MemoryOptions,
-    /// What stays open between reads.
+    /// Cache of files that stay open between reads.
     pub open_file_cache: OpenFileCacheOptions,
-    /// Oldest age of a finalized replica that is not yet on disk, whatever its engine. 10 s by default.
+    /// Maximum age of a finalized replica that is not yet on disk, for every engine. 10 s by default.
     pub flush_delay: Duration,
-    /// Every finalize is on disk before it is answered (`dfs.datanode.synconclose`).
+    /// Every finalize returns only once the replica is on disk (`dfs.datanode.synconclose`).
     pub sync_on_finalize: bool,
     /// Bytes per second that the background check of CRCs reads; 0 switches it off.
     pub scrub_bytes_per_second: u64,
-    /// Rest between two walks of that check. 60 s by default: a walk over few replicas must not begin again at once.
+    /// Pause between two scrubs of all replicas. 60 s by default: a scrub of few replicas must not restart at once.
     pub scrub_pause: Duration,
-    /// Bytes counted for a replica being written whose writer says no length (`dfs.blocksize`).
+    /// Bytes reserved for a replica being written whose writer states no length (`dfs.blocksize`).
     pub default_block_bytes: u64,
-    /// Longest wait for a former writer to stop (`dfs.datanode.xceiver.stop.timeout.millis`, 60 s).
+    /// Longest wait for a previous writer to stop (`dfs.datanode.xceiver.stop.timeout.millis`, 60 s).
     pub writer_stop_timeout: Duration,
-    /// Used when no volume carries a UUID yet; `None` makes a new one.
+    /// Used when no volume has a UUID yet; `None` generates one.
     pub datanode_uuid: Option<DatanodeUuid>,
-    /// Flusher, read-back and scrubber run in threads of the store. Off only in tests, which then call `flush_due`.
+    /// Runs flusher, read-back and scrubber in threads of the store. Off only in tests, which then call `flush_due`.
     pub background: bool,
     pub clock: Arc<dyn Clock>,
 }
 
 impl StoreOptions {
-    /// The defaults over `volumes` with the memory tier in `memory`.
+    /// Default options for `volumes`, with the memory tier in `memory`.
     pub fn new(volumes: Vec<VolumeOptions>, memory: MemoryOptions) -> Self {
         Self {
             volumes,
@@ -55,7 +58,7 @@ impl StoreOptions {
     }
 }
 
-/// One storage directory: `dfs.datanode.data.dir` names them, with the type in brackets.
+/// A storage directory. `dfs.datanode.data.dir` lists them, with the type in brackets.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
     pub dir: PathBuf,
@@ -64,11 +67,11 @@ pub struct VolumeOptions {
     pub reserved: Reserved,
 }
 
-/// What of a file system is not for HDFS (`dfs.datanode.du.reserved` and its kin).
+/// Part of a file system that HDFS must not use (`dfs.datanode.du.reserved` and related keys).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserved {
     Bytes(u64),
-    /// Of the file system's size; at most 100.
+    /// Percentage of the file system's size; at most 100.
     Percent(u64),
     Larger {
         bytes: u64,
@@ -81,7 +84,7 @@ pub enum Reserved {
 }
 
 impl Reserved {
-    /// Bytes of a file system of `size` bytes.
+    /// Returns the reserved bytes of a file system of `size` bytes.
     pub fn of(self, size: u64) -> u64 {
         let part = |percent: u64| (u128::from(size) * u128::from(percent) / 100) as u64;
         match self {
@@ -94,16 +97,16 @@ impl Reserved {
 }
 
 impl VolumeOptions {
-    /// A `DISK` with the memory tier before it.
+    /// A `DISK` volume with the memory tier in front of it.
     pub fn memory(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), storage_type: StorageType::Disk, engine: Engine::Memory, reserved: Reserved::Bytes(0) }
     }
 }
 
-/// Where new replicas of a volume are written first.
+/// Storage engine of a volume: where new replicas are written first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
-    /// On the tmpfs, and behind the write on disk.
+    /// On the tmpfs; written to disk in the background.
     #[default]
     Memory,
     /// In files of the storage directory, which are mapped for short reads.
@@ -112,14 +115,15 @@ pub enum Engine {
     File,
 }
 
-/// Finalized replicas in files of their own, on disk or in memory, that stay open between reads.
+/// Cache of open files of finalized replicas that have their own files, on disk or in memory.
 #[derive(Clone, Debug)]
 pub struct OpenFileCacheOptions {
-    /// Replicas at most; two descriptors each. Never more than an eighth of the descriptors that the process may have. 0: none.
+    /// Maximum number of replicas, with two descriptors each. Capped at an eighth of the process's descriptor limit. 0:
+    /// no cache.
     pub replicas_max: usize,
-    /// Bytes of address space that mappings may take; page tables are a 512th part of what of it is touched.
+    /// Bytes of address space that mappings may take. Page tables take 1/512 of the part that is touched.
     pub mapped_bytes_max: u64,
-    /// A replica is mapped when it is opened for this time. A small file that is read once is not worth it.
+    /// Number of the use at which a replica is mapped. Mapping a small file that is read once is not worth it.
     pub map_at: u8,
 }
 
@@ -132,13 +136,14 @@ impl Default for OpenFileCacheOptions {
 /// The memory tier, shared by all volumes whose engine is `Memory`.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// A directory on a tmpfs, best a mount of its own. Made (mode 0700) when it is missing.
+    /// A directory on a tmpfs, best a mount of its own. Created (mode 0700) if it is missing.
     pub dir: PathBuf,
     /// Bytes of tmpfs that replicas may take. Lowered, with a warning, to what the tmpfs and the cgroup can hold.
     pub limit: u64,
-    /// Replicas up to this many bytes share slabs; 64 KiB by default, at most that, 0 gives each its own file.
+    /// Replicas up to this many bytes share slabs. 64 KiB by default, which is also the maximum; 0 gives each its own
+    /// file.
     pub slab_replica_bytes_max: u32,
-    /// Memory of a replica with a file of its own is taken in slices of this many bytes, 4 MiB by default.
+    /// Bytes by which the memory of a replica with its own file grows, 4 MiB by default.
     pub slice_bytes: u32,
 }
 
@@ -150,27 +155,28 @@ impl MemoryOptions {
     }
 }
 
-/// What a new replica is for; says what may stand in its way. Source: `BlockConstructionStage` of datatransfer.proto.
+/// Purpose of a new replica, which determines what may be in its place. Source: `BlockConstructionStage` of
+/// datatransfer.proto.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreateKind {
     /// PIPELINE_SETUP_CREATE by a client: an RBW replica.
     ///
-    /// With `replace`, any replica of that id is stopped and removed first (the client gave a latestGenerationStamp);
-    /// else there must be none.
+    /// With `replace`, an existing replica of that id is stopped and removed first (the client gave a
+    /// latestGenerationStamp). Otherwise there must be no such replica.
     BeingWritten { replace: bool },
-    /// PIPELINE_SETUP_CREATE by a datanode: a TEMPORARY replica. Takes the place of an older TEMPORARY or RBW one only.
+    /// PIPELINE_SETUP_CREATE by a DataNode: a TEMPORARY replica. Replaces only an older TEMPORARY or RBW one.
     Temporary,
-    /// TRANSFER_RBW and TRANSFER_FINALIZED: a TEMPORARY replica, in place of any with a lower stamp.
+    /// TRANSFER_RBW and TRANSFER_FINALIZED: a TEMPORARY replica. Replaces any replica with a lower stamp.
     Transfer,
 }
 
-/// How a new replica is to be kept.
+/// Storage options of a new replica.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     pub checksum: ChecksumSpec,
-    /// Bytes that it will have at most: the file's block size in most requests. Reserved on disk; 0 takes the default.
+    /// Maximum length of the replica: the file's block size in most requests. Reserved on disk; 0 uses the default.
     pub expected_bytes: u64,
-    /// Only a volume of this type will do.
+    /// Required storage type of the volume.
     pub storage_type: StorageType,
 }
 
@@ -180,7 +186,7 @@ impl Default for CreateOptions {
     }
 }
 
-/// What is true when a finalize returns.
+/// Guarantee that holds when a finalize returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
     /// In memory; on disk within `StoreOptions::flush_delay`.
@@ -190,13 +196,13 @@ pub enum Durability {
     Disk,
 }
 
-/// The CRCs handed in with data.
+/// CRCs that come with data.
 #[derive(Clone, Copy, Debug)]
 pub enum Checksums<'a> {
-    /// One big-endian CRC per chunk, chunks counted from the first byte of the data, checked already by the caller unless
-    /// `ReplicaWriter::set_checked` says otherwise.
+    /// One big-endian CRC per chunk, with chunks counted from the first byte of the data. The caller has checked them
+    /// already unless `ReplicaWriter::set_checked` says otherwise.
     Given(&'a [u8]),
-    /// The writer sent none, or of another kind than the replica keeps: computed here.
+    /// Computed by the store: the writer sent none, or its checksum type differs from the replica's.
     Compute,
 }
 
@@ -204,9 +210,9 @@ pub enum Checksums<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PipelineRecovery {
     pub new_stamp: GenerationStamp,
-    /// The writer knows that these were acknowledged (minBytesRcvd).
+    /// Bytes that the writer knows to be acknowledged (minBytesRcvd).
     pub min_acked: u64,
-    /// The writer has not sent more (maxBytesRcvd).
+    /// Bytes that the writer has sent at most (maxBytesRcvd).
     pub max_received: u64,
 }
 
@@ -215,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reserved_follows_the_size_where_it_is_a_part_of_it() {
+    fn reserved_percentage_follows_the_size() {
         let of = |reserved: Reserved| reserved.of(1000);
         assert_eq!(of(Reserved::Bytes(7)), 7);
         assert_eq!(of(Reserved::Percent(25)), 250);

@@ -1,4 +1,4 @@
-//! Replicas that stay in memory because somebody wants them there (centralised caching).
+//! Replicas that are pinned in memory on request (centralized caching).
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::options::Engine;
 use crate::replica::{MemoryCopy, Replica};
 use crate::store::Store;
 
-/// While it lives, the memory copy of a finalized replica is not evicted. It does not keep the replica from being
-/// appended to, truncated, or deleted: [`PinnedReplica::is_current`] tells.
+/// Guard that keeps the memory copy of a finalized replica from being evicted. The replica can still be appended to,
+/// truncated or deleted; see [`PinnedReplica::is_current`].
 pub struct PinnedReplica {
     replica: Arc<Replica>,
     copy: MemoryCopy,
@@ -19,12 +19,12 @@ pub struct PinnedReplica {
 }
 
 impl PinnedReplica {
-    /// Bytes of the replica.
+    /// Length of the replica in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Whether this is still what the replica is, and where it is read from.
+    /// Returns whether the pinned copy is still the replica's current one, from which it is read.
     pub fn is_current(&self) -> bool {
         let core = self.replica.core();
         !core.gone

@@ -1,3 +1,5 @@
+//! Block pools and their sharded map of replicas.
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -8,17 +10,17 @@ use parking_lot::RwLock;
 use crate::replica::Replica;
 use crate::volume::Slice;
 
-/// One namespace's replicas.
+/// The replicas of one block pool.
 pub struct Pool {
     pub identity: PoolIdentity,
-    /// One per volume, in the volumes' order.
+    /// One slice per volume, in the order of the volumes.
     pub slices: Vec<Arc<Slice>>,
     pub replicas: ReplicaMap,
 }
 
 const SHARDS: usize = 64;
 
-/// All replicas of a pool by id. Locks are held for one look or one change.
+/// All replicas of a pool by id. Each lock is held for one lookup or one change.
 pub struct ReplicaMap {
     shards: [RwLock<HashMap<BlockId, Arc<Replica>>>; SHARDS],
 }
@@ -28,7 +30,7 @@ impl ReplicaMap {
         Self { shards: std::array::from_fn(|_| RwLock::new(HashMap::new())) }
     }
 
-    /// Ids are counted up, so their low bits spread evenly.
+    /// Ids are assigned sequentially, so their low bits spread evenly.
     fn shard(&self, id: BlockId) -> &RwLock<HashMap<BlockId, Arc<Replica>>> {
         &self.shards[id.0 as usize % SHARDS]
     }
@@ -37,7 +39,7 @@ impl ReplicaMap {
         self.shard(id).read().get(&id).cloned()
     }
 
-    /// `Err` gives the replica that is there already.
+    /// Inserts a replica. `Err` returns the replica that is already present.
     pub fn insert(&self, replica: Arc<Replica>) -> Result<(), Arc<Replica>> {
         match self.shard(replica.id).write().entry(replica.id) {
             Entry::Occupied(there) => Err(there.get().clone()),
@@ -48,7 +50,7 @@ impl ReplicaMap {
         }
     }
 
-    /// `new` takes the place of `old`, in one step: who looks finds one of them. False: `old` is not there.
+    /// Replaces `old` by `new` in one step: a lookup finds one of them. False: `old` is not present.
     pub fn replace(&self, old: &Arc<Replica>, new: Arc<Replica>) -> bool {
         debug_assert_eq!(old.id, new.id);
         match self.shard(old.id).write().get_mut(&old.id) {
@@ -60,7 +62,7 @@ impl ReplicaMap {
         }
     }
 
-    /// Only if it is this very one.
+    /// Removes this very replica, not another one of the same id.
     pub fn remove(&self, replica: &Arc<Replica>) {
         let mut shard = self.shard(replica.id).write();
         if shard.get(&replica.id).is_some_and(|there| Arc::ptr_eq(there, replica)) {
@@ -72,10 +74,10 @@ impl ReplicaMap {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    /// All replicas, shard by shard: each as it is at its moment.
+    /// Visits all replicas, shard by shard: not a consistent snapshot.
     pub fn for_each(&self, mut visit: impl FnMut(&Arc<Replica>)) {
         for shard in &self.shards {
-            // Cloned, so that the visitor may take locks and time.
+            // Cloned, so that the visitor may take locks and block.
             let replicas: Vec<Arc<Replica>> = shard.read().values().cloned().collect();
             replicas.iter().for_each(&mut visit);
         }

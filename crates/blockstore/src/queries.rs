@@ -1,4 +1,4 @@
-//! Questions about the store: readers, infos, reports, metrics.
+//! Queries of the store: readers, replica states, reports, metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ impl Store {
         })
     }
 
-    /// `Ok(None)`: it is gone.
+    /// `Ok(None)`: the replica is gone.
     fn reader_of(
         &self,
         replica: &Arc<Replica>,
@@ -56,7 +56,7 @@ impl Store {
         if core.memory.is_none() {
             replica.slice.volume.check()?;
         }
-        // What may come into memory is not kept open on disk.
+        // Replicas that may be read back into memory are not kept open on disk.
         let keep = replica.slice.volume.engine != Engine::Memory
             && core.state == ReplicaState::Finalized
             && core.memory.is_none()
@@ -112,7 +112,7 @@ impl Store {
                 let space = match volume.space(dfs_used) {
                     Ok(space) => space,
                     Err(error) if self.probe_volume(volume) => {
-                        tracing::warn!(%error, "no space to report");
+                        tracing::warn!(%error, "cannot get the free space of a storage");
                         Default::default()
                     }
                     Err(_) => return None,
@@ -132,7 +132,7 @@ impl Store {
             .collect()
     }
 
-    /// Walks all replicas: for a metrics page, not for every request.
+    /// Walks all replicas: meant for a metrics page, not for every request.
     pub fn metrics(&self) -> StoreMetrics {
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -163,10 +163,11 @@ impl Store {
         let mut oldest = None::<u64>;
         self.for_each_replica(|replica| {
             metrics.replicas += 1;
-            // Whose files are just being opened is on disk only.
+            // A replica whose files are being opened is only on disk.
             let Some(mut core) = replica.core_within(CORE_LOCK_TIMEOUT) else { return };
             oldest = oldest.into_iter().chain(core.dirty_since).min();
-            // Of what was shown the kernel is asked who has it open, and the store's own descriptors are like any others to it.
+            // For shown memory the kernel is asked which processes have it open. It does not distinguish the store's
+            // own descriptors.
             if core.memory.as_ref().is_some_and(MemoryCopy::is_shown) {
                 core.cached_files = None;
             }

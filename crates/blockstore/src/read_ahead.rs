@@ -1,5 +1,5 @@
-//! A replica on disk, for somebody who sends all of it elsewhere: read around the page cache, where it would push out what others read
-//! again, in large pieces, each by a thread that may wait for the disk.
+//! Reads of whole replicas on disk, to send them to another node. They bypass the page cache, where they would evict
+//! pages that are read repeatedly, and use large pieces, each read by a blocking thread.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use crate::sys::{self, AlignedBuffer, PAGE};
 /// Bytes of a piece. A sender has two: one is sent while the other is read.
 const PIECE_BYTES: u64 = 512 << 10;
 
-/// Hands out the pieces of a replica, from its first byte to its last.
+/// Iterator over the pieces of a replica, from its first byte to its last.
 pub struct Pieces {
     data: Arc<File>,
     length: u64,
@@ -23,7 +23,7 @@ pub struct Pieces {
     at: u64,
 }
 
-/// A piece to be read: by [`PendingRead::read`], on a thread that may wait for the disk.
+/// A piece to be read with [`PendingRead::read`], on a thread that may wait for the disk.
 pub struct PendingRead {
     data: Arc<File>,
     range: ByteRange,
@@ -37,7 +37,8 @@ pub struct CompletedRead {
 }
 
 impl ReplicaReader {
-    /// The replica in pieces, each of whole packets of `packet` bytes. `None`: it is in memory, or its disk cannot be read so.
+    /// Splits the replica into pieces of whole packets of `packet` bytes. `None`: it is in memory, it is shorter than a
+    /// piece, or its disk does not support such reads.
     pub fn pieces(&self, packet: u64) -> Option<Pieces> {
         let Source::Disk(files) = &self.snapshot.source else { return None };
         if packet == 0 || packet > PIECE_BYTES || !packet.is_multiple_of(PAGE) || self.length() < PIECE_BYTES {
@@ -49,7 +50,8 @@ impl ReplicaReader {
 }
 
 impl Pieces {
-    /// The next piece, to be read into the buffer of one that is not needed any more. `None`: that was all.
+    /// Returns the next piece, to be read into the buffer of a piece that is no longer needed. `None`: there are no
+    /// more pieces.
     pub fn next(&mut self, used: Option<CompletedRead>) -> Option<PendingRead> {
         let range = ByteRange::new(self.at, self.length.min(self.at + self.step)).filter(|range| !range.is_empty())?;
         self.at = range.end();
@@ -58,7 +60,7 @@ impl Pieces {
 }
 
 impl PendingRead {
-    /// Waits for the disk.
+    /// Reads the piece. Waits for the disk.
     ///
     /// Errors: `UnexpectedEof` when the file has become shorter.
     pub fn read(self) -> io::Result<CompletedRead> {
@@ -84,7 +86,7 @@ impl PendingRead {
 }
 
 impl CompletedRead {
-    /// The `length` bytes from `offset` of the replica, if they are in this piece.
+    /// Returns the `length` bytes from `offset` of the replica, if they are in this piece.
     pub fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
         let from = offset.checked_sub(self.range.start())?;
         (from + length <= self.range.length()).then(|| &self.buffer[from as usize..(from + length) as usize])

@@ -1,6 +1,7 @@
-//! Replicas that are read from disk again and again come back into memory: into room that nobody needs soon, into room that others have to
-//! leave when as much was read of them as they are long. Short reads of a set that is larger than memory would else push out one replica
-//! after another, and read all of each from disk, for a few chunks.
+//! Read-back of replicas that are repeatedly read from disk into memory. If memory has room to spare, a second reader
+//! is enough. If other replicas would have to be evicted, as many bytes must have been read as the replica is long.
+//! Otherwise short reads of a set larger than memory would evict one replica after another, and read each in full for a
+//! few chunks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,23 +16,23 @@ use crate::store::{Store, count};
 use crate::sys;
 use crate::write_target::CopyRequest;
 
-/// Readers from disk before a replica comes back: one may be a copy passing through.
+/// Number of reads from disk before a replica is read back: a single one may be a copy in transit.
 const READS: u8 = 2;
-/// More replicas than that are not waited for.
+/// Maximum number of queued replicas.
 const READ_BACK_QUEUE_MAX: usize = 1000;
 
 impl Store {
-    /// A reader was served from disk.
+    /// Records that a reader was served from disk.
     pub fn note_disk_read(&self, replica: &Arc<Replica>, core: &mut Core) {
         if replica.slice.volume.engine != Engine::Memory || core.state != ReplicaState::Finalized {
             return;
         }
         core.disk_reads = core.disk_reads.saturating_add(1);
-        // Half of the memory is as much as one replica gets: it would push everything else out.
+        // A replica may take at most half of the memory, since a larger one would evict everything else.
         if core.is_read_back_queued || core.disk_reads < READS || core.received > self.budget.limit() / 2 {
             return;
         }
-        // Beside what is made free at a time for those that write.
+        // In addition to the memory that is reclaimed at once for writers.
         let taken = self.budget.used().saturating_add(core.received).saturating_add(self.reclaim_step());
         if taken > self.budget.limit() && replica.disk_bytes.load(Ordering::Relaxed) < core.received {
             return;
@@ -45,7 +46,7 @@ impl Store {
         }
     }
 
-    /// Brings in what is wanted, until the store closes.
+    /// Reads the queued replicas back, until the queue is empty or the store closes.
     pub fn run_read_back(&self) {
         while !self.threads.is_stopping() {
             let Some(entry) = self.read_back_queue.lock().pop_front() else { return };
@@ -54,12 +55,12 @@ impl Store {
                 if error.makes_suspect() {
                     replica.slice.volume.suspects.add(&replica);
                 }
-                tracing::warn!(%error, "reading a replica back into memory");
+                tracing::warn!(%error, "cannot read a replica back into memory");
             }
         }
     }
 
-    /// Brings a finalized replica that lies on disk into memory, if there is room.
+    /// Reads a finalized replica on disk into memory, if there is room.
     pub fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
@@ -89,7 +90,7 @@ impl Store {
             Ok(Some(target)) => target,
             Ok(None) => return Ok(()),
             Err(error @ crate::StoreError::Corrupt { .. }) => {
-                // Found on the way in: the only copy is bad.
+                // Found while reading: the only copy is bad.
                 let mut core = replica.core();
                 return Err(self.mark_corrupt(replica, &mut core, &error.to_string()));
             }
@@ -119,7 +120,7 @@ impl Store {
         core.partial_crc = content.partial_crc;
         core.checksum = Some(content.checksum);
         core.referenced = true;
-        // Checked on the way in.
+        // Checked while it was read.
         core.verified = true;
         drop(core);
         self.note_resident(replica);

@@ -1,3 +1,5 @@
+//! Readers of replicas. A reader holds a snapshot of the bytes, so that they stay valid while the replica changes.
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,9 +11,9 @@ use crate::snapshot::{CopyError, Snapshot, Source};
 use crate::{Result, StoreError};
 
 /// A guard on the bytes of one replica, as they were when it was opened. While it lives, neither memory nor files of
-/// those bytes are reused, whatever becomes of the replica: appended to, truncated, evicted, deleted.
+/// these bytes are reused, even if the replica is appended to, truncated, evicted or deleted.
 ///
-/// Of a replica being written it shows the bytes received when it was opened; open it again for more.
+/// For a replica being written, it shows the bytes received when it was opened; open it again for more.
 pub struct ReplicaReader {
     pub(crate) replica: Arc<Replica>,
     pub(crate) block: ExtendedBlock,
@@ -22,25 +24,26 @@ pub struct ReplicaReader {
     pub(crate) withdrawals: u32,
 }
 
-/// What somebody who must not wait for a disk gets of a replica.
+/// A replica opened for a caller that must not wait for a disk.
 pub enum Reading {
     Now(ReplicaReader),
-    /// Its files on this storage have to be opened: by [`Blockstore::reader`](crate::Blockstore::reader), on a thread that may wait.
+    /// Its files on this storage must be opened first, with [`Blockstore::reader`](crate::Blockstore::reader) on a
+    /// blocking thread.
     OnDisk(StorageId),
 }
 
-/// Where a replica's bytes are for the shortest way out.
+/// Location of a replica's bytes, for sending them with the fewest copies.
 #[derive(Clone, Copy, Debug)]
 pub enum DataSource<'a> {
-    /// Byte 0 of the block is at `offset` of this file, which may be given to sendfile. Other processes get theirs from
-    /// [`ReplicaReader::show`].
+    /// Byte 0 of the block is at `offset` of this file, which may be passed to sendfile. Other processes get a
+    /// descriptor from [`ReplicaReader::show`].
     File { file: BorrowedFd<'a>, offset: u64 },
-    /// All bytes of the block; to be copied, not spliced: the memory may be used again once the guard is gone.
+    /// All bytes of the block. Copy them, do not splice: the memory may be reused once the guard is dropped.
     Bytes(&'a [u8]),
 }
 
 impl ReplicaReader {
-    /// The replica as it is kept: its own stamp, and `length()`.
+    /// Returns the stored replica's block: its own stamp, and `length()`.
     pub fn block(&self) -> &ExtendedBlock {
         &self.block
     }
@@ -49,12 +52,12 @@ impl ReplicaReader {
         self.state
     }
 
-    /// Bytes that can be read: all of a finalized replica, those received of one being written.
+    /// Number of readable bytes: all of a finalized replica, those received of one being written.
     pub fn length(&self) -> u64 {
         self.snapshot.length
     }
 
-    /// Bytes that are promised to readers: those acknowledged by the whole pipeline of a replica being written.
+    /// Number of bytes promised to readers: those acknowledged by the whole pipeline for a replica being written.
     pub fn visible_length(&self) -> u64 {
         self.visible_length
     }
@@ -68,7 +71,7 @@ impl ReplicaReader {
         (&volume.id, volume.storage_type)
     }
 
-    /// Served from memory, no disk behind it.
+    /// Returns whether the replica is served from memory, without a disk behind it.
     pub fn in_memory(&self) -> bool {
         self.snapshot.in_memory()
     }
@@ -91,16 +94,16 @@ impl ReplicaReader {
         self.snapshot.read_at(offset, into).map_err(|error| self.io("read", error))
     }
 
-    /// Takes note that so many bytes went to somebody by the file that [`ReplicaReader::data`] gave out. Of a replica on disk that decides
-    /// whether it comes back into memory.
+    /// Counts bytes that the caller sent from the file that [`ReplicaReader::data`] returned. For a replica on disk,
+    /// the count decides whether it is read back into memory.
     pub fn note_sent(&self, bytes: u64) {
         if !self.in_memory() {
             self.replica.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Appends to `into` the CRCs of the chunks that `range` touches, as [`ReplicaReader::checksums`] does, and behind them its data,
-    /// if that is possible without waiting for a disk. False: it is most likely not, and nothing was appended.
+    /// Appends to `into` the CRCs of the chunks that `range` touches, as [`ReplicaReader::checksums`] does, and then
+    /// its data, unless that would wait for a disk. False: it most likely would, and nothing was appended.
     ///
     /// Errors: `OutOfRange`; `Io`.
     pub fn read_now(&self, range: ByteRange, into: &mut Vec<u8>) -> Result<bool> {
@@ -112,13 +115,13 @@ impl ReplicaReader {
         Ok(read)
     }
 
-    /// Most of the replica is about to be read, from front to back: of one on disk, the kernel reads ahead for this reader alone.
-    /// (The files that readers share are told of short reads here and there.) Failing is harmless.
+    /// Prepares for reading most of the replica from front to back: for one on disk, the kernel reads ahead for this
+    /// reader alone. (The files that readers share are advised for short random reads.) Failing is harmless.
     pub fn read_ahead(&mut self) {
         if let Source::Disk(files) = &self.snapshot.source {
             match files.for_stream() {
                 Ok(files) => self.snapshot.source = Source::Disk(Arc::new(files)),
-                Err(error) => tracing::debug!(%error, "no opening of its own for a long read"),
+                Err(error) => tracing::debug!(%error, "cannot reopen a replica for sequential reads"),
             }
         }
     }
@@ -126,7 +129,7 @@ impl ReplicaReader {
     /// Appends to `into` the big-endian CRCs of the chunks that `range` touches. `range` starts on a chunk boundary; it
     /// ends on one or at `length()`: use `ByteRange::widened`.
     ///
-    /// The CRC of a last partial chunk fits exactly the bytes up to `length()`.
+    /// The CRC of a last partial chunk covers exactly the bytes up to `length()`.
     ///
     /// Errors: `OutOfRange`; `Io`.
     pub fn checksums(&self, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -139,9 +142,9 @@ impl ReplicaReader {
         self.snapshot.checksums(first, end, into).map_err(|error| self.io("read the CRCs of", error))
     }
 
-    /// Checks the bytes against their CRCs, if they are in memory and that was not done before.
+    /// Checks the bytes against their CRCs, if they are in memory and have not been checked before.
     ///
-    /// Errors: `Corrupt`: have the store verify the replica; `Io`.
+    /// Errors: `Corrupt`: call [`Blockstore::verify`](crate::Blockstore::verify) for the replica; `Io`.
     pub fn verify_memory(&self) -> Result<()> {
         if !self.in_memory() || self.replica.core().verified {
             return Ok(());
@@ -157,7 +160,7 @@ impl ReplicaReader {
                 Ok(())
             }
             Err(CopyError::Corrupt { .. }) => {
-                let reason = "bytes in memory do not fit their CRCs".to_owned();
+                let reason = "bytes in memory do not match their CRCs".to_owned();
                 Err(StoreError::Corrupt { block: self.block.clone(), reason })
             }
             Err(CopyError::Read(error) | CopyError::Write(error)) => Err(self.io("read", error)),
@@ -175,12 +178,13 @@ impl ReplicaReader {
         }
     }
 
-    /// What it means that a read of its files that was given out has failed.
+    /// Converts the error of a read that the caller made of the replica's files.
     pub fn disk_error(&self, source: std::io::Error) -> StoreError {
         self.io("read", source)
     }
 
-    /// Its bytes could not be read: the store looks at the replica and its volume behind the reader, and reports what it finds.
+    /// Reports that the bytes could not be read: the store checks the replica and its volume in the background, and
+    /// reports the result.
     pub fn suspect(&self) {
         self.replica.slice.volume.suspects.add(&self.replica);
     }

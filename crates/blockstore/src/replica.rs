@@ -1,10 +1,10 @@
-//! One replica: what is known of it, under which lock.
+//! One replica: its state, and the locks that guard it.
 //!
-//! `change` is held through every change of state, also while that waits for a disk. `core` is held for moments only, and
-//! guards all that readers need. A writer's own state has a third lock. Order: change, writer, core.
+//! `change` is held through every change of state, even while that waits for a disk. `core` is held only briefly, and
+//! guards everything that readers need. A writer's own state has a third lock. Lock order: change, writer, core.
 //!
-//! Nobody but the flusher waits for one replica's `change` while holding another's: it takes those of a batch, in no order. That of a
-//! replica that was just made is free, and may be held beside that of its source.
+//! Only the flusher waits for one replica's `change` while holding another's: it takes those of a batch, in no order.
+//! The `change` of a replica that was just created is uncontended, and may be held together with that of its source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +24,8 @@ use crate::open_files::CachedFiles;
 use crate::snapshot::{Snapshot, Source};
 use crate::volume::Slice;
 
-/// How long somebody who must not wait for a disk waits for others who look at the same replica: they need far less, unless
-/// they wait for a disk.
+/// Maximum wait for a replica's core lock by a caller that must not wait for a disk. Other holders need far less time
+/// than this, unless they wait for a disk.
 pub const CORE_LOCK_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// A copy in memory.
@@ -39,7 +39,7 @@ pub struct Replica {
     pub id: BlockId,
     pub slice: Arc<Slice>,
     pub change: Mutex<()>,
-    /// Bytes that readers had from disk since it was last in memory.
+    /// Bytes that readers read from disk since the replica was last in memory.
     pub disk_bytes: AtomicU64,
     core: Mutex<Core>,
 }
@@ -50,43 +50,43 @@ pub struct Core {
     pub stamp: GenerationStamp,
     pub received: u64,
     pub acked: u64,
-    /// CRC of the last chunk when it is not whole. Not known (0) of replicas that are on disk only and finalized.
+    /// CRC of the last chunk if it is not whole. Unknown (0) for finalized replicas that are only on disk.
     pub partial_crc: u32,
-    /// Not known before the first use of a replica that was found on disk.
+    /// Unknown before the first use of a replica that was found on disk.
     pub checksum: Option<ChecksumSpec>,
-    /// Id of the block recovery that has the replica.
+    /// Id of the block recovery in progress.
     pub recovery: Option<GenerationStamp>,
     pub memory: Option<MemoryCopy>,
     /// The mapped header of `memory` while a writer has it open.
     pub open_header: Option<Arc<CrcMap>>,
-    /// Of the last progress recorded.
+    /// Sequence of the last recorded progress.
     pub sequence: u64,
     pub disk: Option<DiskCopy>,
-    /// Its files, kept open for readers.
+    /// The open files of the replica, cached for readers.
     pub cached_files: Option<CachedFiles>,
-    /// Files that the writer writes, when it writes on disk.
+    /// Files that the writer writes, if it writes on disk.
     pub disk_files: Option<Arc<DiskFiles>>,
     pub writer: Option<Arc<WriterShared>>,
     /// Bytes of disk space reserved.
     pub reserved: u64,
     /// Bytes counted as used in `slice`.
     pub counted: u64,
-    /// Finalized, and not yet on disk; since when, in ms of the monotonic clock.
+    /// Time, in ms of the monotonic clock, since which the replica is finalized and not yet on disk.
     pub dirty_since: Option<u64>,
-    /// Which entry of the flusher's queue stands for `dirty_since`; older ones are stale.
+    /// Ticket of the flusher's queue entry for `dirty_since`; entries with older tickets are stale.
     pub dirty_ticket: u64,
-    /// Read since the clock hand last came by.
+    /// Read since the clock hand last passed.
     pub referenced: bool,
-    /// Readers that were served from disk since it was last in memory.
+    /// Number of readers that were served from disk since the replica was last in memory.
     pub disk_reads: u8,
-    /// It is to come back into memory, and has not been looked at yet.
+    /// Queued to be read back into memory, and not processed yet.
     pub is_read_back_queued: bool,
     pub corrupt: Option<Box<str>>,
-    /// Taken out of the map, or about to be: it may have moved to another storage. See `Store::change_replica`.
+    /// Removed from the map, or about to be. The block may have moved to another storage; see `Store::change_replica`.
     pub gone: bool,
-    /// How often what was shown of it was withdrawn.
+    /// Number of times that the replica's shown bytes were withdrawn.
     pub withdrawals: u32,
-    /// It is being changed: nothing of it is to be shown.
+    /// A change is in progress: nothing of the replica may be shown.
     pub changing: bool,
     /// All bytes were checked against their CRCs while they were in this process's memory.
     pub verified: bool,
@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Of a copy that `content` is being written into, whose room is promised.
+    /// Creates the core of a copy into which `content` is being written, and whose space is reserved.
     pub fn of_copy(stamp: GenerationStamp, content: &Snapshot) -> Self {
         Self {
             reserved: content.length,
@@ -136,12 +136,12 @@ impl Core {
         }
     }
 
-    /// What `replica` and recovery answers call the state.
+    /// State as `replica` and recovery responses report it.
     pub fn state_now(&self) -> ReplicaState {
         if self.recovery.is_some() { ReplicaState::UnderRecovery } else { self.state }
     }
 
-    /// Bytes that readers may rely on. `None`: not readable.
+    /// Number of bytes that readers may rely on. `None`: not readable.
     pub fn visible_length(&self) -> Option<u64> {
         match self.state {
             ReplicaState::Finalized => Some(self.received),
@@ -150,20 +150,20 @@ impl Core {
         }
     }
 
-    /// The disk has all of it as it is now.
+    /// Returns whether the disk has the whole replica in its current state.
     pub fn is_on_disk(&self) -> bool {
         let place =
             if self.state == ReplicaState::Finalized { ReplicaDir::Finalized } else { ReplicaDir::BeingWritten };
         self.disk == Some(DiskCopy { place, stamp: self.stamp, length: self.received })
     }
 
-    /// Opening its bytes opens files on disk, which may have to be waited for.
+    /// Returns whether opening the replica's bytes opens files on disk, which may block.
     pub fn opens_on_disk(&self) -> bool {
         let kept = self.cached_files.as_ref().is_some_and(|kept| kept.is_of(self.disk));
         self.memory.is_none() && self.disk_files.is_none() && !kept
     }
 
-    /// The record of what `self` says, with the next sequence.
+    /// Returns a progress record of `self` with the next sequence number.
     pub fn progress(&mut self) -> Progress {
         self.sequence += 1;
         Progress {
@@ -176,7 +176,7 @@ impl Core {
         }
     }
 
-    /// Makes what `self` says outlive the process, as far as it is in memory.
+    /// Records `self` so that it outlives the process, as far as the replica is in memory.
     pub fn record(&mut self) -> std::io::Result<()> {
         match (self.memory.clone(), self.open_header.clone()) {
             (None, _) => Ok(()),
@@ -201,12 +201,12 @@ impl MemoryCopy {
         }
     }
 
-    /// Somebody beside the replica holds it.
+    /// Returns whether it is held outside the replica.
     pub fn is_pinned(&self) -> bool {
         self.is_pinned_beside(None)
     }
 
-    /// Somebody holds it beside the replica and what the store itself keeps open of it.
+    /// Returns whether it is held by anything but the replica and the store's own cache of open files.
     pub fn is_pinned_beside(&self, kept: Option<&CachedFiles>) -> bool {
         match self {
             Self::Slot(slot) => Arc::strong_count(slot) > 1,
@@ -216,7 +216,7 @@ impl MemoryCopy {
         }
     }
 
-    /// Other processes may hold it, or have held it.
+    /// Returns whether other processes may hold it or have held it.
     pub fn is_shown(&self) -> bool {
         match self {
             Self::Slot(_) => false,
@@ -224,7 +224,7 @@ impl MemoryCopy {
         }
     }
 
-    /// Another process may have it open for writing.
+    /// Returns whether another process may have it open for writing.
     pub fn may_be_written_outside(&self) -> bool {
         match self {
             Self::Slot(_) => false,
@@ -232,8 +232,8 @@ impl MemoryCopy {
         }
     }
 
-    /// Others have it open that it was shown to; if not, it is as if it had never been shown. Under the core lock: whoever is
-    /// about to show it has it open himself.
+    /// Returns whether a process that the copy was shown to still has it open. If not, the shown mark is cleared.
+    /// Called under the core lock: a caller that is about to show the copy has it open itself.
     pub fn is_still_shown(&self) -> bool {
         if !self.is_shown() {
             return false;
@@ -245,7 +245,7 @@ impl MemoryCopy {
         held
     }
 
-    /// Other processes hold it, as far as the kernel knows.
+    /// Returns whether other processes hold it, as far as the kernel knows.
     pub fn is_held_outside(&self) -> bool {
         match self {
             Self::Slot(_) => false,
@@ -267,7 +267,7 @@ impl Replica {
         Self { id, slice, change: Mutex::new(()), disk_bytes: AtomicU64::new(0), core: Mutex::new(core) }
     }
 
-    /// What was read from disk up to here says nothing any more.
+    /// Resets the statistics of reads from disk.
     pub fn forget_disk_reads(&self, core: &mut Core) {
         core.disk_reads = 0;
         self.disk_bytes.store(0, Ordering::Relaxed);
@@ -277,12 +277,13 @@ impl Replica {
         self.core.lock()
     }
 
-    /// The same for somebody who must not wait: `None`: somebody else opens its files, and a disk takes its time over that.
+    /// Like `core`, for callers that must not wait. `None`: a thread holds the lock while it opens files, which
+    /// may wait for a disk.
     pub fn core_within(&self, patience: Duration) -> Option<MutexGuard<'_, Core>> {
         self.core.try_lock_for(patience)
     }
 
-    /// The replica's name with its stamp and the bytes received.
+    /// Returns the replica's block with its stamp and the bytes received.
     pub fn block(&self, core: &Core) -> ExtendedBlock {
         let block = Block { id: self.id, stamp: core.stamp, length: core.received };
         ExtendedBlock { pool: self.slice.pool.clone(), block }
@@ -292,7 +293,7 @@ impl Replica {
         ExtendedBlock { pool: self.slice.pool.clone(), block: Block { id: self.id, stamp, length: 0 } }
     }
 
-    /// The bytes received, from memory if they are there.
+    /// Opens the bytes received, from memory if they are there.
     pub fn snapshot(&self, core: &mut Core) -> Result<Snapshot> {
         let failed = |error| StoreError::Io {
             action: "open the replica in",
@@ -317,7 +318,7 @@ impl Replica {
         Ok(Snapshot { checksum, length: core.received, partial_crc: core.partial_crc, source })
     }
 
-    /// The copy on disk, though there may be one in memory.
+    /// Opens the copy on disk, even if there is one in memory.
     pub fn disk_snapshot(&self, core: &mut Core) -> Result<Snapshot> {
         let Some(disk) = core.disk else {
             return Err(StoreError::ReplicaNotFound { block: self.block(core) });
@@ -344,7 +345,7 @@ impl Replica {
         }
     }
 
-    /// Stops whoever writes, so that lengths hold still. Under `change`.
+    /// Stops the writer, so that lengths no longer change. The caller holds `change`.
     pub fn stop_writer(&self, timeout: Duration) -> Result<()> {
         let Some(writer) = self.core().writer.clone() else { return Ok(()) };
         if !writer.stop(timeout) {
@@ -360,21 +361,21 @@ impl Replica {
 
 pub type StopHook = Box<dyn FnMut() -> bool + Send>;
 
-/// What a writer shares with whoever may stop it.
+/// State that a writer shares with operations that may stop it.
 pub struct WriterShared {
     stopped: AtomicBool,
     hook: Mutex<Option<StopHook>>,
     pub target: Mutex<WriteTarget>,
 }
 
-/// Where a writer's bytes go.
+/// Destination of a writer's bytes.
 pub enum WriteTarget {
     Slot(Arc<Slot>),
     File(FileWriter),
     Disk(DiskWriter),
-    /// On disk too, of a copy that nobody reads before its end: see `Store::end_stream`.
+    /// Also on disk, for a copy that is not read before its end: see `Store::end_stream`.
     Stream(Box<DiskStream>),
-    /// Taken away by `stop`.
+    /// The writer was stopped.
     Detached,
 }
 
@@ -387,7 +388,7 @@ impl WriterShared {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// `Some` gives the hook back: the writer was stopped already.
+    /// Sets the stop hook. `Some` returns the hook: the writer was stopped already.
     pub fn set_hook(&self, hook: StopHook) -> Option<StopHook> {
         let mut place = self.hook.lock();
         if self.is_stopped() {
@@ -397,21 +398,21 @@ impl WriterShared {
         None
     }
 
-    /// The writer itself shuts out whoever else may write, as `stop` would. If the hook says that it has, it has done its work.
+    /// Called by the writer itself to revoke all other write access, as `stop` would. A hook that succeeds is removed.
     pub fn shut_out(&self) {
-        // Held meanwhile: somebody who stops the writer waits for the same.
+        // Held during the call: a thread that stops the writer has to wait for the same.
         let mut place = self.hook.lock();
         if place.as_mut().is_some_and(|hook| hook()) {
             *place = None;
         }
     }
 
-    /// There is somebody to shut out.
+    /// Returns whether a stop hook is set.
     pub fn has_hook(&self) -> bool {
         self.hook.lock().is_some()
     }
 
-    /// From here on the writer's calls fail; when true is returned none of them is running.
+    /// Stops the writer: its calls fail from now on. If true is returned, none of them is running.
     fn stop(&self, timeout: Duration) -> bool {
         self.stopped.store(true, Ordering::Release);
         let hook = self.hook.lock().take();
@@ -426,7 +427,7 @@ impl WriterShared {
         true
     }
 
-    /// The writer itself is done.
+    /// Called by the writer itself when it is done.
     pub fn finish(&self, target: &mut WriteTarget) {
         self.stopped.store(true, Ordering::Release);
         *target = WriteTarget::Detached;

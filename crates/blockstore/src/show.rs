@@ -1,4 +1,4 @@
-//! A replica's bytes for other processes: descriptors that they read and map.
+//! Descriptors of a replica's bytes for other processes, which read and map them.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -11,30 +11,32 @@ use crate::replica::MemoryCopy;
 use crate::snapshot::Source;
 use crate::{DataSource, Result, StoreError, sys};
 
-/// What another process gets of a finalized replica. All of it is read-only, and stays as it is whatever becomes of the
-/// replica.
+/// The descriptors that another process gets of a finalized replica. They are read-only, and their content stays the
+/// same whatever happens to the replica.
 #[derive(Debug)]
 pub struct Shown {
-    /// Byte 0 of the block at position 0; it ends with the replica's last byte.
+    /// Block data: byte 0 of the block at position 0. The file ends with the replica's last byte.
     pub data: OwnedFd,
-    /// A meta file as Apache's: 7 bytes of header, then big-endian CRCs.
+    /// A meta file in Apache's format: 7 bytes of header, then big-endian CRCs.
     pub meta: OwnedFd,
-    /// `data` is the replica's own memory, not a copy and not a file on a disk.
+    /// `data` is the replica's own memory, neither a copy nor a file on a disk.
     pub in_place: bool,
-    /// Every byte in memory was checked against its CRC since this process began.
+    /// Every byte in memory has been checked against its CRC since this process began.
     pub verified: bool,
 }
 
 impl ReplicaReader {
-    /// Descriptors of the replica for another process.
+    /// Opens descriptors of the replica for another process.
     ///
-    /// Memory of its own file is handed out as it is, and from then on never written in place, cut or used for anything else. A
-    /// replica in a slab is copied, into memory that nobody can change. Of one on disk these are the disk's files.
+    /// Memory in the replica's own file is handed out directly. From then on it is never written in place, truncated or
+    /// reused. A replica in a slab is copied into sealed memory. For a replica on disk, the descriptors are of the
+    /// disk's files.
     ///
-    /// The caller has made known before this that he shows it: a withdrawal from here on reaches him.
+    /// Before this call, the caller must have registered that it shows the replica: a withdrawal from now on reaches
+    /// it.
     ///
-    /// Errors: `WrongState` unless finalized; `Withdrawn` when the replica has changed since it was opened, or is about to: open
-    /// it again; `NotShowable`; `Io`.
+    /// Errors: `WrongState` unless finalized; `Withdrawn` when the replica has changed since it was opened or is about
+    /// to change: open it again; `NotShowable`; `Io`.
     pub fn show(&self) -> Result<Shown> {
         if self.state != ReplicaState::Finalized {
             let (block, state) = (self.block.clone(), self.state);
@@ -43,7 +45,7 @@ impl ReplicaReader {
         let verified = self.mark_shown()?;
         let failed = |error| self.io("hand out", error);
         if let Source::Disk(files) = &self.snapshot.source {
-            // What is read of it nobody hears of here.
+            // The store does not see reads of the descriptors, so count the whole replica as read.
             self.note_sent(self.length());
             let data = sys::reopen(&files.data).map_err(failed)?;
             let meta = sys::reopen(&files.meta).map_err(failed)?;
@@ -51,7 +53,8 @@ impl ReplicaReader {
         }
         let mut crcs = Vec::new();
         self.checksums(ByteRange::new(0, self.length()).expect("0 is the least"), &mut crcs)?;
-        // A copy, since the CRC file in memory begins with a header of our own; sealed, since the CRCs are ours to say.
+        // A copy, since the CRC file in memory begins with Hearth's own header. Sealed, so that only the store
+        // determines the CRCs.
         let meta = sys::sealed_copy(c"hearth-meta", &[&self.checksum().to_meta_header(), &crcs]).map_err(failed)?;
         match self.data() {
             DataSource::Bytes(bytes) => {
@@ -65,8 +68,8 @@ impl ReplicaReader {
         }
     }
 
-    /// Takes note that the replica's memory leaves this process, by descriptor or by remote key. The memory is from then on
-    /// treated as [`ReplicaReader::show`] says. Returns whether all of it was verified in this life of the process.
+    /// Records that the replica's memory leaves this process, by descriptor or by remote key. From then on the memory
+    /// is treated as [`ReplicaReader::show`] describes. Returns whether all of it was verified by this process.
     ///
     /// Errors: `Withdrawn`, as in `show`.
     pub fn mark_shown(&self) -> Result<bool> {
@@ -77,7 +80,7 @@ impl ReplicaReader {
         }
         let copy = match &core.memory {
             Some(memory) if self.snapshot.is_of(memory) => memory,
-            // Read from disk, which nothing marks.
+            // Read from disk; disk copies are not marked.
             _ => return Ok(false),
         };
         match copy {
@@ -85,13 +88,13 @@ impl ReplicaReader {
             MemoryCopy::File(copy) => {
                 copy.cut_before_showing(core.received).map_err(|error| self.io("hand out", error))?;
                 copy.set_shown();
-                // Who was lent it may still write to it: readers look at the CRCs.
+                // A borrower may still write to it: readers must check the CRCs.
                 Ok(core.verified && copy.lent() == Borrower::Nobody)
             }
         }
     }
 
-    /// Java's client takes the file's end for the replica's.
+    /// Checks that the file ends with the replica. Java's client takes the file's end for the replica's.
     fn of_whole_length(&self, data: OwnedFd) -> Result<OwnedFd> {
         let file = File::from(data);
         let length = file.metadata().map_err(|error| self.io("hand out", error))?.len();

@@ -1,4 +1,4 @@
-//! The bytes of one copy of a replica at one moment: what readers, the flusher and the checks all read through.
+//! The bytes of one copy of a replica at one moment. Readers, the flusher and the checks all read through a snapshot.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -16,9 +16,9 @@ use crate::replica::MemoryCopy;
 #[derive(Clone)]
 pub enum Source {
     Slot(Arc<Slot>),
-    /// The copy keeps the memory counted; the descriptors keep it there.
+    /// The copy keeps the memory counted; the descriptors keep it allocated.
     File {
-        // Dropped first: the copy looks for others who have its files open.
+        // Dropped first: the copy checks whether other processes have its files open.
         files: Arc<OpenFiles>,
         copy: Arc<FileCopy>,
     },
@@ -28,17 +28,17 @@ pub enum Source {
 #[derive(Clone)]
 pub struct Snapshot {
     pub checksum: ChecksumSpec,
-    /// Bytes that count, all of them recorded.
+    /// Number of valid bytes, all of them recorded.
     pub length: u64,
-    /// CRC of the last chunk up to `length`, when that is not whole. The table may say otherwise by now.
+    /// CRC of the last chunk up to `length`, if it is not whole. The table may contain another value by now.
     pub partial_crc: u32,
     pub source: Source,
 }
 
-/// Bytes that are read and checked at once: they stay in the processor's cache between the two.
+/// Bytes that are read and checked at once, so that they stay in the CPU cache between the two.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// Why a copy could not be read or copied.
+/// Reason why a copy could not be read or copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     #[error("reading failed: {0}")]
@@ -50,7 +50,7 @@ pub enum CopyError {
 }
 
 impl Snapshot {
-    /// Whether its bytes are those of `memory`.
+    /// Returns whether its bytes are those of `memory`.
     pub fn is_of(&self, memory: &MemoryCopy) -> bool {
         match (&self.source, memory) {
             (Source::Slot(ours), MemoryCopy::Slot(slot)) => Arc::ptr_eq(ours, slot),
@@ -63,7 +63,7 @@ impl Snapshot {
         !matches!(self.source, Source::Disk(_))
     }
 
-    /// `offset + into.len()` is at most `length`.
+    /// Reads at `offset`. `offset + into.len()` is at most `length`.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match &self.source {
             Source::Slot(slot) => {
@@ -100,8 +100,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Appends the CRCs of the chunks that `range` touches, then the data, if no disk has to be waited for. `range` is as
-    /// for [`Self::read_checked`]. False: nothing was appended.
+    /// Appends the CRCs of the chunks that `range` touches, then the data, unless that would wait for a disk. `range`
+    /// is as for [`Self::read_checked`]. False: nothing was appended.
     pub fn read_now(&self, range: ByteRange, into: &mut Vec<u8>) -> io::Result<bool> {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let (first, end) = (range.start() / chunk, range.end().div_ceil(chunk));
@@ -128,13 +128,13 @@ impl Snapshot {
         Ok(read)
     }
 
-    /// The bytes that `range` has of a copy in a file in memory, mapped: their CRCs, appended, were found to fit them. `range` is as for
-    /// [`Self::read_checked`]. False: they cannot be had this way.
+    /// Checks the bytes in `range` of a memory-file copy in place, through `mapping`, and appends their CRCs. `range`
+    /// is as for [`Self::read_checked`]. False: the bytes cannot be read this way.
     pub fn check_mapped(&self, mapping: &Mapping, range: ByteRange, crcs: &mut Vec<u8>) -> Result<bool, CopyError> {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let start = crcs.len();
         self.checksums(range.start() / chunk, range.end().div_ceil(chunk), crcs).map_err(CopyError::Read)?;
-        // SAFETY: sums are computed, of whatever is there.
+        // SAFETY: the closure only computes checksums, for which any bytes are valid.
         let checked = unsafe {
             mapping
                 .with_bytes(range.start(), range.length() as usize, |data| self.checksum.verify(data, &crcs[start..]))
@@ -152,7 +152,7 @@ impl Snapshot {
         let start = crcs.len();
         let end = (offset + into.len() as u64).div_ceil(chunk);
         self.checksums(offset / chunk, end, crcs).map_err(CopyError::Read)?;
-        // Piece by piece: each is still in the processor's cache when its CRCs are computed.
+        // Piece by piece: each is still in the CPU cache when its CRCs are computed.
         let piece = (PIECE_BYTES / chunk as usize).max(1) * chunk as usize;
         let mut sums = &crcs[start..];
         let mut at = offset;
@@ -166,9 +166,10 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Its data where it lies, to be taken to a disk from there: `None` when that is not a file in huge pages of memory, or it cannot be mapped.
+    /// Maps its data, so that it can be written to a disk without a copy. `None`: the data is not in a memory file with
+    /// huge pages, or it cannot be mapped.
     ///
-    /// All of its last page is mapped, too.
+    /// The whole last page is mapped.
     pub fn mapped(&self) -> Option<Mapping> {
         match &self.source {
             Source::File { files, .. } if self.length > 0 && Mapping::has_huge_pages(&files.data) => {
@@ -178,14 +179,14 @@ impl Snapshot {
         }
     }
 
-    /// How many bytes to take at once: about 1 MiB, whole chunks, and whole pages where chunks allow it.
+    /// Number of bytes to process at once: about 1 MiB, whole chunks, and whole pages if the chunk size allows it.
     pub fn window(&self) -> usize {
         const AIM: usize = 1 << 20;
         let chunk = self.checksum.bytes_per_chunk as usize;
         if chunk >= AIM { chunk } else { AIM / chunk * chunk }
     }
 
-    /// Checks every byte. `pause` is told of the bytes read and may slow the walk down; `false` ends it.
+    /// Checks every byte. `pause` is called with the number of bytes read and may slow the check down; `false` ends it.
     pub fn verify(&self, pause: &mut dyn FnMut(u64) -> bool) -> Result<(), CopyError> {
         let mut buffer = vec![0; self.window().min(self.length as usize)];
         let mut crcs = Vec::new();
@@ -202,9 +203,9 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The same bytes, cut to `length`, with the CRC that its last chunk then has. That chunk is checked first.
+    /// Returns the same bytes truncated to `length`, with the new CRC of the last chunk. That chunk is checked first.
     pub fn cut(&self, length: u64) -> Result<Self, CopyError> {
-        assert!(length <= self.length, "cutting makes shorter");
+        assert!(length <= self.length, "a snapshot can only be truncated");
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let mut cut = Self { length, ..self.clone() };
         if length == self.length || length.is_multiple_of(chunk) || self.checksum.kind.size() == 0 {

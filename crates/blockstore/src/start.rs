@@ -1,4 +1,5 @@
-//! From directories to a store: locks, identities, and what is found again. Drawn in docs/design/0001, "Start".
+//! Start of a store: locks, identities, and the replicas found in memory and on disk. Drawn in docs/design/0001,
+//! "Start".
 
 mod attach;
 mod find;

@@ -1,4 +1,4 @@
-//! What the public `Blockstore`, its writers and its threads share.
+//! State shared by the public `Blockstore`, its writers and its threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -27,20 +27,20 @@ pub struct Store {
     pub warnings: Vec<String>,
     pub budget: Arc<Budget>,
     pub pools: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
-    /// Makes attaching one at a time.
+    /// Serializes pool attachment.
     pub attaching: Mutex<()>,
     /// Finalized replicas not yet on disk, by volume, oldest first, with their tickets. Entries may be stale.
     pub dirty: Vec<Mutex<DirtyQueue>>,
     next_ticket: AtomicU64,
     /// One flush batch per volume at a time.
     pub flushing: Vec<Mutex<()>>,
-    /// Replicas in memory, in the order in which the clock hand comes by. Entries may be stale.
+    /// Replicas in memory, in the order in which the clock hand visits them. Entries may be stale.
     pub resident: Mutex<Resident>,
-    /// Replicas on disk that are worth memory.
+    /// Replicas on disk that are worth loading into memory.
     pub read_back_queue: Mutex<VecDeque<Weak<Replica>>>,
     pub open_files: OpenFileCache,
     pub lent: LentReplicas,
-    /// Finalized in files, and not yet known to be on disk, by volume, oldest first.
+    /// Replicas finalized in files and not yet known to be on disk, by volume, oldest first.
     pub unsynced: Vec<Mutex<VecDeque<Unsynced>>>,
     pub events: Mutex<VecDeque<StoreEvent>>,
     pub counters: Counters,
@@ -52,17 +52,17 @@ pub struct Store {
 
 type DirtyQueue = VecDeque<(u64, Weak<Replica>)>;
 
-/// Entries below which it is not worth looking for those of replicas that are gone.
+/// Number of entries below which stale entries are not looked for.
 const RESIDENT_SWEPT_MIN: usize = 4096;
 
 #[derive(Default)]
 pub struct Resident {
     entries: VecDeque<Weak<Replica>>,
-    /// With more, those of replicas that are gone are dropped.
+    /// Above this number of entries, those of deleted replicas are dropped.
     entries_max: usize,
 }
 
-/// How the background threads are woken and ended.
+/// Signals that wake and end the background threads.
 #[derive(Default)]
 pub struct Threads {
     pub stopping: AtomicBool,
@@ -133,7 +133,7 @@ impl Store {
         })
     }
 
-    /// Differs from all others of this store, and most likely from those of former lives.
+    /// Returns a number that differs from all others of this store, and most likely from those of former processes.
     pub fn next_nonce(&self) -> u64 {
         self.nonce.fetch_add(1, Ordering::Relaxed)
     }
@@ -152,8 +152,8 @@ impl Store {
         found.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })
     }
 
-    /// Does `act` with the replica of the block, under its `change`: with the one that counts, if it has moved to another storage while it
-    /// was waited for.
+    /// Runs `act` on the replica of the block, with its `change` lock held. If the replica moves to another storage
+    /// while the lock is awaited, `act` gets the new one.
     pub fn change_replica<T>(
         &self,
         block: &ExtendedBlock,
@@ -165,8 +165,8 @@ impl Store {
         })
     }
 
-    /// The same for those who do not take `change`. `act` says `None` of a replica that is gone. One that fails by its files is looked at
-    /// later.
+    /// Like [`Self::change_replica`], without the `change` lock. `act` returns `None` for a replica that is gone. A
+    /// replica whose files cause an error is added to the suspects and checked later.
     pub fn with_replica<T>(
         &self,
         block: &ExtendedBlock,
@@ -184,7 +184,8 @@ impl Store {
                     return Err(error);
                 }
             }
-            // One that moves is in the map in the place of the other before that is gone; one that is deleted leaves it last of all.
+            // A replica that moves is replaced in the map before the old one is gone. A deleted replica leaves the map
+            // last.
             let now = self.replica(block)?;
             if Arc::ptr_eq(&now, &replica) {
                 return Err(StoreError::ReplicaNotFound { block: block.clone() });
@@ -210,16 +211,16 @@ impl Store {
         pools.values().map(|pool| pool.slices[volume.index].finalized.load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes of replicas on volumes of this type, and those that being-written ones there may come to need.
+    /// Bytes of replicas on volumes of this type, plus the bytes that replicas being written there may need.
     pub fn bytes_on(&self, storage_type: StorageType) -> u64 {
         let volumes = self.volumes.iter().filter(|volume| volume.storage_type == storage_type && !volume.is_failed());
         volumes.map(|volume| self.used_on(volume) + volume.promised()).sum()
     }
 
-    /// A volume of this type with `bytes` of disk, promised to the caller: round robin.
+    /// Chooses a volume of this type, round robin, and reserves `bytes` of its disk for the caller.
     ///
-    /// Not the one that a namenode names: Apache's names the same one of a datanode for every block, and its datanode
-    /// takes that for the type only. Source: `RoundRobinVolumeChoosingPolicy`.
+    /// The volume that a NameNode names is not used: Apache's NameNode names the same one of a DataNode for every
+    /// block, and Apache's DataNode uses only its type. Source: `RoundRobinVolumeChoosingPolicy`.
     pub fn choose_volume(&self, pool: &Pool, storage_type: StorageType, bytes: u64) -> Result<Arc<Slice>> {
         let mut slices: Vec<&Arc<Slice>> = pool
             .slices
@@ -246,7 +247,8 @@ impl Store {
         Err(problem.unwrap_or(StoreError::NoSpace { storage_type, wanted: bytes }))
     }
 
-    /// Runs `attempt`, which takes memory, and again after making room while that helps. `Ok(None)`: memory is full.
+    /// Runs `attempt`, which allocates memory. Retries after reclaiming memory while that helps. `Ok(None)`: memory is
+    /// full.
     pub fn with_memory<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
         for _ in 0..8 {
             match attempt() {
@@ -263,14 +265,15 @@ impl Store {
         Ok(None)
     }
 
-    /// Room is made for more than one caller at a time.
+    /// Bytes to reclaim at once, enough for more than one caller.
     pub fn reclaim_step(&self) -> u64 {
         (self.budget.limit() / 32).clamp(1 << 20, 64 << 20)
     }
 
-    /// Takes clean replicas out of memory, in clock order, until `bytes` are free. False: that freed not one byte.
+    /// Evicts clean replicas from memory, in clock order, until `bytes` are free. False: not one byte was freed.
     ///
-    /// Those that other processes hold are last, and only asked for: their memory is free when they have let go.
+    /// Replicas that other processes hold come last, and are only withdrawn: their memory is free once those processes
+    /// have released it.
     pub fn reclaim(&self, bytes: u64) -> bool {
         let before = self.budget.used();
         self.budget.sweep();
@@ -286,8 +289,8 @@ impl Store {
         self.budget.used() < before
     }
 
-    /// Evicts what `may` go until no more than `goal` bytes are used, or replicas of `bytes` have gone. Returns the bytes of
-    /// those that went.
+    /// Evicts replicas that `may` accepts until at most `goal` bytes are used or `bytes` of replicas have been evicted.
+    /// Returns the bytes of the evicted replicas.
     fn evict(&self, goal: u64, bytes: u64, may: impl Fn(&MemoryCopy) -> bool) -> u64 {
         let mut gone = 0;
         let mut looks = self.resident.lock().entries.len() * 2;
@@ -295,7 +298,7 @@ impl Store {
             looks -= 1;
             let Some(entry) = self.resident.lock().entries.pop_front() else { break };
             let Some(replica) = entry.upgrade() else { continue };
-            // Whoever changes it now needs it.
+            // An operation that changes the replica now needs it.
             let Some(_change) = replica.change.try_lock() else {
                 self.resident.lock().entries.push_back(entry);
                 continue;
@@ -304,9 +307,10 @@ impl Store {
             if core.memory.is_none() {
                 continue;
             }
-            // The store's own descriptors hold nothing.
+            // Close the store's own descriptors, so that they do not hold the memory.
             core.cached_files = None;
-            // What a failed disk has may not be what was written to it: memory's copy leaves for another storage.
+            // The data on a failed disk may differ from what was written to it: the copy in memory is evacuated to
+            // another storage.
             let clean = core.state == ReplicaState::Finalized && core.is_on_disk() && !replica.slice.volume.is_failed();
             let keep =
                 !clean || !core.memory.as_ref().is_some_and(&may) || core.corrupt.is_some() || core.recovery.is_some();
@@ -327,7 +331,7 @@ impl Store {
         gone
     }
 
-    /// Takes the copy out of memory; the disk has one.
+    /// Drops the copy in memory; there is one on disk.
     pub fn drop_memory(&self, core: &mut Core) {
         core.open_header = None;
         core.cached_files = None;
@@ -340,14 +344,14 @@ impl Store {
         let mut resident = self.resident.lock();
         resident.entries.push_back(Arc::downgrade(replica));
         if resident.entries.len() > resident.entries_max {
-            // Of those that are gone each entry keeps the memory, and one that was opened again has two.
+            // Each stale entry keeps the memory of a deleted replica, and a replica that was reopened has two entries.
             let mut seen = HashSet::new();
             resident.entries.retain(|entry| entry.strong_count() > 0 && seen.insert(entry.as_ptr()));
             resident.entries_max = (resident.entries.len() * 2).max(RESIDENT_SWEPT_MIN);
         }
     }
 
-    /// A finalized replica whose newest bytes are in memory only.
+    /// Marks a finalized replica as dirty: its newest bytes are only in memory.
     pub fn note_dirty(&self, replica: &Arc<Replica>, core: &mut Core) {
         if core.dirty_since.is_none() {
             core.dirty_since = Some(self.now_ms());
@@ -366,13 +370,13 @@ impl Store {
         }
     }
 
-    /// Sets what is counted as used, and what is still promised, to what `core` says.
+    /// Updates the counters of used and reserved bytes to match `core`.
     pub fn settle_space(&self, replica: &Replica, core: &mut Core) {
         let checksum = core.checksum.unwrap_or(ChecksumSpec::DEFAULT);
         let meta = ChecksumSpec::META_HEADER_BYTES as u64 + checksum.checksum_bytes(core.received);
         let finalized = core.state == ReplicaState::Finalized && !core.gone;
         let counted = if finalized { core.received + meta } else { 0 };
-        // Whatever is counted has the header of a meta file at least.
+        // Every counted replica has at least the header of a meta file, so `counted` is never 0.
         replica.slice.finalized.fetch_add(u64::from(counted > 0), Ordering::Relaxed);
         replica.slice.finalized.fetch_sub(u64::from(core.counted > 0), Ordering::Relaxed);
         replica.slice.used.fetch_add(counted, Ordering::Relaxed);
@@ -380,7 +384,7 @@ impl Store {
         core.counted = counted;
         let reserved = match () {
             () if core.gone => 0,
-            // Counted as used already, and not yet taken from the disk: the promise makes up for it.
+            // Already counted as used, but not yet taken from the disk: the reservation makes up for the difference.
             () if finalized => {
                 if core.is_on_disk() {
                     0
@@ -394,7 +398,8 @@ impl Store {
         core.reserved = reserved;
     }
 
-    /// Takes a replica out: memory, disk, map, if it is there. Under `change`, its writer stopped.
+    /// Removes a replica from memory, disk and map, as far as present. The caller holds `change`; the writer is
+    /// stopped.
     pub fn discard(&self, replica: &Arc<Replica>) {
         let disk = {
             let mut core = replica.core();
@@ -408,7 +413,8 @@ impl Store {
             self.settle_space(replica, &mut core);
             core.disk.take()
         };
-        // What a failed one has is for whoever repairs it: it is reported when it is found again, and deleted then if nobody wants it.
+        // Files on a failed disk are left for repair. When they are found again they are reported, and deleted if the
+        // NameNode does not want them.
         if let Some(disk) = disk
             && !replica.slice.volume.is_failed()
         {
@@ -435,7 +441,7 @@ impl Store {
         events.push_back(event);
     }
 
-    /// No good copy is left.
+    /// Marks the replica corrupt: no good copy is left.
     pub fn mark_corrupt(&self, replica: &Replica, core: &mut Core, reason: &str) -> StoreError {
         let block = replica.block(core);
         if core.corrupt.is_none() {
@@ -459,7 +465,7 @@ impl Store {
         }
     }
 
-    /// The volume is out of use from here on. Replicas that are in memory are still served, and leave it: see `ops/evacuate.rs`.
+    /// Takes the volume out of use. Replicas in memory are still served, and are evacuated: see `ops/evacuate.rs`.
     pub fn fail_volume(&self, volume: &Arc<Volume>, reason: &str) {
         let capacity_lost = volume.space(self.used_on(volume)).map_or(0, |space| space.capacity);
         if !volume.fail(reason) {
@@ -475,12 +481,13 @@ impl Store {
         self.wake();
     }
 
-    /// The end: writers and readers that outlive the store must not touch directories that others may have by then.
+    /// Ends the store: writers and readers that outlive it must not touch directories that another process may use by
+    /// then.
     pub fn close(&self) {
         self.for_each_replica(|replica| {
             let _change = replica.change.lock();
             if let Err(error) = replica.stop_writer(self.options.writer_stop_timeout) {
-                tracing::warn!(%error, "closing the store");
+                tracing::warn!(%error, "cannot stop a writer while closing the store");
             }
         });
         for pool in self.pools.read().values() {

@@ -1,22 +1,24 @@
+//! Plain data that the store returns: states of replicas and storages, events, progress and metrics.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use hearth_types::{Block, ExtendedBlock, ReplicaState, StorageId, StorageType};
 
-/// One storage of this datanode.
+/// Summary of a storage of this DataNode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageSummary {
     pub id: StorageId,
     pub storage_type: StorageType,
     pub dir: PathBuf,
     pub failed: bool,
-    /// Of its file system, not for HDFS.
+    /// Bytes of the storage's file system that HDFS must not use.
     pub reserved_bytes: u64,
-    /// Finalized ones, of all pools.
+    /// Number of finalized replicas of all pools.
     pub replicas: u64,
 }
 
-/// A replica after an operation, and where it is: what a RECEIVING or RECEIVED event carries.
+/// A replica after an operation, and its storage: the content of a RECEIVING or RECEIVED event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaSummary {
     pub block: ExtendedBlock,
@@ -24,21 +26,21 @@ pub struct ReplicaSummary {
     pub storage_type: StorageType,
 }
 
-/// What is known of one replica at one moment.
+/// State of one replica at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaInfo {
     /// Length: bytes received (the length that reports carry).
     pub block: Block,
-    /// UNDER_RECOVERY replicas say so; reports list `reported_state`.
+    /// Includes UNDER_RECOVERY; block reports list `reported_state`.
     pub state: ReplicaState,
-    /// The state before recovery began; else `state`.
+    /// The state before recovery began, if one is in progress; otherwise `state`.
     pub reported_state: ReplicaState,
-    /// Bytes that readers may rely on: acknowledged ones of a replica being written. `None`: not readable.
+    /// Bytes that readers may rely on: the acknowledged ones of a replica being written. `None`: not readable.
     pub visible_length: Option<u64>,
     pub storage: StorageId,
     pub storage_type: StorageType,
     pub in_memory: bool,
-    /// Whole and current on disk.
+    /// The whole replica is on disk in its current state.
     pub on_disk: bool,
 }
 
@@ -47,11 +49,12 @@ pub struct ReplicaInfo {
 pub struct StorageReplicas {
     pub storage: StorageId,
     pub storage_type: StorageType,
-    /// Not the TEMPORARY ones.
+    /// All replicas except TEMPORARY ones.
     pub replicas: Vec<(Block, ReplicaState)>,
 }
 
-/// Answer to the first step of block recovery. Source: InterDatanodeProtocol.proto, `InitReplicaRecoveryResponseProto`.
+/// Response to the first step of block recovery. Source: InterDatanodeProtocol.proto,
+/// `InitReplicaRecoveryResponseProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecoveryInfo {
     /// Id, stamp, bytes received.
@@ -60,75 +63,75 @@ pub struct RecoveryInfo {
     pub original_state: ReplicaState,
 }
 
-/// What `attach_pool` found.
+/// Result of `attach_pool`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolSummary {
     pub replicas: u64,
     pub bytes: u64,
     /// Replicas found in memory.
     pub in_memory: u64,
-    /// Replicas whose newest bytes were in memory only.
+    /// Replicas whose newest bytes were only in memory.
     pub dirty: u64,
-    /// Set when a memory tier did not belong to its disk and was put aside.
+    /// Set when a memory tier did not belong to its disk and was moved aside.
     pub quarantined: bool,
 }
 
-/// Things that happen behind the caller's back; fetched by `Blockstore::take_events`.
+/// Events that the caller did not cause; fetched with `Blockstore::take_events`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreEvent {
-    /// No good copy is left here; it is not served any more. To be reported to the namenode.
+    /// No good copy is left here, and the replica is no longer served. To be reported to the NameNode.
     Corrupt { block: ExtendedBlock, storage: StorageId, storage_type: StorageType },
-    /// Its files are gone from the disk, and it from the store. To be reported to the namenode.
+    /// The files are gone from the disk, and the replica was removed from the store. To be reported to the NameNode.
     Missing(ReplicaSummary),
-    /// A storage is out of use; its replicas are no longer listed.
-    /// `storage` is `None` when it could not even be read which one it is.
+    /// A storage is out of use; its replicas are no longer listed. `storage` is `None` when not even its id could be
+    /// read.
     VolumeFailed { storage: Option<StorageId>, dir: PathBuf, reason: String, capacity_lost: u64 },
-    /// A finalized replica has left a failed storage for this one. To be reported to the namenode.
+    /// A finalized replica was moved from a failed storage to this one. To be reported to the NameNode.
     Moved(ReplicaSummary),
 }
 
-/// How far `flush_all` is.
+/// Progress of `flush_all`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushProgress {
     pub replicas_done: u64,
     pub replicas_left: u64,
     pub bytes_done: u64,
     pub bytes_left: u64,
-    /// Could not be written, or came while the others were; they stay in memory.
+    /// Replicas that could not be written, or that arrived during the flush; they stay in memory.
     pub failures: u64,
 }
 
-/// Figures of the store at one moment; sizes in bytes, the rest counts since `open` unless it says otherwise.
+/// Metrics of the store at one moment. Sizes are in bytes; other values count since `open` unless stated otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StoreMetrics {
     pub memory_limit: u64,
-    /// Taken from the tmpfs, with memory that was unlinked and is still held by readers, those in other processes included.
+    /// Bytes taken from the tmpfs, including unlinked memory that readers in this or other processes still hold.
     pub memory_used: u64,
-    /// The part of `memory_used` whose replicas are gone from it, and which other processes still hold.
+    /// The part of `memory_used` whose replicas have left it and that other processes still hold.
     pub memory_lingering: u64,
     /// The part of `memory_used` that slabs hold.
     pub slab_bytes: u64,
     /// Bytes of slab slots in use.
     pub slab_bytes_used: u64,
     pub slabs: u64,
-    /// Replicas, now.
+    /// Replicas at present.
     pub replicas: u64,
-    /// Replicas in memory, now.
+    /// Replicas in memory at present.
     pub replicas_in_memory: u64,
-    /// Finalized replicas not yet on disk, now.
+    /// Finalized replicas not yet on disk at present.
     pub dirty_replicas: u64,
     pub dirty_bytes: u64,
-    /// Finalized in files, and not yet known to be on disk, now. (Some may have been deleted since.)
+    /// Replicas finalized in files and not yet known to be on disk, at present. Some may have been deleted since.
     pub unsynced_replicas: u64,
-    /// Replicas that are kept open between reads, now (some entries may be stale).
+    /// Replicas whose files are kept open between reads, at present. Some entries may be stale.
     pub kept_replicas: u64,
-    /// Bytes of them that are mapped, now.
+    /// Bytes of these files that are mapped at present.
     pub mapped_bytes: u64,
     /// Time since the oldest dirty or unsynced replica was finalized.
     pub oldest_dirty_age: Duration,
-    /// Replicas in memory that a reader holds, now.
+    /// Replicas in memory that a reader holds at present.
     pub pinned: u64,
-    /// Replicas whose memory was shown to other processes and is open, now.
+    /// Replicas whose memory was shown to other processes and is open at present.
     pub shown: u64,
     pub evictions: u64,
     pub read_backs: u64,
@@ -140,13 +143,13 @@ pub struct StoreMetrics {
     pub scrubbed_bytes: u64,
     pub corruptions: u64,
     pub failed_volumes: u64,
-    /// Memory that others were to fill.
+    /// Memory granted to writers outside the store.
     pub granted_bytes: u64,
-    /// Processor time that taking that memory cost the store.
+    /// CPU time that allocating that memory took.
     pub grant_time: Duration,
-    /// Bytes that others filled in and that were found to fit their CRCs.
+    /// Bytes that outside writers filled in and that matched their CRCs.
     pub committed_bytes: u64,
-    /// Of them, those that finalize copied to memory out of their writers' reach.
+    /// The part of `committed_bytes` that finalize copied to memory out of the writers' reach.
     pub copied_back_bytes: u64,
     /// Bytes that were received in place.
     pub received_in_place_bytes: u64,

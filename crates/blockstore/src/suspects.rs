@@ -1,5 +1,5 @@
-//! Replicas that a read or an operation could not be done with: each is looked at behind the reader, so that the namenode hears of one
-//! that is bad or gone.
+//! Replicas that caused an error in a read or another operation. Each is checked in the background, so that a bad or
+//! missing one is reported to the NameNode.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,17 +14,17 @@ use crate::replica::{Core, Replica};
 use crate::store::Store;
 use crate::volume::Volume;
 
-/// Replicas of one volume that wait to be looked at; the next reader names one again that found no place.
+/// Maximum number of replicas of a volume that wait for a check. The next failing read adds those that found no place.
 const WAITING_MAX: usize = 1024;
 
-/// Of one volume.
+/// The suspects of one volume.
 #[derive(Default)]
 pub struct Suspects {
     waiting: Mutex<VecDeque<Weak<Replica>>>,
 }
 
 impl Suspects {
-    /// Waits for no disk.
+    /// Adds a replica. Does not wait for a disk.
     pub fn add(&self, replica: &Arc<Replica>) {
         let entry = Arc::downgrade(replica);
         let mut waiting = self.waiting.lock();
@@ -43,14 +43,14 @@ impl Suspects {
 }
 
 impl StoreError {
-    /// Whether the replica that it is about is to be looked at.
+    /// Returns whether the replica that the error is about needs a check.
     pub(crate) fn makes_suspect(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::FilesMissing { .. })
     }
 }
 
 impl Store {
-    /// Looks at `count` replicas of a volume, and at the volume before. Waits for the disk.
+    /// Checks the volume, then up to `count` suspect replicas of it. Waits for the disk.
     pub fn look_at_suspects(&self, volume: &Arc<Volume>, count: usize) {
         for _ in 0..count {
             let Some(entry) = volume.suspects.take() else { return };
@@ -64,12 +64,12 @@ impl Store {
                 other => other.map(drop),
             };
             if let Err(error) = looked {
-                tracing::warn!(%error, "a replica that could not be read was looked at");
+                tracing::warn!(%error, "check of a replica with a failed read found an error");
             }
         }
     }
 
-    /// The same, where the volume was not looked at before.
+    /// Like [`Self::forget_if_missing`], if the volume has not been checked before.
     pub fn forget_if_missing_from(&self, volume: &Arc<Volume>, replica: &Arc<Replica>) -> Result<bool> {
         let some_are = {
             let core = replica.core();
@@ -78,8 +78,8 @@ impl Store {
         if some_are && self.probe_volume(volume) { self.forget_if_missing(replica) } else { Ok(false) }
     }
 
-    /// Takes out a replica of which the disk has lost the files; one of which it has lost one file is corrupt. Returns whether it did
-    /// either. The volume was looked at before: its directories are there.
+    /// Removes a replica whose files are gone from the disk. If only one of its files is gone, marks it corrupt.
+    /// Returns whether it did either. The caller has checked that the volume's directories exist.
     pub fn forget_if_missing(&self, replica: &Arc<Replica>) -> Result<bool> {
         let _change = replica.change.lock();
         let mut core = replica.core();
@@ -87,12 +87,12 @@ impl Store {
         let block = replica.block(&core);
         if missing < FILES {
             let error = self.mark_corrupt(replica, &mut core, "its data file or its meta file is gone from the disk");
-            tracing::error!(%error, "a replica is incomplete");
+            tracing::error!(%error, "replica is incomplete");
             return Ok(true);
         }
         drop(core);
         let summary = self.summary(replica);
-        tracing::error!(%block, storage = %summary.storage, "the files of a replica are gone from the disk");
+        tracing::error!(%block, storage = %summary.storage, "files of a replica are gone from the disk");
         self.discard(replica);
         self.event(StoreEvent::Missing(summary));
         Ok(true)
@@ -102,7 +102,8 @@ impl Store {
 /// A replica has a data file and a meta file.
 const FILES: usize = 2;
 
-/// How many files of a replica that is on disk alone are missing. `None`: nothing is, or that is not this function's to say.
+/// Returns the number of missing files of a replica that is only on disk. `None`: none is missing, or the replica is
+/// not one that this check covers.
 fn missing_files(replica: &Replica, core: &Core) -> Result<Option<usize>> {
     let only_on_disk = core.memory.is_none() && core.writer.is_none() && core.recovery.is_none();
     if core.gone || !only_on_disk || core.corrupt.is_some() || core.state == ReplicaState::Temporary {

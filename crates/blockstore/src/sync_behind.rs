@@ -1,5 +1,6 @@
-//! Replicas that were finalized in files, made durable behind the write: the engines `mmap` and `file`, and `memory` when it was full.
-//! Their bytes are in the page cache; the kernel is asked to write them at the flusher's next round, and made to when they are due.
+//! Background sync of replicas that were finalized in files: engines `mmap` and `file`, and `memory` when it was full.
+//! Their bytes are in the page cache. The flusher's next round starts their writeback; when they are due, they are
+//! synced.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,19 +19,19 @@ pub struct Unsynced {
     /// When it was finalized, in ms of the monotonic clock.
     pub since_ms: u64,
     replica: Weak<Replica>,
-    /// What it was then: if it has become something else, that is taken care of elsewhere.
+    /// The copy at that time. If the replica has another copy now, its durability is handled elsewhere.
     copy: DiskCopy,
-    /// The kernel has been asked to write it.
+    /// Writeback has been started.
     begun: bool,
 }
 
-/// So many are synced before their directories are: one journal commit then serves many.
+/// Number of replicas that are synced before their directories are: one journal commit then serves many.
 const BATCH: usize = 256;
-/// More than that are left to the kernel, which writes what is older than half a minute.
+/// Maximum number of entries. Further replicas are left to the kernel, which writes data older than half a minute.
 const UNSYNCED_MAX: usize = 1 << 20;
 
 impl Store {
-    /// `replica` has become finalized as `copy`, in the page cache. Under its core lock.
+    /// Records that `replica` was finalized as `copy`, in the page cache. Called under its core lock.
     pub fn note_unsynced(&self, replica: &Arc<Replica>, copy: DiskCopy) {
         let mut queue = self.unsynced[replica.slice.volume.index].lock();
         if queue.len() < UNSYNCED_MAX {
@@ -39,7 +40,7 @@ impl Store {
         }
     }
 
-    /// Has the kernel begin to write what is new, and waits for what was finalized up to `before_ms`, if any.
+    /// Starts the writeback of new entries, and syncs those finalized up to `before_ms`, if any.
     pub fn sync_behind(&self, volume: &Volume, before_ms: Option<u64>) -> FlushProgress {
         let _one_at_a_time = self.flushing[volume.index].lock();
         let queue = &self.unsynced[volume.index];
@@ -93,7 +94,7 @@ impl Store {
                     progress.bytes_done += copy.length;
                     last = Some(replica);
                 }
-                // Deleted or opened again between the look and the sync.
+                // Deleted or reopened between the check and the sync.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.sync_failed(&replica, error, progress),
             }
@@ -106,13 +107,14 @@ impl Store {
     fn sync_failed(&self, replica: &Replica, error: io::Error, progress: &mut FlushProgress) {
         progress.failures += 1;
         count(&self.counters.flush_failures, 1);
-        // The kernel says so once, and forgets the bytes: a broken disk ends the volume, and the CRCs show the rest.
+        // The kernel reports such an error once and drops the bytes: a broken disk fails the volume, and CRCs reveal
+        // the rest.
         let error = self.disk_error(&replica.slice, "sync a replica in", error);
         tracing::error!(%error, storage = %replica.slice.volume.id, "a finalized replica may not be on disk");
     }
 }
 
-/// Its files, if it still is what it was.
+/// Opens the replica's files, if it still has the same copy.
 fn open(replica: &Replica, copy: DiskCopy) -> Option<io::Result<(File, File)>> {
     let same = {
         let core = replica.core();

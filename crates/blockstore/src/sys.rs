@@ -1,5 +1,5 @@
-//! The few system calls that the standard library lacks, each with its errors as `io::Error`. All `unsafe` around
-//! mappings is in here.
+//! System calls that the standard library lacks, with their errors as `io::Error`. Most `unsafe` code around mappings
+//! is here and in `mapping.rs`.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, MemfdFlags, SealFlags};
 
-/// Granularity of memory, and of what direct I/O asks for.
+/// Granularity of memory and of direct I/O.
 pub const PAGE: u64 = 4096;
 
-/// `bytes` rounded up to whole pages.
+/// Rounds `bytes` up to whole pages.
 pub fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE) * PAGE
 }
 
-/// Allocates `[offset, offset + length)` of `file` and makes it that long if it was shorter.
+/// Allocates `[offset, offset + length)` of `file` and extends it to that length if it was shorter.
 pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
@@ -28,55 +28,58 @@ pub fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
     retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length))
 }
 
-/// What `file` takes of its file system, bytes.
+/// Bytes of the file system that `file` occupies.
 pub fn memory_of(file: &File) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     Ok(file.metadata()?.blocks() * 512)
 }
 
-/// True for the answers of a file system that has no room (a quota included).
+/// Returns whether an error means that a file system or a quota is out of space.
 pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM))
 }
 
-/// Processor time that this thread has had.
+/// CPU time that this thread has used.
 pub fn thread_cpu_time() -> Duration {
     let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // Not by rustix: it looks for all that a kernel's vDSO may have, and panics under User Mode Linux, whose has less.
+    // Not through rustix: it looks up everything that a kernel's vDSO may have, and panics under User Mode Linux, which
+    // has less.
     // SAFETY: the structure is ours and outlives the call. It stays zero where there is no such clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut spent) };
     Duration::new(spent.tv_sec.max(0) as u64, spent.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-/// Lets the kernel forget the cached pages of `file`; they must be clean. Failing is harmless.
+/// Advises the kernel to drop the cached pages of `file`; they must be clean. Failing is harmless.
 pub fn drop_cache(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
 }
 
-/// Whoever reads `file` reads short pieces here and there: reading ahead would be in vain. Failing is harmless.
+/// Advises the kernel that `file` is read in short, random pieces, so that reading ahead is useless. Failing is
+/// harmless.
 pub fn advise_random(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
 }
 
-/// Whoever reads `file` reads it from front to back: twice as much is read ahead. Failing is harmless.
+/// Advises the kernel that `file` is read sequentially: it reads twice as far ahead. Failing is harmless.
 pub fn advise_sequential(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
 }
 
-/// Reads what is in the page cache. False: some of it is not, or the file system cannot tell.
+/// Reads from the page cache only. False: some of the bytes are not cached, or the file system cannot tell.
 pub fn read_cached(file: &File, offset: u64, into: &mut [u8]) -> bool {
     let mut slices = [io::IoSliceMut::new(into)];
     let wanted = slices[0].len();
     wanted == 0 || rustix::io::preadv2(file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT) == Ok(wanted)
 }
 
-/// Whether `file` lies in memory: nobody waits for a disk then, and the kernel answers no question about that.
+/// Returns whether `file` is on a tmpfs: reads then never wait for a disk, and the kernel does not answer
+/// [`read_cached`] there.
 pub fn is_in_memory(file: &File) -> bool {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xFFFF_FFFF == TMPFS_MAGIC)
 }
 
-/// How many descriptors this process may have.
+/// Maximum number of descriptors of this process.
 pub fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is ours and outlives the call.
@@ -92,9 +95,9 @@ pub fn start_writeback(file: &File) {
     unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
-/// A lock on the whole file that other processes see, Java's included, and other openings in this process too.
+/// Tries to lock the whole file against other processes, Java's included, and against other openings in this process.
 ///
-/// `Ok(false)`: somebody else holds it.
+/// `Ok(false)`: another opening holds the lock.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match set_lock(file, libc::F_WRLCK) {
         Ok(()) => Ok(true),
@@ -103,7 +106,7 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock back at once, though a child that was just forked may still have the file open.
+/// Releases the lock at once, even if a child that was just forked still has the file open.
 pub fn unlock(file: &File) {
     let _ = set_lock(file, libc::F_UNLCK);
 }
@@ -125,7 +128,7 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// A new file for writing around the page cache. `Ok(None)`: this file system cannot.
+/// Creates a file for writing around the page cache. `Ok(None)`: not supported by this file system.
 pub fn create_direct(path: &Path) -> io::Result<Option<File>> {
     let opened =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_DIRECT).open(path);
@@ -136,7 +139,7 @@ pub fn create_direct(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// An existing file, for writing around the page cache. `Ok(None)`: this file system cannot.
+/// Opens an existing file for writing around the page cache. `Ok(None)`: not supported by this file system.
 pub fn open_direct(path: &Path) -> io::Result<Option<File>> {
     match OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path) {
         Ok(file) => Ok(Some(file)),
@@ -145,13 +148,13 @@ pub fn open_direct(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The same file once more, for reading around the page cache, though it has another name by now.
+/// Opens the same file again, for reading around the page cache, even if it has been renamed.
 pub fn reopen_direct(file: &File) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)
 }
 
-/// Anonymous memory with `content`, sealed against any change: safe to hand to another process.
+/// Creates anonymous memory with `content`, sealed against any change: safe to hand to another process.
 pub fn sealed_copy(name: &CStr, parts: &[&[u8]]) -> io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let file = File::from(memory);
@@ -165,7 +168,7 @@ pub fn sealed_copy(name: &CStr, parts: &[&[u8]]) -> io::Result<OwnedFd> {
     reopen(&file)
 }
 
-/// A second, read-only opening of the same file, with a position of its own, even when it has no name any more.
+/// Opens the same file again, read-only, with a position of its own, even if its name is gone.
 pub fn reopen(file: &impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     Ok(File::open(path)?.into())
@@ -176,7 +179,7 @@ pub fn reopen(file: &impl AsFd) -> io::Result<OwnedFd> {
 pub struct Space {
     /// Bytes.
     pub size: u64,
-    /// Bytes that this process may still take.
+    /// Bytes that this process may still use.
     pub available: u64,
     /// Bytes.
     pub used: u64,
@@ -197,13 +200,14 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
-/// Whether anybody but `file` itself has the same file open for reading or writing, or mapped: in this process, or in another.
-/// `file` is open for reading only. `None` when the kernel cannot say: leases are switched off, or the file is another user's.
+/// Returns whether the same file is open for reading or writing, or mapped, anywhere but through `file`: in this
+/// process or another. `file` is open for reading only. `None`: the kernel cannot say, since leases are disabled or the
+/// file belongs to another user.
 ///
-/// Asked by taking a write lease, which the kernel grants to the only one who has a file open. It is given back at once;
-/// whoever opens the file in between waits for that.
+/// Implemented by taking a write lease, which the kernel grants only if no one else has the file open. It is released
+/// at once; a concurrent open of the file waits for that.
 pub fn is_open_elsewhere(file: &File) -> Option<bool> {
-    // What the holder of a lease is told with when somebody wants the file: SIGIO would end the process, SIGURG is ignored.
+    // Signal for the lease holder when the file is opened: SIGIO would end the process, SIGURG is ignored.
     const F_SETSIG: libc::c_int = 10;
     let fd = file.as_raw_fd();
     // SAFETY: the calls take no pointers; the descriptor is open.
@@ -230,8 +234,8 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
 
 /// A shared, writable mapping of the first bytes of a file.
 ///
-/// Accesses are copies in and out by offset. Who reads which bytes while who writes them is settled by the callers'
-/// locks and lengths; the mapping itself lends no reference except by `bytes`, whose caller vouches.
+/// Accesses are copies in and out by offset. The callers' locks and lengths ensure that no bytes are read while they
+/// are written. The mapping itself lends no reference except by `bytes`, whose caller vouches.
 pub struct Map {
     start: *mut u8,
     length: usize,
@@ -243,8 +247,8 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps `length` bytes from the start of `file`. Bytes beyond the file's end must not be touched before it has grown:
-    /// the accessors cannot know.
+    /// Maps `length` bytes from the start of `file`. Bytes beyond the file's end must not be touched before it has
+    /// grown; the accessors cannot check that.
     pub fn new(file: &File, length: u64) -> io::Result<Self> {
         let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
@@ -272,23 +276,23 @@ impl Map {
         unsafe { self.start.add(offset) }
     }
 
-    /// Copies `bytes` to `offset`. The caller is the only one that writes there, and no one reads there meanwhile.
+    /// Copies `bytes` to `offset`. The caller is the only writer there, and nothing reads there during the call.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
         // SAFETY: `to` is valid for that many bytes, and the caller keeps others away from them (see above).
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        // What comes later in the program comes later in memory: a kill must not find it before these bytes.
+        // Later stores must not become visible before these bytes, even after a kill.
         fence(Ordering::Release);
     }
 
-    /// Copies bytes from `offset`. Nobody writes there meanwhile.
+    /// Copies bytes from `offset`. Nothing writes there during the call.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: `from` is valid for that many bytes, and the caller knows that nobody writes them (see above).
+        // SAFETY: `from` is valid for that many bytes, and the caller ensures that nothing writes them (see above).
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
-    /// Writes one byte so that other processes and a later start see it after all that was written before.
+    /// Writes one byte so that other processes and a later start see it after all earlier writes.
     pub fn store(&self, offset: u64, value: u8) {
         let to = self.at(offset, 1);
         // SAFETY: `to` is valid and always aligned for one byte; the mapping outlives the reference.
@@ -298,7 +302,7 @@ impl Map {
     /// Lends the bytes `[offset, offset + length)`.
     ///
     /// # Safety
-    /// Nobody writes to them, and the file does not become shorter than them, while the reference lives.
+    /// Nothing writes to them, and the file does not become shorter than them, while the reference lives.
     pub unsafe fn bytes(&self, offset: u64, length: usize) -> &[u8] {
         let from = self.at(offset, length);
         // SAFETY: valid for that length within the mapping; the caller vouches for the rest.
@@ -313,8 +317,8 @@ impl Drop for Map {
     }
 }
 
-/// A buffer whose address and length suit direct I/O, in huge pages where the machine has some: the disk then gets its
-/// bytes in a few pieces, and filling it for the first time faults seldom.
+/// A buffer whose address and length suit direct I/O, in huge pages if the machine has them: the disk then gets its
+/// bytes in few pieces, and the first fill causes few page faults.
 pub struct AlignedBuffer {
     start: *mut u8,
     length: usize,
@@ -324,7 +328,7 @@ pub struct AlignedBuffer {
 unsafe impl Send for AlignedBuffer {}
 
 impl AlignedBuffer {
-    /// `length`: bytes, rounded up to whole pages; zeroed.
+    /// Allocates `length` bytes, rounded up to whole pages; zeroed.
     ///
     /// Errors: no memory.
     pub fn new(length: usize) -> io::Result<Self> {
@@ -373,7 +377,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn locks_are_seen_within_the_process() {
+    fn locks_exclude_within_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let open = || OpenOptions::new().write(true).create(true).truncate(false).open(&path).unwrap();
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_file_open_is_noticed() {
+    fn open_and_mapped_files_are_detected() {
         for dir in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
             let path = dir.path().join("file");
             std::fs::write(&path, [7; 8192]).unwrap();

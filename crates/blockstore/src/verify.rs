@@ -1,4 +1,5 @@
-//! Do the bytes still fit their CRCs? Asked by a reader's complaint, or by the scrubber, which walks all replicas for ever.
+//! Verification of replicas against their CRCs, after a reader's complaint or by the scrubber, which checks all
+//! replicas continually.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +22,8 @@ impl Store {
         })
     }
 
-    /// Checks every copy of a finalized replica. A bad one is dropped while there is a good one; one that could not be looked at counts as
-    /// neither.
+    /// Checks every copy of a finalized replica. A bad copy is dropped while there is a good one; a copy that could not
+    /// be checked counts as neither.
     pub fn verify_replica(&self, replica: &Arc<Replica>, pause: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let read_too;
         let (memory, disk, stamp, checked) = {
@@ -38,9 +39,10 @@ impl Store {
             }
             let memory = core.memory.is_some().then(|| replica.snapshot(&mut core));
             let disk = core.is_on_disk().then(|| replica.disk_snapshot(&mut core));
-            // What is read now and then stays in the page cache, the rest leaves it again.
+            // Pages of replicas that are read now and then stay in the page cache; those of the others are dropped
+            // again.
             read_too = core.cached_files.is_some();
-            // Held, it is not evicted while the disk's copy, which may be bad, is read.
+            // Held so that it is not evicted while the copy on disk, which may be bad, is read.
             (memory, disk, core.stamp, core.memory.clone())
         };
         let memory = memory.map(|opened| check(opened, read_too, pause));
@@ -60,32 +62,32 @@ impl Store {
         let _change = replica.change.lock();
         let mut core = replica.core();
         if core.gone || core.stamp != stamp || core.state != ReplicaState::Finalized {
-            // Opened or recovered meanwhile: what was seen may have been a change in progress. Next time.
+            // Reopened or recovered since: the check may have seen a change in progress. Retry at the next check.
             return Ok(());
         }
         if let Some(now) = &core.memory
             && !checked.as_ref().is_some_and(|then| now.same(then))
         {
-            // Read back meanwhile, say.
+            // For example, read back since.
             return Ok(());
         }
         let memory = memory.filter(|_| core.memory.is_some());
         match (memory, disk) {
             (Some(CheckResult::Bad(problem)), Some(CheckResult::Good)) if core.is_on_disk() => {
-                tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the disk has a good one");
+                tracing::error!(block = %replica.block(&core), problem, "bad copy in memory is dropped; the disk has a good one");
                 count(&self.counters.corruptions, 1);
                 self.withdraw(replica, &mut core, WithdrawReason::Corruption);
                 self.drop_memory(&mut core);
                 Ok(())
             }
             (Some(CheckResult::Bad(problem)), Some(CheckResult::Unknown(error))) if core.is_on_disk() => {
-                // The disk may have the good one.
-                tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, that on disk cannot be looked at");
+                // The disk may have the good copy.
+                tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the one on disk cannot be checked");
                 core.verified = false;
                 error.map_or(Ok(()), Err)
             }
             (Some(seen @ (CheckResult::Good | CheckResult::Unknown(_))), Some(CheckResult::Bad(problem))) => {
-                tracing::error!(block = %replica.block(&core), problem, "copy on disk is bad, memory has one");
+                tracing::error!(block = %replica.block(&core), problem, "bad copy on disk is written again from memory");
                 count(&self.counters.corruptions, 1);
                 self.lose_disk(replica, &mut core, matches!(seen, CheckResult::Good));
                 Ok(())
@@ -97,10 +99,11 @@ impl Store {
         }
     }
 
-    /// The copy on disk is bad, that in memory is to be written anew. `remove`: memory's is known to be good.
+    /// Drops the bad copy on disk; the one in memory is to be written again. `remove`: the copy in memory is known to
+    /// be good.
     fn lose_disk(&self, replica: &Arc<Replica>, core: &mut Core, remove: bool) {
         let bad = core.disk.take();
-        // Left there, it would be taken for the replica's at the next start, and memory's for one that may go.
+        // If the files stayed, the next start would take them for the replica, and discard the copy in memory.
         if let Some(bad) = bad
             && remove
             && !replica.slice.volume.is_failed()
@@ -111,9 +114,9 @@ impl Store {
         self.settle_space(replica, core);
     }
 
-    /// What a finalized replica that was found at a start is worth, beside another of the same block. Its bytes are read from the disk itself
-    /// while `room` bytes are enough for that: after a failed write the page cache has what the disk has not. A bad copy beside a good one
-    /// is given up.
+    /// Assesses a finalized replica that was found at a start, to compare it with another of the same block. Its bytes
+    /// are read from the disk itself as long as `room` bytes suffice: after a failed write the page cache has data that
+    /// the disk lacks. A bad copy beside a good one is dropped.
     pub fn assess(&self, replica: &Arc<Replica>, room: &mut u64) -> CopyQuality {
         let mut core = replica.core();
         if core.state != ReplicaState::Finalized {
@@ -141,7 +144,7 @@ impl Store {
         }
     }
 
-    /// The copy in memory was checked, as it was under `stamp`.
+    /// Records that the copy in memory was checked, as it was under `stamp`.
     fn note_verified(&self, replica: &Replica, stamp: GenerationStamp) {
         let mut core = replica.core();
         if core.stamp == stamp && core.state == ReplicaState::Finalized && core.memory.is_some() {
@@ -149,7 +152,7 @@ impl Store {
         }
     }
 
-    /// One walk over all replicas at `StoreOptions::scrub_bytes_per_second`.
+    /// Checks all replicas once, at `StoreOptions::scrub_bytes_per_second`.
     pub fn scrub(&self) {
         let rate = self.options.scrub_bytes_per_second;
         let mut replicas = Vec::new();
@@ -163,7 +166,7 @@ impl Store {
             match self.forget_if_missing_from(volume, &replica) {
                 Ok(false) => {}
                 Ok(true) => continue,
-                Err(error) => tracing::warn!(%error, "scrubbing"),
+                Err(error) => tracing::warn!(%error, "cannot scrub a replica"),
             }
             let mut goes_on = true;
             let outcome = self.verify_replica(&replica, &mut |bytes| {
@@ -172,7 +175,7 @@ impl Store {
                 goes_on
             });
             if let Err(error) = outcome {
-                tracing::warn!(%error, "scrubbing");
+                tracing::warn!(%error, "cannot scrub a replica");
             }
             if !goes_on {
                 return;
@@ -181,16 +184,16 @@ impl Store {
     }
 }
 
-/// What is known of a copy after a look at its bytes.
+/// Result of checking a copy's bytes.
 enum CheckResult {
-    /// Every byte fits its CRC.
+    /// Every byte matches its CRC.
     Good,
     Bad(String),
-    /// It could not be opened, or the look was broken off.
+    /// It could not be opened, or the check was interrupted.
     Unknown(Option<StoreError>),
 }
 
-/// What a replica's best copy is worth; more is better.
+/// Quality of a replica's best copy; greater is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CopyQuality {
     Bad,
@@ -199,7 +202,7 @@ pub enum CopyQuality {
     GoodOnDisk,
 }
 
-/// `read_too`: others read it, so the page cache keeps it.
+/// `read_too`: clients read the replica, so its pages stay in the page cache.
 fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) -> bool) -> CheckResult {
     let snapshot = match opened {
         Ok(snapshot) => snapshot,
@@ -207,9 +210,9 @@ fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) ->
             error @ (StoreError::Corrupt { .. } | StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. }),
         ) => return CheckResult::Bad(error.to_string()),
         Err(error) if is_not_there(&error) => return CheckResult::Bad(error.to_string()),
-        // No descriptors left, say: nothing is known of the bytes.
+        // For example, no descriptors are left: the state of the bytes is unknown.
         Err(error) => {
-            tracing::warn!(%error, "could not open a replica to check it");
+            tracing::warn!(%error, "cannot open a replica to check it");
             return CheckResult::Unknown(Some(error));
         }
     };
@@ -225,7 +228,7 @@ fn check(opened: Result<Snapshot>, read_too: bool, pause: &mut dyn FnMut(u64) ->
         Ok(()) if is_whole => CheckResult::Good,
         Ok(()) => CheckResult::Unknown(None),
         Err(CopyError::Read(error)) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
-            // Of a disk this is as bad as wrong bytes; memory does not fail so.
+            // On a disk this is as bad as wrong bytes; memory does not fail this way.
             CheckResult::Bad(format!("reading failed: {error}"))
         }
         Err(error) => CheckResult::Bad(error.to_string()),
@@ -236,7 +239,7 @@ fn is_not_there(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The same, of which nothing is in the page cache.
+/// Syncs the snapshot's files and drops their pages from the page cache, so that reads go to the disk.
 fn on_the_disk(replica: &Replica, snapshot: Snapshot) -> Result<Snapshot> {
     if let Source::Disk(files) = &snapshot.source {
         for file in [&files.data, &files.meta] {
@@ -252,7 +255,7 @@ impl crate::store::Threads {
         self.stopping.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    /// Sleeps unless the store is being closed; false then.
+    /// Sleeps for `duration`. Returns false at once when the store is being closed.
     pub fn sleep(&self, duration: Duration) -> bool {
         let end = Instant::now() + duration;
         let mut guard = self.lock.lock();

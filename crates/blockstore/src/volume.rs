@@ -1,3 +1,6 @@
+//! Volumes (storage directories) and slices, which are one pool's share of a volume. They account for disk space, used
+//! and reserved, and record whether the disk has failed.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +18,7 @@ use crate::options::{Engine, Reserved};
 use crate::suspects::Suspects;
 use crate::sys;
 
-/// Pause between two checks that write to a disk: many errors at once have one cause.
+/// Minimum interval between two checks that write to a disk: many errors at once have one cause.
 const WRITE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One storage directory.
@@ -26,25 +29,26 @@ pub struct Volume {
     pub storage_type: StorageType,
     pub engine: Engine,
     pub dir: PathBuf,
-    /// Of this volume, in the memory tier.
+    /// Directory of this volume in the memory tier.
     pub memory_dir: PathBuf,
-    /// What is not for HDFS.
+    /// Part of the file system that HDFS must not use.
     kept_free: Reserved,
-    /// Bytes promised to replicas that are not on disk yet.
+    /// Bytes reserved for replicas that are not on disk yet.
     reserved: AtomicU64,
-    /// What `VERSION` says; `None` before the first pool.
+    /// Content of `VERSION`; `None` before the first pool.
     pub version: Mutex<Option<VolumeVersion>>,
     failed: AtomicBool,
     pub failure: RwLock<Option<String>>,
-    /// Failed, when its replicas are looked at again, in ms of the monotonic clock; `u64::MAX`: all have left it.
+    /// Time of the next evacuation attempt once the volume has failed, in ms of the monotonic clock; `u64::MAX`: all
+    /// replicas have left it.
     evacuate_at_ms: AtomicU64,
     locks: Mutex<Vec<DirLock>>,
     pub suspects: Suspects,
-    /// When a file was last written to see whether that can be done.
+    /// Time of the last write check.
     write_checked: Mutex<Option<Instant>>,
 }
 
-/// Bytes, as heartbeats carry them.
+/// Disk space in bytes, as reported in heartbeats.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeSpace {
     pub capacity: u64,
@@ -84,7 +88,7 @@ impl Volume {
         }
     }
 
-    /// Whether a file is to be written to see that it can be done: true at most once a [`WRITE_CHECK_INTERVAL`].
+    /// Returns whether a write check is due: true at most once per [`WRITE_CHECK_INTERVAL`].
     pub fn is_write_check_due(&self) -> bool {
         let mut last = self.write_checked.lock();
         let is_due = last.is_none_or(|last| last.elapsed() >= WRITE_CHECK_INTERVAL);
@@ -94,7 +98,7 @@ impl Volume {
         is_due
     }
 
-    /// The directories may be somebody else's from here on.
+    /// Releases the locks: another process may use the directories from now on.
     pub fn unlock(&self) {
         self.locks.lock().clear();
     }
@@ -103,7 +107,7 @@ impl Volume {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// True for the first call.
+    /// Marks the volume as failed. Returns true for the first call.
     pub fn fail(&self, reason: &str) -> bool {
         let mut failure = self.failure.write();
         if failure.is_some() {
@@ -114,17 +118,17 @@ impl Volume {
         true
     }
 
-    /// Whether replicas may be left on it that are to leave it, and it is time to look. It has failed.
+    /// Returns whether replicas may be left that have to leave this failed volume, and an attempt is due.
     pub fn is_evacuation_due(&self, now_ms: u64) -> bool {
         now_ms >= self.evacuate_at_ms.load(Ordering::Relaxed)
     }
 
-    /// `None`: nothing is left on it that could.
+    /// Sets the time of the next evacuation attempt. `None`: no replica is left that could leave.
     pub fn schedule_evacuation(&self, when_ms: Option<u64>) {
         self.evacuate_at_ms.store(when_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Errors: `VolumeFailed`, once it has.
+    /// Errors: `VolumeFailed`, once the volume has failed.
     pub fn check(&self) -> Result<()> {
         if self.is_failed() { Err(self.failed_error()) } else { Ok(()) }
     }
@@ -134,15 +138,16 @@ impl Volume {
         StoreError::VolumeFailed { storage: self.id.clone(), dir: self.dir.clone(), reason }
     }
 
-    /// Source: hdfs `FsVolumeImpl`: capacity is the file system's less what is kept free; what remains is the smaller of what
-    /// HDFS has not used and what the file system has, both less what is promised.
+    /// Returns the space of the volume. Capacity is the file system's size less the reserved part. Remaining is the
+    /// smaller of the part that HDFS has not used and the free space of the file system, both less the bytes promised
+    /// to replicas. Source: hdfs `FsVolumeImpl`.
     pub fn space(&self, dfs_used: u64) -> Result<VolumeSpace> {
-        let space = sys::space(&self.dir).map_err(StoreError::io("look at the space of", &self.dir))?;
+        let space = sys::space(&self.dir).map_err(StoreError::io("get the free space of", &self.dir))?;
         let reserved = self.reserved.load(Ordering::Relaxed);
         let kept_free = self.kept_free.of(space.size);
         let capacity = space.size.saturating_sub(kept_free);
         let non_dfs_used = space.used.saturating_sub(dfs_used).saturating_sub(kept_free);
-        // What others use counts against what is kept free first.
+        // Use by other programs counts against the reserved part first.
         let others = space.used.saturating_sub(dfs_used);
         let still_kept = kept_free.saturating_sub(others);
         let by_use = capacity.saturating_sub(dfs_used).saturating_sub(reserved);
@@ -150,12 +155,12 @@ impl Volume {
         Ok(VolumeSpace { capacity, remaining: by_use.min(by_space), non_dfs_used })
     }
 
-    /// Bytes that are not for HDFS; 0 when the file system does not say how large it is.
+    /// Bytes that HDFS must not use; 0 if the file system's size is unknown.
     pub fn kept_free(&self) -> u64 {
         sys::space(&self.dir).map_or(0, |space| self.kept_free.of(space.size))
     }
 
-    /// Promises `bytes` of disk if they are there.
+    /// Reserves `bytes` of disk if they are free. Returns whether it did.
     pub fn reserve(&self, dfs_used: u64, bytes: u64) -> Result<bool> {
         let fits = self.space(dfs_used)?.remaining >= bytes;
         if fits {
@@ -164,28 +169,28 @@ impl Volume {
         Ok(fits)
     }
 
-    /// Bytes promised and not yet used.
+    /// Bytes reserved and not yet used.
     pub fn promised(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Changes a promise of `before` bytes into one of `after`.
+    /// Replaces a reservation of `before` bytes by one of `after` bytes.
     pub fn change_reserved(&self, before: u64, after: u64) {
         self.reserved.fetch_add(after, Ordering::Relaxed);
         self.reserved.fetch_sub(before, Ordering::Relaxed);
     }
 }
 
-/// What one pool has on one volume.
+/// One pool's share of one volume.
 pub struct Slice {
     pub volume: Arc<Volume>,
     pub pool: BlockPoolId,
     pub dirs: PoolDirs,
-    /// Of this pool and volume, in the memory tier.
+    /// Directory of this pool and volume in the memory tier.
     pub memory_dir: PathBuf,
     pub slabs: Arc<Slabs>,
-    /// Bytes of finalized replicas with their meta files, on disk or on their way there.
+    /// Bytes of finalized replicas with their meta files, on disk or to be flushed there.
     pub used: AtomicU64,
-    /// Those replicas.
+    /// Number of those replicas.
     pub finalized: AtomicU64,
 }

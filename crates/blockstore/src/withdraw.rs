@@ -1,7 +1,7 @@
-//! Bytes that others were shown are withdrawn before they change or leave.
+//! Withdrawal of shown bytes before they change or are freed.
 //!
-//! What "shown" amounts to (a descriptor passed, a slot, a remote key) is the owner's affair: he is told here, once for each
-//! change, whether or not he has shown anything.
+//! The store's owner decides how bytes are shown (a passed descriptor, a slot, a remote key). The store calls its hook
+//! once for each change, whether or not anything was shown.
 
 use std::sync::Arc;
 
@@ -10,53 +10,54 @@ use hearth_types::ExtendedBlock;
 use crate::replica::{Core, Replica};
 use crate::store::Store;
 
-/// What is about to happen to a replica.
+/// Reason for a withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithdrawReason {
-    /// It is opened again: there will be more bytes, under a new stamp.
+    /// The replica is reopened: it will get more bytes, under a new stamp.
     Append,
-    /// It gets another stamp, and perhaps fewer bytes.
+    /// The replica gets another stamp, and perhaps fewer bytes.
     Recovery,
-    /// It is deleted, replaced, or moved to another storage.
+    /// The replica is deleted, replaced, or moved to another storage.
     Deletion,
-    /// Its copy in memory goes, to make room; the one on disk stays.
+    /// The copy in memory is freed to make room; the one on disk stays.
     Eviction,
-    /// Its copy in memory or all of it is bad.
+    /// The copy in memory or the whole replica is bad.
     Corruption,
 }
 
-/// What the owner says to a withdrawal.
+/// The owner's response to a withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithdrawReply {
-    /// Nobody relies on it any more who was not told.
+    /// Everyone that relies on the bytes has been notified.
     Done,
-    /// Somebody does, and will be given some time. Regarded for an eviction only, which is tried again later.
+    /// A reader still relies on the bytes and will be given some time. Considered only for an eviction, which is
+    /// retried later.
     Later,
 }
 
-/// The owner of a store, who shows its bytes to others.
+/// Callback to the owner of a store, which shows its bytes to other processes.
 pub trait WithdrawHook: Send + Sync {
     /// Called with locks of the store held: returns at once, and calls nothing of the store.
     ///
-    /// What was shown stays as it is for whoever holds it (a descriptor, a mapping, a [`crate::ReplicaReader`]): bytes are
-    /// never changed under them. The call is there so that nobody takes them for the replica any longer.
+    /// Holders of shown bytes (a descriptor, a mapping, a [`crate::ReplicaReader`]) keep them unchanged: bytes are
+    /// never changed under them. The call ensures that the holders no longer take them for the replica.
     fn withdraw(&self, block: &ExtendedBlock, what: WithdrawReason) -> WithdrawReply;
 }
 
-/// Nothing of the replica is shown while this lives: it is changing.
+/// Guard that keeps the replica from being shown while it changes.
 pub struct ChangeGuard<'a>(&'a Replica);
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let mut core = self.0.core();
         core.changing = false;
-        // What was opened meanwhile shows what was before.
+        // Readers that were opened during the change show the bytes before it.
         core.withdrawals = core.withdrawals.wrapping_add(1);
     }
 }
 
 impl Store {
-    /// Tells the owner. What was opened for reading before cannot be shown any more.
+    /// Notifies the owner. Readers opened before this call can no longer show the replica.
     pub fn withdraw(&self, replica: &Replica, core: &mut Core, what: WithdrawReason) -> WithdrawReply {
         core.withdrawals = core.withdrawals.wrapping_add(1);
         match self.withdraw_hook.get() {
@@ -65,7 +66,8 @@ impl Store {
         }
     }
 
-    /// The same before a change that takes a while. Under `change`; drop it with `core` free.
+    /// Like [`Self::withdraw`], before a change that takes a while. The caller holds `change`, and drops the guard
+    /// without holding `core`.
     #[must_use]
     pub fn begin_change<'a>(&self, replica: &'a Replica, what: WithdrawReason) -> ChangeGuard<'a> {
         let mut core = replica.core();

@@ -1,4 +1,4 @@
-//! Where a writer's bytes go, and how they move when memory or a slot ends: slot → own file → disk.
+//! Targets of a writer's bytes, and the moves between them when memory or a slot is full: slot → own file → disk.
 
 use std::io;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::store::{Store, count};
 use crate::sys;
 use crate::volume::Slice;
 
-/// What a new copy is for.
+/// Parameters of a new copy.
 #[derive(Clone, Copy)]
 pub struct CopyRequest<'a> {
     pub slice: &'a Slice,
     pub id: BlockId,
     pub checksum: ChecksumSpec,
-    /// Bytes that will come, as far as is known.
+    /// Expected number of bytes, as far as is known.
     pub expected_bytes: u64,
 }
 
@@ -33,7 +33,7 @@ impl WriteTarget {
     pub fn read(&self, received: u64, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match self {
             Self::Slot(slot) => {
-                // SAFETY: `received` bytes were recorded by this writer.
+                // SAFETY: this writer has recorded `received` bytes.
                 let data = unsafe { slot.data(received) };
                 into.copy_from_slice(&data[offset as usize..][..into.len()]);
                 Ok(())
@@ -41,12 +41,12 @@ impl WriteTarget {
             Self::File(file) => file.read_data(offset, into),
             Self::Disk(disk) => std::os::unix::fs::FileExt::read_exact_at(&disk.files.data, into, offset),
             Self::Stream(_) if into.is_empty() => Ok(()),
-            Self::Stream(_) => Err(io::Error::other("a stream is ended before it is read")),
+            Self::Stream(_) => Err(io::Error::other("a stream must be ended before it is read")),
             Self::Detached => Err(gone()),
         }
     }
 
-    /// Data first, then the CRCs of chunks that are whole now; on disk also that of the partial one behind them.
+    /// Writes the data, then the CRCs of chunks that are now whole; on disk also that of the partial chunk after them.
     pub fn write(&self, offset: u64, data: &[u8], crc_at: u64, whole: &[u8], partial: &[u8]) -> io::Result<()> {
         match self {
             Self::Slot(slot) => {
@@ -69,12 +69,12 @@ impl WriteTarget {
                 crcs.extend_from_slice(partial);
                 disk.write_crcs(crc_at, &crcs)
             }
-            Self::Stream(_) => Err(io::Error::other("a stream is only added to")),
+            Self::Stream(_) => Err(io::Error::other("a stream can only be appended to")),
             Self::Detached => Err(gone()),
         }
     }
 
-    /// The same for data that joins what is there.
+    /// Like [`Self::write`], for data that joins what is there.
     pub fn append(&mut self, offset: u64, data: &[u8], crc_at: u64, whole: &[u8], partial: &[u8]) -> io::Result<()> {
         match self {
             Self::Stream(stream) => stream.write(offset, data, whole, partial),
@@ -90,7 +90,7 @@ impl WriteTarget {
         }
     }
 
-    /// Points `core` at these hands. It takes what `core` says of the replica to the header, when they are in memory.
+    /// Points `core` at this target. If the target is in memory, records the state in `core` in its header.
     pub fn install(&self, core: &mut Core) {
         core.memory = self.memory();
         core.open_header = if let Self::File(file) = self { Some(file.crcs.clone()) } else { None };
@@ -98,7 +98,7 @@ impl WriteTarget {
     }
 }
 
-/// `moved`, which holds all that `hands` did, takes their place.
+/// Replaces `target` by `moved`, which holds the same bytes.
 fn replace(core: &mut Core, target: &mut WriteTarget, moved: WriteTarget) {
     let old = core.memory.take();
     moved.install(core);
@@ -112,7 +112,7 @@ fn gone() -> io::Error {
     io::Error::other("the writer was stopped")
 }
 
-/// Which directory a replica in this state is written in.
+/// Returns the directory that a replica in this state is written in.
 pub fn dir_for_state(state: ReplicaState) -> ReplicaDir {
     if state == ReplicaState::Temporary { ReplicaDir::Temporary } else { ReplicaDir::BeingWritten }
 }
@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// A slot for `capacity` bytes. `Ok(None)`: memory is full, or slots are too small.
+    /// Allocates a slot for `capacity` bytes. `Ok(None)`: memory is full, or slots are too small.
     fn take_slot(&self, wanted: &CopyRequest<'_>, capacity: u64) -> Result<Option<Arc<Slot>>> {
         let largest = u64::from(self.options.memory.slab_replica_bytes_max);
         if wanted.slice.volume.engine != Engine::Memory || capacity > largest || largest == 0 {
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// An empty file copy with room for `room` bytes. `Ok(None)`: memory is full.
+    /// Creates an empty file copy with room for `room` bytes. `Ok(None)`: memory is full.
     fn take_file(&self, wanted: &CopyRequest<'_>, room: u64) -> Result<Option<FileWriter>> {
         if wanted.slice.volume.engine != Engine::Memory {
             return Ok(None);
@@ -181,7 +181,7 @@ impl Store {
         Ok(writer)
     }
 
-    /// Hands on a new, empty replica, recorded as `core` says, which is pointed at them.
+    /// Allocates the write target of a new, empty replica, recorded as `core` says, and installs it in `core`.
     pub fn new_target(&self, wanted: &CopyRequest<'_>, core: &mut Core) -> Result<WriteTarget> {
         let largest = u64::from(self.options.memory.slab_replica_bytes_max);
         let capacity = match wanted.expected_bytes {
@@ -193,12 +193,13 @@ impl Store {
         Ok(target)
     }
 
-    /// Hands on a new, empty replica that a datanode copies here and for which no client waits: memory for all its bytes, taken now and
-    /// without pushing out what others read; if there is not that much, the bytes go straight to disk. Waits for the disk.
+    /// Allocates the write target of a new, empty replica that a DataNode copies here and that no client waits for.
+    /// Memory for all its bytes is allocated now, without evicting anything. If there is not enough, the bytes go
+    /// straight to disk. Waits for the disk.
     pub fn new_copy_target(&self, wanted: &CopyRequest<'_>, core: &mut Core) -> Result<WriteTarget> {
         let bytes = wanted.expected_bytes;
         if bytes <= u64::from(self.options.memory.slab_replica_bytes_max) {
-            // It takes a slot; one whose length is not known begins in one.
+            // It fits a slot; a replica of unknown length starts in one.
             return self.new_target(wanted, core);
         }
         let file = match wanted.slice.volume.engine {
@@ -228,7 +229,8 @@ impl Store {
         Ok(target)
     }
 
-    /// A copy that streams to disk is one that is written there in any order: what was held back is written. Under the writer's lock.
+    /// Converts a stream to disk into a file that is written in any order, and writes out the buffered bytes. The
+    /// caller holds the writer's lock.
     pub fn end_stream(&self, replica: &Replica, target: &mut WriteTarget) -> Result<()> {
         let WriteTarget::Stream(_) = target else { return Ok(()) };
         let WriteTarget::Stream(stream) = std::mem::replace(target, WriteTarget::Detached) else { return Ok(()) };
@@ -243,8 +245,8 @@ impl Store {
         Ok(())
     }
 
-    /// Hands on a new copy of all that `content` has, with room for `capacity` bytes at least: in a slot, in files of the
-    /// memory tier, or on disk. Recorded as `core` says; `core` is pointed at it.
+    /// Allocates a write target with a copy of all of `content` and room for at least `capacity` bytes: in a slot, in
+    /// files of the memory tier, or on disk. Recorded as `core` says, and installed in `core`.
     pub fn target_for(
         &self,
         wanted: &CopyRequest<'_>,
@@ -260,7 +262,7 @@ impl Store {
         Ok(target)
     }
 
-    /// The same, in memory only. `Ok(None)`: memory is full or not for this volume.
+    /// Like [`Self::target_for`], in memory only. `Ok(None)`: memory is full, or the volume does not use it.
     pub fn memory_target(
         &self,
         wanted: &CopyRequest<'_>,
@@ -298,8 +300,9 @@ impl Store {
         Ok(disk)
     }
 
-    /// Hands on disk, as being written, on all that `content` has, synced. What hsync has put there already is cut or added to: it is
-    /// never less on disk in between than what was answered for. `core` is pointed at them.
+    /// Opens a write target on disk, in the being-written place, that holds all of `content`, synced. Bytes that hsync
+    /// wrote there are truncated or extended: at no time is there less on disk than was acknowledged as durable.
+    /// Installed in `core`.
     pub fn synced_target(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: &Snapshot) -> Result<WriteTarget> {
         self.cut_synced(wanted, core, content)?;
         let (place, stamp) = (dir_for_state(core.state), core.stamp);
@@ -315,18 +318,18 @@ impl Store {
         Ok(target)
     }
 
-    /// What hsync has put on disk of a replica being written reaches no further than `content`, durably.
+    /// Durably truncates the bytes that hsync wrote to disk to the length of `content`.
     pub fn cut_synced(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: &Snapshot) -> Result<()> {
         let longer = |there: &DiskCopy| there.place == ReplicaDir::BeingWritten && there.length > content.length;
         let Some(there) = core.disk.filter(longer) else { return Ok(()) };
-        // So much of it is good whatever comes of the rest.
+        // This much of it is good, even if the steps below fail.
         core.disk = Some(DiskCopy { length: content.length, ..there });
         DiskWriter::open(&wanted.slice.dirs, wanted.id, there)
             .and_then(|disk| disk.truncate(content).and_then(|()| disk.sync()))
             .map_err(|error| self.disk_error(wanted.slice, "cut a replica in", error))
     }
 
-    /// Copies all bytes of `content`, whole CRCs too, and the partial one into its place in the table.
+    /// Copies all bytes of `content` with their CRCs, and the CRC of a partial chunk into its place in the table.
     fn fill(&self, wanted: &CopyRequest<'_>, target: &WriteTarget, content: Option<&Snapshot>) -> Result<()> {
         let Some(content) = content else { return Ok(()) };
         let chunk = u64::from(wanted.checksum.bytes_per_chunk);
@@ -362,8 +365,9 @@ impl Store {
         }
     }
 
-    /// Memory for bytes up to `up_to`, allocated, in a data file of the replica's own, to which a slot's bytes are moved.
-    /// How far it reaches: less than asked for when memory is full, 0 when the replica is not written in memory.
+    /// Allocates memory for bytes up to `up_to` in a data file of the replica's own; the bytes of a slot are moved
+    /// there. Returns the end of the allocated range: less than requested when memory is full, 0 when the replica is
+    /// not in memory.
     pub fn make_grant(
         &self,
         replica: &Arc<Replica>,
@@ -380,7 +384,7 @@ impl Store {
             return Ok(0);
         }
         if up_to > file.allocated() {
-            // No slice beyond what is asked for: what is granted is not trimmed.
+            // Do not allocate a slice beyond the request: a grant is not trimmed.
             let before = Arc::as_ptr(&file.crcs);
             self.with_memory(|| file.reserve(&self.budget, up_to, 0))
                 .map_err(|error| self.memory_error(&replica.slice, error))?;
@@ -391,8 +395,9 @@ impl Store {
         Ok(file.allocated().min(up_to))
     }
 
-    /// The copy in memory that is about to be finalized is one that nobody outside can change, and not much larger than
-    /// its bytes: else those move, checked on the way, to another copy in memory, or to disk when memory is full.
+    /// Ensures that the memory copy about to be finalized cannot be changed from outside and is not much larger than
+    /// its bytes. Otherwise the bytes are copied, with their CRCs checked, to another memory copy, or to disk when
+    /// memory is full.
     pub fn take_back(&self, replica: &Arc<Replica>, target: &mut WriteTarget) -> Result<()> {
         let WriteTarget::File(file) = &*target else { return Ok(()) };
         let received = replica.core().received;
@@ -421,7 +426,7 @@ impl Store {
         CopyRequest { slice: &replica.slice, id: replica.id, checksum, expected_bytes }
     }
 
-    /// From a slot to a file with room for `room` bytes. False: memory is full, nothing has changed.
+    /// Moves the replica from a slot to a file with room for `room` bytes. False: memory is full, nothing has changed.
     fn leave_slot(
         &self,
         replica: &Arc<Replica>,
@@ -435,7 +440,7 @@ impl Store {
         Ok(true)
     }
 
-    /// All bytes go to `file`, new and empty, which becomes the copy in memory.
+    /// Copies all bytes to `file`, new and empty, which becomes the copy in memory.
     fn move_to_file(
         &self,
         replica: &Arc<Replica>,
@@ -455,7 +460,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes room for bytes up to `end`, moving the replica when it must. The caller holds its writer lock.
+    /// Makes room for bytes up to `end`, moving the replica if necessary. The caller holds its writer lock.
     pub fn make_room(
         &self,
         replica: &Arc<Replica>,
@@ -489,14 +494,14 @@ impl Store {
         self.move_to_disk(replica, target, &content)
     }
 
-    /// Whether there may be no memory for `bytes` more of a replica's data before others have gone from it. Looks at the limit only.
+    /// Returns whether memory for `bytes` more of a replica's data may require evictions. Considers only the limit.
     pub fn is_short_of(&self, checksum: ChecksumSpec, bytes: u64) -> bool {
         let data = bytes.saturating_add(u64::from(self.options.memory.slice_bytes));
         let wanted = data.saturating_add(crc_file_bytes(checksum, data));
         self.budget.used().saturating_add(wanted) > self.budget.limit()
     }
 
-    /// Memory is full: the replica goes on in files. What hsync has put there already is used.
+    /// Continues the replica in files, since memory is full. Reuses what hsync has put there already.
     fn move_to_disk(&self, replica: &Arc<Replica>, target: &mut WriteTarget, content: &Snapshot) -> Result<()> {
         let (stamp, state, there) = {
             let core = replica.core();
@@ -517,7 +522,7 @@ impl Store {
         Ok(())
     }
 
-    /// Hands on the bytes of a replica being written whose former writer is gone. Under `change`.
+    /// Opens a write target on a replica being written whose previous writer is gone. The caller holds `change`.
     pub fn resume_target(&self, replica: &Arc<Replica>) -> Result<WriteTarget> {
         let (memory, disk) = {
             let core = replica.core();

@@ -1,3 +1,6 @@
+//! The writer of a replica. It appends data with its CRCs to the replica's write target, records progress after each
+//! write, and finalizes the replica. `grant` and `receive` are its zero-copy paths.
+
 mod grant;
 mod receive;
 
@@ -13,31 +16,34 @@ use crate::replica::{Replica, WriteTarget, WriterShared};
 use crate::store::Store;
 use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 
-/// The one writer of a replica. A later operation on the replica may stop it: every call then answers `WriterStopped`.
+/// The single writer of a replica. A later operation on the replica may stop it; every call then returns
+/// `WriterStopped`.
 ///
-/// Dropped before `finalize`, it leaves a replica being written as it is (a pipeline recovery may come), and removes a
-/// TEMPORARY one. Whoever was lent its memory is trusted no more then, unless [`ReplicaWriter::abandon`] has shut him out.
+/// If dropped before `finalize`, it leaves a replica being written unchanged, since a pipeline recovery may follow, and
+/// removes a TEMPORARY one. A borrower of the replica's memory is untrusted from then on, unless
+/// [`ReplicaWriter::abandon`] has revoked its access.
 pub struct ReplicaWriter {
     store: Arc<Store>,
     replica: Arc<Replica>,
     shared: Arc<WriterShared>,
     checksum: ChecksumSpec,
-    /// Only this writer changes them while it is not stopped.
+    /// Copy of `Core::received`; like `partial_crc`, changed only by this writer while it is not stopped.
     received: u64,
     partial_crc: u32,
     expected_bytes: u64,
-    /// Up to where others may fill the data file.
+    /// End of the range of the data file that borrowers may fill.
     granted: u64,
-    /// For checking what they have filled; empty before the first commit.
+    /// Buffer for checking committed bytes; empty before the first commit.
     scratch: Vec<u8>,
-    /// CRCs that come with data have been checked against it.
+    /// The caller checks the CRCs that it gives with data.
     checked: bool,
-    /// What it lends it lends only until its hook has shut others out.
+    /// Memory is lent only until the stop hook revokes access to it.
     until_shut_out: bool,
     done: bool,
 }
 
-/// Notes what a whole pipeline has acknowledged; for the task that sends the acks, beside the writer.
+/// Records the acknowledgements of a whole pipeline. Used by the task that sends the acks, concurrently with the
+/// writer.
 #[derive(Clone)]
 pub struct Acker {
     replica: Arc<Replica>,
@@ -45,14 +51,15 @@ pub struct Acker {
 }
 
 impl Acker {
-    /// `length` bytes of the block are with every datanode of the pipeline: call it before the ack goes up. Only rises.
+    /// Records that every DataNode of the pipeline has `length` bytes of the block. Call it before the ack is sent
+    /// upstream. The value only rises.
     ///
     /// Errors: `WriterStopped`: the ack must not be sent.
     pub fn set(&self, length: u64) -> Result<()> {
         let mut core = self.replica.core();
         let current = core.writer.as_ref().is_some_and(|writer| Arc::ptr_eq(writer, &self.shared));
         if !current {
-            // Finalized by its own writer, which acknowledges everything; or taken over.
+            // Either finalized by its own writer, which acknowledges everything, or taken over by another operation.
             let finished = core.state == ReplicaState::Finalized && length <= core.acked && !core.gone;
             return if finished { Ok(()) } else { Err(StoreError::WriterStopped { block: self.replica.block(&core) }) };
         }
@@ -69,12 +76,12 @@ impl Acker {
 }
 
 impl ReplicaWriter {
-    /// Makes the caller the writer of `replica`. Under `change`, with no writer there.
+    /// Makes the caller the writer of `replica`. The caller holds `change`, and the replica has no writer.
     pub(crate) fn new(store: &Arc<Store>, replica: &Arc<Replica>, target: WriteTarget, expected_bytes: u64) -> Self {
         let shared = WriterShared::new(target);
         let mut core = replica.core();
         core.writer = Some(shared.clone());
-        let checksum = core.checksum.expect("known of a replica that has hands on it");
+        let checksum = core.checksum.expect("a replica with a write target has a checksum");
         let (received, partial_crc) = (core.received, core.partial_crc);
         drop(core);
         Self {
@@ -93,7 +100,7 @@ impl ReplicaWriter {
         }
     }
 
-    /// The replica with its stamp and the bytes received.
+    /// Returns the replica's block with its stamp and the bytes received.
     pub fn block(&self) -> ExtendedBlock {
         self.replica.block(&self.replica.core())
     }
@@ -103,13 +110,13 @@ impl ReplicaWriter {
         (volume.id.clone(), volume.storage_type)
     }
 
-    /// The replica's own, which for appends may differ from what the client sends.
+    /// Checksum type of the replica. For appends it may differ from the one that the client sends.
     pub fn checksum(&self) -> ChecksumSpec {
         self.checksum
     }
 
-    /// Whether the caller checks the CRCs that it gives with its data; true at first. Otherwise the replica counts as verified
-    /// only when that has been done here.
+    /// Sets whether the caller checks the CRCs that it gives with its data; true at first. If false, the replica counts
+    /// as verified only once the store has verified it.
     pub fn set_checked(&mut self, checked: bool) {
         self.checked = checked;
     }
@@ -127,13 +134,14 @@ impl ReplicaWriter {
         Acker { replica: self.replica.clone(), shared: self.shared.clone() }
     }
 
-    /// Adds `data`, which begins at `offset` of the block. Returns the bytes received so far.
+    /// Appends `data`, which begins at `offset` of the block. Returns the bytes received so far.
     ///
-    /// Bytes that are there already are skipped, and the CRC of the chunk at the seam is replaced; a packet wholly below
-    /// changes nothing. Data that begins within a chunk may not reach beyond it: its CRC covers the new bytes only, and
-    /// is combined here with what stands before them, after that was checked.
+    /// Bytes that were received before are skipped, and the CRC of the chunk at the seam is replaced. A packet that
+    /// lies wholly below `received()` changes nothing. Data that begins within a chunk must not extend beyond it: its
+    /// CRC covers the new bytes only, and is combined here with the chunk's earlier bytes, after those were checked.
     ///
-    /// Touches memory only, unless the memory tier is full: then the replica goes on in files. See [`Self::write_may_wait`].
+    /// Touches memory only, unless the memory tier is full: then the replica is continued in files. See
+    /// [`Self::write_may_wait`].
     ///
     /// Errors: `Gap`; `BadWrite` (CRCs of a wrong size, data across a seam); `Corrupt` (the bytes before the seam);
     /// `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`.
@@ -150,7 +158,7 @@ impl ReplicaWriter {
         }
         let within = u64::from(self.checksum.bytes_per_chunk);
         if !self.received.is_multiple_of(within) {
-            // The chunk at the seam is read and its CRC replaced, which a stream has no way to do.
+            // The chunk at the seam is read and its CRC replaced, which a stream does not support.
             self.store.end_stream(&self.replica, &mut target)?;
         }
         let fresh = &data[(self.received - offset) as usize..];
@@ -170,14 +178,14 @@ impl ReplicaWriter {
         self.advance(&mut target, end, partial)
     }
 
-    /// Whether [`Self::write`] of `bytes` more may wait for a disk, and belongs on a thread that may: the replica is written in files, or
-    /// memory is so full that it may have to go there.
+    /// Returns whether [`Self::write`] of `bytes` more may wait for a disk, and belongs on a blocking thread: the
+    /// replica is written in files, or memory is so full that it may have to move there.
     pub fn write_may_wait(&self, bytes: u64) -> bool {
         let end = self.received.saturating_add(bytes);
         let within = u64::from(self.checksum.bytes_per_chunk.max(1));
         match &*self.shared.target.lock() {
             WriteTarget::Disk(_) => true,
-            // What is held back is written before a chunk is gone on with.
+            // Buffered bytes are written out before a partial chunk is continued.
             WriteTarget::Stream(_) => !self.received.is_multiple_of(within),
             WriteTarget::Slot(slot) => end > u64::from(slot.capacity()) && self.store.is_short_of(self.checksum, end),
             WriteTarget::File(file) => {
@@ -187,8 +195,8 @@ impl ReplicaWriter {
         }
     }
 
-    /// The bytes up to `end` are there, and the CRCs of their whole chunks; `partial`: that of the last chunk, if it is
-    /// not whole.
+    /// Records that the bytes up to `end` and the CRCs of their whole chunks are written. `partial`: CRC of the last
+    /// chunk, if it is not whole.
     fn advance(&mut self, target: &mut WriteTarget, end: u64, partial: &[u8]) -> Result<u64> {
         self.received = end;
         self.partial_crc = partial.try_into().map_or(0, u32::from_be_bytes);
@@ -202,7 +210,8 @@ impl ReplicaWriter {
         Ok(end)
     }
 
-    /// Where `length` bytes from `offset` end, if they join what is there and come with as many CRCs as they should.
+    /// Returns the end of `length` bytes from `offset`, if they join the received bytes and have the right number of
+    /// CRCs.
     fn checked_end(&self, offset: u64, length: u64, crc_bytes: usize) -> Result<u64> {
         if offset > self.received {
             return Err(StoreError::Gap { block: self.block(), offset, received: self.received });
@@ -210,7 +219,7 @@ impl ReplicaWriter {
         let end = offset
             .checked_add(length)
             .filter(|end| *end <= i64::MAX as u64)
-            .ok_or_else(|| self.bad_write("it ends beyond any block"))?;
+            .ok_or_else(|| self.bad_write("end offset overflow"))?;
         let wanted = self.checksum.checksum_bytes(length);
         if crc_bytes as u64 != wanted {
             return Err(self.bad_write(format!("{length} bytes with {crc_bytes} bytes of CRCs, not {wanted}")));
@@ -218,7 +227,7 @@ impl ReplicaWriter {
         Ok(end)
     }
 
-    /// Locked for the writer itself.
+    /// Locks the target for the writer itself.
     fn target<'a>(&self, shared: &'a WriterShared) -> Result<MutexGuard<'a, WriteTarget>> {
         let target = shared.target.lock();
         if shared.is_stopped() {
@@ -232,7 +241,7 @@ impl ReplicaWriter {
         StoreError::BadWrite { block: self.block(), reason: reason.into() }
     }
 
-    /// CRCs of the chunks from the one that holds the byte at `received` to the one before `end`.
+    /// Returns the CRCs of the chunks from the one that holds the byte at `received` to the one before `end`.
     fn crcs<'a>(
         &self,
         target: &WriteTarget,
@@ -252,16 +261,16 @@ impl ReplicaWriter {
                 return Ok(Cow::Borrowed(&given[((first - offset / chunk) * size) as usize..]));
             }
             if end > offset.next_multiple_of(chunk) {
-                return Err(self.bad_write(format!("bytes {offset}..{end} begin within a chunk and go beyond it")));
+                return Err(self.bad_write(format!("bytes {offset}..{end} begin within a chunk and extend beyond it")));
             }
         }
-        // The chunk at the seam has bytes already: their CRC is checked before they come under a new one.
+        // The chunk at the seam already has bytes: their CRC is checked before a new CRC covers them.
         let mut old = vec![0; (self.received - first * chunk) as usize];
         target
             .read(self.received, first * chunk, &mut old)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "read a replica in", error))?;
         if !old.is_empty() && self.checksum.kind.of(&old) != self.partial_crc {
-            let reason = format!("the partial chunk of {} bytes at {} does not fit its CRC", old.len(), first * chunk);
+            let reason = format!("the partial chunk of {} bytes at {} has a wrong CRC", old.len(), first * chunk);
             return Err(StoreError::Corrupt { block: self.block(), reason });
         }
         let mut crcs = Vec::new();
@@ -276,9 +285,9 @@ impl ReplicaWriter {
         Ok(Cow::Owned(crcs))
     }
 
-    /// Bytes that are ready to be written to disk, by [`PendingWrite::write`] on a thread that may wait; it goes back with
-    /// [`Self::complete_write`] before the next one is asked for and before the end. Nothing has to be taken: what is not taken,
-    /// later calls write themselves.
+    /// Takes bytes that are ready to be written to disk, for [`PendingWrite::write`] on a blocking thread. Return the
+    /// result with [`Self::complete_write`] before taking the next piece and before the end. Taking pieces is optional:
+    /// later calls write those that were not taken.
     pub fn take_pending_write(&mut self) -> Option<PendingWrite> {
         match &mut *self.shared.target.lock() {
             WriteTarget::Stream(stream) => stream.take_due(),
@@ -286,7 +295,7 @@ impl ReplicaWriter {
         }
     }
 
-    /// Whether writing `bytes` more makes a piece due, so that one which is out had better be back before.
+    /// Returns whether writing `bytes` more makes a piece due. A piece that was taken should be returned before that.
     pub fn makes_piece_due(&self, bytes: usize) -> bool {
         match &*self.shared.target.lock() {
             WriteTarget::Stream(stream) => stream.fills_with(bytes),
@@ -294,11 +303,13 @@ impl ReplicaWriter {
         }
     }
 
-    /// Somebody else has taken the replica: every call fails from here on.
+    /// Returns whether another operation has taken over the replica: every call fails from then on.
     pub fn is_stopped(&self) -> bool {
         self.shared.is_stopped()
     }
 
+    /// Returns a piece that was taken with [`Self::take_pending_write`].
+    ///
     /// Errors: `WriterStopped`; `NoSpace`, `VolumeFailed`, `Io`: the bytes are lost.
     pub fn complete_write(&mut self, piece: CompletedWrite) -> Result<()> {
         let mut target = self.target(&self.shared)?;
@@ -309,7 +320,7 @@ impl ReplicaWriter {
         outcome.map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))
     }
 
-    /// hsync: all bytes received, their CRCs and the directory entries are on disk on return. Waits for the disk.
+    /// hsync: on return, all received bytes, their CRCs and the directory entries are on disk. Waits for the disk.
     pub fn sync(&mut self) -> Result<()> {
         let _change = self.replica.change.lock();
         let mut target = self.target(&self.shared)?;
@@ -326,9 +337,11 @@ impl ReplicaWriter {
         crate::sys::sync_dir(&self.replica.slice.dirs.dir(place, self.replica.id))
     }
 
-    /// The last packet has come: the replica is immutable from here. All bytes received count as acknowledged.
+    /// Finalizes the replica after its last packet; it is immutable from then on. All received bytes count as
+    /// acknowledged.
     ///
-    /// Waits for the disk with `Durability::Disk`, when a part of the replica is there durably already, or when it is written in files.
+    /// Waits for the disk with `Durability::Disk`, when part of the replica is already durable, or when it is written
+    /// in files.
     pub fn finalize(mut self, durability: Durability) -> Result<ReplicaSummary> {
         let replica = self.replica.clone();
         let shared = self.shared.clone();
@@ -344,7 +357,8 @@ impl ReplicaWriter {
         Ok(self.store.summary(&replica))
     }
 
-    /// TRANSFER_RBW: the TEMPORARY replica becomes one being written, with all received bytes visible and no writer.
+    /// TRANSFER_RBW: converts the TEMPORARY replica into one being written, with all received bytes visible and no
+    /// writer.
     pub fn convert_temporary_to_being_written(mut self) -> Result<ReplicaSummary> {
         let replica = self.replica.clone();
         let shared = self.shared.clone();
@@ -357,24 +371,25 @@ impl ReplicaWriter {
         Ok(self.store.summary(&replica))
     }
 
-    /// Called from the thread that stops this writer, before that goes on: closes the connection, and for memory
-    /// that others write into, withdraws it. Returns whether nothing can write any more; bounded by the callee. Until it has said so
-    /// it is asked again by whoever tries again to stop the writer.
-    /// Called at once when the writer is stopped already. [`Self::abandon`] calls it, too.
+    /// Sets a hook that the thread that stops this writer calls before it proceeds. The hook closes the connection and,
+    /// if remote peers write into the replica's memory, revokes their access. It returns whether no one can write any
+    /// more; the callee bounds its duration. Until it has returned true, each further attempt to stop the writer calls
+    /// it again. If the writer is stopped already, it is called at once. [`Self::abandon`] calls it, too.
     pub fn on_stop(&mut self, hook: Box<dyn FnMut() -> bool + Send>) {
         if let Some(mut hook) = self.shared.set_hook(hook) {
             hook();
         }
     }
 
-    /// What is lent of the replica reaches others by means that the hook of [`Self::on_stop`] takes from them, such as registered memory. Where
-    /// that was not done when this writer goes, they are trusted no more.
+    /// Declares that borrowers access the replica's memory only by means that the hook of [`Self::on_stop`] revokes,
+    /// such as registered memory. If they were not revoked when this writer is dropped, the borrowers are untrusted
+    /// from then on.
     pub fn lend_until_shut_out(&mut self) {
         self.until_shut_out = true;
     }
 
-    /// Leaves off here, as if dropped, but first shuts out whoever else may write, as the one would who stops this writer: until that is
-    /// done nobody finds the replica without a writer. Takes as long as the hook of [`Self::on_stop`].
+    /// Ends writing, as a drop does, but first revokes all other write access, as stopping the writer would. Until that
+    /// is done, the replica is not seen without a writer. Takes as long as the hook of [`Self::on_stop`].
     pub fn abandon(self) {
         self.shared.shut_out();
     }
@@ -386,7 +401,7 @@ impl Drop for ReplicaWriter {
             return;
         }
         let replica = self.replica.clone();
-        // Not in a hurry, and never while the replica is being taken over: whoever does that has stopped us.
+        // A drop may wait, but never while the replica is being taken over: that operation has stopped this writer.
         if self.shared.is_stopped() {
             return;
         }
@@ -395,7 +410,7 @@ impl Drop for ReplicaWriter {
         if self.shared.is_stopped() {
             return;
         }
-        // Who has not been shut out may write on for a while, and the next writer has no hook for him.
+        // A borrower whose access was not revoked may continue to write, and the next writer has no hook for it.
         if let WriteTarget::File(file) = &*target
             && self.until_shut_out
             && self.shared.has_hook()
@@ -408,7 +423,7 @@ impl Drop for ReplicaWriter {
             core.writer = None;
             core.open_header = None;
             core.disk_files = None;
-            // Memory that its borrower took beyond the grant goes with the connection.
+            // Memory that the borrower took beyond the grant is released with the connection.
             self.store.settle_lent(&replica, &core);
             core.state == ReplicaState::Temporary
         };

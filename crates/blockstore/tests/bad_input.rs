@@ -1,4 +1,4 @@
-//! Directories that are somebody else's, in use, or damaged.
+//! Directories that belong to another owner, are in use, or are damaged.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn files(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// What a store must answer for a replica with damaged bytes: an error, or the right bytes from elsewhere.
+/// Flips a bit of the byte at `at`. For damaged bytes a store must return an error, or the right bytes of another copy.
 fn flip(path: &Path, at: u64) {
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
@@ -34,17 +34,17 @@ fn flip(path: &Path, at: u64) {
 }
 
 #[test]
-fn a_directory_is_one_stores() {
+fn directory_is_locked_by_one_store() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let error = Blockstore::open(bed.options.clone()).err().unwrap();
     assert!(matches!(&error, StoreError::InUse { holder, .. } if holder.starts_with(&std::process::id().to_string())));
     drop(store);
-    // Java's lock: of another process, with its name in the file.
+    // Java's lock: held by another process, whose name is in the file.
     let lock = bed.options.volumes[0].dir.join("in_use.lock");
     let mut child = std::process::Command::new("flock").arg(&lock).args(["sleep", "60"]).spawn();
     if let Ok(child) = &mut child {
-        // flock(1) takes another kind of lock, which ours does not see: only fcntl's is Java's.
+        // flock(1) takes another kind of lock, which the store does not see: only fcntl's is Java's.
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -52,7 +52,7 @@ fn a_directory_is_one_stores() {
 }
 
 #[test]
-fn a_directory_in_the_middle_of_an_upgrade_is_refused() {
+fn directory_under_upgrade_is_refused() {
     let bed = Bed::new(Kind::Memory);
     {
         let store = bed.open();
@@ -72,7 +72,7 @@ fn a_directory_in_the_middle_of_an_upgrade_is_refused() {
 }
 
 #[test]
-fn another_clusters_directory_is_refused_untouched() {
+fn directory_of_another_cluster_stays_untouched() {
     let bed = Bed::new(Kind::Memory);
     {
         let store = bed.open();
@@ -100,7 +100,7 @@ fn another_clusters_directory_is_refused_untouched() {
 }
 
 #[test]
-fn identities_last() {
+fn identities_survive_restarts() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options
         .volumes
@@ -112,7 +112,7 @@ fn identities_last() {
     let store = bed.open();
     assert_eq!((store.datanode_uuid(), store.storages()), (&uuid, storages));
     drop(store);
-    // Two datanodes' volumes in one, a wrong layout, garbage.
+    // Volumes of two DataNodes in one store, a wrong layout, garbage.
     let version = bed.disk.path().join("v1/current/VERSION");
     let good = fs::read_to_string(&version).unwrap();
     let open = |text: &str| {
@@ -129,7 +129,7 @@ fn identities_last() {
 }
 
 #[test]
-fn storage_types_are_kept_apart_and_replicas_move_between_them() {
+fn replicas_move_between_storage_types() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.volumes.push(VolumeOptions {
         storage_type: StorageType::Ssd,
@@ -157,7 +157,7 @@ fn storage_types_are_kept_apart_and_replicas_move_between_them() {
 }
 
 #[test]
-fn damage_in_memory_is_found_and_the_disk_serves() {
+fn damaged_memory_copy_falls_back_to_disk() {
     for size in [1000, 100_000] {
         let bed = Bed::new(Kind::Memory);
         let store = bed.open();
@@ -166,7 +166,7 @@ fn damage_in_memory_is_found_and_the_disk_serves() {
         bed.flush(&store);
         let name = if size > 65536 { ".data" } else { "slab_" };
         let in_memory = files(bed.memory.path(), &|file| file.contains(name) && !file.contains("69632"));
-        // Anywhere in the slot's second half is data.
+        // The second half of the slot contains only data.
         flip(&in_memory[0], if size > 65536 { 70_000 } else { 900 });
         store.verify(&block(1, 1, 0)).unwrap();
         assert!(!info(&store, 1).in_memory, "the bad copy is dropped");
@@ -177,7 +177,7 @@ fn damage_in_memory_is_found_and_the_disk_serves() {
 }
 
 #[test]
-fn damage_on_disk_is_mended_from_memory() {
+fn damaged_disk_copy_is_repaired_from_memory() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     put(&store, 1, 1, &bytes(1, 5000));
@@ -196,7 +196,7 @@ fn damage_on_disk_is_mended_from_memory() {
 }
 
 #[test]
-fn a_copy_on_disk_that_was_found_bad_does_not_come_back_with_the_next_start() {
+fn bad_disk_copy_stays_gone_after_restart() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(1, 100_000);
@@ -204,7 +204,7 @@ fn a_copy_on_disk_that_was_found_bad_does_not_come_back_with_the_next_start() {
     bed.flush(&store);
     flip(&files(bed.disk.path(), &|name| name == "blk_1")[0], 20);
     store.verify(&block(1, 1, 0)).unwrap();
-    // Killed before memory's has been written anew.
+    // Killed before the copy in memory was written again.
     drop(store);
     let store = bed.open();
     assert!(!info(&store, 1).on_disk);
@@ -215,7 +215,7 @@ fn a_copy_on_disk_that_was_found_bad_does_not_come_back_with_the_next_start() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_opened_is_neither_good_nor_bad() {
+fn unopenable_copy_is_neither_good_nor_bad() {
     let bed = Bed::new(Kind::Memory);
     let data = bytes(1, 100_000);
     {
@@ -227,20 +227,21 @@ fn a_copy_that_cannot_be_opened_is_neither_good_nor_bad() {
     let in_memory = files(bed.memory.path(), &|file| file.ends_with(".data")).remove(0);
     let on_disk = files(bed.disk.path(), &|name| name == "blk_1").remove(0);
 
-    // Nothing is known of either.
+    // The state of both copies is unknown.
     let looped = [Loop::new(&in_memory), Loop::new(&on_disk)];
     assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Io { .. })));
     drop(looped);
     assert!(info(&store, 1).in_memory && info(&store, 1).on_disk);
     assert!(store.take_events().is_empty());
 
-    // Nothing is known of memory's, that of the disk is good. (From here on the store keeps memory's open.)
+    // The state of the copy in memory is unknown, the one on disk is good. (From here on the store keeps the former
+    // open.)
     let looped = Loop::new(&in_memory);
     store.verify(&block(1, 1, 0)).unwrap();
     drop(looped);
     assert!(!store.reader(&block(1, 1, 0)).unwrap().show().unwrap().verified);
 
-    // Memory's is bad, and the disk's cannot be looked at: it is not the only one for that.
+    // The copy in memory is bad, and the one on disk cannot be checked: that does not make the bad one the only copy.
     flip(&in_memory, 70_000);
     let looped = Loop::new(&on_disk);
     assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Io { .. })));
@@ -251,12 +252,12 @@ fn a_copy_that_cannot_be_opened_is_neither_good_nor_bad() {
 }
 
 #[test]
-fn a_replica_without_a_good_copy_is_never_served() {
+fn replica_without_good_copy_is_not_served() {
     for kind in [Kind::Memory, Kind::File, Kind::Mmap] {
         let bed = Bed::new(kind);
         let store = bed.open();
         put(&store, 1, 1, &bytes(1, 100_000));
-        // Open, and mapped where that is the engine's way.
+        // Now open, and mapped if the engine maps.
         assert!(get(&store, 1, 1) == bytes(1, 100_000));
         let dir = if kind != Kind::Memory { bed.disk.path() } else { bed.memory.path() };
         let name = if kind != Kind::Memory { "blk_1" } else { ".data" };
@@ -267,7 +268,7 @@ fn a_replica_without_a_good_copy_is_never_served() {
         let events = store.take_events();
         assert!(matches!(&events[..], [StoreEvent::Corrupt { block: bad, .. }] if bad.id() == BlockId(1)));
         assert!(store.take_events().is_empty());
-        // The namenode has it deleted.
+        // Delete it, as the NameNode would request.
         store.invalidate(&bed.pool.pool, &[block(1, 1, 0).block])[0].as_ref().unwrap();
         put(&store, 1, 2, b"again");
         assert_eq!(get(&store, 1, 2), b"again");
@@ -275,7 +276,7 @@ fn a_replica_without_a_good_copy_is_never_served() {
 }
 
 #[test]
-fn the_scrubber_finds_by_itself_what_nobody_reads() {
+fn scrubber_finds_corruption_of_unread_replicas() {
     let mut bed = Bed::new(Kind::Memory);
     let data = bytes(1, 100_000);
     {
@@ -283,7 +284,7 @@ fn the_scrubber_finds_by_itself_what_nobody_reads() {
         put(&store, 1, 1, &data);
         put(&store, 2, 1, &data);
         bed.flush(&store);
-        // Only in memory: for this one there is nothing to mend it from.
+        // Only in memory: there is no other copy to repair it from.
         put(&store, 3, 1, &data);
         for id in [1, 3] {
             let prefix = format!("blk_{id}_");
@@ -307,7 +308,7 @@ fn the_scrubber_finds_by_itself_what_nobody_reads() {
     assert!(matches!(store.reader(&block(3, 1, 0)), Err(StoreError::Corrupt { .. })));
     assert!(!info(&store, 1).in_memory && info(&store, 2).in_memory);
     assert!(get(&store, 1, 1) == data && get(&store, 2, 1) == data);
-    // It walks again and again, and finds nothing more.
+    // It scrubs repeatedly, and finds nothing more.
     let scrubbed = store.metrics().scrubbed_bytes;
     while store.metrics().scrubbed_bytes < scrubbed + 500_000 && std::time::Instant::now() < deadline {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -317,7 +318,7 @@ fn the_scrubber_finds_by_itself_what_nobody_reads() {
 }
 
 #[test]
-fn the_flusher_does_not_write_what_does_not_fit_its_crcs() {
+fn flusher_does_not_write_corrupt_bytes() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     put(&store, 1, 1, &bytes(1, 300_000));
@@ -334,7 +335,7 @@ fn the_flusher_does_not_write_what_does_not_fit_its_crcs() {
 }
 
 #[test]
-fn memory_that_does_not_belong_is_put_aside() {
+fn foreign_memory_is_put_aside() {
     let bed = Bed::new(Kind::Memory);
     {
         let store = bed.open();
@@ -344,7 +345,7 @@ fn memory_that_does_not_belong_is_put_aside() {
     let copy = |from: &Path, to: &Path| {
         assert!(std::process::Command::new("cp").args(["-a"]).arg(from).arg(to).status().unwrap().success());
     };
-    // The memory of an earlier life comes back.
+    // The memory of an earlier incarnation comes back.
     let old = bed.memory.path().join("old");
     copy(&bed.options.memory.dir, &old);
     {
@@ -368,7 +369,7 @@ fn memory_that_does_not_belong_is_put_aside() {
 }
 
 #[test]
-fn damaged_memory_files_are_no_replicas() {
+fn damaged_memory_files_are_ignored() {
     let bed = Bed::new(Kind::Memory);
     {
         let store = bed.open();
@@ -397,7 +398,7 @@ fn damaged_memory_files_are_no_replicas() {
     let left: Vec<i64> = (0..12).filter(|id| store.replica(&bed.pool.pool, BlockId(*id)).is_some()).collect();
     assert_eq!(left, [11]);
     assert_eq!(get(&store, 11, 1), [2; 100]);
-    // And the names are free again.
+    // The ids can be used again.
     for id in 0..12 {
         store.create(&block(id, 2, 0), CreateKind::BeingWritten { replace: true }, &CreateOptions::default()).unwrap();
     }
@@ -425,13 +426,13 @@ fn damaged_files_are_errors(kind: Kind) {
     assert!(matches!(store.reader(&block(0, 1, 0)), Err(StoreError::Corrupt { .. })));
     assert!(matches!(store.reader(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })));
     assert!(matches!(store.reader(&block(2, 1, 0)), Err(StoreError::ReplicaNotFound { .. })));
-    // Cut behind our back: the bytes do not fit their CRCs.
+    // Truncated by another process: the bytes do not match their CRCs.
     assert!(matches!(store.verify(&block(3, 1, 0)), Err(StoreError::Corrupt { .. })));
     assert!(get(&store, 4, 1) == bytes(4, 3000));
 }
 
 #[test]
-fn a_killed_datanodes_memory_is_emptied_offline() {
+fn offline_flush_empties_killed_datanodes_memory() {
     let bed = Bed::new(Kind::Memory);
     {
         let store = bed.open();
@@ -451,7 +452,7 @@ fn a_killed_datanodes_memory_is_emptied_offline() {
     assert_eq!((done.replicas_done, done.replicas_left, done.failures), (51, 0, 0));
     assert!(calls > 1);
     assert!(files(bed.memory.path(), &|name| name.starts_with("blk_") || name.ends_with(".data")).is_empty());
-    // As Apache's datanode would find it.
+    // As Apache's DataNode would find it.
     for id in 0..50 {
         let data = files(bed.disk.path(), &|name| name == format!("blk_{id}"));
         assert!(data[0].to_str().unwrap().contains("/current/finalized/subdir0/subdir0/"));

@@ -1,4 +1,4 @@
-//! What every way of keeping a replica must do: plain functions over the API, run with each kind of store.
+//! Behaviour that every storage engine must have: plain functions over the API, run with each kind of store.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn for_each_kind(test: fn(&Bed, Kind)) {
 const SIZES: [usize; 12] = [0, 1, 100, 511, 512, 513, 4096, 65_535, 65_536, 65_537, 200_000, 1_048_577];
 
 #[test]
-fn what_is_put_is_got() {
+fn written_bytes_are_read_back() {
     for_each_kind(|bed, kind| {
         let store = bed.open();
         for (id, size) in SIZES.into_iter().enumerate() {
@@ -28,7 +28,7 @@ fn what_is_put_is_got() {
             assert!(get(&store, id as i64, 1001) == bytes(id as u64, size), "{size} bytes");
             assert_eq!(info(&store, id as i64).in_memory, kind.has_memory());
         }
-        // On disk too, and again after a clean end.
+        // On disk too, and again after a clean shutdown.
         let flushed = bed.flush(&store);
         assert_eq!(flushed.failures, 0);
         for id in 0..SIZES.len() {
@@ -45,14 +45,14 @@ fn what_is_put_is_got() {
 }
 
 #[test]
-fn a_replica_being_written_shows_what_was_received() {
+fn replica_being_written_shows_received_bytes() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         let mut writer = create(&store, 1, 1001);
         let data = bytes(1, 150_000);
         let mut sent = 0;
         for piece in [100, 412, 512, 1000, 70_000, 24, 3] {
-            // As a client after hflush: it begins again at the boundary of the chunk.
+            // Like a client after hflush: it resends from the chunk boundary.
             let from = sent / 512 * 512;
             let packet = &data[from..sent + piece];
             let received =
@@ -66,7 +66,7 @@ fn a_replica_being_written_shows_what_was_received() {
             assert!(read(&reader) == data[..sent]);
             writer.acker().set(sent as u64).unwrap();
             assert_eq!(info(&store, 1).visible_length, Some(sent as u64));
-            // The older view still fits its CRCs after more has come.
+            // The older view still matches its CRCs after more bytes have arrived.
             let more = &data[sent..sent + 7];
             let mut tail = data[sent / 512 * 512..sent].to_vec();
             tail.extend_from_slice(more);
@@ -85,7 +85,7 @@ fn a_replica_being_written_shows_what_was_received() {
 }
 
 #[test]
-fn packets_overlap_as_clients_send_them() {
+fn overlapping_packets_are_accepted() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         let spec = ChecksumSpec::DEFAULT;
@@ -93,9 +93,9 @@ fn packets_overlap_as_clients_send_them() {
         let data = bytes(3, 3000);
         let given = |range: std::ops::Range<usize>| crcs(spec, &data[range]);
         writer.write(0, &data[..1000], Checksums::Given(&given(0..1000))).unwrap();
-        // Wholly below: nothing happens.
+        // Wholly below the received length: nothing happens.
         assert_eq!(writer.write(0, &data[..512], Checksums::Given(&given(0..512))).unwrap(), 1000);
-        // Beyond the end, wrong CRC sizes, over a seam.
+        // Beyond the end, wrong CRC sizes, across a seam.
         assert!(matches!(
             writer.write(1001, &data[..10], Checksums::Given(&given(0..10))),
             Err(StoreError::Gap { received: 1000, .. })
@@ -109,12 +109,12 @@ fn packets_overlap_as_clients_send_them() {
             Err(StoreError::BadWrite { .. })
         ));
         assert!(matches!(writer.write(u64::MAX, &[0], Checksums::Compute), Err(StoreError::Gap { .. })));
-        // As after an append: the rest of the chunk only, its CRC over the new bytes only.
+        // As after an append: only the rest of the chunk, with a CRC over the new bytes only.
         writer.write(1000, &data[1000..1024], Checksums::Given(&given(1000..1024))).unwrap();
         writer.write(1024, &data[1024..1500], Checksums::Given(&given(1024..1500))).unwrap();
-        // Begins again below, with chunks that are there.
+        // Resends from below, with chunks that are already there.
         writer.write(512, &data[512..2100], Checksums::Given(&given(512..2100))).unwrap();
-        // Without CRCs, from within a chunk over several.
+        // Without CRCs, from within a chunk across several.
         writer.write(2100, &data[2100..3000], Checksums::Compute).unwrap();
         writer.finalize(Durability::Memory).unwrap();
         assert!(get(&store, 1, 1001) == data);
@@ -122,7 +122,7 @@ fn packets_overlap_as_clients_send_them() {
 }
 
 #[test]
-fn other_checksums_are_kept() {
+fn other_checksum_types_are_kept() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         let specs = [
@@ -158,7 +158,7 @@ fn other_checksums_are_kept() {
 }
 
 #[test]
-fn creating_minds_what_is_there() {
+fn create_respects_existing_replicas() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         let try_create = |stamp, kind| store.create(&block(1, stamp, 0), kind, &CreateOptions::default());
@@ -176,7 +176,7 @@ fn creating_minds_what_is_there() {
         assert_eq!(summary.block.length(), 6);
         let now = info(&store, 1);
         assert_eq!((now.state, now.visible_length), (ReplicaState::BeingWritten, Some(6)));
-        // One being written by somebody: stopped and replaced.
+        // A replica that another writer is writing is stopped and replaced.
         let mut third = try_create(12, CreateKind::Temporary).unwrap();
         let mut fourth = try_create(13, CreateKind::BeingWritten { replace: true }).unwrap();
         assert!(matches!(third.write(0, b"x", Checksums::Compute), Err(StoreError::WriterStopped { .. })));
@@ -190,7 +190,7 @@ fn creating_minds_what_is_there() {
 }
 
 #[test]
-fn an_abandoned_temporary_replica_vanishes_and_one_being_written_stays() {
+fn only_temporary_replicas_vanish_when_abandoned() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         let mut temporary = store.create(&block(1, 1, 0), CreateKind::Temporary, &CreateOptions::default()).unwrap();
@@ -209,7 +209,7 @@ fn an_abandoned_temporary_replica_vanishes_and_one_being_written_stays() {
 }
 
 #[test]
-fn appends_go_on_where_the_replica_ended() {
+fn append_continues_at_the_replicas_end() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         for (id, (first, second)) in
@@ -234,13 +234,13 @@ fn appends_go_on_where_the_replica_ended() {
                 assert_eq!((writer.received(), writer.acked()), (first as u64, first as u64));
                 assert_eq!(info(&store, id).block.stamp, GenerationStamp(2));
                 assert!(store.append(&block(id, 2, 0), GenerationStamp(3), first as u64).is_err(), "being written");
-                // First the rest of the chunk, its CRC over the new bytes only; then as usual.
+                // First the rest of the chunk, with a CRC over the new bytes only; then as usual.
                 let rest = (512 - first % 512) % 512;
                 let rest = rest.min(second);
                 send(&mut writer, &data[first..first + rest], 1 << 20);
                 send(&mut writer, &data[first + rest..], 64 << 10);
                 assert!(read(&store.reader(&block(id, 2, 0)).unwrap()) == data);
-                assert!(read(&old) == data[..first], "an older view is what it was");
+                assert!(read(&old) == data[..first], "an older view is unchanged");
                 writer.finalize(Durability::Memory).unwrap();
                 assert!(get(&store, id, 1) == data, "a higher stamp is fine for readers");
                 assert!(read(&old) == data[..first]);
@@ -255,7 +255,7 @@ fn appends_go_on_where_the_replica_ended() {
 }
 
 #[test]
-fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
+fn pipeline_recovery_truncates_to_acknowledged_bytes() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         for (id, (acked, received)) in
@@ -266,7 +266,7 @@ fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
             let id = id as i64;
             let data = bytes(id as u64, received);
             let mut first = create(&store, id, 1);
-            // Sent in one packet, so that the CRC at the cut covers more than is kept.
+            // Sent in one packet, so that the CRC at the cut covers more bytes than are kept.
             first.write(0, &data, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, &data))).unwrap();
             first.acker().set(acked as u64).unwrap();
             let guard = store.reader(&block(id, 1, 0)).unwrap();
@@ -288,7 +288,7 @@ fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
                 }
             }));
             assert!(matches!(recover(2, acked + 1, received), Err(StoreError::LengthMismatch { .. })));
-            assert!(stopped.load(Ordering::SeqCst), "the former writer is stopped before lengths are looked at");
+            assert!(stopped.load(Ordering::SeqCst), "the previous writer is stopped before lengths are checked");
             if received > acked {
                 assert!(matches!(recover(2, acked, received - 1), Err(StoreError::LengthMismatch { .. })));
             }
@@ -299,7 +299,7 @@ fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
                 Err(StoreError::WriterStopped { .. })
             ));
             drop(first);
-            // The new client begins at the chunk's boundary, with other bytes behind the cut.
+            // The new client starts at the chunk boundary, with other bytes after the cut.
             let mut changed = data[..acked].to_vec();
             changed.extend(bytes(id as u64 + 100, 1000));
             let from = acked / 512 * 512;
@@ -307,7 +307,7 @@ fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
             second.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
             assert!(read(&store.reader(&block(id, 2, 0)).unwrap()) == changed);
             if bed.options.memory.limit > 0 && bed.options.volumes[0].engine == Engine::Memory {
-                assert!(read(&guard) == data, "what a guard holds is not written over");
+                assert!(read(&guard) == data, "bytes under a guard are not overwritten");
             }
             second.finalize(Durability::Memory).unwrap();
             assert!(get(&store, id, 2) == changed);
@@ -317,11 +317,11 @@ fn pipeline_recovery_cuts_to_the_acknowledged_bytes() {
 }
 
 #[test]
-fn append_and_close_recovery() {
+fn append_and_close_recovery_check_lengths() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         let data = bytes(1, 1000);
-        // Finalized: opened again; being written: handed over; not all acknowledged: refused.
+        // Finalized: reopened. Being written: handed over. Not fully acknowledged: refused.
         put(&store, 1, 1, &data);
         let writer = store.recover_append(&block(1, 1, 0), GenerationStamp(2), 1000).unwrap();
         let mut writer2 = store.recover_append(&block(1, 1, 0), GenerationStamp(3), 1000).unwrap();
@@ -335,7 +335,7 @@ fn append_and_close_recovery() {
         let summary = store.recover_close(&block(1, 1, 0), GenerationStamp(6), 1004).unwrap();
         assert_eq!(summary.block, block(1, 6, 1004));
         assert_eq!(&get(&store, 1, 6)[1000..], b"more");
-        // Close recovery of a finalized one: a new stamp, nothing else.
+        // Close recovery of a finalized replica: a new stamp, nothing else.
         let summary = store.recover_close(&block(1, 6, 0), GenerationStamp(7), 1004).unwrap();
         assert_eq!(summary.block, block(1, 7, 1004));
         bed.flush(&store);
@@ -348,7 +348,7 @@ fn append_and_close_recovery() {
 }
 
 #[test]
-fn block_recovery_gives_length_and_stamp() {
+fn block_recovery_sets_length_and_stamp() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         for (id, (received, new_length, flushed)) in [
@@ -383,15 +383,15 @@ fn block_recovery_gives_length_and_stamp() {
             let update = |length: usize, recovery, new_length: usize| {
                 store.update_under_recovery(&block(id, 1, length as u64), stamp(recovery), new_length as u64, None)
             };
-            assert!(update(received, 5, new_length).is_err(), "a newer recovery has it");
-            assert!(update(received + 1, 6, new_length).is_err(), "not what was answered");
+            assert!(update(received, 5, new_length).is_err(), "a newer recovery is in progress");
+            assert!(update(received + 1, 6, new_length).is_err(), "not the reported length");
             assert!(update(received, 6, received + 1).is_err(), "no longer than it is");
             let guard = store.reader(&block(id, 1, 0)).unwrap();
             let summary = update(received, 6, new_length).unwrap();
             assert_eq!(summary.block, block(id, 6, new_length as u64));
             assert!(get(&store, id, 6) == data[..new_length]);
             assert_eq!(info(&store, id).state, ReplicaState::Finalized);
-            assert!(read(&guard) == data, "the guard's bytes are what they were");
+            assert!(read(&guard) == data, "the guard's bytes are unchanged");
             assert!(update(received, 6, new_length).is_err(), "not under recovery any more");
         }
         bed.flush(&store);
@@ -416,7 +416,7 @@ fn truncation_may_copy_to_a_new_block() {
         assert!(get(&store, 2, 2) == data[..777]);
         assert!(get(&store, 1, 1) == data);
         assert_eq!(info(&store, 1).state, ReplicaState::Finalized);
-        // Nobody heard of that: the next attempt makes it anew, and an attempt of before does not.
+        // The result was never reported: the next attempt creates the copy again, and an earlier attempt does not.
         store.initiate_recovery(&block(1, 1, 0), GenerationStamp(3)).unwrap().unwrap();
         let summary = store.update_under_recovery(&old, GenerationStamp(3), 70_000, Some(BlockId(2))).unwrap();
         assert_eq!(summary.block, block(2, 3, 70_000));
@@ -455,14 +455,14 @@ fn invalidated_replicas_are_gone_everywhere() {
         let store = bed.open();
         let report = store.report(&bed.pool.pool);
         assert_eq!(report[0].replicas, [(block(5, 1, 30_000).block, ReplicaState::Finalized)]);
-        // Nothing is promised or counted for what is gone.
+        // No space is reserved or counted for deleted replicas.
         let space = &store.storage_reports(&bed.pool.pool)[0];
         assert_eq!(space.block_pool_used, 30_000 + 7 + 4 * 59);
     });
 }
 
 #[test]
-fn short_circuit_descriptors_have_byte_0_and_apaches_meta_file() {
+fn short_circuit_descriptors_match_apaches_files() {
     for_each_kind(|bed, _| {
         let store = bed.open();
         for size in [0, 100, 100_000] {
@@ -513,7 +513,7 @@ fn hsync_survives_a_power_failure() {
 }
 
 #[test]
-fn what_was_durable_while_it_was_written_is_when_it_is_finalized() {
+fn finalized_replica_stays_durable_after_hsync() {
     for_each_kind(|bed, kind| {
         let store = bed.open();
         let lengths = || [700, 70_000, 200_300].into_iter().zip(1i64..);
@@ -527,7 +527,7 @@ fn what_was_durable_while_it_was_written_is_when_it_is_finalized() {
             assert!(writer.waits_at_end() || !kind.has_memory());
             writer.finalize(Durability::Memory).unwrap();
         }
-        // Flushed, and then appended to.
+        // Flushed, then appended to.
         let appended = |id| id + 10;
         for (length, id) in lengths() {
             put(&store, appended(id), 1, &bytes(id as u64, length / 512 * 512));
@@ -559,9 +559,9 @@ fn what_was_durable_while_it_was_written_is_when_it_is_finalized() {
 }
 
 #[test]
-fn what_a_close_recovery_has_answered_survives_a_power_failure() {
+fn close_recovery_survives_a_power_failure() {
     for_each_kind(|bed, kind| {
-        // As the writer left it: being written, the same with a part synced, finalized without a sync.
+        // States in which the writer left it: being written, the same with a part synced, finalized without a sync.
         let left = ["written", "synced in part", "finalized"];
         let cases = left.into_iter().flat_map(|left| [700, 70_000, 200_300].map(|length| (left, length)));
         let cases: Vec<_> = cases.zip(1..).collect();
@@ -595,7 +595,7 @@ fn what_a_close_recovery_has_answered_survives_a_power_failure() {
 }
 
 #[test]
-fn what_a_restart_left_of_a_writer_gives_way_to_a_copy_of_what_the_block_became() {
+fn stale_unfinished_replica_yields_to_newer_copy() {
     for_each_kind(|bed, _| {
         let data = bytes(1, 100_300);
         {
@@ -606,7 +606,7 @@ fn what_a_restart_left_of_a_writer_gives_way_to_a_copy_of_what_the_block_became(
         assert_eq!(info(&store, 1).state, ReplicaState::WaitingToBeRecovered);
         let copy = |stamp| store.create(&block(1, stamp, 0), CreateKind::Temporary, &CreateOptions::default());
         for stamp in [4, 5] {
-            assert!(matches!(copy(stamp), Err(StoreError::ReplicaExists { .. })), "it may be all that there is");
+            assert!(matches!(copy(stamp), Err(StoreError::ReplicaExists { .. })), "it may be the only replica");
         }
         let mut writer = copy(6).unwrap();
         send(&mut writer, &data, 64 << 10);
@@ -620,7 +620,7 @@ fn what_a_restart_left_of_a_writer_gives_way_to_a_copy_of_what_the_block_became(
 }
 
 #[test]
-fn a_kill_loses_nothing_that_was_received() {
+fn kill_loses_no_received_bytes() {
     for_each_kind(|bed, kind| {
         let mut store = bed.open();
         for round in 0..3u64 {
@@ -628,7 +628,7 @@ fn a_kill_loses_nothing_that_was_received() {
                 let id = (round * 100) as i64 + id as i64;
                 let data = bytes(id as u64, size);
                 put(&store, id, 1, &data);
-                // And one that is being written, with a part that was not acknowledged.
+                // Also a replica being written, with a part that was not acknowledged.
                 let mut writer = create(&store, id + 50, 1);
                 send(&mut writer, &data, 64 << 10);
                 let at = writer.received();
@@ -660,7 +660,7 @@ fn a_kill_loses_nothing_that_was_received() {
 }
 
 #[test]
-fn what_was_synced_outlives_a_pipelines_recovery_and_a_power_failure() {
+fn synced_bytes_survive_recovery_and_power_failure() {
     for_each_kind(|bed, _| {
         for (id, (synced, received)) in [(1000, 2000), (70_000, 70_001), (512, 140_000)].into_iter().enumerate() {
             let id = id as i64;
@@ -673,7 +673,7 @@ fn what_was_synced_outlives_a_pipelines_recovery_and_a_power_failure() {
                 writer.write(from as u64, packet, Checksums::Given(&crcs(ChecksumSpec::DEFAULT, packet))).unwrap();
                 writer.sync().unwrap();
             }
-            // The second hsync was never answered: another datanode went before.
+            // The second hsync was never acknowledged: another DataNode failed first.
             writer.acker().set(synced as u64).unwrap();
             let recovery = PipelineRecovery {
                 new_stamp: GenerationStamp(2),
@@ -696,7 +696,7 @@ fn what_was_synced_outlives_a_pipelines_recovery_and_a_power_failure() {
 }
 
 #[test]
-fn a_new_stamp_that_reached_only_memory_loses_nothing() {
+fn stamp_only_in_memory_loses_no_data() {
     for_each_kind(|bed, kind| {
         if !kind.has_memory() {
             return;
@@ -711,7 +711,7 @@ fn a_new_stamp_that_reached_only_memory_loses_nothing() {
         drop(store.recover_append(&block(1, 1, 0), GenerationStamp(2), 100_300).unwrap());
         drop(writer);
         drop(store);
-        // As a kill in the middle leaves it: the part on disk has the old stamp.
+        // As after a kill in the middle: the part on disk has the old stamp.
         let with_stamp = |stamp| files_named(bed, &format!("blk_1_{stamp}.meta"));
         let new = with_stamp(2);
         assert_eq!(new.len(), 1);
@@ -723,19 +723,19 @@ fn a_new_stamp_that_reached_only_memory_loses_nothing() {
         store.update_under_recovery(&block(1, 2, 100_300), GenerationStamp(3), 100_300, None).unwrap();
         assert!(get(&store, 1, 3) == data);
         assert_eq!(bed.flush(&store).failures, 0);
-        assert!(with_stamp(1).is_empty(), "nothing is left of the old one");
+        assert!(with_stamp(1).is_empty(), "no file with the old stamp is left");
     });
 }
 
 #[test]
-fn a_copy_that_a_kill_interrupted_is_made_anew() {
+fn interrupted_truncation_copy_is_made_again() {
     for_each_kind(|bed, _| {
         let data = bytes(1, 100_000);
         {
             let store = bed.open();
             put(&store, 1, 1, &data);
             bed.flush(&store);
-            // What an attempt under stamp 2 had written.
+            // Bytes that an attempt under stamp 2 had written.
             send(&mut create(&store, 2, 2), &data[..777], 64 << 10);
         }
         let store = bed.open();
@@ -749,7 +749,7 @@ fn a_copy_that_a_kill_interrupted_is_made_anew() {
 }
 
 #[test]
-fn a_corrupt_replica_is_said_to_be_again() {
+fn corrupt_replicas_are_reported_again() {
     for_each_kind(|bed, kind| {
         let store = bed.open();
         put(&store, 1, 1, &bytes(1, 100_000));

@@ -1,5 +1,6 @@
-//! What the engines `mmap` and `file` do of their own: replicas stay open and mapped within bounds, files that shrink end nobody, what is
-//! finalized reaches the disk behind the write, and a directory goes from one engine to another as it is.
+//! Behaviour specific to the engines `mmap` and `file`: replicas stay open and mapped within limits, truncated files do
+//! not end the process, finalized replicas are synced in the background, and a directory can change from one engine to
+//! another.
 
 mod common;
 
@@ -22,7 +23,7 @@ fn path_of(bed: &Bed, name: &str) -> PathBuf {
     find(bed.disk.path(), name).unwrap()
 }
 
-/// Bytes that are read from place to place, as short gets do.
+/// Reads short pieces at scattered offsets, like short gets.
 fn gets(store: &Blockstore, id: i64, data: &[u8]) {
     for at in (0..data.len()).step_by(37 * 512) {
         let reader = store.reader(&block(id, 1, 0)).unwrap();
@@ -33,7 +34,7 @@ fn gets(store: &Blockstore, id: i64, data: &[u8]) {
 }
 
 #[test]
-fn what_is_read_again_is_mapped_and_what_goes_is_let_go() {
+fn repeated_reads_map_and_changes_unmap() {
     let mut bed = Bed::new(Kind::Mmap);
     bed.options.open_file_cache.map_at = 2;
     let store = bed.open();
@@ -44,7 +45,7 @@ fn what_is_read_again_is_mapped_and_what_goes_is_let_go() {
     gets(&store, 1, &data);
     // Data and CRCs, in whole pages.
     assert_eq!(store.metrics().mapped_bytes, 74 * 4096 + 4096);
-    // A guard holds what it has; nobody else does.
+    // Only a guard keeps its mapping.
     let guard = store.reader(&block(1, 1, 0)).unwrap();
     let mut writer = store.append(&block(1, 1, 0), GenerationStamp(2), 300_000).unwrap();
     send(&mut writer, &bytes(2, 32), 512);
@@ -62,7 +63,7 @@ fn what_is_read_again_is_mapped_and_what_goes_is_let_go() {
 }
 
 #[test]
-fn what_is_kept_open_in_memory_holds_nothing_there() {
+fn cached_memory_files_do_not_pin_memory() {
     let mut bed = Bed::new(Kind::NoSlabs);
     bed.options.memory.limit = 4 << 20;
     let store = bed.open();
@@ -75,7 +76,7 @@ fn what_is_kept_open_in_memory_holds_nothing_there() {
     }
     assert!(store.metrics().kept_replicas >= 3);
     bed.flush(&store);
-    // Others need the memory: what was read yields, and comes back.
+    // Other replicas need the memory: the one that was read is evicted, and is read back.
     for id in 10..16 {
         put(&store, id, 1, &data);
         gets(&store, id, &data);
@@ -93,7 +94,7 @@ fn what_is_kept_open_in_memory_holds_nothing_there() {
 }
 
 #[test]
-fn looking_at_the_figures_closes_nothing_that_is_kept_open() {
+fn metrics_keep_cached_files_open() {
     let bed = Bed::new(Kind::NoSlabs);
     let store = bed.open();
     let data = bytes(1, 100_000);
@@ -101,7 +102,7 @@ fn looking_at_the_figures_closes_nothing_that_is_kept_open() {
     for _ in 0..3 {
         gets(&store, 1, &data);
         let metrics = store.metrics();
-        // Opened again it would be kept once more.
+        // If it were opened again, it would be counted twice.
         assert_eq!((metrics.kept_replicas, metrics.pinned, metrics.shown), (1, 0, 0));
     }
     let reader = store.reader(&block(1, 1, 0)).unwrap();
@@ -111,7 +112,7 @@ fn looking_at_the_figures_closes_nothing_that_is_kept_open() {
 }
 
 #[test]
-fn storages_know_how_many_finalized_replicas_they_have() {
+fn storages_count_finalized_replicas() {
     for kind in KINDS {
         let bed = Bed::new(kind);
         let store = bed.open();
@@ -136,7 +137,7 @@ fn storages_know_how_many_finalized_replicas_they_have() {
 }
 
 #[test]
-fn no_more_is_kept_open_or_mapped_than_allowed() {
+fn cache_and_mapping_limits_are_enforced() {
     for kind in [Kind::Mmap, Kind::File] {
         let mut bed = Bed::new(kind);
         bed.options.open_file_cache.replicas_max = 10;
@@ -156,7 +157,7 @@ fn no_more_is_kept_open_or_mapped_than_allowed() {
             }
         }
         assert_eq!(most > 50_000, kind == Kind::Mmap);
-        // Those that are read now have the room, whoever had it before.
+        // Replicas that are read now get the room, whichever had it before.
         for _ in 0..200 {
             gets(&store, 0, &replicas[0]);
         }
@@ -173,7 +174,7 @@ fn no_more_is_kept_open_or_mapped_than_allowed() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_an_error_and_no_end() {
+fn truncated_file_is_an_error() {
     for kind in [Kind::Mmap, Kind::MmapOnTmpfs, Kind::File] {
         let bed = Bed::new(kind);
         let store = bed.open();
@@ -184,14 +185,14 @@ fn a_file_that_shrinks_is_an_error_and_no_end() {
         gets(&store, 1, &data);
         gets(&store, 2, &data);
         let before = store.reader(&block(1, 1, 0)).unwrap();
-        // Somebody from outside, who should not.
+        // Truncated by another process, which should not do so.
         let file = std::fs::File::options().write(true).open(path_of(&bed, "blk_1")).unwrap();
         file.set_len(8192).unwrap();
         let mut into = vec![0; 4096];
         assert!(matches!(before.read_at(200_000, &mut into), Err(StoreError::Io { .. })), "{kind:?}");
         let mut now = Vec::new();
         assert!(!matches!(before.read_now(ByteRange::new(0, 300_000).unwrap(), &mut now), Ok(true)));
-        // What is there is read, by the guard and by those who come later.
+        // The remaining bytes are readable, by the guard and by later readers.
         before.read_at(4096, &mut into).unwrap();
         assert!(into == data[4096..8192]);
         let after = store.reader(&block(1, 1, 0)).unwrap();
@@ -200,11 +201,11 @@ fn a_file_that_shrinks_is_an_error_and_no_end() {
         assert!(matches!(store.verify(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })), "{kind:?}");
         assert!(matches!(store.reader(&block(1, 1, 0)), Err(StoreError::Corrupt { .. })));
         gets(&store, 2, &data);
-        // The same of the CRCs.
+        // The same for the CRCs.
         let meta = std::fs::File::options().write(true).open(path_of(&bed, "blk_2_1.meta")).unwrap();
         let reader = store.reader(&block(2, 1, 0)).unwrap();
         meta.set_len(7).unwrap();
-        // Within the file's last page a mapping shows zeros: an error, or CRCs that do not fit.
+        // Within the file's last page a mapping shows zeros: an error, or CRCs that do not match.
         now.clear();
         let sums = reader.checksums(ByteRange::new(0, 4096).unwrap(), &mut now);
         assert!(sums.is_err() || reader.checksum().verify(&data[..4096], &now).is_err());
@@ -213,7 +214,7 @@ fn a_file_that_shrinks_is_an_error_and_no_end() {
 }
 
 #[test]
-fn what_is_finalized_in_files_reaches_the_disk_behind_the_write() {
+fn finalized_files_are_synced_in_background() {
     for kind in [Kind::Mmap, Kind::File, Kind::NoMemory] {
         let bed = Bed::new(kind);
         let store = bed.open();
@@ -232,7 +233,7 @@ fn what_is_finalized_in_files_reaches_the_disk_behind_the_write() {
         let done = store.flush_due();
         assert_eq!((done.replicas_done, done.failures), (19, 0), "{kind:?}");
         assert_eq!((store.metrics().unsynced_replicas, store.metrics().oldest_dirty_age), (0, Duration::ZERO));
-        // And whatever is left at the end.
+        // Also the entries that are left at the end.
         put(&store, 30, 1, b"late");
         assert_eq!(store.flush_all(&mut |_| true).failures, 0);
         assert_eq!(store.metrics().unsynced_replicas, 0);
@@ -240,7 +241,7 @@ fn what_is_finalized_in_files_reaches_the_disk_behind_the_write() {
 }
 
 #[test]
-fn what_a_recovery_gives_a_new_stamp_reaches_the_disk_behind_the_write() {
+fn restamped_files_are_synced_in_background() {
     for kind in [Kind::Mmap, Kind::File, Kind::NoMemory] {
         let bed = Bed::new(kind);
         let store = bed.open();
@@ -252,16 +253,16 @@ fn what_a_recovery_gives_a_new_stamp_reaches_the_disk_behind_the_write() {
     }
 }
 
-/// What is finalized in files is in the page cache: a close recovery that cannot make it durable does not say that it has.
+/// Finalized files may be only in the page cache: a close recovery that cannot make them durable must not succeed.
 #[test]
-fn a_close_recovery_syncs_what_was_finalized_in_files() {
+fn close_recovery_syncs_finalized_files() {
     for kind in [Kind::Mmap, Kind::File, Kind::NoMemory] {
         let bed = Bed::new(kind);
         let store = bed.open();
         put(&store, 1, 1, &bytes(1, 10_000));
         let (data, aside) = (path_of(&bed, "blk_1"), bed.disk.path().join("aside"));
         std::fs::rename(&data, &aside).unwrap();
-        // It can be opened, and not synced.
+        // It can be opened, but not synced.
         std::os::unix::fs::symlink("/dev/null", &data).unwrap();
         let close = || store.recover_close(&block(1, 1, 0), GenerationStamp(2), 10_000);
         assert!(matches!(close(), Err(StoreError::Io { .. })), "{kind:?}");
@@ -272,7 +273,7 @@ fn a_close_recovery_syncs_what_was_finalized_in_files() {
 }
 
 #[test]
-fn a_directory_goes_from_one_engine_to_the_other() {
+fn directory_can_switch_engines() {
     for from in ENGINES {
         for to in ENGINES {
             let mut bed = Bed::new(Kind::Memory);
@@ -284,7 +285,7 @@ fn a_directory_goes_from_one_engine_to_the_other() {
                     put(&store, id as i64, 1, data);
                 }
                 send(&mut create(&store, 9, 1), &data[1], 64 << 10);
-                // As a kill would leave it: nothing was flushed.
+                // As after a kill: nothing was flushed.
             }
             bed.options.volumes[0].engine = to;
             for _ in 0..2 {
@@ -307,9 +308,9 @@ fn a_directory_goes_from_one_engine_to_the_other() {
     }
 }
 
-/// As Apache's datanode lays it out, without CRCs so that it may be a hole.
+/// Laid out like Apache's DataNode, without CRCs so that it may be a hole.
 #[test]
-fn a_block_of_many_gibibytes_that_somebody_else_wrote() {
+fn huge_block_of_apaches_datanode_is_read() {
     const GIB: u64 = 1 << 30;
     for kind in [Kind::File, Kind::Mmap] {
         let bed = Bed::new(kind);
@@ -341,7 +342,7 @@ fn a_block_of_many_gibibytes_that_somebody_else_wrote() {
     }
 }
 
-/// Has the kernel forget what it has of the file in memory. False: what can be had without waiting cannot be told there.
+/// Drops the file's pages from the page cache. False: on this file system, cached pages cannot be detected.
 fn forget(path: &std::path::Path) -> bool {
     let file = std::fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len() as usize;
@@ -359,7 +360,7 @@ fn forget(path: &std::path::Path) -> bool {
 }
 
 #[test]
-fn what_the_kernel_has_forgotten_is_brought_back_by_whoever_may_wait() {
+fn uncached_bytes_are_prefetched() {
     let bed = Bed::new(Kind::File);
     let store = bed.open();
     let data = bytes(1, 3_000_001);
@@ -386,10 +387,10 @@ fn what_the_kernel_has_forgotten_is_brought_back_by_whoever_may_wait() {
         due.fetch().unwrap();
     }
     assert!(reader.checksum_prefetch(all).is_none() || !tells);
-    // Its last chunk's CRC alone is at hand.
+    // The CRC of its last chunk is in memory.
     assert!(reader.checksum_prefetch(ByteRange::new(2_999_808, 3_000_001).unwrap()).is_none());
     assert!(read(&reader) == data);
-    // Memory is never cold, nor is a tmpfs.
+    // Memory and tmpfs never need a prefetch.
     for kind in [Kind::Memory, Kind::MmapOnTmpfs] {
         let bed = Bed::new(kind);
         let store = bed.open();

@@ -1,4 +1,4 @@
-//! A storage directory whose disk fails, at the start or later, beside one that works.
+//! A storage directory whose disk fails, at the start or later, while another one works.
 
 mod common;
 
@@ -9,7 +9,7 @@ use hearth_blockstore::*;
 use hearth_testkit::{ReadOnly, skip_or_fail};
 use hearth_types::*;
 
-/// Two storage directories, both there.
+/// Creates a bed with two working storage directories.
 fn two_volumes(kind: Kind) -> Bed {
     let mut bed = Bed::new(kind);
     let second = VolumeOptions { dir: bed.disk.path().join("v1"), ..bed.options.volumes[0].clone() };
@@ -22,7 +22,7 @@ fn first(bed: &Bed) -> PathBuf {
     bed.options.volumes[0].dir.clone()
 }
 
-/// `None`, said aloud: not permitted here.
+/// Makes a directory read-only. `None`, with a message: not permitted here.
 fn fail(test: &str, directory: PathBuf) -> Option<ReadOnly> {
     ReadOnly::new(&directory).inspect_err(|error| skip_or_fail(test, error)).ok()
 }
@@ -31,7 +31,7 @@ fn storage_of(store: &Blockstore, bed: &Bed, id: i64) -> StorageId {
     store.replica(&bed.pool.pool, BlockId(id)).expect("it is there").storage
 }
 
-/// The directories of `VolumeFailed`, and the blocks of `Moved`, in order.
+/// Returns the directories of `VolumeFailed` events and the blocks of `Moved` events, in order.
 fn events(store: &Blockstore) -> (Vec<PathBuf>, Vec<i64>) {
     let (mut failed, mut moved) = (Vec::new(), Vec::new());
     for event in store.take_events() {
@@ -52,7 +52,7 @@ fn content(id: i64) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
+fn failed_storage_is_evacuated_from_memory() {
     for kind in KINDS {
         let mut bed = two_volumes(kind);
         let store = bed.open();
@@ -70,11 +70,11 @@ fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
         let (old_there, new_there) = (of_failed(old.clone()), of_failed(new.clone()));
         assert!(!old_there.is_empty() && !new_there.is_empty());
 
-        let name = "what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew";
+        let name = "failed_storage_is_evacuated_from_memory";
         let Some(failing) = fail(name, first(&bed).join("current")) else { return };
         bed.flush(&store);
         if !kind.has_memory() {
-            // Nothing is flushed there: whoever writes finds out.
+            // Nothing is flushed there: a writer detects the failure.
             assert!((20..22).any(|id| store.create(&block(id, 1, 0), CREATE, &CreateOptions::default()).is_err()));
         }
         bed.flush(&store);
@@ -93,7 +93,7 @@ fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
                 assert!(get(&store, id, 1) == content(id), "{kind:?}: {id}");
             }
         }
-        // As the namenode has them made.
+        // Created again, as the NameNode would request.
         for id in &gone {
             let options = CreateOptions { expected_bytes: LENGTH as u64, ..CreateOptions::default() };
             let mut writer = store.create(&block(*id, 1, 0), CreateKind::Temporary, &options).unwrap();
@@ -103,7 +103,7 @@ fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
         }
         assert_eq!(store.report(&bed.pool.pool).len(), 1);
         drop(store);
-        // The machine, too.
+        // Then the machine fails, too.
         bed.lose_power();
         bed.options.failed_volumes_tolerated = 1;
         let store = bed.open();
@@ -113,7 +113,7 @@ fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
         }
         drop(store);
         drop(failing);
-        // Repaired: what is on both is one.
+        // Repaired: a replica on both volumes counts once.
         let store = bed.open();
         assert_eq!(events(&store), (Vec::new(), Vec::new()));
         for id in old.chain(new) {
@@ -124,9 +124,9 @@ fn what_is_in_memory_leaves_a_failed_storage_and_the_rest_can_be_made_anew() {
 }
 
 #[test]
-fn as_many_storages_may_be_out_of_use_from_the_start_as_are_tolerated() {
+fn tolerated_number_of_failed_storages_at_start() {
     let mut bed = two_volumes(Kind::Memory);
-    let name = "as_many_storages_may_be_out_of_use_from_the_start_as_are_tolerated";
+    let name = "tolerated_number_of_failed_storages_at_start";
     let Some(failing) = fail(name, first(&bed)) else { return };
     let error = Blockstore::open(bed.options.clone()).err().expect("none is tolerated");
     assert!(error.to_string().contains(first(&bed).to_str().unwrap()), "{error}");
@@ -145,7 +145,7 @@ fn as_many_storages_may_be_out_of_use_from_the_start_as_are_tolerated() {
 }
 
 #[test]
-fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_keeps_its_memory() {
+fn storage_failing_during_attach_keeps_its_memory() {
     let bed = two_volumes(Kind::Memory);
     let store = bed.open();
     (0..6).for_each(|id| drop(put(&store, id, 1, &content(id))));
@@ -153,7 +153,7 @@ fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_ke
     let (there, others): (Vec<i64>, Vec<i64>) = (0..6).partition(|id| storage_of(&store, &bed, *id) == failed);
     drop(store);
 
-    let name = "a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_keeps_its_memory";
+    let name = "storage_failing_during_attach_keeps_its_memory";
     let Some(failing) = fail(name, first(&bed).join("current")) else { return };
     let store = bed.open();
     assert_eq!(events(&store), (vec![first(&bed)], Vec::new()));
@@ -165,7 +165,7 @@ fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_ke
     }
     bed.flush(&store);
     drop(store);
-    // Whoever wants all of it on disk hears that it cannot be.
+    // An offline flush, which needs everything on disk, fails.
     let flushed = Blockstore::flush_offline(bed.options.clone(), &mut |_| true);
     assert!(matches!(flushed, Err(StoreError::VolumeFailed { .. })), "{flushed:?}");
     drop(failing);
@@ -174,7 +174,7 @@ fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_ke
         assert!(get(&store, id, 1) == content(id), "{id}");
     }
 
-    // The only one.
+    // The only volume.
     let bed = Bed::new(Kind::Memory);
     drop(bed.open());
     let Some(_failing) = fail(name, first(&bed).join("current")) else { return };
@@ -182,7 +182,8 @@ fn a_storage_that_fails_while_its_replicas_are_looked_for_is_done_without_and_ke
     assert!(matches!(store.attach_pool(&bed.pool), Err(StoreError::Io { .. })));
 }
 
-/// A store with a replica whole on both volumes, as after a failure and a repair, and the data files of both, first volume first. Closed.
+/// Returns a closed store with a replica whole on both volumes, as after a failure and a repair, and the data files of
+/// both, first volume first.
 fn on_both(kind: Kind) -> (Bed, [PathBuf; 2]) {
     let bed = two_volumes(kind);
     let store = bed.open();
@@ -209,7 +210,7 @@ fn spoil(file: &Path) {
 }
 
 #[test]
-fn of_two_storages_replicas_a_good_one_is_kept() {
+fn good_replica_of_two_storages_is_kept() {
     for kind in [Kind::Memory, Kind::File] {
         for bad in [0, 1] {
             let (bed, files) = on_both(kind);
@@ -218,14 +219,14 @@ fn of_two_storages_replicas_a_good_one_is_kept() {
             assert!(get(&store, 1, 1) == content(1), "{kind:?}: {bad}");
             assert_eq!(storage_of(&store, &bed, 1), store.storages()[1 - bad].id);
             assert_eq!(files.each_ref().map(|file| file.exists()), [bad == 1, bad == 0], "{kind:?}");
-            assert_eq!(events(&store), (Vec::new(), Vec::new()), "no good one was lost");
+            assert_eq!(events(&store), (Vec::new(), Vec::new()), "no good replica was lost");
         }
-        // Neither is: somebody may yet make something of them.
+        // Neither is good: both are kept for the operator.
         let (bed, files) = on_both(kind);
         files.iter().for_each(|file| spoil(file));
         drop(bed.open());
         assert!(files.iter().all(|file| file.exists()));
-        // Both are: one is enough.
+        // Both are good: one is enough.
         let (bed, files) = on_both(kind);
         let store = bed.open();
         assert!(get(&store, 1, 1) == content(1));
@@ -234,7 +235,7 @@ fn of_two_storages_replicas_a_good_one_is_kept() {
 }
 
 #[test]
-fn a_replica_that_cannot_be_looked_at_is_not_removed_for_one_that_is_bad() {
+fn unreadable_replica_is_kept_beside_bad_one() {
     let (bed, files) = on_both(Kind::File);
     spoil(&files[0]);
     let meta = files[1].with_file_name("blk_1_1.meta");
@@ -246,7 +247,7 @@ fn a_replica_that_cannot_be_looked_at_is_not_removed_for_one_that_is_bad() {
 }
 
 #[test]
-fn a_storage_that_fails_while_memory_is_emptied_keeps_what_is_there() {
+fn storage_failing_during_flush_keeps_its_memory() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     put(&store, 1, 1, &content(1));
@@ -254,7 +255,7 @@ fn a_storage_that_fails_while_memory_is_emptied_keeps_what_is_there() {
     put(&store, 2, 1, &content(2));
     drop(store);
 
-    let name = "a_storage_that_fails_while_memory_is_emptied_keeps_what_is_there";
+    let name = "storage_failing_during_flush_keeps_its_memory";
     let (mut failing, mut told) = (None, false);
     let done = Blockstore::flush_offline(bed.options.clone(), &mut |_| {
         if !std::mem::replace(&mut told, true) {

@@ -1,4 +1,4 @@
-//! Memory that somebody else fills: what is granted, what is counted, and what its borrower can still do afterwards.
+//! Memory that another process fills: grants, commits, and the borrower's later access.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn commit(writer: &mut ReplicaWriter, offset: usize, piece: &[u8]) -> Result<u64
 }
 
 #[test]
-fn what_is_filled_in_is_got_in_every_kind_of_store() {
+fn filled_bytes_are_read_in_every_kind() {
     for kind in KINDS {
         eprintln!("with {kind:?}");
         let bed = Bed::new(kind);
@@ -40,7 +40,7 @@ fn what_is_filled_in_is_got_in_every_kind_of_store() {
                 let summary = writer.finalize(Durability::Memory).unwrap();
                 assert_eq!(summary.block.length(), size as u64);
                 assert!(get(&store, id, 1001) == data, "{size} bytes");
-                // It is shut out, or was trusted not to do this.
+                // The borrower is cut off, or was trusted not to do this.
                 if let Some(file) = file.filter(|_| !trusted) {
                     scribble(&file);
                     file.set_len(0).unwrap();
@@ -61,7 +61,7 @@ fn what_is_filled_in_is_got_in_every_kind_of_store() {
 }
 
 #[test]
-fn only_what_fits_its_sums_counts() {
+fn only_bytes_matching_their_crcs_count() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(1, 600 * KIB);
@@ -72,7 +72,7 @@ fn only_what_fits_its_sums_counts() {
     assert_eq!(commit(&mut writer, 0, &data[..200 * KIB]).unwrap(), 200 * KIB as u64);
     assert_eq!(info(&store, 1).block.length, 200 * KIB as u64);
 
-    // One byte is another than its sum says, in the second piece that is looked at.
+    // One byte does not match its CRC, in the second piece that is checked.
     file.write_all_at(&[data[290 * KIB] ^ 1], 290 * KIB as u64).unwrap();
     let error = commit(&mut writer, 200 * KIB, &data[200 * KIB..300 * KIB]).unwrap_err();
     let StoreError::BadCommit { start, source: ChecksumError::Mismatch { chunk, .. }, .. } = &error else {
@@ -83,13 +83,13 @@ fn only_what_fits_its_sums_counts() {
     file.write_all_at(&data[290 * KIB..][..1], 290 * KIB as u64).unwrap();
     commit(&mut writer, 200 * KIB, &data[200 * KIB..300 * KIB]).unwrap();
 
-    // Gaps, sums that are too few, what is there already, what is not granted, what is not there any more.
+    // Gaps, too few CRCs, bytes already received, bytes beyond the grant, bytes that no longer exist.
     assert!(matches!(commit(&mut writer, 301 * KIB, &data[..512]), Err(StoreError::Gap { .. })));
     assert!(matches!(writer.commit(300 * KIB as u64, 1024, &[0; 4]), Err(StoreError::BadWrite { .. })));
     assert!(matches!(writer.commit(300 * KIB as u64, u64::MAX, &[]), Err(StoreError::BadWrite { .. })));
     assert_eq!(commit(&mut writer, 0, &data[..512]).unwrap(), 300 * KIB as u64);
     assert_eq!(commit(&mut writer, 5, &data[5..512]).unwrap(), 300 * KIB as u64);
-    // Bytes that are counted already and have been filled in again, with others.
+    // Bytes that are counted already and were filled in again, with other content.
     file.write_all_at(&[data[500] ^ 1], 500).unwrap();
     for from in [0, 5] {
         let again = commit(&mut writer, from, &data[from..512]);
@@ -102,7 +102,7 @@ fn only_what_fits_its_sums_counts() {
     file.set_len(400 * KIB as u64).unwrap();
     assert!(matches!(commit(&mut writer, 300 * KIB, &data[300 * KIB..512 * KIB]), Err(StoreError::BadWrite { .. })));
     assert_eq!(writer.received(), 300 * KIB as u64);
-    // What was committed is readable, and the writer can go on the other way.
+    // Committed bytes are readable, and the writer can continue with `write`.
     assert!(get(&store, 1, 1) == data[..300 * KIB]);
     send(&mut writer, &data[300 * KIB..], 64 * KIB);
     writer.finalize(Durability::Memory).unwrap();
@@ -110,7 +110,7 @@ fn only_what_fits_its_sums_counts() {
 }
 
 #[test]
-fn pieces_end_and_begin_again_within_chunks() {
+fn pieces_may_end_within_chunks() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(2, 200_000);
@@ -124,11 +124,11 @@ fn pieces_end_and_begin_again_within_chunks() {
         assert_eq!(commit(&mut writer, from, &data[from..sent]).unwrap(), sent as u64);
         assert!(get(&store, 1, 1) == data[..sent]);
     }
-    // The rest of a chunk alone, as after an append.
+    // Only the rest of a chunk, as after an append.
     let seam = sent.next_multiple_of(512);
     assert!(matches!(commit(&mut writer, sent, &data[sent..seam + 1]), Err(StoreError::BadWrite { .. })));
     commit(&mut writer, sent, &data[sent..seam]).unwrap();
-    // And in turn with bytes that are handed in.
+    // Alternating with bytes that are passed to `write`.
     send(&mut writer, &data[seam..seam + 1024], 512);
     commit(&mut writer, seam + 1024, &data[seam + 1024..]).unwrap();
     writer.finalize(Durability::Memory).unwrap();
@@ -136,7 +136,7 @@ fn pieces_end_and_begin_again_within_chunks() {
 }
 
 #[test]
-fn a_stranger_is_shut_out_and_a_trusted_writer_is_believed() {
+fn only_untrusted_borrowers_bytes_are_copied() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(3, 3 << 20);
@@ -147,10 +147,10 @@ fn a_stranger_is_shut_out_and_a_trusted_writer_is_believed() {
         commit(&mut writer, 0, &data).unwrap();
         writer.finalize(Durability::Memory).unwrap();
         let copied = store.metrics().copied_back_bytes;
-        assert_eq!(copied, data.len() as u64, "only the stranger's");
+        assert_eq!(copied, data.len() as u64, "only the untrusted borrower's");
         scribble(&file);
         if trusted {
-            // Its own block is spoilt, and the sums say so.
+            // Its own block is damaged, and the CRCs show it.
             assert!(matches!(store.verify(&block(id, 1, 0)), Err(StoreError::Corrupt { .. })));
         } else {
             assert!(get(&store, id, 1) == data);
@@ -171,11 +171,11 @@ fn bytes_changed_after_their_commit_are_not_finalized() {
     file.write_all_at(b"x", 150_000).unwrap();
     assert!(matches!(writer.finalize(Durability::Memory), Err(StoreError::Corrupt { .. })));
     assert_eq!(info(&store, 1).reported_state, ReplicaState::BeingWritten);
-    // Mended, it can be recovered and finalized by another writer: the first one's descriptor is still in the way then.
+    // Repaired, it can be recovered and finalized by another writer. The first writer's descriptor still exists then.
     file.write_all_at(&data[150_000..][..1], 150_000).unwrap();
     let recovery = PipelineRecovery { new_stamp: GenerationStamp(2), min_acked: 0, max_received: data.len() as u64 };
     drop(store.recover_being_written(&block(1, 1, 0), recovery).unwrap());
-    // Nothing was acknowledged: it was cut to nothing, in memory that the stranger does not reach.
+    // Nothing was acknowledged: it was truncated to 0 bytes, in memory that the untrusted borrower does not reach.
     assert_eq!(info(&store, 1).block.length, 0);
     let recovery = PipelineRecovery { new_stamp: GenerationStamp(3), min_acked: 0, max_received: 0 };
     let mut writer = store.recover_being_written(&block(1, 2, 0), recovery).unwrap();
@@ -186,7 +186,7 @@ fn bytes_changed_after_their_commit_are_not_finalized() {
 }
 
 #[test]
-fn a_new_writer_and_a_restart_remember_what_was_lent() {
+fn lending_is_remembered_across_restarts() {
     let bed = Bed::new(Kind::Memory);
     let mut store = bed.open();
     let data = bytes(5, 700_000);
@@ -213,7 +213,7 @@ fn a_new_writer_and_a_restart_remember_what_was_lent() {
         scribble(&files[0]);
         assert!(get(&store, 1, 2) == data);
     }
-    // Killed: the borrowers live on with their descriptors.
+    // Killed: the borrowers still have their descriptors.
     drop(store);
     store = bed.open();
     assert!(get(&store, 1, 2) == data);
@@ -229,7 +229,7 @@ fn a_new_writer_and_a_restart_remember_what_was_lent() {
 }
 
 #[test]
-fn the_memory_of_a_trusted_writer_who_did_not_end_is_not_cut_under_him() {
+fn unfinished_trusted_borrowers_memory_is_not_truncated() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let (data, granted) = (bytes(8, 1 << 20), (1 << 20) + (60 << 10));
@@ -237,20 +237,20 @@ fn the_memory_of_a_trusted_writer_who_did_not_end_is_not_cut_under_him() {
     let file = borrow(&mut writer, granted, true);
     file.write_all_at(&data, 0).unwrap();
     commit(&mut writer, 0, &data).unwrap();
-    // The namenode has the block recovered, and readers come.
+    // The NameNode has the block recovered, and readers open it.
     let named = block(1, 1, data.len() as u64);
     store.initiate_recovery(&named, GenerationStamp(9)).unwrap().unwrap();
     store.update_under_recovery(&named, GenerationStamp(9), data.len() as u64, None).unwrap();
     let reader = store.reader(&block(1, 9, 0)).unwrap();
     reader.show().unwrap();
-    // He has not noticed yet, and writes on.
-    assert!(file.metadata().unwrap().len() >= granted as u64, "a mapping of his would fault");
+    // The borrower has not noticed yet, and continues to write.
+    assert!(file.metadata().unwrap().len() >= granted as u64, "a mapping of the borrower would fault");
     scribble(&file);
     assert!(read(&reader) == data && get(&store, 1, 9) == data);
 }
 
 #[test]
-fn the_writer_is_fenced_before_a_length_is_fixed() {
+fn writer_is_fenced_before_length_is_fixed() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(6, 100_000);
@@ -271,7 +271,7 @@ fn the_writer_is_fenced_before_a_length_is_fixed() {
     let is_drained = Arc::new(AtomicBool::new(false));
     let asked = is_drained.clone();
     writer.on_stop(Box::new(move || asked.load(Ordering::SeqCst)));
-    // However often that is tried.
+    // No matter how often it is tried.
     for recovery in [5, 6] {
         let refused = store.initiate_recovery(&block(2, 1, 0), GenerationStamp(recovery));
         assert!(matches!(refused, Err(StoreError::WriterStillRunning { .. })), "{refused:?}");
@@ -281,12 +281,12 @@ fn the_writer_is_fenced_before_a_length_is_fixed() {
 }
 
 #[test]
-fn who_was_not_shut_out_when_his_writer_went_is_trusted_no_more() {
+fn borrower_with_unrevoked_access_becomes_untrusted() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(11, 3 << 20);
     let length = data.len() as u64;
-    // Shut out; asked in vain; not asked.
+    // Access revoked; hook failed to revoke it; hook not called.
     for (id, answer) in [(1, Some(true)), (2, Some(false)), (3, None)] {
         let mut writer = create(&store, id, 1);
         writer.lend_until_shut_out();
@@ -301,7 +301,7 @@ fn who_was_not_shut_out_when_his_writer_went_is_trusted_no_more() {
         store.recover_being_written(&block(id, 1, 0), recovery).unwrap().finalize(Durability::Memory).unwrap();
         let copied = store.metrics().copied_back_bytes - before;
         if answer == Some(true) {
-            assert_eq!(copied, 0, "nobody else reaches it");
+            assert_eq!(copied, 0, "access to it was revoked");
             continue;
         }
         assert_eq!(copied, length, "{id}");
@@ -312,10 +312,10 @@ fn who_was_not_shut_out_when_his_writer_went_is_trusted_no_more() {
 }
 
 #[test]
-fn the_unused_rest_comes_back_or_stays_counted() {
+fn unused_grant_is_freed_or_counted() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
-    // Beside the slabs, in which writers begin.
+    // Without the slabs, in which writers begin.
     let used = || store.metrics().memory_used - store.metrics().slab_bytes;
     let nothing = used();
     let pages = |bytes: usize| (bytes as u64).div_ceil(4096) * 4096;
@@ -324,9 +324,9 @@ fn the_unused_rest_comes_back_or_stays_counted() {
     for (id, trusted, granted, kept) in [
         // Copied to memory that fits.
         (1, false, 8 << 20, data.len()),
-        // So much is unused that copying is the cheaper way to give it back.
+        // A large unused rest: copying is the cheaper way to free it.
         (2, true, 8 << 20, data.len()),
-        // A little more than was used: kept with the rest, which stays counted.
+        // A small unused rest: kept, and stays counted.
         (3, true, (1 << 20) + (100 << 10), (1 << 20) + (256 << 10)),
     ] {
         let mut writer = create(&store, id, 1);
@@ -335,7 +335,7 @@ fn the_unused_rest_comes_back_or_stays_counted() {
         file.write_all_at(&data, 0).unwrap();
         commit(&mut writer, 0, &data).unwrap();
         writer.finalize(Durability::Memory).unwrap();
-        // As long as the writer has its descriptor, the memory behind it counts.
+        // As long as the writer has its descriptor, its memory counts.
         assert!(used() >= nothing + granted as u64);
         drop(file);
         store.sweep();
@@ -346,9 +346,9 @@ fn the_unused_rest_comes_back_or_stays_counted() {
         }
         assert!(get(&store, id, 1) == data);
         store.invalidate(&bed.pool.pool, &[block(id, 1, 0).block]).pop().unwrap().unwrap();
-        assert_eq!(used(), nothing, "{id}: all of it is given back with the replica");
+        assert_eq!(used(), nothing, "{id}: all of it is freed with the replica");
     }
-    // A small one ends where small ones live.
+    // A small replica ends in a slab.
     let mut writer = create(&store, 9, 1);
     fill(&mut writer, &data[..1000], 1000, true).unwrap();
     writer.finalize(Durability::Memory).unwrap();
@@ -357,7 +357,7 @@ fn the_unused_rest_comes_back_or_stays_counted() {
 }
 
 #[test]
-fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
+fn untrusted_overfill_is_reclaimed_or_counted() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let used = || store.metrics().memory_used - store.metrics().slab_bytes;
@@ -367,7 +367,7 @@ fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
     let mut writer = create(&store, 1, 1);
     let file = borrow(&mut writer, data.len(), false);
     file.write_all_at(&data, 0).unwrap();
-    // Not for a page, in which he may have been wrong.
+    // One page too much is tolerated, since it may be an error.
     file.write_all_at(b"x", 2 * length).unwrap();
     commit(&mut writer, 0, &data[..512 * KIB]).unwrap();
     file.write_all_at(&more, length).unwrap();
@@ -376,11 +376,11 @@ fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
     let about = file.metadata().unwrap();
     assert!(about.len() == length && about.blocks() * 512 < 3 * length, "{about:?}");
     commit(&mut writer, 512 * KIB, &data[512 * KIB..]).unwrap();
-    // Once more, when nobody looks. He holds it as long as he has the file.
+    // Again, when the store does not check. The borrower keeps the memory as long as it has the file.
     file.write_all_at(&more, length).unwrap();
     writer.finalize(Durability::Memory).unwrap();
     assert!(used() >= nothing + length + more.len() as u64, "{}", used());
-    // And when the store has let go of it.
+    // Also after the store has released the file.
     file.write_all_at(&more, length + more.len() as u64).unwrap();
     store.sweep();
     assert!(used() >= nothing + length + 2 * more.len() as u64, "{}", used());
@@ -390,13 +390,13 @@ fn what_a_stranger_takes_beyond_his_grant_is_taken_from_him_or_counted() {
     assert!(get(&store, 1, 1) == data);
 }
 
-/// Bytes of the tmpfs that the file takes.
+/// Returns the bytes of the tmpfs that the file takes.
 fn taken_by(file: &File) -> u64 {
     file.metadata().unwrap().blocks() * 512
 }
 
 #[test]
-fn memory_beyond_a_grant_is_counted_and_taken_back_when_the_writer_goes() {
+fn overfill_is_reclaimed_when_the_writer_ends() {
     for trusted in [false, true] {
         let bed = Bed::new(Kind::Memory);
         let store = bed.open();
@@ -413,13 +413,13 @@ fn memory_beyond_a_grant_is_counted_and_taken_back_when_the_writer_goes() {
         store.sweep();
         assert!(used() >= nothing + granted + beyond.len() as u64, "counted while its connection is there: {}", used());
 
-        // The connection ends. The descriptor does not.
+        // The connection ends. The descriptor stays.
         drop(writer);
         assert_eq!(taken_by(&file), granted, "what exceeds the grant goes with the connection");
         assert!(used() < nothing + 2 * granted, "{}", used());
         file.write_all_at(&beyond, granted).unwrap();
         store.sweep();
-        assert_eq!(taken_by(&file), granted, "nor does it come by later");
+        assert_eq!(taken_by(&file), granted, "nor can it be taken later");
         assert!(used() < nothing + 2 * granted, "{}", used());
 
         // The process ends, too: no one can fill the rest of the grant.
@@ -428,7 +428,7 @@ fn memory_beyond_a_grant_is_counted_and_taken_back_when_the_writer_goes() {
         store.sweep();
         assert!(used() < nothing + 512 * KIB as u64, "{} of a grant of {}", used(), kept.len());
         assert!(get(&store, 1, 1) == data);
-        // What was received is whole, and the next writer goes on.
+        // The received bytes are intact, and the next writer continues.
         let length = data.len() as u64;
         let recovery = PipelineRecovery { new_stamp: GenerationStamp(2), min_acked: 0, max_received: length };
         let mut writer = store.recover_being_written(&block(1, 1, 0), recovery).unwrap();
@@ -442,7 +442,7 @@ fn memory_beyond_a_grant_is_counted_and_taken_back_when_the_writer_goes() {
 }
 
 #[test]
-fn memory_beyond_a_grant_does_not_stay_with_a_finalized_replica() {
+fn overfill_is_reclaimed_from_finalized_replicas() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let used = || store.metrics().memory_used - store.metrics().slab_bytes;
@@ -459,7 +459,7 @@ fn memory_beyond_a_grant_does_not_stay_with_a_finalized_replica() {
     assert!(used() < nothing + 2 * length, "{}", used());
     assert!(get(&store, 1, 1) == data);
 
-    // A trusted writer that goes on after the end.
+    // A trusted writer that continues after the end.
     let mut writer = create(&store, 2, 1);
     let file = borrow(&mut writer, length as usize, true);
     file.write_all_at(&data, 0).unwrap();
@@ -472,7 +472,7 @@ fn memory_beyond_a_grant_does_not_stay_with_a_finalized_replica() {
 }
 
 #[test]
-fn memory_beyond_a_grant_is_found_after_a_restart() {
+fn overfill_is_counted_after_restart() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(16, 256 * KIB);
@@ -493,7 +493,7 @@ fn memory_beyond_a_grant_is_found_after_a_restart() {
 }
 
 #[test]
-fn memory_that_ends_in_the_middle_sends_the_writer_to_files() {
+fn full_memory_moves_borrowers_to_files() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 4 << 20;
     let store = bed.open();
@@ -509,7 +509,7 @@ fn memory_that_ends_in_the_middle_sends_the_writer_to_files() {
         drop(file);
         assert!(get(&store, id, 1) == data);
     }
-    // Enough for the replica, not for the copy that shuts its writer out: that one is made on disk.
+    // Enough for the replica, not for the copy that cuts its writer off: that one is created on disk.
     let mut writer = create(&store, 3, 1);
     let file = fill(&mut writer, &data[..3 << 20], 256 * KIB, false).unwrap();
     assert!(info(&store, 3).in_memory);
@@ -517,7 +517,7 @@ fn memory_that_ends_in_the_middle_sends_the_writer_to_files() {
     scribble(&file);
     assert!(info(&store, 3).on_disk);
     assert!(get(&store, 3, 1) == data[..3 << 20]);
-    // With memory full of what nobody can move, nothing is granted at all, and nothing waits.
+    // With memory full of replicas that cannot be evicted, nothing is granted, and nothing waits.
     let mut holder = create(&store, 4, 1);
     holder.grant(3 << 20).unwrap();
     let mut writer = create(&store, 5, 1);
@@ -528,7 +528,7 @@ fn memory_that_ends_in_the_middle_sends_the_writer_to_files() {
 }
 
 #[test]
-fn what_was_finalized_once_is_never_lent() {
+fn finalized_bytes_are_never_lent() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(9, 400_000);
@@ -547,7 +547,7 @@ fn what_was_finalized_once_is_never_lent() {
 }
 
 #[test]
-fn a_synced_grant_survives_the_loss_of_memory() {
+fn synced_grant_survives_power_failure() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     let data = bytes(10, 900_000);

@@ -16,10 +16,10 @@ use hearth_types::*;
 const DIR: &str = "HEARTH_TEST_KILL_DIR";
 const MEMORY: &str = "HEARTH_TEST_KILL_MEMORY";
 const FIRST: &str = "HEARTH_TEST_KILL_FIRST";
-/// Ids of a round.
+/// Number of block ids per round.
 const ROUND: u64 = 1_000_000;
 
-/// One after the other over the same directory, each finding what the one before left.
+/// Engines that run one after the other on the same directory, each finding the data of the previous one.
 const ENGINES: [Engine; 8] = {
     use Engine::{File, Memory, Mmap};
     [Memory, Mmap, Memory, File, Mmap, Memory, File, Mmap]
@@ -40,8 +40,7 @@ fn say(line: &str) {
     let _ = out.flush();
 }
 
-/// Writes, appends, deletes until it is killed, and says what it has promised: after the promise, and before it takes
-/// one back.
+/// Writes, appends and deletes until it is killed. It prints each promise after making it, and before revoking it.
 #[test]
 #[ignore = "the child of a_killed_store_keeps_its_promises"]
 fn child() {
@@ -68,7 +67,7 @@ fn child() {
                     };
                     let data = bytes(id as u64, size * 2);
                     let mut writer = create(store, id, 1);
-                    // Half of them in memory that is lent, whose borrower goes on writing after the end.
+                    // Half of them in lent memory, whose borrower continues to write after the end.
                     let lent = random.next().unwrap().is_multiple_of(2);
                     let borrowed = if lent { fill(&mut writer, id, &data[..size]) } else { None };
                     write(&mut writer, id, &data[..size]);
@@ -103,7 +102,7 @@ fn child() {
     });
 }
 
-/// Sends what `data` has beyond the writer's end, with chunks begun anew, and says what is acknowledged.
+/// Sends the bytes of `data` after the writer's end, from the chunk boundary, and prints what is acknowledged.
 fn write(writer: &mut ReplicaWriter, id: i64, data: &[u8]) {
     let stamp = writer.block().stamp();
     let mut sent = writer.received() as usize;
@@ -118,7 +117,7 @@ fn write(writer: &mut ReplicaWriter, id: i64, data: &[u8]) {
     }
 }
 
-/// The same into memory that is granted, as far as there is any.
+/// Like `write`, into granted memory, as far as there is any.
 fn fill(writer: &mut ReplicaWriter, id: i64, data: &[u8]) -> Option<std::fs::File> {
     let mut file = None;
     let mut filled = 0;
@@ -176,7 +175,7 @@ fn a_killed_store_keeps_its_promises() {
             }
         });
         std::thread::sleep(Duration::from_millis(60 + round * 37));
-        // On a busy machine it needs longer to get anywhere.
+        // On a busy machine the child takes longer.
         let deadline = Instant::now() + Duration::from_secs(120);
         while heard.load(Ordering::Relaxed) < 10_000 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(7));
@@ -186,7 +185,7 @@ fn a_killed_store_keeps_its_promises() {
         let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(!complaints.contains("panicked"), "{complaints}");
         let said = reader.join().unwrap();
-        // What was cut by the kill was not said.
+        // A line that the kill cut off does not count.
         let (whole, _cut) = said.rsplit_once('\n').unwrap_or_default();
         for line in whole.lines() {
             note(&mut promises, line);
@@ -208,7 +207,7 @@ fn note(promises: &mut HashMap<i64, Promise>, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
     let (Some(what), Some(id)) = (words.first(), number(1)) else { return };
-    // The test harness talks too.
+    // Ignore the output of the test harness.
     if !matches!(*what, "acked" | "finalized" | "changing" | "deleting") {
         return;
     }
@@ -224,7 +223,7 @@ fn note(promises: &mut HashMap<i64, Promise>, line: &str) {
     }
 }
 
-/// Returns how many were caught being written; they are recovered to all that they have.
+/// Returns the number of replicas that were caught being written. They are recovered to all their bytes.
 fn check(store: &Blockstore, promises: &HashMap<i64, Promise>) -> u64 {
     let mut torn = 0;
     for (id, promise) in promises {

@@ -15,13 +15,13 @@ enum Op {
         id: u8,
         seed: u64,
     },
-    /// Bytes, from the writer's end or from the chunk boundary below; acknowledged or not.
+    /// Writes bytes, from the writer's end or from the chunk boundary below; acknowledged or not.
     Write {
         id: u8,
         length: usize,
         resend: bool,
         acked: bool,
-        /// Filled into memory that is granted, where there is any.
+        /// Fill the bytes into granted memory, if there is any.
         granted: bool,
     },
     Sync {
@@ -153,7 +153,7 @@ impl World {
                 let model = self.models.get_mut(&id).unwrap();
                 let at = model.data.len();
                 let boundary = at / 512 * 512;
-                // Data within a chunk may not go over its end, unless it begins at the boundary.
+                // Data within a chunk may not extend beyond it, unless it begins at the boundary.
                 let fits = length <= 512 - at % 512 || at.is_multiple_of(512);
                 let from = if resend || !fits { boundary } else { at };
                 model.seed = model.seed.wrapping_add(1);
@@ -161,7 +161,7 @@ impl World {
                 let packet = &model.data[from..];
                 let given = crcs(ChecksumSpec::DEFAULT, packet);
                 let end = model.data.len() as u64;
-                // Nothing is granted for bytes that are all there.
+                // Nothing is granted for bytes that were all received.
                 let received = if granted && length > 0 && writer.grant(end).unwrap() >= end {
                     let file = std::fs::File::from(writer.lend(false).unwrap());
                     std::os::unix::fs::FileExt::write_all_at(&file, packet, from as u64).unwrap();
@@ -220,7 +220,7 @@ impl World {
                 }
                 let writer = opened.unwrap();
                 let received = writer.received() as usize;
-                // A start that finds a replica on disk takes all of it for acknowledged.
+                // A start that finds a replica on disk counts all of it as acknowledged.
                 let least = model.acked..=model.data.len();
                 let found = model.state == ReplicaState::WaitingToBeRecovered && least.contains(&received);
                 assert!(
@@ -271,8 +271,8 @@ impl World {
             }
             Op::Kill => {
                 self.store = None;
-                // Slots are never lent to other processes: their readers die with this one, and a successor uses the
-                // slots again. Files stay as they are for whoever has them open.
+                // Slots are never lent to other processes: their readers die with this one, and the next process reuses
+                // the slots. Files stay unchanged for processes that have them open.
                 if self.kind == Kind::Memory {
                     self.guards.clear();
                 }
@@ -292,8 +292,8 @@ impl World {
         }
     }
 
-    /// Whoever was lent the memory of a replica that is finalized now writes on: nobody notices, but those who hold a guard
-    /// from the time when it was being written, and were promised nothing.
+    /// Lets the borrower of a replica that is finalized now continue to write. Only guards opened while the replica was
+    /// being written may see that; they were promised nothing.
     fn scribble(&mut self, id: u8) {
         let (late, rest) = std::mem::take(&mut self.lent).into_iter().partition(|(of, ..)| *of == id);
         self.lent = rest;
@@ -337,14 +337,14 @@ impl World {
             assert_eq!(reader.visible_length(), model.acked as u64);
         }
         for (guard, data) in &self.guards {
-            // On disk, cuts happen in place for replicas being written: only finalized bytes are promised there.
+            // On disk, replicas being written are truncated in place: only finalized bytes are guaranteed there.
             if guard.in_memory() || guard.state() == ReplicaState::Finalized {
                 assert!(read(guard) == *data, "bytes under a guard differ");
             }
         }
         let metrics = self.store().metrics();
         assert_eq!(metrics.corruptions, 0);
-        // The budget is never exceeded, except by what a start finds.
+        // The budget is never exceeded, except by memory found at a start.
         assert!(metrics.memory_used <= metrics.memory_limit.max(64 << 20));
     }
 }
@@ -365,7 +365,7 @@ fn run(kind: Kind, limit: u64, ops: Vec<Op>) {
     std::fs::remove_dir_all(&world.bed.options.memory.dir).unwrap();
     world.reopen();
     world.check();
-    // Nothing is left behind that nobody counts.
+    // No memory is left that is not counted.
     for id in world.models.keys().copied().collect::<Vec<u8>>() {
         world.step(Op::Invalidate { id });
     }

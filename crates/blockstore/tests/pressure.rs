@@ -1,4 +1,4 @@
-//! Memory at its limit, tmpfs and disk full.
+//! Memory at its limit; full tmpfs and full disk.
 
 mod common;
 
@@ -11,7 +11,7 @@ use hearth_blockstore::*;
 use hearth_types::*;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// A tmpfs of its own, unmounted at the end. `None`, said aloud: not permitted here.
+/// A dedicated tmpfs, unmounted at the end. `None`, with a message: not permitted here.
 struct SmallTmpfs {
     dir: tempfile::TempDir,
 }
@@ -20,8 +20,8 @@ impl SmallTmpfs {
     fn mount(bytes: u64) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = CString::new(format!("size={bytes},mode=0700")).unwrap();
-        // Not by mount(8): until a process that is being started executes its program, it has copies of all our descriptors, and memory that
-        // somebody has open is not free.
+        // Not through mount(8): until a child process executes its program, it has copies of all our descriptors, and
+        // memory that another process has open is not free.
         if rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), options.as_c_str()).is_ok() {
             return Some(Self { dir });
         }
@@ -43,7 +43,7 @@ impl Drop for SmallTmpfs {
 
 const MIB: usize = 1 << 20;
 
-/// Memory for 8 MiB, which soon is on disk as well.
+/// Bed with 8 MiB of memory, which is soon also flushed to disk.
 fn small_memory() -> Bed {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 8 << 20;
@@ -53,7 +53,7 @@ fn small_memory() -> Bed {
     bed
 }
 
-/// 20 replicas of a MiB, at the disk's pace, so that memory has clean ones to give.
+/// Writes 20 replicas of 1 MiB, at the disk's pace, so that memory has clean replicas to evict.
 fn fill(store: &Blockstore) {
     for id in 0..20 {
         put(store, id, 1, &bytes(id as u64, MIB));
@@ -63,11 +63,11 @@ fn fill(store: &Blockstore) {
 }
 
 #[test]
-fn what_is_held_stays_in_memory_until_it_changes() {
+fn pinned_replica_stays_in_memory_until_changed() {
     let bed = small_memory();
     let store = bed.open();
     fill(&store);
-    // The first ones have left; held, they are back and stay, whatever else passes through.
+    // The first replicas were evicted; pinned, they are read back and stay, whatever else is read.
     let held: Vec<_> = (0..3).map(|id| store.pin(&block(id, 1, 0)).unwrap().expect("there is room")).collect();
     for round in 0..3 {
         for id in 3..20 {
@@ -81,11 +81,11 @@ fn what_is_held_stays_in_memory_until_it_changes() {
     for (id, held) in (0..3).zip(&held) {
         assert!(info(&store, id).in_memory && held.is_current() && held.length() == MIB as u64, "{id}");
     }
-    // More than memory takes is refused, not waited for.
+    // A pin for which memory has no room is refused, without waiting.
     let many: Vec<_> = (3..20).filter_map(|id| store.pin(&block(id, 1, 0)).unwrap()).collect();
     assert!(many.len() < 8, "{} MiB held besides the others in 8", many.len());
     drop(many);
-    // A change ends it.
+    // A change ends the pin.
     let gone = Block { id: BlockId(0), stamp: GenerationStamp(1), length: MIB as u64 };
     store.invalidate(&block(0, 1, 0).pool, &[gone])[0].as_ref().unwrap();
     assert!(!held[0].is_current() && held[1].is_current());
@@ -93,7 +93,7 @@ fn what_is_held_stays_in_memory_until_it_changes() {
 }
 
 #[test]
-fn short_reads_push_nothing_out_of_memory_until_they_are_as_much_as_the_replica() {
+fn short_reads_do_not_evict_other_replicas() {
     let mut bed = small_memory();
     let store = bed.open();
     fill(&store);
@@ -108,18 +108,18 @@ fn short_reads_push_nothing_out_of_memory_until_they_are_as_much_as_the_replica(
     };
     let [short, other] = on_disk[..2] else { panic!("20 MiB do not fit: {on_disk:?}") };
     read(short, 200);
-    // Behind it in the queue, if it were in one.
+    // Would be behind it in the queue, if it were queued.
     wait_for(|| {
         get(&store, other, 1);
         info(&store, other).in_memory
     });
-    assert!(!info(&store, short).in_memory, "a part of it was read, and it has pushed out others");
+    assert!(!info(&store, short).in_memory, "only part of it was read, but it has evicted other replicas");
     wait_for(|| {
         read(short, 256);
         info(&store, short).in_memory
     });
     drop(store);
-    // Where there is room two readers are enough.
+    // If there is room, two readers are enough.
     bed.options.memory.limit = 64 << 20;
     let store = bed.open();
     let cold = (0..20).find(|id| !info(&store, *id).in_memory).expect("20 MiB did not fit");
@@ -130,13 +130,13 @@ fn short_reads_push_nothing_out_of_memory_until_they_are_as_much_as_the_replica(
 }
 
 #[test]
-fn clean_replicas_leave_memory_and_come_back() {
+fn clean_replicas_are_evicted_and_read_back() {
     let bed = small_memory();
     let store = bed.open();
     for id in 0..30 {
         put(&store, id, 1, &bytes(id as u64, MIB));
         assert!(store.metrics().memory_used <= 8 << 20);
-        // At the disk's pace, so that memory has clean ones to give.
+        // At the disk's pace, so that memory has clean replicas to evict.
         wait_for(|| store.metrics().dirty_bytes < 4 << 20);
     }
     for id in 100..200 {
@@ -146,7 +146,7 @@ fn clean_replicas_leave_memory_and_come_back() {
     let metrics = store.metrics();
     assert!(metrics.evictions > 0, "{metrics:?}");
     let evicted = (0..30).find(|id| !info(&store, *id).in_memory).expect("30 MiB do not fit");
-    // Guards keep what they show in memory or open.
+    // Guards keep their bytes in memory or open.
     let guard = store.reader(&block(29, 1, 0)).unwrap();
     for round in 0..3 {
         for id in (0..30).chain(100..200) {
@@ -159,7 +159,7 @@ fn clean_replicas_leave_memory_and_come_back() {
     assert!(get(&store, evicted, 1) == bytes(evicted as u64, MIB));
     assert!(get(&store, evicted, 1) == bytes(evicted as u64, MIB));
     wait_for(|| {
-        // Others may push it out again: reading it twice more asks for it again.
+        // Other replicas may evict it again: two more reads queue it again.
         get(&store, evicted, 1);
         store.metrics().read_backs > before
     });
@@ -181,7 +181,7 @@ fn wait_for(mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn many_writers_at_once_do_not_wait_for_each_other() {
+fn concurrent_writers_do_not_block_each_other() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 4 << 20;
     let store = bed.open();
@@ -201,7 +201,7 @@ fn many_writers_at_once_do_not_wait_for_each_other() {
     for id in 0..10 {
         assert!(get(&store, id, 1) == data[id as usize]);
     }
-    // What went on in files is on disk; what was lucky follows.
+    // Replicas that continued in files are on disk; those that stayed in memory are flushed.
     assert!((0..10).any(|id| info(&store, id).on_disk));
     bed.flush(&store);
     drop(store);
@@ -212,9 +212,9 @@ fn many_writers_at_once_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_write_says_whether_it_may_wait_for_a_disk() {
+fn write_reports_whether_it_may_block() {
     let mut bed = small_memory();
-    // Nothing leaves memory.
+    // Nothing is evicted.
     bed.options.background = false;
     let store = bed.open();
     let mut writer = create(&store, 1, 1);
@@ -222,7 +222,7 @@ fn a_write_says_whether_it_may_wait_for_a_disk() {
         assert!(!writer.write_may_wait(piece.len() as u64), "at {}: there is room in memory", writer.received());
         send(&mut writer, piece, 64 << 10);
     }
-    assert!(writer.write_may_wait(8 << 20), "there is not so much");
+    assert!(writer.write_may_wait(8 << 20), "there is not enough memory");
     let mut others = Vec::new();
     for id in 2..8 {
         let mut other = create(&store, id, 1);
@@ -244,11 +244,11 @@ fn a_write_says_whether_it_may_wait_for_a_disk() {
 }
 
 #[test]
-fn a_full_tmpfs_is_a_full_memory() {
+fn full_tmpfs_counts_as_full_memory() {
     let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.dir = tmpfs.path().join("m");
-    // Somebody else has a part of it, which the limit does not know.
+    // Another process uses part of it, which the limit does not account for.
     std::fs::write(tmpfs.path().join("other"), vec![1; 2 * MIB]).unwrap();
     bed.options.memory.limit = 1 << 30;
     let store = bed.open();
@@ -271,7 +271,7 @@ fn a_full_tmpfs_is_a_full_memory() {
 }
 
 #[test]
-fn a_tmpfs_that_is_too_small_is_answered_with_files() {
+fn too_small_tmpfs_falls_back_to_files() {
     let Some(tmpfs) = SmallTmpfs::mount(2 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.dir = tmpfs.path().join("m");
@@ -287,7 +287,7 @@ fn a_tmpfs_that_is_too_small_is_answered_with_files() {
 }
 
 #[test]
-fn a_full_disk_refuses_new_replicas_and_keeps_the_old_ones() {
+fn full_disk_refuses_only_new_replicas() {
     let Some(disk) = SmallTmpfs::mount(6 << 20) else { return };
     for engine in [Engine::Memory, Engine::File, Engine::Mmap] {
         let mut bed = Bed::new(Kind::Memory);
@@ -310,7 +310,7 @@ fn a_full_disk_refuses_new_replicas_and_keeps_the_old_ones() {
         };
         assert!(matches!(error, StoreError::NoSpace { .. }), "{error}");
         assert!(put_ids.len() >= 5, "{}", put_ids.len());
-        // Somebody else takes the rest: flushing fails, and nothing is lost.
+        // Another process takes the rest: flushing fails, and nothing is lost.
         let hog = disk.path().join("hog");
         let _ = std::fs::write(&hog, vec![1; 8 * MIB]);
         let flushed = bed.flush(&store);
@@ -333,7 +333,7 @@ fn a_full_disk_refuses_new_replicas_and_keeps_the_old_ones() {
 }
 
 #[test]
-fn small_replicas_are_small() {
+fn small_replicas_take_little_memory() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     put(&store, -1, 1, &[7; 100]);
@@ -353,7 +353,7 @@ fn small_replicas_are_small() {
     assert!(memory <= 600 && memory + process <= 2048);
 }
 
-/// A datanode's copy of `data`, packet by packet, its pieces for the disk written in between as `driven` says.
+/// Copies `data` like a DataNode, packet by packet. With `driven`, pieces for the disk are written in between.
 fn copy(store: &Blockstore, id: i64, data: &[u8], packet: usize, driven: bool) -> ReplicaWriter {
     let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
     let mut writer = store.create(&block(id, 1, data.len() as u64), CreateKind::Temporary, &options).unwrap();
@@ -379,7 +379,7 @@ fn copy(store: &Blockstore, id: i64, data: &[u8], packet: usize, driven: bool) -
 }
 
 #[test]
-fn copies_of_datanodes_push_nothing_out_of_memory() {
+fn incoming_copies_evict_nothing() {
     for engine in [Engine::Memory, Engine::File] {
         let mut bed = Bed::new(Kind::Memory);
         bed.options.memory.limit = 8 << 20;
@@ -389,7 +389,7 @@ fn copies_of_datanodes_push_nothing_out_of_memory() {
             put(&store, id, 1, &bytes(id as u64, MIB));
         }
         bed.flush(&store);
-        // Whole and broken pieces, chunks and packets; the last begins a packet within a chunk.
+        // Whole and partial pieces, chunks and packets; the last starts a packet within a chunk.
         let cases = [
             (10, 2 * MIB, 64 << 10),
             (11, 3 * MIB, 64 << 10),
@@ -409,18 +409,18 @@ fn copies_of_datanodes_push_nothing_out_of_memory() {
         }
         let in_memory = |id| info(&store, id).in_memory;
         if engine == Engine::Memory {
-            // What was there is there; the first copy found room, and the second would have left less than a quarter.
-            assert!((0..3).all(in_memory), "pushed out");
+            // Existing replicas stay; the first copy found room, and the second would have left less than a quarter.
+            assert!((0..3).all(in_memory), "evicted");
             assert!(in_memory(10) && !in_memory(11) && !in_memory(12) && !in_memory(16));
             assert_eq!(store.metrics().evictions, 0);
         }
         assert!(cases.iter().all(|(id, ..)| in_memory(*id) != info(&store, *id).on_disk));
-        // What does not come to its end leaves nothing behind.
+        // An incomplete copy leaves nothing behind.
         let dropped = copy(&store, 20, &bytes(20, 3 * MIB), 64 << 10, true);
         assert!(store.reader(&block(20, 1, 0)).is_err(), "it is not to be read before its end");
         drop(dropped);
         assert_eq!(files_named(&bed, "blk_20"), Vec::<std::path::PathBuf>::new());
-        // The same after a start.
+        // The same after a restart.
         store.flush_all(&mut |_| true);
         drop(store);
         let store = bed.open();
@@ -431,7 +431,7 @@ fn copies_of_datanodes_push_nothing_out_of_memory() {
 }
 
 #[test]
-fn a_copy_on_its_way_to_disk_can_join_a_pipeline_and_be_stopped() {
+fn streaming_copy_can_join_pipeline_or_stop() {
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.limit = 2 << 20;
     let store = bed.open();
@@ -439,9 +439,9 @@ fn a_copy_on_its_way_to_disk_can_join_a_pipeline_and_be_stopped() {
     let replica = copy(&store, 1, &data, 64 << 10, true).convert_temporary_to_being_written().unwrap();
     assert_eq!((replica.block.length(), info(&store, 1).visible_length), (data.len() as u64, Some(data.len() as u64)));
     assert!(get(&store, 1, 1) == data);
-    // A newer one takes the place of one that is still coming; a piece of that may be on its way to the disk.
+    // A newer copy replaces one that is still arriving, of which a piece may be being written to disk.
     let mut old = copy(&store, 2, &data, 64 << 10, false);
-    let due = old.take_pending_write().expect("the last one is nobody's");
+    let due = old.take_pending_write().expect("the last piece was not taken");
     let options = CreateOptions { expected_bytes: data.len() as u64, ..CreateOptions::default() };
     let mut new = store.create(&block(2, 2, 0), CreateKind::Temporary, &options).unwrap();
     assert!(matches!(old.complete_write(due.write()), Err(StoreError::WriterStopped { .. })));
@@ -452,7 +452,7 @@ fn a_copy_on_its_way_to_disk_can_join_a_pipeline_and_be_stopped() {
 }
 
 #[test]
-fn a_replica_on_disk_is_read_in_pieces() {
+fn disk_replica_is_read_in_pieces() {
     let mut bed = Bed::new(Kind::File);
     bed.options.memory.limit = 64 << 20;
     let store = bed.open();
@@ -477,7 +477,7 @@ fn a_replica_on_disk_is_read_in_pieces() {
         }
         assert!(all == data, "{id}: {} of {length}", all.len());
     }
-    // Not for packets that do not fit pages, nor for what is small; and a file that is cut says so.
+    // Not for packets that do not fit pages, nor for small replicas; and a truncated file is an error.
     let reader = store.reader(&block(3, 1, 0)).unwrap();
     assert!(reader.pieces(1000).is_none() && reader.pieces(1 << 20).is_none());
     let mut pieces = reader.pieces(64 << 10).unwrap();
@@ -485,7 +485,7 @@ fn a_replica_on_disk_is_read_in_pieces() {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();
     let Err(error) = pieces.next(None).unwrap().read() else { panic!("read what is not there") };
     assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
-    // What is in memory needs none of it.
+    // A replica in memory is not read in pieces.
     let memory = Bed::new(Kind::Memory);
     let store = memory.open();
     put(&store, 1, 1, &bytes(1, MIB));
@@ -493,7 +493,7 @@ fn a_replica_on_disk_is_read_in_pieces() {
 }
 
 #[test]
-fn a_full_tmpfs_can_be_opened_again() {
+fn store_reopens_on_a_full_tmpfs() {
     let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.dir = tmpfs.path().join("m");
@@ -502,7 +502,7 @@ fn a_full_tmpfs_can_be_opened_again() {
         put(&store, id, 1, &bytes(id as u64, MIB / 2));
     }
     drop(store);
-    // Somebody takes all that is left.
+    // Another process takes all remaining space.
     let mut other = std::fs::File::create(tmpfs.path().join("other")).unwrap();
     while std::io::Write::write_all(&mut other, &[1; 4096]).is_ok() {}
     assert!(std::fs::write(tmpfs.path().join("one more"), "text").is_err());

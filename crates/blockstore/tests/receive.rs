@@ -1,4 +1,4 @@
-//! Bytes that are received to where they lie: when that is done, what counts, and what is found in the end.
+//! Bytes received in place: when that happens, what counts, and what a restart finds.
 
 mod common;
 
@@ -9,7 +9,8 @@ use std::os::unix::net::UnixStream;
 use common::*;
 use hearth_blockstore::*;
 
-/// Receives `data` from the writer's end on, in pieces, as they come through a socket; no more than the socket has is asked for.
+/// Receives `data` from the writer's end on, in pieces, as they arrive through a socket. Never requests more than it
+/// has.
 fn receive(writer: &mut ReplicaWriter, data: &[u8], piece: usize) {
     let (mut sender, socket) = UnixStream::pair().unwrap();
     for piece in data.chunks(piece) {
@@ -34,7 +35,7 @@ fn receive(writer: &mut ReplicaWriter, data: &[u8], piece: usize) {
 }
 
 #[test]
-fn what_is_received_in_place_is_got_before_and_after_a_restart() {
+fn bytes_received_in_place_survive_a_restart() {
     let bed = Bed::new(Kind::HugePages);
     let store = bed.open();
     if !create(&store, 99, 1001).receives_in_place(1) {
@@ -50,7 +51,7 @@ fn what_is_received_in_place_is_got_before_and_after_a_restart() {
         assert!(get(&store, id as i64, 1001) == data, "{size} bytes");
     }
     assert_eq!(store.metrics().received_in_place_bytes, sizes.iter().sum::<usize>() as u64);
-    // Some come in place and some do not.
+    // A mix of bytes received in place and bytes written.
     let data = bytes(50, 3_000_000);
     let mut writer = create(&store, 50, 1001);
     send(&mut writer, &data[..131_072], 64 << 10);
@@ -72,7 +73,7 @@ fn what_is_received_in_place_is_got_before_and_after_a_restart() {
 }
 
 #[test]
-fn what_does_not_fit_its_checksums_or_was_not_accepted_does_not_count() {
+fn only_accepted_matching_bytes_count() {
     let bed = Bed::new(Kind::HugePages);
     let store = bed.open();
     let mut writer = create(&store, 1, 1001);
@@ -89,7 +90,7 @@ fn what_does_not_fit_its_checksums_or_was_not_accepted_does_not_count() {
     assert!(matches!(error, StoreError::BadCommit { start: 65_536, .. }), "{error:?}");
     assert!(matches!(writer.accept(65_536, &sums[4..]), Err(StoreError::BadWrite { .. })));
     assert_eq!(writer.received(), 65_536);
-    // Nothing that counts is written over, and nothing is written where no memory is.
+    // Bytes that count are not overwritten, and nothing is written beyond the allocated memory.
     assert!(writer.put_in_place(65_535, &[0]).is_err());
     let (mut sender, socket) = UnixStream::pair().unwrap();
     sender.write_all(b"some").unwrap();
@@ -97,8 +98,8 @@ fn what_does_not_fit_its_checksums_or_was_not_accepted_does_not_count() {
     assert!(writer.receive(1 << 40, 4, socket.as_fd(), &mut []).is_err());
     assert!(!writer.goes_on_in_place(1 << 40) && writer.goes_on_in_place(1 << 20));
     assert!(writer.accept(1 << 40, &[]).is_err());
-    assert_eq!(writer.receive(65_536, 4, socket.as_fd(), &mut []).unwrap().unwrap(), 4, "it is all there still");
-    // Who takes the replica over finds what counts, and stops the one before.
+    assert_eq!(writer.receive(65_536, 4, socket.as_fd(), &mut []).unwrap().unwrap(), 4, "all bytes are still there");
+    // A writer that takes the replica over finds the bytes that count, and stops the previous writer.
     writer.put_in_place(65_536, &bad).unwrap();
     let new_stamp = hearth_types::GenerationStamp(1002);
     let recovery = PipelineRecovery { new_stamp, min_acked: 65_536, max_received: 1 << 20 };
@@ -112,7 +113,7 @@ fn what_does_not_fit_its_checksums_or_was_not_accepted_does_not_count() {
     receive(&mut writer, &data[65_536..], 100 << 9);
     writer.finalize(Durability::Memory).unwrap();
     assert!(get(&store, 1, 1002) == data);
-    // After a kill there is what counted.
+    // After a kill, the bytes that counted are there.
     let mut writer = create(&store, 2, 1001);
     receive(&mut writer, &data[..65_536], 65_536);
     assert!(writer.receives_in_place(131_072));
@@ -125,7 +126,7 @@ fn what_does_not_fit_its_checksums_or_was_not_accepted_does_not_count() {
 }
 
 #[test]
-fn whoever_does_not_check_leaves_that_to_others() {
+fn unchecked_bytes_are_verified_later() {
     let bed = Bed::new(Kind::HugePages);
     let store = bed.open();
     let mut writer = create(&store, 1, 1001);
@@ -142,7 +143,7 @@ fn whoever_does_not_check_leaves_that_to_others() {
 }
 
 #[test]
-fn it_is_done_in_huge_pages_of_the_memory_tier_only() {
+fn only_huge_pages_are_received_in_place() {
     for kind in KINDS.into_iter().filter(|kind| *kind != Kind::HugePages) {
         let bed = Bed::new(kind);
         let store = bed.open();
@@ -157,7 +158,7 @@ fn it_is_done_in_huge_pages_of_the_memory_tier_only() {
 }
 
 #[test]
-fn a_replica_for_which_memory_is_full_goes_on_on_disk() {
+fn full_memory_continues_reception_on_disk() {
     let mut bed = Bed::new(Kind::HugePages);
     bed.options.memory.limit = 4 << 20;
     let store = bed.open();
@@ -167,7 +168,7 @@ fn a_replica_for_which_memory_is_full_goes_on_on_disk() {
         return eprintln!("there are no huge pages here: nothing is received in place");
     }
     receive(&mut writer, &data[..1 << 20], 256 << 10);
-    // What has come and does not count yet is not lost by asking whether there is memory already.
+    // Received bytes that do not count yet are not lost by asking whether memory is already allocated.
     assert!(writer.receives_in_place((1 << 20) + 65_536));
     writer.put_in_place(1 << 20, &data[1 << 20..(1 << 20) + 65_536]).unwrap();
     assert!(!writer.goes_on_in_place(8 << 20));

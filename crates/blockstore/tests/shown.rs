@@ -1,5 +1,5 @@
-//! What other processes were shown of a replica: it stays as it was, it is withdrawn before the replica changes, and the memory
-//! counts until they let go.
+//! Bytes shown to other processes: they stay unchanged, they are withdrawn before the replica changes, and their memory
+//! counts until those processes release it.
 
 mod common;
 
@@ -15,11 +15,11 @@ use hearth_blockstore::*;
 use hearth_types::*;
 use parking_lot::Mutex;
 
-/// Notes what it is told.
+/// Records the withdrawals.
 #[derive(Default)]
 struct Told {
     all: Mutex<Vec<(BlockId, WithdrawReason)>>,
-    /// An eviction has to wait.
+    /// Evictions have to wait.
     busy: AtomicBool,
 }
 
@@ -55,7 +55,8 @@ impl Mapping {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for that length; what is shown is neither changed nor cut, which is what these tests are about.
+        // SAFETY: mapped for that length; shown bytes are neither changed nor truncated, which is what these tests
+        // verify.
         unsafe { std::slice::from_raw_parts(self.0, self.1) }
     }
 }
@@ -77,9 +78,9 @@ fn all_of(descriptor: OwnedFd) -> Vec<u8> {
     bytes
 }
 
-/// Own files, small slabs, and disk: whatever happens to the replica, what was shown is what it was.
+/// Own files, small slabs, and disk: shown bytes stay the same, whatever happens to the replica.
 #[test]
-fn what_was_shown_stays_as_it_was_across_every_change() {
+fn shown_bytes_survive_every_change() {
     type Change = fn(&Bed, &Blockstore, i64);
     let changes: [(&str, Change, &[WithdrawReason]); 5] = [
         (
@@ -152,14 +153,14 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
 
                     change(&bed, &store, id);
                     assert_eq!(*told.all.lock(), expected.iter().map(|what| (BlockId(id), *what)).collect::<Vec<_>>());
-                    // More of it, which reuses whatever memory was given back.
+                    // More replicas, which reuse any freed memory.
                     for other in 10..20 {
                         put(&store, other * 10 + id, 1, &bytes(other as u64, size));
                     }
                     assert!(map.bytes() == data, "{kind:?} {name}: bytes of a mapping");
                     let disk_append = name == "append" && !kind.has_memory();
                     if !disk_append {
-                        // On disk an append goes on in the same files, as Java's does.
+                        // On disk an append continues in the same files, as Java's does.
                         assert_eq!(length(&shown.data), size as u64, "{kind:?} {name}: length of the file");
                         let mut again = vec![0; meta_before.len() + 1];
                         let read = File::from(meta).read_at(&mut again, 0).unwrap();
@@ -172,7 +173,7 @@ fn what_was_shown_stays_as_it_was_across_every_change() {
 }
 
 #[test]
-fn nothing_is_shown_of_what_has_changed_since() {
+fn changed_replica_is_not_shown() {
     for kind in KINDS {
         let bed = Bed::new(kind);
         let (store, _) = open(&bed);
@@ -192,9 +193,9 @@ fn nothing_is_shown_of_what_has_changed_since() {
     }
 }
 
-/// An append extends the memory in place as long as nobody else has it, and the file still ends where the replica does.
+/// An append extends the memory in place unless another process holds it; the file still ends where the replica does.
 #[test]
-fn an_append_copies_only_what_somebody_holds() {
+fn append_copies_only_held_memory() {
     let bed = Bed::new(Kind::NoSlabs);
     let (store, _) = open(&bed);
     put(&store, 1, 1, &bytes(1, 1 << 20));
@@ -208,13 +209,13 @@ fn an_append_copies_only_what_somebody_holds() {
     let mut writer = store.append(&block(1, 1, 0), GenerationStamp(2), 1 << 20).unwrap();
     send(&mut writer, &bytes(2, 5000), 4096);
     writer.finalize(Durability::Memory).unwrap();
-    assert_eq!(name(), before, "nobody held it");
+    assert_eq!(name(), before, "no process held it");
     let held = store.reader(&block(1, 2, 0)).unwrap().show().unwrap();
     assert_eq!(length(&held.data), (1 << 20) + 5000);
     let mut writer = store.append(&block(1, 2, 0), GenerationStamp(3), (1 << 20) + 5000).unwrap();
     send(&mut writer, &bytes(3, 120), 120);
     writer.finalize(Durability::Memory).unwrap();
-    assert_ne!(name(), before, "somebody did");
+    assert_ne!(name(), before, "a process held it");
     assert_eq!(length(&held.data), (1 << 20) + 5000);
     let all = [bytes(1, 1 << 20), bytes(2, 5000), bytes(3, 120)].concat();
     assert!(get(&store, 1, 3) == all);
@@ -235,7 +236,7 @@ fn walk(dir: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn memory_counts_until_the_last_holder_lets_go() {
+fn memory_counts_until_last_holder_closes() {
     let bed = Bed::new(Kind::NoSlabs);
     let (store, _) = open(&bed);
     let size = 3 << 20;
@@ -258,7 +259,7 @@ fn memory_counts_until_the_last_holder_lets_go() {
 }
 
 #[test]
-fn what_others_hold_leaves_last_and_only_when_they_are_ready() {
+fn held_replicas_are_evicted_last() {
     let mut bed = Bed::new(Kind::NoSlabs);
     bed.options.memory.limit = 8 << 20;
     let (store, told) = open(&bed);
@@ -270,12 +271,12 @@ fn what_others_hold_leaves_last_and_only_when_they_are_ready() {
     let in_memory = |id| info(&store, id).in_memory;
     let maps: Vec<_> = (1..=2).map(|id| Mapping::new(&show(&store, id).data, size)).collect();
     told.all.lock().clear();
-    // Room for a fourth and fifth is made by the one that nobody holds.
+    // The unheld replica makes room for a fourth.
     put(&store, 4, 1, &bytes(4, size));
     bed.flush(&store);
     assert_eq!(([1, 2, 3].map(in_memory), told.all.lock().len()), ([true, true, false], 1));
     told.busy.store(true, Ordering::Release);
-    // 4 would do, but its owner says that it has to wait, as do all the others.
+    // Replica 4 could be evicted, but its owner defers that, as for all others.
     put(&store, 5, 1, &bytes(5, size));
     assert_eq!([1, 2, 4, 5].map(in_memory), [true, true, true, false]);
     assert!(told.all.lock().iter().all(|(_, what)| *what == WithdrawReason::Eviction));
@@ -283,12 +284,12 @@ fn what_others_hold_leaves_last_and_only_when_they_are_ready() {
     for id in 6..=7 {
         put(&store, id, 1, &bytes(id as u64, size));
         bed.flush(&store);
-        assert!([1, 2].map(in_memory) == [true, true], "there was another one each time");
+        assert!([1, 2].map(in_memory) == [true, true], "another replica was evicted each time");
     }
     let others: Vec<_> = (3..=7).filter(|id| in_memory(*id)).collect();
     let more: Vec<_> = others.iter().map(|id| Mapping::new(&show(&store, *id).data, size)).collect();
     put(&store, 8, 1, &bytes(8, size));
-    // All are held: they have been asked to leave, and their bytes are still there, and counted.
+    // All are held: they have been withdrawn, and their bytes still exist and are counted.
     let metrics = store.metrics();
     assert!(metrics.memory_lingering >= size as u64 && metrics.memory_used <= 8 << 20, "{metrics:?}");
     for (map, id) in more.iter().zip(others) {
@@ -305,9 +306,9 @@ fn what_others_hold_leaves_last_and_only_when_they_are_ready() {
     assert_eq!(store.metrics().memory_lingering, 0);
 }
 
-/// A descriptor outlives the process that gave it: the next one finds out, and keeps its hands off that memory.
+/// A descriptor outlives the process that passed it on: the next one detects that, and does not modify the memory.
 #[test]
-fn a_restart_knows_what_is_still_held() {
+fn restart_detects_memory_still_held() {
     let bed = Bed::new(Kind::NoSlabs);
     let data = bytes(1, 100_000);
     let shown = {
@@ -319,7 +320,7 @@ fn a_restart_knows_what_is_still_held() {
     let (store, _) = open(&bed);
     assert_eq!(store.metrics().shown, 1);
     let reader = store.reader(&block(1, 1, 0)).unwrap();
-    assert!(!reader.show().unwrap().verified, "nothing has looked at the bytes in this life");
+    assert!(!reader.show().unwrap().verified, "this process has not checked the bytes");
     reader.verify_memory().unwrap();
     assert!(reader.show().unwrap().verified);
     drop(reader);
@@ -334,7 +335,7 @@ fn a_restart_knows_what_is_still_held() {
 }
 
 #[test]
-fn memory_that_nobody_checked_is_not_called_verified() {
+fn unchecked_memory_is_not_reported_verified() {
     let bed = Bed::new(Kind::Memory);
     let (store, _) = open(&bed);
     for (id, size) in [(1, 500), (2, 200_000)] {
@@ -345,8 +346,8 @@ fn memory_that_nobody_checked_is_not_called_verified() {
         assert!(!show(&store, id).verified);
     }
     bed.flush(&store);
-    // The flush has looked at every byte.
+    // The flush has checked every byte.
     assert!([1, 2].iter().all(|id| show(&store, *id).verified));
     put(&store, 3, 1, &bytes(3, 200_000));
-    assert!(show(&store, 3).verified, "checked as it came");
+    assert!(show(&store, 3).verified, "checked when written");
 }

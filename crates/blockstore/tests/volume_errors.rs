@@ -1,5 +1,5 @@
-//! Errors of files and directories of a storage directory: which volume fails, which replica is reported.
-//! See docs/compatibility/volume-errors.md.
+//! Errors of files and directories of a storage directory: which volume fails, which replica is reported. See
+//! docs/compatibility/volume-errors.md.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn content(id: i64) -> Vec<u8> {
     bytes(id as u64, LENGTH)
 }
 
-/// Two storage directories, with replicas 0..6 on their disks only.
+/// Creates two storage directories, with replicas 0..6 only on their disks.
 fn on_disks(kind: Kind) -> (Bed, Blockstore) {
     let mut bed = Bed::new(kind);
     let second = VolumeOptions { dir: bed.disk.path().join("v1"), ..bed.options.volumes[0].clone() };
@@ -34,7 +34,7 @@ fn storage_of(store: &Blockstore, bed: &Bed, id: i64) -> StorageId {
     store.replica(&bed.pool.pool, BlockId(id)).expect("it is there").storage
 }
 
-/// Ids of replicas on the first storage directory.
+/// Returns the ids of replicas on the first storage directory.
 fn of_first(store: &Blockstore, bed: &Bed) -> Vec<i64> {
     let first = store.storages()[0].id.clone();
     (0..6).filter(|id| storage_of(store, bed, *id) == first).collect()
@@ -77,7 +77,7 @@ fn told(store: &Blockstore) -> Told {
     told
 }
 
-/// Puts a file, or nothing, in the place of a directory.
+/// Replaces a directory by a file, or by nothing.
 fn replace_dir(dir: &Path, by_file: bool) {
     fs::rename(dir, dir.with_extension("aside")).unwrap();
     if by_file {
@@ -86,7 +86,7 @@ fn replace_dir(dir: &Path, by_file: bool) {
 }
 
 #[test]
-fn directory_replaced_by_a_file_or_gone_fails_its_volume() {
+fn missing_or_replaced_directory_fails_its_volume() {
     for kind in [Kind::Memory, Kind::File, Kind::Mmap] {
         for below in [
             "",
@@ -103,7 +103,7 @@ fn directory_replaced_by_a_file_or_gone_fails_its_volume() {
                 let dir = bed.options.volumes[0].dir.join(below.replace("BP", bed.pool.pool.as_str()));
                 let dir: PathBuf = dir.components().collect();
                 replace_dir(&dir, by_file);
-                // A heartbeat finds out what statfs says; a writer or the flusher what is below.
+                // A heartbeat detects errors of statfs; a writer or the flusher detects errors below.
                 let reported = store.storage_reports(&bed.pool.pool).len();
                 assert!(reported == 1 || by_file || !below.is_empty(), "{case}");
                 for id in 10..14 {
@@ -129,13 +129,13 @@ fn directory_replaced_by_a_file_or_gone_fails_its_volume() {
                 );
                 assert_eq!(store.storage_reports(&bed.pool.pool).len(), 1, "{case}");
                 assert_eq!(store.report(&bed.pool.pool).len(), 1, "{case}");
-                // Nothing was made again below the place of the old one.
+                // No directory was created again in place of the old one.
                 assert!(by_file == dir.exists(), "{case}");
                 let other: Vec<i64> = (0..6).filter(|id| !there.contains(id)).collect();
                 for id in other {
                     assert!(get(&store, id, 1) == content(id), "{case}: {id}");
                 }
-                // And the other one takes what comes.
+                // The other volume takes new replicas.
                 put(&store, 20, 1, &content(20));
                 assert!(get(&store, 20, 1) == content(20), "{case}");
             }
@@ -144,7 +144,7 @@ fn directory_replaced_by_a_file_or_gone_fails_its_volume() {
 }
 
 #[test]
-fn replica_whose_files_are_gone_is_forgotten_and_reported() {
+fn replica_with_missing_files_is_reported() {
     for kind in [Kind::Memory, Kind::File, Kind::Mmap] {
         let (bed, store) = on_disks(kind);
         let data = data_file(&bed, 0);
@@ -152,19 +152,19 @@ fn replica_whose_files_are_gone_is_forgotten_and_reported() {
         fs::remove_file(&data).unwrap();
         let error = store.reader(&block(0, 1, 0)).err().expect("no reader");
         assert_eq!(error.reaction(), Reaction::OtherReplica, "{kind:?}: {error}");
-        assert_eq!(told(&store), Told::default(), "{kind:?}: the reader does not wait for that");
+        assert_eq!(told(&store), Told::default(), "{kind:?}: the reader does not wait for the check");
         store.look_at_suspects();
         assert_eq!(told(&store), Told { missing: vec![0], ..Told::default() }, "{kind:?}");
         assert!(matches!(store.reader(&block(0, 1, 0)), Err(StoreError::ReplicaNotFound { .. })));
         assert!(store.storages().iter().all(|storage| !storage.failed));
-        // The namenode has it made again.
+        // Created again, as the NameNode would request.
         let options = CreateOptions { expected_bytes: LENGTH as u64, ..CreateOptions::default() };
         let mut writer = store.create(&block(0, 1, 0), CreateKind::Temporary, &options).unwrap();
         send(&mut writer, &content(0), 64 << 10);
         writer.finalize(Durability::Disk).unwrap();
         assert!(get(&store, 0, 1) == content(0), "{kind:?}");
 
-        // Found by an append as well.
+        // Also detected by an append.
         let data = data_file(&bed, 1);
         fs::remove_file(meta_of(&data)).unwrap();
         fs::remove_file(&data).unwrap();
@@ -175,7 +175,7 @@ fn replica_whose_files_are_gone_is_forgotten_and_reported() {
 }
 
 #[test]
-fn replica_that_cannot_be_read_is_reported_as_corrupt_and_kept() {
+fn unreadable_replica_is_reported_as_corrupt() {
     for kind in [Kind::Memory, Kind::File, Kind::Mmap] {
         for (case, spoil) in [
             ("no meta file", (|data| fs::remove_file(meta_of(data)).unwrap()) as fn(&Path)),
@@ -200,14 +200,14 @@ fn replica_that_cannot_be_read_is_reported_as_corrupt_and_kept() {
             assert_eq!(told(&store), Told { corrupt: vec![0], ..Told::default() }, "{kind:?}, {case}");
             assert!(matches!(store.reader(&block(0, 1, 0)), Err(StoreError::Corrupt { .. })), "{kind:?}, {case}");
             assert!(store.storages().iter().all(|storage| !storage.failed), "{kind:?}, {case}");
-            assert!(data.symlink_metadata().is_ok() || meta_of(&data).exists(), "{kind:?}, {case}: what is left stays");
+            assert!(data.symlink_metadata().is_ok() || meta_of(&data).exists(), "{kind:?}, {case}: the rest stays");
             (1..6).for_each(|id| assert!(get(&store, id, 1) == content(id)));
         }
     }
 }
 
 #[test]
-fn replica_that_memory_has_is_written_again_when_its_files_are_gone() {
+fn missing_disk_files_are_rewritten_from_memory() {
     let bed = Bed::new(Kind::Memory);
     let store = bed.open();
     put(&store, 0, 1, &content(0));
@@ -222,7 +222,7 @@ fn replica_that_memory_has_is_written_again_when_its_files_are_gone() {
 }
 
 #[test]
-fn directory_replaced_by_a_file_counts_as_failed_at_the_start() {
+fn replaced_directory_counts_as_failed_at_start() {
     let (mut bed, store) = on_disks(Kind::File);
     drop(store);
     let dir = bed.options.volumes[0].dir.clone();

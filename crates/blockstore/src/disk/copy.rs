@@ -1,4 +1,4 @@
-//! A replica's two files on disk: opening, writing, moving.
+//! A replica's two files on disk: open, write and move them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -17,11 +17,11 @@ use crate::sys::{self, AlignedBuffer, PAGE};
 
 const META_HEADER: u64 = ChecksumSpec::META_HEADER_BYTES as u64;
 
-/// More than that at once is read from the file: its copy costs far more than the system call, and pages that are not in memory come from the
-/// disk together instead of one by one.
+/// Maximum bytes read from a mapping at once. Longer reads go to the file: their copy costs far more than the system
+/// call, and pages that are not cached are then read from the disk together instead of one by one.
 const MAPPED_READ_MAX: usize = 16 << 10;
 
-/// Where a replica is on disk and how much of it.
+/// Place and length of a replica on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskCopy {
     pub place: ReplicaDir,
@@ -36,11 +36,11 @@ pub struct DiskFiles {
     pub meta: File,
     pub checksum: ChecksumSpec,
     maps: OnceLock<Maps>,
-    /// Whether the data lies on a tmpfs.
+    /// Set if the data is on a tmpfs.
     in_memory: OnceLock<bool>,
 }
 
-/// The same files, mapped.
+/// Mappings of the same files.
 struct Maps {
     data: Mapping,
     meta: Mapping,
@@ -53,7 +53,7 @@ pub struct DiskWriter {
 }
 
 fn bad_meta(path: &std::path::Path) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{} is no meta file", path.display()))
+    io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a block meta file", path.display()))
 }
 
 fn open_files(dirs: &PoolDirs, id: BlockId, copy: DiskCopy, options: &OpenOptions) -> io::Result<DiskFiles> {
@@ -73,18 +73,19 @@ impl DiskFiles {
         Self { data, meta, checksum, maps: OnceLock::new(), in_memory: OnceLock::new() }
     }
 
-    /// The same, the data with an opening of its own, from whose start to whose end the kernel reads ahead.
+    /// Opens the files for a long read: the data with an opening of its own, for which the kernel reads ahead
+    /// sequentially.
     pub fn for_stream(&self) -> io::Result<Self> {
         let data = File::from(sys::reopen(&self.data)?);
         sys::advise_sequential(&data);
         Ok(Self::new(data, self.meta.try_clone()?, self.checksum))
     }
 
-    /// Maps the `length` bytes of a finalized replica and their CRCs. False: there is no room, or it cannot be done.
+    /// Maps the `length` bytes of a finalized replica and their CRCs. False: there is no room, or mapping failed.
     pub fn map(&self, length: u64, room: &Arc<MappedBytesLimit>) -> bool {
         let meta_length = META_HEADER + self.checksum.checksum_bytes(length);
         if length == 0 {
-            // Nothing is read of it.
+            // An empty replica is never read.
             return true;
         }
         let Some(share) = room.take(sys::pages(length) + sys::pages(meta_length)) else { return false };
@@ -103,17 +104,18 @@ impl DiskFiles {
         self.maps.get().is_some()
     }
 
-    /// A mapping of it has met with an error.
+    /// Returns whether an access to one of its mappings has failed.
     pub fn is_lost(&self) -> bool {
         self.maps.get().is_some_and(|maps| maps.data.is_lost() || maps.meta.is_lost())
     }
 
-    /// The mappings, for somebody who wants that many bytes.
+    /// Returns the mappings if they are to be used for a read of that many bytes.
     fn maps_for(&self, bytes: usize) -> Option<&Maps> {
         if bytes <= MAPPED_READ_MAX { self.maps.get() } else { None }
     }
 
-    /// Data from `offset`: from the mapping if there is one and it is not much, else, or if that has gone bad, from the file.
+    /// Reads data from `offset`: from the mapping if there is one and the read is short. Otherwise, or if the mapping
+    /// fails, from the file.
     pub fn read_data(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match self.maps_for(into.len()) {
             Some(maps) if offset + into.len() as u64 <= maps.data.length() && maps.data.copy(offset, into) => Ok(()),
@@ -121,7 +123,7 @@ impl DiskFiles {
         }
     }
 
-    /// CRCs, `at` bytes into the table.
+    /// Reads CRCs `at` bytes into the table.
     pub fn read_crcs(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         let offset = META_HEADER + at;
         match self.maps_for(into.len()) {
@@ -130,18 +132,19 @@ impl DiskFiles {
         }
     }
 
-    /// No disk is behind the files.
+    /// Returns whether the files are in memory, so that reads never wait for a disk.
     pub fn never_waits(&self) -> bool {
         *self.in_memory.get_or_init(|| sys::is_in_memory(&self.data))
     }
 
-    /// Where the CRCs of the chunks `[first, end)` are in the meta file. `None`: there are none.
+    /// Returns the range of the meta file with the CRCs of the chunks `[first, end)`. `None`: there are none.
     pub fn crcs_range(&self, first: u64, end: u64) -> Option<ByteRange> {
         let size = self.checksum.kind.size() as u64;
         ByteRange::new(META_HEADER + first * size, META_HEADER + end * size).filter(|range| !range.is_empty())
     }
 
-    /// The same for both, if that needs no disk. False: it most likely does, and what was read is worth nothing.
+    /// Reads data and CRCs unless that would wait for a disk. False: it most likely would, and the buffers' content is
+    /// meaningless.
     pub fn read_now(&self, offset: u64, data: &mut [u8], crcs_at: u64, crcs: &mut [u8]) -> bool {
         let crcs_at = META_HEADER + crcs_at;
         match self.maps_for(data.len()) {
@@ -162,7 +165,7 @@ impl DiskFiles {
         open_files(dirs, id, copy, OpenOptions::new().read(true))
     }
 
-    /// The CRC of the last chunk of `length` bytes as the meta file has it; 0 when that chunk is whole.
+    /// Reads the CRC of the last chunk of `length` bytes from the meta file; 0 if that chunk is whole.
     pub fn partial_crc(&self, length: u64) -> io::Result<u32> {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         if length.is_multiple_of(chunk) || self.checksum.kind.size() == 0 {
@@ -180,7 +183,7 @@ impl DiskFiles {
 }
 
 impl DiskWriter {
-    /// An empty copy in `place`. What has those names already is a leftover.
+    /// Creates an empty copy in `place`. Existing files of those names are leftovers and are truncated.
     pub fn create(
         dirs: &PoolDirs,
         place: ReplicaDir,
@@ -202,8 +205,8 @@ impl DiskWriter {
         Ok(Self { files: Arc::new(files) })
     }
 
-    /// A copy in `place` with all that `content` has, unsynced: `there` and what it lacks, if it is of that place and stamp and has no
-    /// more; else a new one, as the answer says.
+    /// Opens a copy in `place` that holds all of `content`, unsynced. If `there` has that place and stamp and no more
+    /// bytes, it is extended. Otherwise a new copy is created, and the returned flag is true.
     pub fn holding(
         dirs: &PoolDirs,
         place: ReplicaDir,
@@ -227,12 +230,12 @@ impl DiskWriter {
         self.files.data.write_all_at(bytes, offset)
     }
 
-    /// CRCs, `at` bytes into the table. After their data: see `scan::whole_length`.
+    /// Writes CRCs `at` bytes into the table. Call it after their data is written: see `scan::whole_length`.
     pub fn write_crcs(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.files.meta.write_all_at(bytes, META_HEADER + at)
     }
 
-    /// Adds what `snapshot` has beyond `from` bytes, unsynced. CRCs are checked on the way.
+    /// Appends the bytes of `snapshot` beyond `from`, unsynced. CRCs are checked in the process.
     pub fn extend(&self, snapshot: &Snapshot, from: u64) -> Result<(), CopyError> {
         let chunk = u64::from(snapshot.checksum.bytes_per_chunk);
         let mut offset = from / chunk * chunk;
@@ -250,15 +253,16 @@ impl DiskWriter {
         Ok(())
     }
 
-    /// Cuts to what `snapshot` of this very copy says. Whenever that ends, by a kill or a power failure, what is there is found to have as
-    /// many bytes as that at least: data may be longer than its CRCs say (`scan::whole_length`, for chunks up to 64 KiB), and is never
-    /// shorter.
+    /// Truncates to `snapshot`, which is of this very copy. If a kill or a power failure interrupts this, the copy is
+    /// found to have at least that many bytes: data may be longer than its CRCs say (`scan::whole_length`, for chunks
+    /// up to 64 KiB), but is never shorter.
     pub fn truncate(&self, snapshot: &Snapshot) -> io::Result<()> {
         self.cut_crcs(snapshot)?;
         self.files.data.set_len(snapshot.length)
     }
 
-    /// The CRCs say so, durably. Whole ones go before the last one is for less: it counts only where it is the last.
+    /// Truncates the CRCs, durably. Whole CRCs are removed before the last one is rewritten for fewer bytes, since that
+    /// one is valid only as the last.
     pub(super) fn cut_crcs(&self, snapshot: &Snapshot) -> io::Result<()> {
         let chunk = u64::from(snapshot.checksum.bytes_per_chunk);
         let (meta, length) = (&self.files.meta, snapshot.length);
@@ -280,7 +284,7 @@ impl DiskWriter {
     }
 }
 
-/// A copy written under names of its own in `tmp`, on its way to `finalized`.
+/// A copy written under temporary names in `tmp`, to be moved to `finalized`.
 pub struct StagedCopy {
     id: BlockId,
     stamp: GenerationStamp,
@@ -294,10 +298,10 @@ pub struct StagedCopy {
 
 static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
 
-/// Smaller ones share a journal commit, and gain nothing from direct I/O.
+/// Smaller copies share a journal commit, and gain nothing from direct I/O.
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
 
-/// `buffer`, made or made larger.
+/// Returns `buffer`, allocated or enlarged to `bytes`.
 fn at_least(buffer: &mut Option<AlignedBuffer>, bytes: usize) -> Result<&mut AlignedBuffer, CopyError> {
     match buffer {
         Some(buffer) if buffer.len() >= bytes => {}
@@ -306,11 +310,12 @@ fn at_least(buffer: &mut Option<AlignedBuffer>, bytes: usize) -> Result<&mut Ali
     Ok(buffer.as_mut().expect("made above"))
 }
 
-/// Windows of a snapshot that are written at once: each direct write costs a wait for the disk, some 20 us of processor time.
+/// Windows of a snapshot that are written at once: each direct write costs a wait for the disk, about 20 us of CPU
+/// time.
 const WINDOWS_PER_WRITE: usize = 4;
 
 impl StagedCopy {
-    /// Writes all of `snapshot`, checking its CRCs; `sync` and `commit` make it count.
+    /// Writes all of `snapshot`, checking its CRCs. It counts only after `sync` and `commit`.
     pub fn write(
         dirs: &PoolDirs,
         id: BlockId,
@@ -337,7 +342,7 @@ impl StagedCopy {
         let mut prepared = Self { id, stamp, length: snapshot.length, data, meta, data_path, meta_path, done: false };
         let result = prepared.fill(snapshot, is_direct, buffer);
         if is_direct && matches!(&result, Err(CopyError::Write(error)) if error.raw_os_error() == Some(libc::EINVAL)) {
-            // Opened so, but not written so: some file systems find out late.
+            // Opening for direct I/O succeeded but writing did not: some file systems report the lack of support late.
             prepared.data = File::create(&prepared.data_path).map_err(CopyError::Write)?;
             prepared.fill(snapshot, false, buffer)?;
         } else {
@@ -349,9 +354,9 @@ impl StagedCopy {
     fn fill(&mut self, snapshot: &Snapshot, direct: bool, buffer: &mut Option<AlignedBuffer>) -> Result<(), CopyError> {
         let length = snapshot.length;
         let window = snapshot.window() * WINDOWS_PER_WRITE;
-        // Direct writes take the bytes from where they lie.
+        // Direct writes take the bytes from the mapping.
         let mut mapping = if direct { snapshot.mapped() } else { None };
-        // One extent, and no surprise in the middle: a full disk says so now.
+        // Allocated as one extent; a full disk is reported now, not halfway.
         match sys::allocate(&self.data, 0, length) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
             other => other.map_err(CopyError::Write)?,
@@ -383,7 +388,8 @@ impl StagedCopy {
         Ok(())
     }
 
-    /// Checks and writes `bytes` of `mapping`, and the rest of their last page. False: they cannot be had this way, and `meta` is as it was.
+    /// Checks and writes `bytes` of `mapping`, and the rest of their last page. False: they cannot be read this way,
+    /// and `meta` is unchanged.
     fn write_mapped(
         &self,
         snapshot: &Snapshot,
@@ -415,11 +421,12 @@ impl StagedCopy {
         Ok(())
     }
 
-    /// Into `finalized`, in the place of `old` if there is one. Not durable before the directories in `touched` are synced;
-    /// only then may `old` be cleaned up with `remove_superseded`.
+    /// Moves the copy into `finalized`, replacing `old` if there is one. Not durable before the directories in
+    /// `touched` are synced; only then may `old` be cleaned up with `remove_superseded`.
     pub fn commit(mut self, dirs: &PoolDirs, touched: &mut BTreeSet<PathBuf>) -> io::Result<DiskCopy> {
         let dir = dirs.make_dir(ReplicaDir::Finalized, self.id)?;
-        // The meta file first: of two the one that fits the data counts, and one without data is removed.
+        // The meta file first: of two meta files, the one that matches the data counts, and one without data is
+        // removed.
         fs::rename(&self.meta_path, dirs.meta(ReplicaDir::Finalized, self.id, self.stamp))?;
         fs::rename(&self.data_path, dirs.data(ReplicaDir::Finalized, self.id))?;
         touched.insert(dir);
@@ -437,7 +444,7 @@ impl Drop for StagedCopy {
     }
 }
 
-/// Removes what is left of `old` after `new` has become durable in its place.
+/// Removes the remaining files of `old` after `new` has durably replaced it.
 pub fn remove_superseded(dirs: &PoolDirs, id: BlockId, old: DiskCopy, new: DiskCopy) {
     if old.place != new.place {
         remove(dirs, id, old);
@@ -446,9 +453,9 @@ pub fn remove_superseded(dirs: &PoolDirs, id: BlockId, old: DiskCopy, new: DiskC
     }
 }
 
-/// How many of a copy's two files are not there.
+/// Returns how many of a copy's two files are missing.
 ///
-/// Errors: whether one is there cannot be said.
+/// Errors: the existence of a file cannot be determined.
 pub fn missing(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) -> io::Result<usize> {
     let files = [dirs.data(copy.place, id), dirs.meta(copy.place, id, copy.stamp)];
     files.iter().try_fold(0, |missing, file| Ok(missing + usize::from(!file.try_exists()?)))
@@ -459,7 +466,7 @@ pub fn remove(dirs: &PoolDirs, id: BlockId, copy: DiskCopy) {
     let _ = fs::remove_file(dirs.meta(copy.place, id, copy.stamp));
 }
 
-/// Moves a copy to another place or stamp (or both); durable on return when `durable`.
+/// Moves a copy to another place or stamp (or both). On return it is durable if `durable`.
 pub fn relocate(
     dirs: &PoolDirs,
     id: BlockId,
@@ -480,7 +487,7 @@ pub fn relocate(
         }
     };
     if from.place != place {
-        // Data first: a start sends data without a meta file back to it.
+        // Data first: a start moves data without a meta file back to its meta file.
         fs::rename(dirs.data(from.place, id), dirs.data(place, id))?;
     }
     fs::rename(&old_meta, &new_meta).inspect_err(|_| data_back())?;
@@ -488,7 +495,7 @@ pub fn relocate(
         let sync = |place| sys::sync_dir(&dirs.dir(place, id));
         let synced = sync(place).and_then(|()| if from.place == place { Ok(()) } else { sync(from.place) });
         synced.inspect_err(|_| {
-            // The caller goes on with a copy that is where it was.
+            // The caller continues with a copy in the old place.
             let _ = fs::rename(&new_meta, &old_meta);
             data_back();
         })?;

@@ -1,3 +1,5 @@
+//! Paths and file names of Apache HDFS's directory layout (version -57).
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,13 +8,13 @@ use hearth_types::{BlockId, GenerationStamp};
 
 use crate::sys;
 
-/// Which directory of a pool a copy is in.
+/// Directory of a pool that a copy is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplicaDir {
     Finalized,
     /// `rbw`: being written.
     BeingWritten,
-    /// `tmp`: forgotten at the next start.
+    /// `tmp`: deleted at the next start.
     Temporary,
 }
 
@@ -57,7 +59,7 @@ impl PoolDirs {
         }
     }
 
-    /// Makes what is missing, durably.
+    /// Creates missing directories, durably.
     pub fn create(&self) -> io::Result<()> {
         for dir in [&self.finalized, &self.being_written, &self.temporary] {
             fs::create_dir_all(dir)?;
@@ -90,7 +92,7 @@ impl PoolDirs {
         self.dir(place, id).join(format!("{id}_{stamp}.meta"))
     }
 
-    /// Makes the directory for `id` in `place` when it is missing; durable with its parents.
+    /// Creates the directory for `id` in `place` if it is missing; durable with its parents.
     pub fn make_dir(&self, place: ReplicaDir, id: BlockId) -> io::Result<PathBuf> {
         let dir = self.dir(place, id);
         if place == ReplicaDir::Finalized && !dir.is_dir() {
@@ -105,7 +107,8 @@ impl PoolDirs {
     }
 }
 
-/// Not its parents: where the whole volume is gone, it is not to be made again on the disk below its mount point.
+/// Creates a directory but not its parents: if the whole volume is gone, it must not be created on the disk below its
+/// mount point.
 fn make_one(dir: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
@@ -118,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_apaches() {
+    fn paths_match_apaches_layout() {
         let dirs = PoolDirs::new(Path::new("/v"), "BP-1");
         let id = BlockId(1073741825 + (5 << 16) + (7 << 8));
         let dir = "/v/current/BP-1/current/finalized/subdir5/subdir7";
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read() {
+    fn file_names_are_parsed() {
         assert_eq!(BlockFile::parse("blk_-5"), Some(BlockFile::Data(BlockId(-5))));
         assert_eq!(BlockFile::parse("blk_5_1001.meta"), Some(BlockFile::Meta(BlockId(5), GenerationStamp(1001))));
         for other in ["blk_", "blk_5.tmp", "blk_5_x.meta", "scanner.cursor", "blk_5_.meta"] {

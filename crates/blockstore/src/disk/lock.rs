@@ -1,3 +1,5 @@
+//! Lock of a storage directory, compatible with Apache's DataNode.
+
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -5,16 +7,18 @@ use std::path::Path;
 use crate::error::{Result, StoreError};
 use crate::sys;
 
-/// Apache's name for it; its datanode takes the same lock.
+/// Apache's name of the lock file; its DataNode takes the same lock.
 pub const LOCK_FILE: &str = "in_use.lock";
 
-/// A directory that is ours while this lives, however the process ends.
+/// Lock of a directory, held while this lives. It is released however the process ends.
 pub struct DirLock {
     file: File,
 }
 
 impl DirLock {
-    /// Errors: `InUse`, with what the holder wrote into the file (Java: `pid@host`).
+    /// Takes the lock.
+    ///
+    /// Errors: `InUse`, with the text that the holder wrote into the file (Java: `pid@host`).
     pub fn take(dir: &Path) -> Result<Self> {
         let path = dir.join(LOCK_FILE);
         let mut file = OpenOptions::new()
@@ -33,7 +37,8 @@ impl DirLock {
         }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let holder = format!("{}@{host}", std::process::id());
-        // Over the old one and never shorter than needed: given back, its block may not be had again on a full disk.
+        // Overwritten, and never shorter than needed: on a full disk, a block that was freed may not be available
+        // again.
         file.write_all(holder.as_bytes())
             .and_then(|()| file.set_len(holder.len() as u64))
             .map_err(StoreError::io("write", &path))?;

@@ -1,4 +1,4 @@
-//! What a start finds on disk, with what a power failure between two renames has left put right.
+//! Startup scan of the disk, which also repairs the effects of a power failure between two renames.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ struct FoundFiles {
 
 type Found = HashMap<BlockId, FoundFiles>;
 
-/// Empties `tmp`, mends `rbw` and `finalized`, and lists the replicas of both.
+/// Empties `tmp`, repairs `rbw` and `finalized`, and lists the replicas of both.
 pub fn scan(dirs: &PoolDirs) -> io::Result<Vec<FoundCopy>> {
     empty(&dirs.temporary)?;
     let mut finalized = Found::new();
@@ -79,7 +79,8 @@ fn collect(dir: &Path, depth: u32, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves between the two directories rename the data first: data without a meta file goes where its meta file is.
+/// Reunites data and meta files. Moves between the two directories rename the data first, so data without a meta file
+/// is moved to its meta file.
 fn reunite_halves(dirs: &PoolDirs, finalized: &mut Found, being_written: &mut Found) -> io::Result<()> {
     for place in [ReplicaDir::BeingWritten, ReplicaDir::Finalized] {
         let (from, to) = match place {
@@ -104,10 +105,10 @@ fn reunite_halves(dirs: &PoolDirs, finalized: &mut Found, being_written: &mut Fo
     Ok(())
 }
 
-/// The copy that the files of one block make, if any; leftovers are removed.
+/// Returns the copy that the files of one block form, if any; leftovers are removed.
 fn settle(dirs: &PoolDirs, place: ReplicaDir, id: BlockId, mut files: FoundFiles) -> io::Result<Option<FoundCopy>> {
     let Some((data, length)) = files.data else {
-        // A meta file alone: the rename of its data never happened.
+        // A meta file alone: its data was never renamed.
         for (_, path, _) in files.metas {
             fs::remove_file(path)?;
         }
@@ -123,15 +124,15 @@ fn settle(dirs: &PoolDirs, place: ReplicaDir, id: BlockId, mut files: FoundFiles
         }
     }
     let Some(chosen) = chosen else {
-        // Nothing says which replica these bytes are, or whether they are right. Kept for a human, never served.
-        tracing::warn!(path = %data.display(), "block file without a fitting meta file is ignored");
+        // Nothing identifies these bytes or shows that they are right. Kept for the operator, never served.
+        tracing::warn!(path = %data.display(), "block file without a matching meta file is ignored");
         return Ok(None);
     };
     let (stamp, meta, meta_bytes) = files.metas.swap_remove(chosen);
     for (_, path, _) in files.metas {
         fs::remove_file(path)?;
     }
-    // Found elsewhere than its id says: moved home, since everything else computes the place.
+    // Found in the wrong directory for its id: moved to the right one, since all other code computes the place.
     if data != dirs.data(place, id) {
         dirs.make_dir(place, id)?;
         fs::rename(&data, dirs.data(place, id))?;
@@ -157,7 +158,7 @@ fn spec_of(meta: &File) -> io::Result<Option<ChecksumSpec>> {
     }
 }
 
-/// Does the table have as many CRCs as the data has chunks, and is the last one right?
+/// Returns whether the table has as many CRCs as the data has chunks, and the last one matches.
 fn fits(meta: &Path, meta_bytes: u64, data: &Path, length: u64) -> io::Result<bool> {
     let Some(spec) = spec_of(&File::open(meta)?)? else { return Ok(false) };
     if meta_bytes != ChecksumSpec::META_HEADER_BYTES as u64 + spec.checksum_bytes(length) {
@@ -166,8 +167,9 @@ fn fits(meta: &Path, meta_bytes: u64, data: &Path, length: u64) -> io::Result<bo
     Ok(whole_length(data, meta, length, meta_bytes)? == length)
 }
 
-/// Bytes of a replica being written that stand under right CRCs: whole chunks that have one, and of the last chunk the
-/// longest prefix that its CRC fits (the CRC may be older than the bytes, which are written first).
+/// Returns the number of bytes of a replica being written that have matching CRCs: whole chunks with a CRC, and the
+/// longest prefix of the last chunk that its CRC matches. That CRC may be older than the bytes, which are written
+/// first.
 fn whole_length(data: &Path, meta: &Path, length: u64, meta_bytes: u64) -> io::Result<u64> {
     let meta = File::open(meta)?;
     let Some(spec) = spec_of(&meta)? else { return Ok(0) };
@@ -187,7 +189,7 @@ fn whole_length(data: &Path, meta: &Path, length: u64, meta_bytes: u64) -> io::R
     if spec.kind.of(&bytes) == stored {
         return Ok(start + bytes.len() as u64);
     }
-    // A chunk is 512 bytes by default; one of megabytes is not worth a search that is quadratic.
+    // A chunk has 512 bytes by default. For one of megabytes this quadratic search is not worth it.
     let search = bytes.len().min(64 << 10);
     let prefix = (1..search).rev().find(|end| spec.kind.of(&bytes[..*end]) == stored);
     Ok(start + prefix.unwrap_or(0) as u64)
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_being_written_is_cut_to_what_its_crcs_cover() {
+    fn rbw_replica_is_truncated_to_its_crcs() {
         let data: Vec<u8> = (0..1300u32).map(|byte| byte as u8).collect();
         for (meta_of, expected) in [(1300, 1300), (1100, 1100), (1024, 1024), (600, 600), (0, 0)] {
             let pool = pool();
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_that_ends_half_way_leaves_as_much_as_it_was_to_leave_at_least() {
+    fn interrupted_truncation_keeps_the_new_length() {
         let data: Vec<u8> = (0..1300u32).map(|byte| byte as u8).collect();
         for (length, cut) in [(900, 700), (900, 512), (900, 300), (1300, 1100), (1300, 100), (700, 600)] {
             let pool = pool();
@@ -247,12 +249,12 @@ mod tests {
             let length_now = || scan(&pool.dirs).unwrap()[0].copy.length as usize;
             let snapshot = writer.files.snapshot(length as u64).unwrap().cut(cut as u64).unwrap();
             let meta_path = pool.dirs.meta(ReplicaDir::BeingWritten, ID, STAMP);
-            // First only the whole CRCs have gone.
+            // First, only the whole CRCs are removed.
             let crcs = meta(&data[..cut]).len();
             fs::write(&meta_path, &whole[..crcs]).unwrap();
             assert!(length_now() >= cut, "{length} to {cut}");
             fs::write(&meta_path, &whole).unwrap();
-            // A scan may have made it shorter, as a start does.
+            // A scan may have truncated it, as at a start.
             fs::write(pool.dirs.data(ReplicaDir::BeingWritten, ID), &data[..length]).unwrap();
             writer.cut_crcs(&snapshot).unwrap();
             assert_eq!(fs::metadata(pool.dirs.data(ReplicaDir::BeingWritten, ID)).unwrap().len(), length as u64);
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn data_follows_its_meta_file() {
+    fn data_is_moved_to_its_meta_file() {
         for (data_in, meta_in) in
             [(ReplicaDir::Finalized, ReplicaDir::BeingWritten), (ReplicaDir::BeingWritten, ReplicaDir::Finalized)]
         {
@@ -277,22 +279,22 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_meta_file_that_fits_counts() {
+    fn newest_matching_meta_file_is_used() {
         let pool = pool();
         put(&pool.dirs, ReplicaDir::Finalized, b"abcdef", &meta(b"abcdef"));
         let newer = pool.dirs.meta(ReplicaDir::Finalized, ID, GenerationStamp(1002));
-        // A truncation to 3 bytes: its meta file came, its data did not.
+        // A truncation to 3 bytes: its meta file arrived, its data did not.
         fs::write(&newer, meta(b"abc")).unwrap();
         assert_eq!(scan(&pool.dirs).unwrap()[0].copy.stamp, STAMP);
         assert!(!newer.exists());
-        // And now both came, and the old meta file was not yet removed.
+        // Now both arrived, and the old meta file was not yet removed.
         fs::write(&newer, meta(b"abc")).unwrap();
         fs::write(pool.dirs.data(ReplicaDir::Finalized, ID), b"abc").unwrap();
         assert_eq!(scan(&pool.dirs).unwrap()[0].copy.stamp, GenerationStamp(1002));
     }
 
     #[test]
-    fn leftovers_vanish() {
+    fn leftover_files_are_removed_at_start() {
         let pool = pool();
         put(&pool.dirs, ReplicaDir::Temporary, b"abc", &meta(b"abc"));
         fs::write(pool.dirs.meta(ReplicaDir::BeingWritten, ID, STAMP), b"x").unwrap();

@@ -1,5 +1,5 @@
-//! A copy on its way to disk that comes in from its first byte to its last and that nobody reads before: written around the
-//! page cache, in large pieces, which a caller that must not wait has others write meanwhile.
+//! A copy that is written to disk from its first byte to its last and not read before its end. It is written around the
+//! page cache, in large pieces. A caller that must not wait can pass full pieces to other threads to write.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +12,9 @@ use super::copy::DiskWriter;
 use super::layout::{PoolDirs, ReplicaDir};
 use crate::sys::{self, AlignedBuffer};
 
-/// Bytes of a piece. There are two of a copy at most: one fills while the other is written.
+/// Bytes of a piece. A copy has at most two: one fills while the other is written.
 const PIECE_BYTES: usize = 512 << 10;
-/// Room for CRCs that is taken before they come.
+/// Maximum room for CRCs that is allocated in advance.
 const CRCS_AT_ONCE_MAX: usize = 1 << 20;
 
 /// A copy on disk that is being filled from front to back.
@@ -22,40 +22,40 @@ pub struct DiskStream {
     /// A piece could not be written.
     has_hole: bool,
     writer: DiskWriter,
-    /// The data file, opened once more for direct I/O where that can be.
+    /// The data file, opened again for direct I/O if possible.
     data: Arc<File>,
     direct: bool,
     filling: Piece,
-    /// Full, and not yet taken by anybody who writes it.
+    /// Full, and not yet taken by a thread that writes it.
     full: Option<Piece>,
-    /// Its buffer is free again.
+    /// Buffer that is free again.
     spare: Option<AlignedBuffer>,
-    /// Of all whole chunks, and of the last one when it is not whole.
+    /// CRCs of all whole chunks; `partial` is that of the last chunk if it is not whole.
     crcs: Vec<u8>,
     partial: Vec<u8>,
 }
 
 struct Piece {
     buffer: AlignedBuffer,
-    /// Where it begins in the file.
+    /// Offset of the piece in the file.
     at: u64,
     filled: usize,
 }
 
-/// A piece that is to be written: by [`PendingWrite::write`], on a thread that may wait for the disk.
+/// A piece to be written with [`PendingWrite::write`], on a thread that may wait for the disk.
 pub struct PendingWrite {
     data: Arc<File>,
     piece: Piece,
 }
 
-/// A piece that has been written, or not; goes back to its writer.
+/// A piece after an attempt to write it; to be returned to its writer.
 pub struct CompletedWrite {
     pub(crate) outcome: io::Result<()>,
     buffer: AlignedBuffer,
 }
 
 impl PendingWrite {
-    /// Waits for the disk.
+    /// Writes the piece. Waits for the disk.
     pub fn write(self) -> CompletedWrite {
         let Self { data, piece } = self;
         let outcome = data.write_all_at(&piece.buffer[..piece.filled], piece.at);
@@ -64,7 +64,7 @@ impl PendingWrite {
 }
 
 impl DiskStream {
-    /// An empty copy in `place`, with disk space for `expected` bytes.
+    /// Creates an empty copy in `place`, with disk space for `expected` bytes.
     pub fn create(
         dirs: &PoolDirs,
         place: ReplicaDir,
@@ -75,7 +75,7 @@ impl DiskStream {
     ) -> io::Result<Self> {
         let writer = DiskWriter::create(dirs, place, id, stamp, checksum)?;
         let path = dirs.data(place, id);
-        // One extent, and no surprise in the middle: a full disk says so now.
+        // Allocated as one extent; a full disk is reported now, not halfway.
         match sys::allocate(&writer.files.data, 0, expected) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
             Err(error) => {
@@ -97,19 +97,20 @@ impl DiskStream {
             filling,
             full: None,
             spare: None,
-            // `expected` is what somebody else says.
+            // `expected` comes from a peer, so it is not trusted as a capacity.
             crcs: Vec::with_capacity((checksum.checksum_bytes(expected) as usize).min(CRCS_AT_ONCE_MAX)),
             partial: Vec::new(),
         })
     }
 
-    /// Adds data that joins what is there, with the CRCs of the chunks that are whole with it and of the one that is not.
+    /// Appends data that joins the existing bytes, with the CRCs of the chunks that are now whole and of the partial
+    /// one.
     ///
-    /// Waits for the disk when the piece before the one that fills now has been taken by nobody.
+    /// Waits for the disk if the piece before the filling one was not taken.
     pub fn write(&mut self, offset: u64, data: &[u8], whole: &[u8], partial: &[u8]) -> io::Result<()> {
         self.check_holes()?;
         assert_eq!(offset, self.filling.at + self.filling.filled as u64, "a stream has no gaps");
-        assert!(self.partial.is_empty(), "whoever goes on within a chunk ends the stream first");
+        assert!(self.partial.is_empty(), "a stream must be ended before a partial chunk is continued");
         self.crcs.extend_from_slice(whole);
         self.partial.extend_from_slice(partial);
         let mut rest = data;
@@ -126,7 +127,8 @@ impl DiskStream {
         Ok(())
     }
 
-    /// What counts as received and is not on disk cannot come again: nothing can be added, nor can the copy be ended.
+    /// Fails if bytes that count as received are not on disk. They cannot be sent again: nothing can be added, and the
+    /// copy cannot be ended.
     fn check_holes(&self) -> io::Result<()> {
         if self.has_hole {
             Err(io::Error::other("an earlier piece of the replica could not be written"))
@@ -135,7 +137,7 @@ impl DiskStream {
         }
     }
 
-    /// The piece that fills is full.
+    /// Starts a new piece, since the filling one is full.
     fn rotate(&mut self) -> io::Result<()> {
         self.write_full()?;
         let fresh = || AlignedBuffer::new(PIECE_BYTES).inspect_err(|_| self.has_hole = true);
@@ -145,31 +147,31 @@ impl DiskStream {
         Ok(())
     }
 
-    /// Writes the full piece itself, if it was not taken.
+    /// Writes the full piece, if it was not taken.
     fn write_full(&mut self) -> io::Result<()> {
         let Some(piece) = self.full.take() else { return Ok(()) };
         let written = PendingWrite { data: self.data.clone(), piece }.write();
         self.take_back(written)
     }
 
-    /// The full piece, for somebody else to write.
+    /// Takes the full piece, to be written by the caller.
     pub fn take_due(&mut self) -> Option<PendingWrite> {
         self.full.take().map(|piece| PendingWrite { data: self.data.clone(), piece })
     }
 
-    /// Whether `bytes` more make the piece full that is filling.
+    /// Returns whether `bytes` more fill the current piece.
     pub fn fills_with(&self, bytes: usize) -> bool {
         self.filling.filled + bytes >= PIECE_BYTES
     }
 
-    /// What was taken with `take_due` has been written.
+    /// Takes back a piece that was taken with `take_due` and written.
     pub fn take_back(&mut self, written: CompletedWrite) -> io::Result<()> {
         self.spare.get_or_insert(written.buffer);
         self.has_hole |= written.outcome.is_err();
         written.outcome
     }
 
-    /// Writes what is left. Every piece that was taken has come back. Waits for the disk.
+    /// Writes the remaining bytes. Every piece that was taken has come back. Waits for the disk.
     pub fn end(mut self) -> io::Result<DiskWriter> {
         self.write_full()?;
         self.check_holes()?;
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_that_could_not_be_written_leaves_no_replica() {
+    fn failed_piece_fails_the_whole_stream() {
         let dir = tempfile::tempdir().unwrap();
         let dirs = PoolDirs::new(dir.path(), "BP-1");
         std::fs::create_dir_all(dirs.data(ReplicaDir::Temporary, BlockId(1)).parent().unwrap()).unwrap();
@@ -213,7 +215,7 @@ mod tests {
         let (mut stream, mut written) = begin();
         written.outcome = Err(io::Error::from_raw_os_error(libc::ENOSPC));
         assert!(stream.take_back(written).is_err());
-        // Those behind it do not make up for it.
+        // Later pieces do not make up for the failed one.
         assert!(add(&mut stream).is_err());
         assert!(stream.end().is_err());
     }

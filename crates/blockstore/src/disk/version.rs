@@ -1,4 +1,4 @@
-//! The `VERSION` files: Java properties that say whose directory it is.
+//! The `VERSION` files: Java properties that identify the owner of a directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use hearth_types::PoolIdentity;
 use crate::error::{Result, StoreError};
 use crate::memory::incarnation::replace;
 
-/// Of Apache's datanode since 2.7: two levels of 32 subdirectories. Others are refused.
+/// Layout version of Apache's DataNode since 2.7: two levels of 32 subdirectories. Others are refused.
 pub const LAYOUT_VERSION: &str = "-57";
 
 pub const FILE: &str = "VERSION";
@@ -47,7 +47,7 @@ impl VolumeVersion {
         let entries = [
             ("storageID", self.storage_id.as_str()),
             ("clusterID", &self.cluster_id),
-            // A datanode's own directories have no creation time; the pools have.
+            // A DataNode's own directories have no creation time; the pools do.
             ("cTime", "0"),
             ("datanodeUuid", &self.datanode_uuid),
             ("storageType", "DATA_NODE"),
@@ -68,9 +68,9 @@ pub fn read_pool(current: &Path) -> Result<Option<PoolIdentity>> {
     let created = get(&path, &properties, "cTime")?;
     Ok(Some(PoolIdentity {
         pool: hearth_types::BlockPoolId::new(get(&path, &properties, "blockpoolID")?),
-        // Java's number is signed, and written so.
+        // Java's number is signed, and is written that way.
         namespace_id: namespace.parse::<i32>().map_err(|_| bad("namespaceID", &namespace))? as u32,
-        // Not in this file; the volume's has it.
+        // Not in this file; the volume's `VERSION` has it.
         cluster_id: String::new(),
         created_ms: created.parse().map_err(|_| bad("cTime", &created))?,
     }))
@@ -92,7 +92,7 @@ fn check_layout(path: &Path, properties: &Properties) -> Result<()> {
     if layout == LAYOUT_VERSION {
         return Ok(());
     }
-    let reason = format!("has layout version {layout}; only {LAYOUT_VERSION} (Hadoop 2.7 and later) is understood");
+    let reason = format!("has layout version {layout}; only {LAYOUT_VERSION} (Hadoop 2.7 and later) is supported");
     Err(StoreError::BadDirectory { path: path.to_owned(), reason })
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_java_are_read() {
+    fn version_files_of_java_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let text = "#Sat Nov 21 06:00:00 UTC 2026\nstorageID=DS-1\nclusterID=CID-a\\:b\ncTime=0\n\
                     datanodeUuid=u-1\nstorageType=DATA_NODE\nlayoutVersion=-57\n";
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_keep_their_identity() {
+    fn pool_identity_round_trips() {
         let dir = tempfile::tempdir().unwrap();
         let pool = PoolIdentity {
             pool: hearth_types::BlockPoolId::new("BP-1-127.0.0.1-5"),

@@ -5,7 +5,7 @@ use super::{FaultScope, of};
 
 const TABLE: &str = include_str!("../../../../docs/compatibility/volume-errors.md");
 
-/// Error numbers by name, as far as the table has them.
+/// Numbers of the errors in the table, by name.
 fn numbers() -> HashMap<&'static str, i32> {
     macro_rules! names {
         ($($name:ident)*) => { HashMap::from([$((stringify!($name), libc::$name)),*]) };
@@ -27,7 +27,7 @@ fn word(fault: FaultScope) -> &'static str {
 }
 
 #[test]
-fn documented_table_of_error_numbers_is_what_is_done() {
+fn error_numbers_match_the_documented_table() {
     let numbers = numbers();
     let rows: Vec<Vec<&str>> = TABLE
         .lines()
@@ -54,7 +54,7 @@ fn documented_table_of_error_numbers_is_what_is_done() {
 }
 
 #[test]
-fn content_of_a_file_says_nothing_of_the_disk() {
+fn bad_file_content_is_no_disk_fault() {
     for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData] {
         assert_eq!(of(&io::Error::from(kind)), FaultScope::Process);
     }

@@ -1,3 +1,7 @@
+//! Accounting of the tmpfs bytes that replicas use. Memory is taken as a `Share` before it is allocated; the share
+//! returns its bytes when it is dropped. Unlinked files that other processes hold stay counted until a sweep finds
+//! them closed.
+
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +10,19 @@ use parking_lot::Mutex;
 
 use crate::sys;
 
-/// How many bytes of the tmpfs are taken, against a limit. Shared by all volumes.
+/// Counter of the bytes taken from the tmpfs, with a limit. Shared by all volumes.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
     used: AtomicU64,
-    /// Held by whoever takes memory for a copy, from the look at what is free on.
+    /// Held while memory for a copy is allocated, from the check of the free memory on.
     copying: Mutex<()>,
-    /// Memory that left the store and that other processes still have open or mapped: their bytes stay counted.
+    /// Memory that left the store and that other processes still have open or mapped: its bytes stay counted.
     lingering: Mutex<Vec<(File, Share)>>,
 }
 
-/// So many files are watched, a descriptor each; of what comes beyond, the bytes are given back though they are still in use.
+/// Maximum number of watched files, with one descriptor each. The bytes of further files are released while still in
+/// use.
 const LINGERING_MAX: usize = 1024;
 
 impl Budget {
@@ -33,18 +38,18 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes over the bytes of a file that is unlinked, until nobody has it open any more.
+    /// Takes over the bytes of an unlinked file until no process has it open any more.
     pub fn watch(self: &Arc<Self>, file: File, share: Share) {
         self.count_beyond(&file, &share);
         let mut lingering = self.lingering.lock();
         if lingering.len() < LINGERING_MAX {
             lingering.push((file, share));
         } else {
-            tracing::warn!(bytes = share.bytes(), "more memory is held by other processes than can be watched");
+            tracing::warn!(bytes = share.bytes(), "too many files are held by other processes; one is not counted");
         }
     }
 
-    /// Gives back the bytes of what other processes have let go of; also of what one cannot know.
+    /// Releases the bytes of files that other processes have closed, and of files for which that is unknown.
     pub fn sweep(self: &Arc<Self>) {
         self.lingering.lock().retain(|(file, share)| {
             let is_held = sys::is_open_elsewhere(file) == Some(true);
@@ -55,7 +60,7 @@ impl Budget {
         });
     }
 
-    /// Whoever was lent the file may have taken more than was granted, and may go on so.
+    /// A borrower of the file may have taken more than was granted, and may continue to.
     fn count_beyond(self: &Arc<Self>, file: &File, share: &Share) {
         let beyond = sys::memory_of(file).unwrap_or(0).saturating_sub(share.bytes());
         if beyond > 0 {
@@ -68,24 +73,24 @@ impl Budget {
         self.lingering.lock().iter().map(|(_, share)| share.bytes()).sum()
     }
 
-    /// The store ends.
+    /// Releases all watched files when the store ends.
     pub fn forget_lingering(&self) {
         self.lingering.lock().clear();
     }
 
-    /// Runs `take` if there is room for `bytes` of a copy that nobody has asked to read: such copies push out nothing, and leave a
-    /// quarter to those who wait for their writes. One at a time, so that they leave it together, too.
+    /// Runs `take` if there is room for `bytes` of a copy that no reader has asked for. Such copies evict nothing, and
+    /// leave a quarter of the memory for client writes. Serialized, so that concurrent copies together leave it, too.
     pub fn for_copy<T>(&self, bytes: u64, take: impl FnOnce() -> T) -> Option<T> {
         let _one = self.copying.lock();
         (!self.is_short_with(bytes)).then(take)
     }
 
-    /// Whether `more` bytes would leave less than a quarter.
+    /// Returns whether `more` bytes would leave less than a quarter.
     pub fn is_short_with(&self, more: u64) -> bool {
         self.used().saturating_add(more) > self.limit / 4 * 3
     }
 
-    /// `None` when that would exceed the limit.
+    /// Takes `bytes`. `None` if that would exceed the limit.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         let mut used = self.used();
         loop {
@@ -97,7 +102,7 @@ impl Budget {
         }
     }
 
-    /// For what is there already when the store starts, whatever the limit says.
+    /// Counts bytes that already exist when the store starts, whatever the limit says.
     pub fn take_found(self: &Arc<Self>, bytes: u64) -> Share {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         Share { budget: self.clone(), bytes: AtomicU64::new(bytes) }
@@ -120,7 +125,7 @@ impl Share {
         self.bytes.fetch_add(other.bytes.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// All of it, for another owner.
+    /// Moves all of it to a new owner.
     pub fn take_all(&self) -> Self {
         Self { budget: self.budget.clone(), bytes: AtomicU64::new(self.bytes.swap(0, Ordering::Relaxed)) }
     }
@@ -129,14 +134,14 @@ impl Share {
         &self.budget
     }
 
-    /// Makes it `bytes`, whatever the limit says: they are taken already.
+    /// Sets it to `bytes`, whatever the limit says: they are already in use.
     pub fn set(&self, bytes: u64) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         self.budget.used.fetch_add(bytes, Ordering::Relaxed);
         self.budget.used.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Gives back all but `bytes`.
+    /// Releases all but `bytes`.
     pub fn shrink_to(&self, bytes: u64) {
         let before = self.bytes();
         if bytes < before {
@@ -157,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_come_back() {
+    fn dropped_shares_are_returned() {
         let budget = Budget::new(100);
         let first = budget.take(60).unwrap();
         assert!(budget.take(41).is_none());

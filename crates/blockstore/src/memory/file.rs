@@ -1,4 +1,4 @@
-//! A replica with files of its own: data at offset 0 of one, header and CRCs in the other.
+//! A memory copy in its own two files: one with the data from offset 0, one with the header and the CRCs.
 
 mod lent;
 
@@ -20,14 +20,14 @@ use crate::sys::{self, Map, PAGE};
 
 pub use self::lent::{HUGE_PAGE_BYTES, LentState, Settled};
 
-/// The name of a copy's data file or CRC file, apart.
+/// Parsed name of a copy's data file or CRC file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileName {
     Data {
         block: BlockId,
         nonce: u64,
     },
-    /// `replaced`: how many CRC files this copy has had before.
+    /// `replaced`: number of earlier CRC files of this copy.
     Crc {
         block: BlockId,
         nonce: u64,
@@ -63,15 +63,16 @@ impl FileName {
 
 struct Part {
     path: PathBuf,
-    /// Given back when the last guard is gone, which is when the kernel frees the memory.
+    /// Returned when the last guard is dropped, which is when the kernel frees the memory.
     share: Share,
-    /// What a writer outside has taken of the tmpfs beyond `share`, as of the last look.
+    /// Bytes of the tmpfs that an external writer has taken beyond `share`, as of the last check.
     beyond: Share,
-    /// Other processes have been given it, or may have been by a former life of this one: from then on it is not cut in place.
+    /// Other processes have been given it, or may have been by an earlier process. From then on it is not truncated in
+    /// place.
     shown: AtomicBool,
-    /// Other processes may have it open, if only to write it.
+    /// Other processes may have it open, if only for writing.
     outside: AtomicBool,
-    /// Unlinked, and outside before: by it one sees whether somebody still holds the memory.
+    /// The file after it was unlinked, if `outside` was set: shows whether another process still holds the memory.
     unlinked: Mutex<Option<File>>,
 }
 
@@ -107,31 +108,31 @@ impl Drop for Part {
     }
 }
 
-/// A copy as readers see it. Dropped without `retire`, it stays for the next start.
+/// A copy as readers see it. If dropped without `retire`, it stays for the next start.
 pub struct FileCopy {
     data: Arc<Part>,
     crc: Arc<Part>,
     pub checksum: ChecksumSpec,
     pub nonce: u64,
     replaced: u32,
-    /// A `Borrower`, of the data file. Nobody takes a descriptor back: it only rises.
+    /// A `Borrower`, for the data file. It never decreases, since a lent descriptor cannot be revoked.
     lent: Arc<AtomicU8>,
     open: Mutex<Weak<OpenFiles>>,
 }
 
-/// Who outside this process may have a descriptor to write a copy's data with.
+/// Least trusted holder outside this process of a descriptor for writing a copy's data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Borrower {
     Nobody = 0,
     /// A writer that may keep its descriptor of the finalized replica.
     Trusted = 1,
-    /// A writer from which the bytes are copied away when the replica is finalized.
+    /// A writer whose bytes are copied to other memory when the replica is finalized.
     Untrusted = 2,
 }
 
 impl Borrower {
-    /// An unknown number is the least trusted.
+    /// Treats an unknown number as the least trusted.
     fn from_number(number: u8) -> Self {
         match number {
             0 => Self::Nobody,
@@ -141,7 +142,8 @@ impl Borrower {
     }
 }
 
-/// Unused memory of a lent copy that is borne rather than copied away: an eighth of the bytes, and 64 KiB of any.
+/// Unused memory of a lent copy that is tolerated instead of copying the data: an eighth of the bytes, and at least 64
+/// KiB.
 const REST_SHARE: u64 = 8;
 const REST_BYTES_MIN: u64 = 64 << 10;
 
@@ -157,18 +159,18 @@ pub struct CrcMap {
     map: Map,
 }
 
-/// The hands of a writer on its copy.
+/// A writer's access to its copy.
 pub struct FileWriter {
     pub copy: Arc<FileCopy>,
     data: File,
     pub crcs: Arc<CrcMap>,
     /// Bytes of data that have memory.
     allocated: u64,
-    /// Some or all of them, mapped, once bytes are there that are to be checked where they lie.
+    /// Mapping of some or all of the data, made once bytes are to be checked in place.
     mapped: Option<Mapping>,
 }
 
-/// What a new copy is to be.
+/// Parameters of a new copy.
 #[derive(Clone, Copy)]
 pub struct NewCopy<'a> {
     pub dir: &'a Path,
@@ -177,11 +179,11 @@ pub struct NewCopy<'a> {
     pub nonce: u64,
     pub checksum: ChecksumSpec,
     pub created_ms: u64,
-    /// Bytes that will come, as far as is known: sizes the mapping.
+    /// Expected number of bytes, as far as is known: sizes the mapping.
     pub expected_bytes: u64,
 }
 
-/// An error for a limit that is reached; looks like a full tmpfs.
+/// Error for a limit that is reached; looks like a full tmpfs.
 fn full() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOSPC)
 }
@@ -195,7 +197,7 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 impl NewCopy<'_> {
-    /// Makes both files; `FileWriter::begin` makes them a replica's.
+    /// Creates both files; `begin` then makes them a replica's.
     pub fn create(self) -> io::Result<FileWriter> {
         let name = FileName::Crc { block: self.block, nonce: self.nonce, replaced: 0 };
         let crc_path = self.dir.join(name.text());
@@ -240,7 +242,7 @@ impl CrcMap {
     fn create(path: &Path, checksum: ChecksumSpec, expected_bytes: u64) -> io::Result<Self> {
         let file = create(path)?;
         sys::allocate(&file, 0, PAGE)?;
-        // Address space only: the file grows under the mapping as data comes.
+        // Only address space: the file grows under the mapping as data arrives.
         let map = Map::new(&file, crc_file_bytes(checksum, expected_bytes.max(1 << 20)))?;
         Ok(Self { file, map })
     }
@@ -252,14 +254,14 @@ impl CrcMap {
         Ok(Self { file, map })
     }
 
-    /// One caller at a time.
+    /// Records progress. Only one caller at a time.
     pub fn record(&self, progress: &Progress) {
         header::write_progress(&self.map, 0, progress);
     }
 }
 
 impl FileCopy {
-    /// A copy that a start has found: its CRC file, and what the header said.
+    /// Opens a copy found at the start, from its CRC file and the decoded header.
     ///
     /// `Ok(None)`: the data file is missing or shorter than recorded.
     pub fn found(
@@ -288,7 +290,7 @@ impl FileCopy {
             File::open(&crc_path)?.read_exact_at(&mut bytes, 0)?;
             lent = header::read_lent(&bytes);
         }
-        // Descriptors may have left the former process; nobody here has it open yet.
+        // An earlier process may have passed on descriptors; this process has not opened it yet.
         let shown = sys::is_open_elsewhere(&File::open(&data_path)?).unwrap_or(true);
         Ok(Some(Self {
             data: Part::new(data_path, budget.take_found(data.blocks() * 512), shown),
@@ -301,7 +303,7 @@ impl FileCopy {
         }))
     }
 
-    /// Descriptors for reading, shared by all readers of the moment.
+    /// Opens descriptors for reading, shared by all current readers.
     pub fn open(&self) -> io::Result<Arc<OpenFiles>> {
         let mut open = self.open.lock();
         if let Some(files) = open.upgrade() {
@@ -316,7 +318,7 @@ impl FileCopy {
         self.data.shown.load(Ordering::Acquire)
     }
 
-    /// Its memory leaves this process now.
+    /// Marks the copy as shown: its memory leaves this process now.
     pub fn set_shown(&self) {
         for part in [&self.data, &self.crc] {
             part.shown.store(true, Ordering::Release);
@@ -324,8 +326,8 @@ impl FileCopy {
         }
     }
 
-    /// Gives back memory behind the `length` bytes of a finalized replica, right before it is shown for the first time: a writer
-    /// that it was lent to has said that there will be no more.
+    /// Frees memory behind the `length` bytes of a finalized replica, just before it is shown for the first time. A
+    /// writer that the memory was lent to has declared that there will be no more bytes.
     pub fn cut_before_showing(&self, length: u64) -> io::Result<()> {
         if self.is_shown() {
             return Ok(());
@@ -338,28 +340,28 @@ impl FileCopy {
         Ok(())
     }
 
-    /// Nobody has it any more who has been shown it: it is as if it never had been.
+    /// Clears the shown mark: no process that was shown the copy holds it any more.
     pub fn clear_shown(&self) {
         self.data.shown.store(false, Ordering::Release);
         self.crc.shown.store(false, Ordering::Release);
     }
 
-    /// Whether its data is in the same file as `other`'s.
+    /// Returns whether its data is in the same file as `other`'s.
     pub fn shares_data(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.data, &other.data)
     }
 
-    /// Somebody has the data open or mapped: another process, or a reader or writer in this one.
+    /// Returns whether the data is open or mapped, in another process or by a reader or writer in this one.
     pub fn is_held(&self) -> bool {
         File::open(&self.data.path).is_ok_and(|file| sys::is_open_elsewhere(&file).unwrap_or(true))
     }
 
-    /// Who may still write to the data beside the store.
+    /// Returns the least trusted borrower that may still write to the data.
     pub fn lent(&self) -> Borrower {
         Borrower::from_number(self.lent.load(Ordering::Acquire))
     }
 
-    /// Somebody reads from it at this moment, beside the one who holds `own`.
+    /// Returns whether a reader has it open now, apart from the holder of `own`.
     pub fn is_open_beside(&self, own: Option<&Arc<OpenFiles>>) -> bool {
         let open = self.open.lock();
         let is_own = own.is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), open.as_ptr()));
@@ -371,21 +373,21 @@ impl FileCopy {
         CrcMap::open(&self.crc.path, PAGE).map(|crcs| crcs.record(progress))
     }
 
-    /// The replica is not here any more: unlinked now, freed by the kernel with the last descriptor or mapping.
+    /// Unlinks the files: the replica is no longer in them. The kernel frees them with the last descriptor or mapping.
     pub fn retire(&self) {
-        // The header goes first: a data file without one is nothing.
+        // The header goes first: a data file without a header is ignored.
         self.crc.retire();
         self.data.retire();
     }
 
-    /// Only the CRC file, after `FileWriter::reopen` has put another in its place.
+    /// Unlinks only the CRC file, after `FileWriter::reopen` has created its replacement.
     pub fn retire_crcs(&self) {
         self.crc.retire();
     }
 }
 
 impl FileWriter {
-    /// Makes room up to `end` bytes of data. `slice`: how much to take at once at most.
+    /// Makes room up to `end` bytes of data. `slice`: maximum number of bytes to allocate at once.
     ///
     /// Errors: out of space (see `sys::is_out_of_space`) when the limit or the tmpfs ends; nothing has changed then.
     pub fn reserve(&mut self, budget: &Arc<Budget>, end: u64, slice: u64) -> io::Result<()> {
@@ -393,7 +395,7 @@ impl FileWriter {
         if end <= self.allocated && covered {
             return Ok(());
         }
-        // Grows with the replica: a small one shall not take a large slice first.
+        // Grows with the replica: a small one must not take a large slice first.
         let slice = self.allocated.clamp(256 << 10, slice.max(256 << 10));
         let wanted = sys::pages(end.max(self.allocated + slice));
         let crc_now = self.copy.crc.share.bytes();
@@ -412,9 +414,9 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Bytes at `offset` of the block, for which room was made.
+    /// Writes bytes at `offset` of the block, for which there is room.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        assert!(offset + bytes.len() as u64 <= self.allocated, "data beyond the memory taken");
+        assert!(offset + bytes.len() as u64 <= self.allocated, "data beyond the allocated memory");
         self.data.write_all_at(bytes, offset)
     }
 
@@ -422,7 +424,7 @@ impl FileWriter {
         self.data.read_exact_at(into, offset)
     }
 
-    /// The data up to `end`, for which there is memory, where it lies. `None`: it is not worth that, or cannot be had.
+    /// Maps the data up to `end`, for which there is memory. `None`: not worth mapping, or the mapping failed.
     pub fn mapped(&mut self, end: u64) -> Option<&Mapping> {
         if self.mapped.as_ref().is_none_or(|mapped| mapped.length() < end) {
             let bytes = self.allocated.max(end);
@@ -432,10 +434,10 @@ impl FileWriter {
         self.mapped.as_ref()
     }
 
-    /// Whether `crcs` fit the bytes at `offset`, for which there is memory: looked at where they lie if that is in huge pages, else read into
-    /// `scratch`.
+    /// Checks `crcs` against the bytes at `offset`, for which there is memory. The bytes are checked in place if their
+    /// memory is in huge pages, otherwise they are read into `scratch`.
     ///
-    /// Errors: `UnexpectedEof` when somebody has cut the file.
+    /// Errors: `UnexpectedEof` when another process has truncated the file.
     pub fn check(
         &mut self,
         offset: u64,
@@ -444,7 +446,7 @@ impl FileWriter {
         scratch: &mut Vec<u8>,
     ) -> io::Result<Result<(), ChecksumError>> {
         let checksum = self.copy.checksum;
-        // SAFETY: sums are computed, of whatever is there.
+        // SAFETY: the closure only computes checksums, for which any bytes are valid.
         let look = |mapped: &Mapping| unsafe { mapped.with_bytes(offset, bytes, |data| checksum.verify(data, crcs)) };
         if let Some(checked) = self.mapped(offset + bytes as u64).and_then(look) {
             return Ok(checked);
@@ -455,23 +457,23 @@ impl FileWriter {
         Ok(checksum.verify(data, crcs))
     }
 
-    /// CRCs, `at` bytes into the table; their data has room.
+    /// Writes CRCs `at` bytes into the table; their data has room.
     pub fn write_crcs(&self, at: u64, bytes: &[u8]) {
         assert!(HEADER_BYTES + at + bytes.len() as u64 <= self.copy.crc.share.bytes(), "CRCs beyond their table");
         self.crcs.map.write(HEADER_BYTES + at, bytes);
     }
 
-    /// Bytes from the start of the block that have memory.
+    /// Returns the number of bytes from the start of the block that have memory.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// A descriptor for reading and writing the data. It has a position and flags of its own: what its holder sets with
-    /// fcntl does not reach ours.
+    /// Opens a descriptor for reading and writing the data. It has a position and flags of its own: fcntl calls of its
+    /// holder do not affect ours.
     ///
-    /// `to` is on record before the descriptor exists, so that whoever finds the copy after a kill knows of it.
+    /// `to` is recorded before the descriptor exists, so that a start after a kill knows of it.
     pub fn lend(&self, to: Borrower) -> io::Result<OwnedFd> {
-        assert!(to != Borrower::Nobody, "a descriptor goes to somebody");
+        assert!(to != Borrower::Nobody, "a descriptor is lent to a borrower");
         self.note_lent(to);
         self.copy.data.outside.store(true, Ordering::Release);
         Ok(OpenOptions::new().read(true).write(true).open(&self.copy.data.path)?.into())
@@ -483,15 +485,17 @@ impl FileWriter {
         self.copy.lent.store(now as u8, Ordering::Release);
     }
 
-    /// Whoever it was lent to has not said that there will be no more, and may be filling it, mapped, at this moment: it is not to be
-    /// finalized, and then cut for readers, under his hands.
+    /// Marks the borrower, if any, as untrusted. It has not declared that there will be no more bytes, and may be
+    /// filling the mapped file now: the file must not be finalized, and then truncated for readers, while the borrower
+    /// writes.
     pub fn distrust(&self) {
         if self.copy.lent() != Borrower::Nobody {
             self.note_lent(Borrower::Untrusted);
         }
     }
 
-    /// Whether a stranger has taken more of the tmpfs than was granted, which nobody counts: then he has it no longer. `slack` is borne.
+    /// Truncates the file if an untrusted borrower has taken more of the tmpfs than was granted, which is not accounted
+    /// for. `slack` bytes are tolerated. Returns whether it did.
     pub fn reclaim_overfill(&self, slack: u64) -> io::Result<bool> {
         if self.copy.lent() != Borrower::Untrusted {
             return Ok(false);
@@ -499,18 +503,20 @@ impl FileWriter {
         if sys::memory_of(&self.data)? <= self.copy.data.share.bytes() + slack {
             return Ok(false);
         }
-        // Also what lies behind the end of the file. Readers have none of that.
+        // This also frees memory behind the end of the file. Readers use none of that.
         self.data.set_len(self.allocated)?;
         Ok(true)
     }
 
-    /// Others can be lent the data for writing: not once it was finalized, since readers rely on those bytes.
+    /// Returns whether the data may be lent for writing: not after it was finalized once, since readers rely on those
+    /// bytes.
     pub fn may_be_lent(&self) -> bool {
         self.copy.replaced == 0
     }
 
-    /// With `length` bytes the replica must not be finalized in this copy: a stranger could still change it, or it was
-    /// lent and so much of it is unused that a tight copy is the cheaper way to give that back.
+    /// Returns whether the replica, with `length` bytes, must not be finalized in this copy. Either an untrusted
+    /// borrower could still change it, or it was lent and so much of it is unused that a tight copy is the cheaper way
+    /// to free that memory.
     pub fn is_to_be_copied(&self, length: u64) -> bool {
         let rest = self.copy.data.share.bytes().saturating_sub(sys::pages(length));
         match self.copy.lent() {
@@ -520,8 +526,8 @@ impl FileWriter {
         }
     }
 
-    /// Gives back memory behind `length` bytes of data, unless other processes have been shown the file: they may have mapped
-    /// it. Then it stays counted until the file goes.
+    /// Frees memory behind `length` bytes of data, unless other processes have been shown the file and may have mapped
+    /// it. In that case it stays counted until the file is removed.
     pub fn trim(&mut self, length: u64) -> io::Result<()> {
         if self.copy.is_shown() || self.copy.lent() != Borrower::Nobody {
             return Ok(());
@@ -529,20 +535,21 @@ impl FileWriter {
         self.data.set_len(length)?;
         self.copy.data.share.shrink_to(sys::pages(length));
         self.allocated = sys::pages(length);
-        // For the whole last page: a writer who reopens the file finds that much room in it.
+        // For the whole last page: a writer that reopens the file finds that much room in it.
         let crc_bytes = crc_file_bytes(self.copy.checksum, sys::pages(length));
         self.crcs.file.set_len(crc_bytes)?;
         self.copy.crc.share.shrink_to(crc_bytes);
         Ok(())
     }
 
-    /// A writer on a finalized copy: the same data file, and a new CRC file with all that stood in the old one. The header
-    /// says `progress`. The old copy stays for its readers; the caller retires its CRC file when the new one counts.
+    /// Opens a writer on a finalized copy, with the same data file and a new CRC file that contains all CRCs of the old
+    /// one. The header says `progress`. The old copy stays for its readers; the caller retires its CRC file when the
+    /// new one counts.
     pub fn reopen(old: &FileCopy, new: &NewCopy<'_>, length: u64, progress: &Progress) -> io::Result<Self> {
         let replaced = old.replaced + 1;
         let crc_path = new.dir.join(FileName::Crc { block: new.block, nonce: old.nonce, replaced }.text());
         let data = OpenOptions::new().read(true).write(true).open(&old.data.path)?;
-        // The data file may have room beyond `length` already; the table must cover all of it.
+        // The data file may already have room beyond `length`; the table must cover all of it.
         let covered = old.data.share.bytes().max(length);
         let share = new.budget.take(crc_file_bytes(old.checksum, covered)).ok_or_else(full)?;
         let made = (|| {
@@ -571,7 +578,7 @@ impl FileWriter {
         Ok(Self { copy: Arc::new(copy), data, crcs: Arc::new(crcs), allocated, mapped: None })
     }
 
-    /// A writer on the copy of a replica whose former writer is gone.
+    /// Opens a writer on the copy of a replica whose previous writer is gone.
     pub fn resume(copy: &Arc<FileCopy>) -> io::Result<Self> {
         let data = OpenOptions::new().read(true).write(true).open(&copy.data.path)?;
         let crcs = CrcMap::open(&copy.crc.path, crc_file_bytes(copy.checksum, 128 << 20))?;
@@ -585,7 +592,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn file_names_round_trip() {
         for name in [
             FileName::Data { block: BlockId(-5), nonce: 255 },
             FileName::Crc { block: BlockId(1073741825), nonce: u64::MAX, replaced: 3 },

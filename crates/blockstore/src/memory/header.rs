@@ -1,4 +1,4 @@
-//! The 256 bytes before the CRCs of every copy in memory, drawn in docs/design/0001. Little-endian.
+//! Header of every copy in memory: the 256 bytes before its CRCs, drawn in docs/design/0001. Little-endian.
 
 use hearth_types::{BlockId, ChecksumKind, ChecksumSpec, GenerationStamp, ReplicaState, crc32c};
 
@@ -7,21 +7,22 @@ use crate::sys::Map;
 pub const HEADER_BYTES: u64 = 256;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"HEARTHR1");
-/// One byte: to whom the data was lent for writing. Outside the check over the identity, since it changes.
+/// One byte: the borrower that the data was lent to for writing. Outside the identity's CRC, since it changes.
 const LENT: u64 = 56;
 const PROGRESS: [u64; 2] = [64, 128];
 const PROGRESS_BYTES: usize = 48;
-/// What a one-sided reader checks; zero while the copy is not shown.
+/// Record that a one-sided reader checks; zero while the copy is not shown.
 pub const SHOWN: u64 = 192;
 
 /// The part that never changes while a copy lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub block: BlockId,
-    /// Of this copy: ties the data file to its CRC file, and tells a copy from a later one of the same block.
+    /// Number of this copy: ties the data file to its CRC file, and distinguishes the copy from later ones of the same
+    /// block.
     pub nonce: u64,
     pub checksum: ChecksumSpec,
-    /// Where the data begins in a slot; 0 when it has a file of its own.
+    /// Offset of the data in a slot; 0 if the copy has a file of its own.
     pub data_offset: u32,
     /// Size of the slot; 0 when the copy has files of its own.
     pub slot_bytes: u32,
@@ -31,12 +32,12 @@ pub struct Identity {
 /// The part that changes with every packet and ack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Rises with every record of this store: of two copies of a block the higher one is newer.
+    /// Increases with every record of this store: of two copies of a block, the one with the higher sequence is newer.
     pub sequence: u64,
     pub stamp: GenerationStamp,
     pub received: u64,
     pub acked: u64,
-    /// CRC of the last chunk when that is not whole; covers the bytes up to `received`.
+    /// CRC of the last chunk if it is not whole; covers the bytes up to `received`.
     pub partial_crc: u32,
     pub state: ReplicaState,
 }
@@ -55,7 +56,7 @@ impl Identity {
         bytes
     }
 
-    /// `None`: no copy, or a torn one.
+    /// `None`: no copy, or a torn header.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let valid = get(bytes, 0)? == MAGIC && get(bytes, 48)? == u64::from(crc32c(bytes.get(..48)?));
         if !valid {
@@ -104,7 +105,7 @@ impl Progress {
             partial_crc: last as u32,
             state: ReplicaState::from_number((last >> 32) as u8)?,
         };
-        // An all-zero record has a CRC too, but no sequence.
+        // An all-zero record also has a valid CRC, but no sequence.
         (progress.sequence > 0 && progress.acked <= progress.received).then_some(progress)
     }
 }
@@ -117,7 +118,7 @@ fn get(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Begins a copy at `base` of `map`. What was there before is void from the first store on.
+/// Writes the header of a new copy at `base` of `map`. The first store invalidates the previous content.
 pub fn write_new(map: &Map, base: u64, identity: &Identity, progress: &Progress) {
     map.store(base, 0);
     let mut rest = [0; HEADER_BYTES as usize];
@@ -126,33 +127,33 @@ pub fn write_new(map: &Map, base: u64, identity: &Identity, progress: &Progress)
     let slot = PROGRESS[(progress.sequence % 2) as usize] as usize;
     rest[slot..slot + PROGRESS_BYTES].copy_from_slice(&progress.encode());
     map.write(base + 1, &rest[1..]);
-    // The first byte of the magic makes it a copy: last.
+    // The first byte of the magic makes it a copy, so it is written last.
     map.store(base, encoded[0]);
 }
 
-/// Records progress in the slot that does not hold the newest record. One caller at a time, with a sequence that has the
-/// other parity than the last one: see `next_sequence`.
+/// Records progress in the slot that does not hold the newest record. Only one caller at a time, with a sequence whose
+/// parity differs from the last one's: see `Core::progress`.
 pub fn write_progress(map: &Map, base: u64, progress: &Progress) {
     map.write(base + PROGRESS[(progress.sequence % 2) as usize], &progress.encode());
 }
 
-/// Notes to whom the data is lent; `read_lent` gives it back.
+/// Records the borrower that the data is lent to; `read_lent` returns it.
 pub fn write_lent(map: &Map, base: u64, lent: u8) {
     map.store(base + LENT, lent);
 }
 
-/// What `write_lent` noted last, from the first 256 bytes of a header; 0 of a copy that was never lent.
+/// Returns the borrower that `write_lent` recorded last, from the first 256 bytes of a header; 0 for a copy never lent.
 pub fn read_lent(bytes: &[u8]) -> u8 {
     bytes.get(LENT as usize).copied().unwrap_or(0)
 }
 
-/// No copy is here any more.
+/// Invalidates the header: the copy is gone.
 pub fn wipe(map: &Map, base: u64) {
     map.store(base, 0);
     map.write(base + SHOWN, &[0; 64]);
 }
 
-/// What a header says, from its first 256 bytes. `None`: nothing that can be trusted.
+/// Decodes a header from its first 256 bytes. `None`: nothing that can be trusted.
 pub fn read(bytes: &[u8]) -> Option<(Identity, Progress)> {
     let identity = Identity::decode(bytes)?;
     let newest = PROGRESS
@@ -203,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_record_counts() {
+    fn newest_intact_record_is_used() {
         let (_file, map) = map();
         write_new(&map, 256, &identity(), &progress(1));
         assert_eq!(read(&bytes(&map)), Some((identity(), progress(1))));
         write_progress(&map, 256, &progress(2));
         write_progress(&map, 256, &progress(3));
         assert_eq!(read(&bytes(&map)).unwrap().1, progress(3));
-        // The record of sequence 3 was torn: what came before it still stands.
+        // The record of sequence 3 was torn: the record before it is still valid.
         map.write(256 + 128 + 16, &[0xff; 4]);
         assert_eq!(read(&bytes(&map)).unwrap().1, progress(2));
         wipe(&map, 256);
@@ -219,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_flipped_bit_is_noticed_or_harmless(bit in 0usize..256 * 8) {
+        fn flipped_bits_are_detected_or_harmless(bit in 0usize..256 * 8) {
             let (_file, map) = map();
             write_new(&map, 256, &identity(), &progress(4));
             write_progress(&map, 256, &progress(5));

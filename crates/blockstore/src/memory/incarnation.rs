@@ -1,5 +1,5 @@
-//! Which memory belongs to which disk. Both carry the same id, renewed at every start; memory that belongs to an older
-//! life of its disk is stale, however good its CRCs are.
+//! Pairing of memory and disk. Both carry the same id, which is renewed at every start. Memory that belongs to an
+//! earlier incarnation of its disk is stale, even if its CRCs match.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,9 +22,9 @@ impl Incarnation {
     }
 }
 
-/// Does what is in `memory_dir` belong to the pool in `pool_dir`, whose `VERSION` file is `version`?
+/// Returns whether the content of `memory_dir` belongs to the pool in `pool_dir`, whose `VERSION` file is `version`.
 ///
-/// An empty memory directory has no say: `Ok(true)`.
+/// An empty memory directory matches: `Ok(true)`.
 pub fn matches(memory_dir: &Path, pool_dir: &Path, version: &Path) -> io::Result<bool> {
     // Also after a kill in the middle of the very first renewal.
     if has_no_replicas(memory_dir)? {
@@ -32,16 +32,16 @@ pub fn matches(memory_dir: &Path, pool_dir: &Path, version: &Path) -> io::Result
     }
     let accepted = read_accepted(memory_dir)?;
     let Some((id, version_time)) = read_disk(pool_dir)? else { return Ok(false) };
-    // Java's datanode writes VERSION anew at each start: it has had the directory since.
+    // Java's DataNode rewrites VERSION at each start: it has used the directory since.
     Ok(accepted.contains(&id) && version_time == modified_ns(version)?)
 }
 
-/// Gives memory and disk a new common id. A kill at any moment leaves a match, and so does a disk that cannot be written, however often it
-/// is tried.
+/// Gives memory and disk a new common id. A kill at any moment leaves a match, and so does a disk that cannot be
+/// written, no matter how often this is retried.
 pub fn renew(memory_dir: &Path, pool_dir: &Path, version: &Path, new: Incarnation) -> io::Result<()> {
     let on_disk = read_disk(pool_dir)?.map(|(id, _)| id);
     let mut accepted = read_accepted(memory_dir)?;
-    // Of those that were tried before only one has got there.
+    // At most one of the ids of earlier attempts has reached the disk.
     accepted.retain(|id| Some(*id) == on_disk);
     accepted.push(new);
     write_accepted(memory_dir, &accepted)?;
@@ -92,7 +92,7 @@ fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Puts `text` in the place of `dir/name`, over it where there is no room for another file.
+/// Replaces the content of `dir/name` by `text`. If there is no room for another file, the file is overwritten.
 fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     match replace(dir, name, text) {
         Err(error) if sys::is_out_of_space(&error) => overwrite(dir, name, text),
@@ -100,9 +100,10 @@ fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes `text` over `dir/name`, which has its block already: on a disk, or in memory, without room for another, a datanode must still
-/// start, or what it has in memory is out of reach. A kill leaves the old or the new text, since one write of so few
-/// bytes is not interrupted; what a power failure leaves does not matter, since no memory outlives it.
+/// Overwrites `dir/name`, whose block is already allocated. On a disk or in memory without room for another file, a
+/// DataNode must still start, or its replicas in memory are unreachable. A kill leaves the old or the new text, since a
+/// single write of so few bytes is not interrupted. The outcome of a power failure does not matter, since no memory
+/// outlives it.
 fn overwrite(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let _ = fs::remove_file(dir.join(format!("{name}.new")));
     let mut file = fs::File::options().write(true).open(dir.join(name))?;
@@ -111,7 +112,7 @@ fn overwrite(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Puts `text` in the place of `dir/name` at once and durably.
+/// Replaces `dir/name` by a file with `text`, atomically and durably.
 pub fn replace(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let scratch = dir.join(format!("{name}.new"));
     let mut file = fs::File::create(&scratch)?;
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overwriting_leaves_the_new_text_alone() {
+    fn overwriting_leaves_only_the_new_text() {
         let disk = tempfile::tempdir().unwrap();
         assert!(overwrite(disk.path(), ON_DISK, "new").is_err(), "there is nothing to write over");
         fs::write(disk.path().join(ON_DISK), "longer than before").unwrap();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_another_life_does_not_match() {
+    fn memory_of_another_incarnation_does_not_match() {
         let memory = tempfile::tempdir().unwrap();
         let disk = tempfile::tempdir().unwrap();
         let version = disk.path().join("VERSION");
@@ -155,8 +156,7 @@ mod tests {
         renew();
         assert_eq!(read_accepted(memory.path()).unwrap().len(), 1);
         assert!(check());
-        // Java has used the directory in between.
-        // Longer than a tick of the clock that files are stamped by.
+        // Java has used the directory in between. The pause is longer than a tick of the clock for file timestamps.
         std::thread::sleep(std::time::Duration::from_millis(100));
         fs::write(&version, "x").unwrap();
         assert!(!check());

@@ -1,7 +1,8 @@
-//! Small replicas share files: slots of one size class, each with its own header, so that a start finds them again.
+//! Slab allocator for small replicas, which share files. A slab has slots of one size class; each slot has its own
+//! header, so that the next start finds it.
 //!
-//! A slot is used again once its replica has left it and no guard is left on it. So nothing of a slab is ever shown: no
-//! descriptor leaves, not even for sendfile, whose pages go out later than the call returns.
+//! A slot is reused once its replica has left it and no guard on it remains. Nothing of a slab is therefore ever shown:
+//! no descriptor of it is passed on, not even to sendfile, whose pages are sent after the call returns.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,19 +20,19 @@ use crate::sys::{self, Map, PAGE};
 
 const SLAB_BYTES: u64 = 1 << 20;
 
-/// Sizes of slots: 512 B times powers of two, and one between each pair; the last takes 64 KiB of data with CRCs over 512
+/// Slot sizes: 512 B times powers of two, and one between each pair. The last holds 64 KiB of data with CRCs per 512
 /// bytes and a page to spare.
 const CLASSES: [u32; 15] =
     [512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 69632];
 
-/// Pages of a slab are taken in steps of this many bytes once that much is in use; before, one by one.
+/// Allocation step of a slab once that many bytes are in use; before that, pages are allocated one by one.
 const STEP: u64 = 64 << 10;
 
 /// The slabs of one pool on one volume.
 pub struct Slabs {
     dir: PathBuf,
     budget: Arc<Budget>,
-    /// Slabs that may have a free slot; the last is asked first. Full ones are known to their slots only.
+    /// Slabs that may have a free slot; the last is tried first. Full slabs are referenced only by their slots.
     open: [Mutex<Vec<Arc<Slab>>>; CLASSES.len()],
     next_number: AtomicU64,
     /// Bytes of slots in use.
@@ -39,7 +40,7 @@ pub struct Slabs {
     count: AtomicU64,
     /// Bytes of memory that slabs have.
     allocated: AtomicU64,
-    /// The directory is somebody else's from now on.
+    /// Set when another process may use the directory.
     closed: AtomicBool,
     me: Weak<Slabs>,
 }
@@ -56,28 +57,28 @@ struct Slab {
 struct SlabState {
     /// Bytes from the start of the file that have memory.
     allocated: u64,
-    /// Slots from here on were never used.
+    /// Slots from this index on were never used.
     fresh: u32,
     free: Vec<u16>,
     live: u32,
-    /// Among the open ones of its class.
+    /// Listed among the open slabs of its class.
     listed: bool,
-    /// Unlinked: no slot may be taken any more.
+    /// Unlinked: no slot may be allocated any more.
     dead: bool,
 }
 
-/// One replica's place in a slab, from `begin` to `retire`. Dropped in between (the process ends), it stays for the next
-/// start.
+/// One replica's place in a slab, from `begin` to `retire`. If it is dropped in between, when the process ends, it
+/// stays for the next start.
 pub struct Slot {
     slab: Arc<Slab>,
     index: u32,
     data_offset: u32,
     capacity: u32,
-    /// A replica is here.
+    /// The slot holds a replica.
     begun: AtomicBool,
 }
 
-/// Why there is no slot.
+/// Reason why no slot could be allocated.
 #[derive(Debug)]
 pub enum NoSlot {
     /// Replicas of this size and checksum have files of their own.
@@ -87,7 +88,7 @@ pub enum NoSlot {
     Io(io::Error),
 }
 
-/// A slot that a start has found.
+/// A slot found at the start.
 pub struct FoundSlot {
     pub slot: Slot,
     pub identity: Identity,
@@ -99,11 +100,11 @@ fn class_for(bytes: u64) -> Option<usize> {
 }
 
 fn crc_bytes(checksum: ChecksumSpec, capacity: u32) -> u64 {
-    // Data begins at a multiple of 8, for whoever copies it.
+    // Data begins at a multiple of 8, which makes copies cheaper.
     checksum.checksum_bytes(u64::from(capacity)).div_ceil(8) * 8
 }
 
-/// The class of slots that hold `capacity` bytes of data with their CRCs. `None`: none does.
+/// Returns the class of slots that hold `capacity` bytes of data with their CRCs. `None`: no class does.
 fn class_of_replica(checksum: ChecksumSpec, capacity: u32) -> Option<usize> {
     class_for(HEADER_BYTES + crc_bytes(checksum, capacity) + u64::from(capacity))
 }
@@ -123,7 +124,7 @@ impl Slabs {
         })
     }
 
-    /// Bytes of slots in use, and number of slabs.
+    /// Returns the bytes of slots in use and the number of slabs.
     pub fn use_now(&self) -> (u64, u64) {
         (self.used.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed))
     }
@@ -133,12 +134,12 @@ impl Slabs {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Size of the slot that `capacity` bytes of data take. `None`: none is large enough.
+    /// Returns the size of the slot for `capacity` bytes of data. `None`: no slot is large enough.
     pub fn slot_bytes_for(&self, checksum: ChecksumSpec, capacity: u64) -> Option<u32> {
         class_of_replica(checksum, u32::try_from(capacity).ok()?).map(|class| CLASSES[class])
     }
 
-    /// A slot for `capacity` bytes of data; `begin` makes it a replica's.
+    /// Allocates a slot for `capacity` bytes of data; `begin` then makes it a replica's.
     pub fn take(&self, checksum: ChecksumSpec, capacity: u32) -> Result<Slot, NoSlot> {
         let class = class_of_replica(checksum, capacity).ok_or(NoSlot::TooLarge)?;
         let data_offset = (HEADER_BYTES + crc_bytes(checksum, capacity)) as u32;
@@ -151,7 +152,7 @@ impl Slabs {
                     open.pop();
                 }
                 Err(error) if sys::is_out_of_space(&error) => {
-                    // No memory for another slot; another slab may have one that was freed.
+                    // No memory for another slot, but another slab may have a freed one.
                     let freed = open.iter().find_map(|slab| slab.take_freed().map(|index| (slab, index)));
                     let (slab, index) = freed.ok_or(NoSlot::Full)?;
                     return Ok(self.slot(slab, index, data_offset, capacity, false));
@@ -201,7 +202,7 @@ impl Slabs {
         }))
     }
 
-    /// Finds the slots of an earlier life. Slabs without any are removed. Once, before any `take`.
+    /// Finds the slots of an earlier process. Slabs without any are removed. Called once, before any `take`.
     pub fn load(&self) -> io::Result<Vec<FoundSlot>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -219,7 +220,8 @@ impl Slabs {
     fn load_slab(&self, path: &Path, class: usize, found: &mut Vec<FoundSlot>) -> io::Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let about = file.metadata()?;
-        // Memory is taken from the start on, so the blocks are a prefix. A file cut by a kill during its creation is empty.
+        // Memory is allocated from the start, so the blocks are a prefix. A file truncated by a kill during its
+        // creation is empty.
         let allocated = (about.blocks() * 512).min(SLAB_BYTES).min(about.len()) / PAGE * PAGE;
         let slot_bytes = u64::from(CLASSES[class]);
         let slots = allocated / slot_bytes;
@@ -265,17 +267,17 @@ impl Slabs {
         }
         let mut open = self.open[class].lock();
         open.push(slab);
-        // Slots that are free are taken before memory for more is.
+        // Sorted so that free slots are used before new memory is allocated.
         open.sort_by_key(|slab| slab.state.lock().free.len());
         Ok(())
     }
 
-    /// From here on no file is touched: guards may outlive the store.
+    /// No file is touched from now on: guards may outlive the store.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// A slot of `slab` has become free.
+    /// Handles a slot of `slab` that has become free.
     fn freed(&self, slab: &Arc<Slab>) {
         if self.closed.load(Ordering::Acquire) {
             return;
@@ -285,7 +287,7 @@ impl Slabs {
         if state.dead {
             return;
         }
-        // Writers start in the last class all the time: its last slab stays.
+        // Every writer starts in a slot of the last class, so the last slab of that class is kept.
         let last_of_writers = slab.class + 1 == CLASSES.len() && open.iter().all(|other| Arc::ptr_eq(other, slab));
         if state.live == 0 && !last_of_writers {
             state.dead = true;
@@ -305,7 +307,7 @@ fn parse_name(name: &str) -> Option<(u32, u64)> {
     Some((slot_bytes.parse().ok()?, number.parse().ok()?))
 }
 
-/// The largest capacity whose CRCs and data fit a found slot as it is divided.
+/// Returns the largest capacity whose CRCs and data fit the layout of a found slot.
 fn capacity_of(identity: &Identity) -> u32 {
     let by_data = identity.slot_bytes.saturating_sub(identity.data_offset);
     let crcs = u64::from(identity.data_offset).saturating_sub(HEADER_BYTES);
@@ -326,7 +328,7 @@ impl Slab {
         CLASSES[self.class]
     }
 
-    /// `Ok(None)`: all slots are in use. An error that is out-of-space: the memory for another slot is not to be had.
+    /// Allocates a slot. `Ok(None)`: all slots are in use. An out-of-space error: no memory for another slot.
     fn take(&self, budget: &Arc<Budget>) -> io::Result<Option<u32>> {
         let mut state = self.state.lock();
         if state.dead {
@@ -346,7 +348,7 @@ impl Slab {
             let wanted = wanted.min(SLAB_BYTES);
             let full = || io::Error::from_raw_os_error(libc::ENOSPC);
             let share = budget.take(wanted - state.allocated).ok_or_else(full)?;
-            // Opened for this only: thousands of slabs shall not hold thousands of descriptors.
+            // Opened only for this call: thousands of slabs must not hold thousands of descriptors.
             let file = File::options().write(true).open(&self.path)?;
             sys::allocate(&file, state.allocated, wanted - state.allocated)?;
             self.share.merge(share);
@@ -376,7 +378,7 @@ impl Slot {
         u64::from(self.index) * u64::from(self.slab.slot_bytes())
     }
 
-    /// Bytes of data that it can hold.
+    /// Returns the number of data bytes that it can hold.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -389,48 +391,48 @@ impl Slot {
         self.data_offset
     }
 
-    /// Makes the slot a replica's. Data and CRCs that the progress speaks of are there already.
+    /// Makes the slot a replica's. The data and CRCs that `progress` covers are already written.
     pub fn begin(&self, identity: &Identity, progress: &Progress) {
         assert!(identity.data_offset == self.data_offset && identity.slot_bytes == self.slot_bytes());
         header::write_new(&self.slab.map, self.base(), identity, progress);
         self.begun.store(true, Ordering::Release);
     }
 
-    /// One caller at a time.
+    /// Records progress. Only one caller at a time.
     pub fn record(&self, progress: &Progress) {
         header::write_progress(&self.slab.map, self.base(), progress);
     }
 
-    /// Bytes at `offset` of the block, which no reader has been promised yet.
+    /// Writes bytes at `offset` of the block that readers do not rely on yet.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= u64::from(self.capacity), "data beyond the slot");
         self.slab.map.write(self.base() + u64::from(self.data_offset) + offset, bytes);
     }
 
-    /// CRCs, `at` bytes into the table.
+    /// Writes CRCs `at` bytes into the table.
     pub fn write_crcs(&self, at: u64, bytes: &[u8]) {
         assert!(HEADER_BYTES + at + bytes.len() as u64 <= u64::from(self.data_offset), "CRCs beyond their table");
         self.slab.map.write(self.base() + HEADER_BYTES + at, bytes);
     }
 
-    /// CRCs of whole chunks that have been recorded, `at` bytes into the table.
+    /// Reads CRCs of whole chunks that have been recorded, `at` bytes into the table.
     pub fn read_crcs(&self, at: u64, into: &mut [u8]) {
         assert!(HEADER_BYTES + at + into.len() as u64 <= u64::from(self.data_offset), "CRCs beyond their table");
         self.slab.map.read(self.base() + HEADER_BYTES + at, into);
     }
 
-    /// The first `length` bytes of the block.
+    /// Returns the first `length` bytes of the block.
     ///
     /// # Safety
     /// `length` bytes have been recorded in this slot.
     pub unsafe fn data(&self, length: u64) -> &[u8] {
         assert!(length <= u64::from(self.capacity), "data beyond the slot");
-        // SAFETY: recorded bytes are not written again while the slot is this replica's (a cut replica moves to another
-        // slot when a guard is left), the slot is not given away while `self` lives, and slabs never become shorter.
+        // SAFETY: recorded bytes are not written again while the slot is this replica's (a truncated replica moves to
+        // another slot if a guard remains), the slot is not reused while `self` lives, and slabs never become shorter.
         unsafe { self.slab.map.bytes(self.base() + u64::from(self.data_offset), length as usize) }
     }
 
-    /// The replica is not here any more. The memory is used again when the last guard is gone.
+    /// Marks the slot as no longer holding the replica. The memory is reused once the last guard is dropped.
     pub fn retire(&self) {
         if self.begun.swap(false, Ordering::AcqRel) {
             header::wipe(&self.slab.map, self.base());
@@ -493,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_bytes_cost_a_slot_of_512() {
+    fn hundred_bytes_take_a_512_byte_slot() {
         let dir = tempfile::tempdir().unwrap();
         let budget = Budget::new(1 << 30);
         let slabs = Slabs::new(dir.path().to_owned(), budget.clone());
@@ -503,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_found_again_and_retired_ones_are_not() {
+    fn live_slots_are_found_after_restart() {
         let dir = tempfile::tempdir().unwrap();
         let budget = Budget::new(1 << 30);
         {
@@ -521,7 +523,7 @@ mod tests {
             let data = unsafe { slot.data(progress.received) };
             assert_eq!(data, &[identity.block.0 as u8; 100]);
         }
-        // Freed slots are taken before new memory is.
+        // Freed slots are used before new memory is allocated.
         let before = budget.used();
         let more: Vec<Slot> = (0..1000).map(|id| fill(&slabs, id, &[1; 100])).collect();
         assert_eq!(budget.used(), before);
@@ -534,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarded_slot_is_not_used_again() {
+    fn guarded_slot_is_not_reused() {
         let dir = tempfile::tempdir().unwrap();
         let slabs = Slabs::new(dir.path().to_owned(), Budget::new(1 << 30));
         let slot = Arc::new(fill(&slabs, 1, &[1; 100]));
@@ -547,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_budget_and_large_replicas_are_told_apart() {
+    fn full_budget_differs_from_too_large_replica() {
         let dir = tempfile::tempdir().unwrap();
         let slabs = Slabs::new(dir.path().to_owned(), Budget::new(PAGE));
         assert!(slabs.take(ChecksumSpec::DEFAULT, 100).is_ok());

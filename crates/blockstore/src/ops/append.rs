@@ -1,3 +1,5 @@
+//! Append to a finalized replica: it becomes one being written, in memory if possible, otherwise on disk.
+
 use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
@@ -52,7 +54,9 @@ impl Store {
         self.check_length(replica, received, length)
     }
 
-    /// Errors: `LengthMismatch`. Not under the core lock.
+    /// Checks the received length. Called without the core lock.
+    ///
+    /// Errors: `LengthMismatch`.
     pub fn check_length(&self, replica: &Replica, actual: u64, wanted: u64) -> Result<()> {
         if actual == wanted {
             return Ok(());
@@ -61,10 +65,11 @@ impl Store {
         Err(StoreError::LengthMismatch { block, what: "received", actual, wanted: wanted.to_string() })
     }
 
-    /// A writer on a finalized replica, which becomes one being written under `new_stamp`. Under `change`, checked.
+    /// Opens a writer on a finalized replica, which becomes one being written under `new_stamp`. The caller holds
+    /// `change` and has checked the replica.
     ///
-    /// The memory side is prepared first, the disk follows, and only then does the replica change: a failure leaves it as it
-    /// was.
+    /// The memory side is prepared first, then the disk, and only then does the replica change: a failure leaves it
+    /// unchanged.
     pub fn open_finalized(
         self: &Arc<Self>,
         replica: &Arc<Replica>,
@@ -106,7 +111,7 @@ impl Store {
         let Some(memory) = memory else { return Ok((self.disk_target_for_append(replica, new_stamp)?, None)) };
         let target = self.memory_target_for_append(replica, &memory, new_stamp, expected_bytes)?;
         let Some(target) = target else {
-            // No memory for more of it: on disk it goes on.
+            // No memory for more bytes: it continues on disk.
             if replica.core().dirty_since.is_some() {
                 self.flush_one(replica)?;
             }
@@ -133,14 +138,14 @@ impl Store {
         Ok((target, Some(old)))
     }
 
-    /// Hands on the disk copy, which becomes one being written, as the replica does.
+    /// Opens a write target on the disk copy, which becomes one being written, like the replica.
     fn disk_target_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<WriteTarget> {
         let (disk, received) = {
             let core = replica.core();
             (core.disk, core.received)
         };
         let Some(disk) = disk else { return Err(StoreError::ReplicaNotFound { block: replica.named(new_stamp) }) };
-        // Before the files get their new names: they stay open.
+        // Before the files are renamed: they stay open.
         let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
         let writer = opened.map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
         let crc = writer.files.partial_crc(received);
@@ -162,7 +167,7 @@ impl Store {
         core.acked = core.received;
     }
 
-    /// The disk copy, if there is one, becomes one being written under the new stamp; durable.
+    /// Converts the disk copy, if there is one, to being written under the new stamp; durable.
     fn disk_copy_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<copy::DiskCopy>> {
         let Some(disk) = replica.core().disk else { return Ok(None) };
         let dirs = &replica.slice.dirs;
@@ -172,7 +177,7 @@ impl Store {
         Ok(Some(to))
     }
 
-    /// Hands on the same bytes, recorded as being written. `Ok(None)`: memory is full.
+    /// Opens a write target with the same bytes, recorded as being written. `Ok(None)`: memory is full.
     fn memory_target_for_append(
         &self,
         replica: &Arc<Replica>,
@@ -180,7 +185,7 @@ impl Store {
         new_stamp: GenerationStamp,
         expected_bytes: u64,
     ) -> Result<Option<WriteTarget>> {
-        // Who holds a descriptor of it takes the file's end for the replica's: he keeps the file as it is.
+        // A holder of a descriptor takes the file's end for the replica's, so the file must not grow.
         let copied = match memory {
             MemoryCopy::File(copy) if copy.is_shown() => {
                 let held = copy.is_held();
@@ -193,7 +198,7 @@ impl Store {
         };
         let content = replica.snapshot(&mut replica.core())?;
         let mut core = replica.core();
-        // The record of the new copy says what the replica is about to become.
+        // The record of the new copy states what the replica is about to become.
         let before = (core.stamp, core.state);
         (core.stamp, core.state) = (new_stamp, ReplicaState::BeingWritten);
         let made = match memory {

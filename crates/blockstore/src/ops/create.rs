@@ -1,3 +1,5 @@
+//! Creation of a new replica, which may replace an existing one of the same block.
+
 use std::sync::Arc;
 
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
@@ -22,7 +24,7 @@ impl Store {
             }
             let replica = self.new_replica(block, kind, options)?;
             let (replica, target, expected) = replica;
-            // Held until the writer is known, so that nobody takes the replica over before.
+            // Held until the writer is registered, so that no other operation takes the replica over before.
             let _change = replica.change.lock();
             match pool.replicas.insert(replica.clone()) {
                 Ok(()) => return Ok(ReplicaWriter::new(self, &replica, target, expected)),
@@ -31,7 +33,7 @@ impl Store {
         }
     }
 
-    /// Removes what is there under the block's id, if the new replica may take its place.
+    /// Removes the existing replica of the block's id, if the new replica may replace it.
     fn make_way(&self, there: &Arc<Replica>, block: &ExtendedBlock, kind: CreateKind) -> Result<()> {
         let _change = there.change.lock();
         let (stamp, state, gone) = {
@@ -45,8 +47,10 @@ impl Store {
         let may = match kind {
             CreateKind::BeingWritten { replace } => replace,
             CreateKind::Transfer => older,
-            // What a restart left of a writer's block is of no use to anybody once the block went on without it: who has a copy made has
-            // a finalized replica of a later stamp. (Apache's DataNode refuses, and the copy is ordered in vain until its next full report.)
+            // A restart's remainder of a writer's block is useless once the block continued without it: the source of a
+            // copy has a finalized replica of a later stamp. (Apache's DataNode refuses the copy, which then fails
+            // until its next full report.)
+            // vain until its next full report.)
             CreateKind::Temporary => older && state != ReplicaState::Finalized && state != ReplicaState::UnderRecovery,
         };
         if !may {

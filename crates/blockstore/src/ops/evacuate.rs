@@ -1,5 +1,5 @@
-//! The replicas of a storage that has failed. What is whole in memory moves to another storage; of the others nothing is left here but what
-//! may be on the disk, so they are forgotten, and can be made anew on another storage of this datanode.
+//! Evacuation of a failed storage. Replicas that are whole in memory move to another storage. The others have only
+//! files on the failed disk, so they are forgotten, and can be created again on another storage of this DataNode.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::store::Store;
 use crate::volume::{Slice, Volume};
 use crate::{ReplicaSummary, StoreEvent};
 
-/// How long after a look at what could not leave there is another.
+/// Delay before another evacuation attempt.
 const EVACUATION_RETRY_MS: u64 = 10_000;
 
 enum Outcome {
     Moved(ReplicaSummary),
     Forgotten,
-    /// There is nothing to be done for it.
+    /// Nothing can be done for it.
     Stays,
     NotYet,
 }
 
 impl Store {
-    /// Has the replicas of a failed volume leave it, if that is due. `at_once`: it is.
+    /// Evacuates the replicas of a failed volume, if that is due. With `at_once`, it is always due.
     ///
-    /// What is in memory is served from there until another storage has room for it. One being written stays: its writer gets an error at the
-    /// next packet, and what of it is in memory is found again at the next start.
+    /// Replicas in memory are served from there until another storage has room for them. A replica being written stays:
+    /// its writer gets an error at the next packet, and its bytes in memory are found again at the next start.
     pub fn evacuate_failed_volume(&self, volume: &Volume, at_once: bool) {
         let _one_at_a_time = self.flushing[volume.index].lock();
         if !at_once && !volume.is_evacuation_due(self.now_ms()) {
@@ -66,10 +66,11 @@ impl Store {
                 return Ok(Outcome::Stays);
             }
             if core.state != ReplicaState::Finalized {
-                // A recovery does not end here.
+                // A recovery cannot complete here.
                 return Ok(if core.writer.is_some() { Outcome::NotYet } else { Outcome::Stays });
             }
-            // Also one that is to be recovered: nothing of it has changed, and the next attempt finds it where it is then.
+            // Includes a replica under recovery: nothing of it has changed, and the next attempt finds it in its new
+            // place.
             let good = core.memory.is_some() && core.corrupt.is_none();
             if good { Some(replica.snapshot(&mut core)?) } else { None }
         };
@@ -90,7 +91,7 @@ impl Store {
         }
     }
 
-    /// As [`Self::choose_volume`], of any lasting type where there is none of the one wanted.
+    /// Like [`Self::choose_volume`], but falls back to any persistent storage type if the wanted one is missing.
     fn choose_lasting_volume(&self, pool: &Pool, wanted: StorageType, bytes: u64) -> Result<Arc<Slice>> {
         let mut types = vec![wanted];
         for slice in &pool.slices {

@@ -1,3 +1,5 @@
+//! Finalization of a replica, in whatever place its bytes are.
+
 use std::sync::Arc;
 
 use hearth_types::ReplicaState;
@@ -11,10 +13,10 @@ use crate::store::Store;
 use crate::write_target::CopyRequest;
 
 impl Store {
-    /// Fixes the replica's bytes: a slot that fits, or files without unused memory, or `finalized` on disk. Under `change`,
-    /// by the holder of `hands`.
+    /// Fixes the replica's bytes: in a slot that fits, in files without unused memory, or in `finalized` on disk. The
+    /// caller holds `change` and the writer's lock on `target`.
     pub fn finish(&self, replica: &Arc<Replica>, target: &mut WriteTarget, durability: Durability) -> Result<()> {
-        // Nobody hears of what is finalized on a failed one.
+        // Replicas on a failed volume are not reported, so nothing may be finalized there.
         replica.slice.volume.check()?;
         self.take_back(replica, target)?;
         self.end_stream(replica, target)?;
@@ -64,7 +66,7 @@ impl Store {
         Ok(())
     }
 
-    /// What follows when a replica has become finalized, wherever it is.
+    /// Updates the store after a replica has become finalized, wherever it is.
     pub fn settle_finalized(&self, replica: &Arc<Replica>) {
         let mut core = replica.core();
         core.writer = None;
@@ -81,18 +83,18 @@ impl Store {
         }
     }
 
-    /// Waits for the disk if the caller or the configuration wants that. Under `change`.
+    /// Waits for the disk if the caller or the configuration requires it. The caller holds `change`.
     pub fn make_durable(&self, replica: &Arc<Replica>, durability: Durability) -> Result<()> {
         let wanted = durability == Durability::Disk || self.options.sync_on_finalize;
         if wanted && replica.core().dirty_since.is_some() { self.flush_one(replica) } else { Ok(()) }
     }
 
-    /// From the writer's large slot into one that fits.
+    /// Moves the replica from the writer's large slot into one that fits.
     fn finish_slot(&self, replica: &Arc<Replica>) -> Result<()> {
         let content = replica.snapshot(&mut replica.core())?;
         let mut core = replica.core();
         let Some(MemoryCopy::Slot(slot)) = core.memory.clone() else {
-            unreachable!("hands on a slot are the replica's copy in memory")
+            unreachable!("the write target is a slot, which is the replica's copy in memory")
         };
         let before = (core.acked, core.state);
         core.acked = core.received;
@@ -112,7 +114,7 @@ impl Store {
                     slot.retire();
                     return Ok(());
                 }
-                // Memory is full: it stays where it is, large as that is.
+                // Memory is full: it stays in the large slot.
                 Ok(None) => {}
                 Err(error) => {
                     (core.acked, core.state) = before;
@@ -126,7 +128,8 @@ impl Store {
         core.record().map_err(StoreError::io("finalize a replica in", &replica.slice.memory_dir))
     }
 
-    /// TEMPORARY → being written, all bytes visible. Under `change`, the writer's hands idle.
+    /// Converts TEMPORARY to being written, with all bytes visible. The caller holds `change`; the writer's target is
+    /// idle.
     pub fn convert_temporary_to_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let disk = {
             let core = replica.core();
@@ -152,7 +155,7 @@ impl Store {
     }
 }
 
-/// The CRC that the table lacks while the last chunk is not whole.
+/// Returns the CRC that the table lacks while the last chunk is not whole.
 fn partial(core: &crate::replica::Core) -> Option<[u8; 4]> {
     let checksum = core.checksum?;
     let ends_within = !core.received.is_multiple_of(u64::from(checksum.bytes_per_chunk));

@@ -1,3 +1,5 @@
+//! Deletion of replicas, block reports, and the end of a writer.
+
 use hearth_types::{Block, BlockPoolId, ExtendedBlock, ReplicaState};
 
 use crate::error::{Result, StoreError};
@@ -11,7 +13,7 @@ impl Store {
         self.change_replica(&block, |replica| {
             {
                 let core = replica.core();
-                // The order may be about a life of the block before it was opened again.
+                // The order may refer to the block before it was reopened.
                 if core.stamp != block.stamp() {
                     return Err(StoreError::StampMismatch {
                         block: replica.block(&core),
@@ -39,7 +41,7 @@ impl Store {
             core.gone
         };
         pool.replicas.for_each(|replica| {
-            // It may have moved to another storage since the list of its shard was made: there it is in no other list.
+            // It may have moved to another storage since its shard was listed, where no list has it yet.
             if list(replica)
                 && let Some(now) = pool.replicas.get(replica.id)
             {

@@ -1,3 +1,5 @@
+//! Block recovery: the two steps that give all replicas of a block the same length and stamp.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,7 +33,8 @@ impl Store {
         block: &ExtendedBlock,
         recovery_id: GenerationStamp,
     ) -> Result<RecoveryInfo> {
-        // There it could not end; what is whole in memory leaves for another storage, and is recovered there.
+        // A recovery could not complete there. Replicas that are whole in memory move to another storage, and are
+        // recovered there.
         replica.slice.volume.check()?;
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let mut core = replica.core();
@@ -60,8 +63,8 @@ impl Store {
         let copy_id = new_id.filter(|id| *id != old.id() && id.0 != 0);
         if let Some(id) = copy_id {
             self.change_replica(old, |replica| self.check_under_recovery(replica, old, recovery_id, new_length))?;
-            // Its files have the names that the copy's will have. Not with the source's `change` held: the flusher takes those of many
-            // replicas together, in an order of its own.
+            // An earlier copy has the same file names. The source's `change` must not be held: the flusher takes those
+            // of many replicas together, in its own order.
             let block = Block { id, stamp: recovery_id, length: 0 };
             self.drop_earlier_copy(&ExtendedBlock { pool: old.pool.clone(), block });
         }
@@ -75,7 +78,7 @@ impl Store {
             match copy_id {
                 Some(id) => {
                     let summary = self.copy_as(replica, id, recovery_id, &cut)?;
-                    // The old replica is what it was.
+                    // The old replica is unchanged.
                     replica.core().recovery = None;
                     Ok(summary)
                 }
@@ -124,7 +127,7 @@ impl Store {
         Ok(())
     }
 
-    /// The replica becomes the finalized `stamp` with the bytes of `cut`.
+    /// Makes the replica finalized under `stamp`, with the bytes of `cut`.
     fn becomes(self: &Arc<Self>, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
         let _changing = self.begin_change(replica, WithdrawReason::Recovery);
         let shorter = cut.length < replica.core().received;
@@ -136,10 +139,10 @@ impl Store {
             self.replace_memory(replica, cut)?;
         }
         if replica.core().memory.is_none() {
-            // Memory was full: the copy was made on disk, as being written.
+            // Memory was full: the copy was created on disk, as being written.
             return self.becomes_on_disk(replica, stamp, cut, false);
         }
-        // The disk copy, stale as it is, must not carry the old stamp when this is answered: the flush replaces it.
+        // The stale copy on disk must not have the old stamp once this returns; the flush replaces it.
         let before = {
             let mut core = replica.core();
             let before = (core.stamp, core.dirty_since.is_some());
@@ -160,14 +163,14 @@ impl Store {
         self.make_durable(replica, if had_disk { Durability::Disk } else { Durability::Memory })
     }
 
-    /// It could not become what it was to become, and is what it was, with the stamp `old_stamp`. A recovery that begins anew may have it.
+    /// Restores the replica after a failed recovery, with the stamp `old_stamp`. A new recovery may then start.
     fn stays(&self, replica: &Arc<Replica>, (old_stamp, was_dirty): (GenerationStamp, bool)) {
         let mut core = replica.core();
         core.stamp = old_stamp;
         core.recovery = None;
         if let Err(error) = core.record() {
-            // With the stamp of the recovery, it is found again all the same.
-            tracing::warn!(%error, block = %replica.block(&core), "the stamp could not be recorded");
+            // With the stamp of the recovery, it is still found again.
+            tracing::warn!(%error, block = %replica.block(&core), "cannot record the old stamp");
         }
         core.open_header = None;
         core.disk_files = None;
@@ -176,7 +179,7 @@ impl Store {
         }
     }
 
-    /// Another copy in memory with only the bytes of `cut`. If memory is full, on disk.
+    /// Replaces the copy in memory by one with only the bytes of `cut`. If memory is full, by one on disk.
     fn replace_memory(&self, replica: &Arc<Replica>, cut: &Snapshot) -> Result<()> {
         let mut core = replica.core();
         let Some(old) = core.memory.clone() else { return Ok(()) };
@@ -200,7 +203,7 @@ impl Store {
                 target.install(&mut core);
                 Ok(())
             }
-            // Durable before the finalized one goes.
+            // Durable before the finalized copy is removed.
             Ok(None) => self.synced_target(&wanted, &mut core, cut).map(|_| {
                 if let Some(disk) = finalized {
                     copy::remove(&replica.slice.dirs, replica.id, disk);
@@ -212,7 +215,7 @@ impl Store {
             Ok(()) => old.retire(),
             Err(_) => {
                 (core.received, core.acked, core.partial_crc, core.state) = before;
-                // Of one being written `core` says what is left.
+                // For a replica being written, `core` says what is left.
                 core.disk = finalized.or(core.disk);
                 if was_dirty {
                     self.note_dirty(replica, &mut core);
@@ -236,7 +239,7 @@ impl Store {
         let dirs = &replica.slice.dirs;
         let failed = |error| self.disk_error(&replica.slice, "recover a replica in", error);
         let to = if shorter {
-            // Written anew: whoever has the old file open or mapped keeps what he has.
+            // Written to new files: readers that have the old file open or mapped keep their bytes.
             let prepared = StagedCopy::write(dirs, replica.id, stamp, cut, &mut None)
                 .map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
             prepared.sync().map_err(failed)?;
@@ -247,7 +250,7 @@ impl Store {
             to
         } else {
             let opened = copy::DiskWriter::open(dirs, replica.id, disk).map_err(failed)?;
-            // Of a torn end, only what counts is kept.
+            // Only the bytes that count of a torn end are kept.
             opened.truncate(cut).and_then(|()| opened.sync()).map_err(failed)?;
             copy::relocate(dirs, replica.id, disk, ReplicaDir::Finalized, stamp, true).map_err(failed)?
         };
@@ -265,7 +268,7 @@ impl Store {
         Ok(())
     }
 
-    /// A finalized replica of another block with the bytes of `cut`, on the same volume.
+    /// Creates a finalized replica of another block with the bytes of `cut`, on the same volume.
     fn copy_as(
         self: &Arc<Self>,
         replica: &Arc<Replica>,
@@ -294,20 +297,20 @@ impl Store {
         Ok(self.summary(&copied))
     }
 
-    /// Finalizes a copy of a replica, on disk. One that cannot be is none.
+    /// Finalizes a copy of a replica, on disk. If that fails, the copy is discarded.
     pub(super) fn finish_copy(&self, copied: &Arc<Replica>, target: &mut WriteTarget) -> Result<()> {
         let finished =
             self.finish(copied, target, Durability::Disk).and_then(|()| self.make_durable(copied, Durability::Disk));
         finished.inspect_err(|_| self.discard(copied))
     }
 
-    /// The copy of an earlier attempt whose end the NameNode never heard of gives way: what it was made of is still there.
+    /// Discards the copy of an earlier attempt whose end was never reported to the NameNode: its source still exists.
     fn drop_earlier_copy(&self, wanted: &ExtendedBlock) {
-        // None is there, as a rule.
+        // Usually no earlier copy exists.
         let _ = self.change_replica(wanted, |earlier| {
             let is_older = {
                 let core = earlier.core();
-                // One that was not finished, too: nobody but an attempt of the same copying has written it.
+                // Includes an unfinished copy: only an attempt of the same copy operation can have written it.
                 let is_left = core.writer.is_none() && core.recovery.is_none() && core.state != ReplicaState::Temporary;
                 is_left && core.stamp < wanted.stamp()
             };

@@ -1,3 +1,5 @@
+//! Pipeline recovery: a client resumes or closes a replica after a failure in its pipeline.
+
 use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
@@ -45,7 +47,8 @@ impl Store {
     ) -> Result<ReplicaSummary> {
         let state = self.check_recoverable(replica, block, new_stamp, length)?;
         self.set_stamp(replica, new_stamp)?;
-        // The end that this stands for may have been one to be synced, which nobody says here. Its writer takes it for that.
+        // The close that this recovers may have been a synced one, which the request does not say. Its writer assumes
+        // so.
         if state == ReplicaState::BeingWritten {
             let mut target = self.resume_target(replica)?;
             self.finish(replica, &mut target, Durability::Disk)?;
@@ -56,11 +59,11 @@ impl Store {
         Ok(self.summary(replica))
     }
 
-    /// The finalized `replica` is on disk on return, whatever it was finalized with. Under `change`.
+    /// Makes the finalized `replica` durable on disk, whatever its finalize asked for. The caller holds `change`.
     fn sync_finalized(&self, replica: &Arc<Replica>) -> Result<()> {
         self.make_durable(replica, Durability::Disk)?;
         let Some(disk) = replica.core().disk else { return Ok(()) };
-        // One that was finalized in files may be in the page cache only, also when it has been read into memory since.
+        // A replica finalized in files may be only in the page cache, even if it has been read into memory since.
         let dirs = &replica.slice.dirs;
         let synced = DiskWriter::open(dirs, replica.id, disk)
             .and_then(|files| files.sync())
@@ -68,15 +71,16 @@ impl Store {
         synced.map_err(|error| self.disk_error(&replica.slice, "sync a replica in", error))
     }
 
-    /// Makes a replica that a restart has found one that is being written again: its client has waited for the datanode, and all that
-    /// the client has seen acknowledged is there. (Apache's datanode does so within 50 s of a restart for an upgrade.) Under `change`.
+    /// Resumes a replica that was found at a restart as being written: its client waited for the DataNode, and all
+    /// bytes whose acknowledgement the client saw are there. (Apache's DataNode does so within 50 s of a restart for an
+    /// upgrade.) The caller holds `change`.
     fn goes_on(&self, replica: &Replica) -> Result<()> {
         let mut core = replica.core();
         if core.state != ReplicaState::WaitingToBeRecovered {
             return Ok(());
         }
         if core.memory.is_none() {
-            // Reads of its meta file what a writer has to know.
+            // Reads the state that a writer needs from its meta file.
             core.partial_crc = replica.disk_snapshot(&mut core)?.partial_crc;
         }
         core.state = ReplicaState::BeingWritten;
@@ -86,7 +90,7 @@ impl Store {
         })
     }
 
-    /// What stages 1 and 5 ask of a replica. Stops the writer. Returns FINALIZED or BEING_WRITTEN.
+    /// Makes the checks of stages 1 and 5 and stops the writer. Returns FINALIZED or BEING_WRITTEN.
     fn check_recoverable(
         &self,
         replica: &Arc<Replica>,
@@ -177,15 +181,16 @@ impl Store {
         Ok(ReplicaWriter::new(self, replica, target, self.options.default_block_bytes))
     }
 
-    /// A new stamp for a replica without a writer: in memory first, then on disk, durably. A kill in between leaves the newer stamp
-    /// with the copy that has more: a part that hsync wrote is not to count before all of it.
+    /// Gives a replica without a writer a new stamp: in memory first, then on disk, durably. After a kill in between,
+    /// the copy with more bytes has the newer stamp: a part that hsync wrote must not take precedence over the whole
+    /// replica.
     pub fn set_stamp(&self, replica: &Arc<Replica>, stamp: GenerationStamp) -> Result<()> {
         let (disk, old) = {
             let core = replica.core();
             (core.disk, core.stamp)
         };
         if old == stamp {
-            // The answer may have been that this could not be made sure of.
+            // The earlier response may have been that this could not be made durable.
             return disk.map_or(Ok(()), |disk| {
                 sys::sync_dir(&replica.slice.dirs.dir(disk.place, replica.id))
                     .map_err(|error| self.disk_error(&replica.slice, "give a new stamp to a replica in", error))
@@ -199,7 +204,7 @@ impl Store {
         };
         record(stamp)?;
         let Some(disk) = disk else { return Ok(()) };
-        // `sync_behind` knows one that was finalized in files by what it was then: its bytes may not be on disk yet.
+        // `sync_behind` knows a replica finalized in files by its earlier copy, and its bytes may not be on disk yet.
         let renamed = |to| {
             let mut core = replica.core();
             core.disk = Some(to);
@@ -215,7 +220,7 @@ impl Store {
             Err(error) => {
                 let failed = self.disk_error(&replica.slice, "give a new stamp to a replica in", error);
                 if replica.slice.dirs.meta(disk.place, replica.id, stamp).exists() {
-                    // It has its new name, perhaps not durably: memory is not to be older.
+                    // It has its new name, perhaps not durably: memory must not be older.
                     renamed(copy::DiskCopy { stamp, ..disk });
                 } else {
                     record(old)?;
@@ -225,7 +230,7 @@ impl Store {
         }
     }
 
-    /// Cuts a replica being written, without a writer, to `length`. Bytes that a reader may hold are not touched.
+    /// Truncates a replica being written, without a writer, to `length`. Bytes that a reader may hold are not touched.
     fn cut_being_written(&self, replica: &Arc<Replica>, length: u64) -> Result<()> {
         let whole = replica.snapshot(&mut replica.core())?;
         let cut = whole
@@ -234,7 +239,8 @@ impl Store {
         drop(whole);
         let mut core = replica.core();
         match core.memory.clone() {
-            // A reader may hold what is cut off, so own files are copied: see rule 4 of docs/design/0001.
+            // A reader may hold the truncated bytes, so the replica's own files are copied: see rule 4 of
+            // docs/design/0001.
             Some(old) => {
                 let checksum = cut.checksum;
                 let expected_bytes = self.options.default_block_bytes;
@@ -243,7 +249,8 @@ impl Store {
                     MemoryCopy::Slot(_) => u64::from(self.options.memory.slab_replica_bytes_max).max(length),
                     MemoryCopy::File(_) => u64::MAX,
                 };
-                // First what hsync has put on disk: it may be longer, and is never less there than what was answered for.
+                // First the part that hsync has put on disk: it may be longer, and must never be shorter than what was
+                // acknowledged as durable.
                 self.cut_synced(&wanted, &mut core, &cut)?;
                 let before = (core.received, core.partial_crc);
                 (core.received, core.partial_crc) = (length, cut.partial_crc);

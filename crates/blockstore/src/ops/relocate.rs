@@ -1,3 +1,5 @@
+//! Moves of a finalized replica to another storage of this DataNode.
+
 use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
@@ -12,7 +14,7 @@ use crate::volume::Slice;
 use crate::write_target::CopyRequest;
 
 impl Store {
-    /// Copies a finalized replica to a volume of another type, then removes it where it was.
+    /// Copies a finalized replica to a volume of another type, then removes the original.
     pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         self.change_replica(block, |replica| self.move_replica(replica, block, to))
     }
@@ -42,10 +44,11 @@ impl Store {
         self.relocate(&pool, replica, &content, slice)
     }
 
-    /// Copies the finalized `replica`, whose bytes `content` are, to `slice`, which has promised their room; when all is on disk there, the
-    /// replica is no more where it was. Under its `change`.
+    /// Copies the finalized `replica`, whose bytes are `content`, to `slice`, where space is reserved. Once all of it
+    /// is on disk there, removes the original. The caller holds the replica's `change`.
     ///
-    /// At every moment one of them is in the map and has all bytes: a recovery that is told that there is none may have the block dropped.
+    /// At every moment one of them is in the map with all bytes: a recovery that finds no replica may have the block
+    /// dropped.
     pub(super) fn relocate(
         &self,
         pool: &Pool,
@@ -63,7 +66,7 @@ impl Store {
         let _moved = moved.change.lock();
         self.finish_copy(&moved, &mut target)?;
         let replaced = pool.replicas.replace(replica, moved.clone());
-        assert!(replaced, "a replica that is not gone, under its change, is in the map");
+        assert!(replaced, "a replica that is not gone and whose `change` is held is in the map");
         self.discard(replica);
         Ok(self.summary(&moved))
     }

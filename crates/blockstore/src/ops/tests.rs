@@ -1,4 +1,4 @@
-//! What several threads, a failed storage, or an operation that fails half way make of a replica, from within.
+//! Tests of the effects of concurrent threads, a failed storage and partly failed operations on a replica, from within.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ struct Bed {
     _dirs: [tempfile::TempDir; 2],
 }
 
-/// What memory is taken for at least: nothing of what is lent is unused, so that it is not copied for that.
+/// About the minimum that memory is allocated for: no lent memory is unused, so that none is copied for that reason.
 const LENGTH: usize = 262_000;
 const CREATE: CreateKind = CreateKind::BeingWritten { replace: false };
 
@@ -42,7 +42,7 @@ fn content(id: i64) -> Vec<u8> {
 }
 
 impl Bed {
-    /// A storage of each of these types.
+    /// Opens a store with one storage of each of these types.
     fn new(types: &[StorageType]) -> Self {
         Self::with_engine(types, Engine::Memory)
     }
@@ -82,7 +82,7 @@ impl Bed {
         self.replica(id)
     }
 
-    /// All of it has been written and acknowledged.
+    /// Begins a replica and writes and acknowledges all of it.
     fn begin(&self, id: i64) -> ReplicaWriter {
         let mut writer = self.inner.create(&block(id, 1), CREATE, &CreateOptions::default()).unwrap();
         writer.write(0, &content(id), Checksums::Compute).unwrap();
@@ -102,7 +102,7 @@ impl Bed {
     }
 
     fn fail(&self, replica: &Replica) {
-        self.inner.fail_volume(&replica.slice.volume, "as a test has it");
+        self.inner.fail_volume(&replica.slice.volume, "simulated by a test");
     }
 }
 
@@ -114,7 +114,7 @@ fn wait_for(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Moves the replica `id` to another storage while `other` waits for it, and returns what that answers.
+/// Moves the replica `id` to another storage while `other` waits for it, and returns the result of `other`.
 fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Store>) -> T + Send) -> T {
     let inner = &bed.inner;
     let old = bed.replica(id);
@@ -122,7 +122,7 @@ fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Store>) -
     let holders = Arc::strong_count(&old);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| other(inner));
-        // It has it from the map, and can do nothing with it yet.
+        // It has looked up the replica and is waiting for its lock.
         wait_for(|| Arc::strong_count(&old) > holders);
         let pool = inner.pool(&block(id, 1)).unwrap();
         let content = old.snapshot(&mut old.core()).unwrap();
@@ -134,7 +134,7 @@ fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Store>) -
 }
 
 #[test]
-fn who_waits_for_a_replica_that_moves_finds_it_where_it_is_then() {
+fn operations_follow_a_replica_that_moves() {
     let bed = Bed::new(&[StorageType::RamDisk, StorageType::Disk]);
     let options = CreateOptions { storage_type: StorageType::RamDisk, ..CreateOptions::default() };
     for id in 0..6 {
@@ -167,7 +167,7 @@ fn who_waits_for_a_replica_that_moves_finds_it_where_it_is_then() {
     drop(writer);
     bed.reads(4, 2);
 
-    // One that is deleted meanwhile is found by nobody.
+    // A replica that was deleted during the wait is not found.
     let gone = bed.replica(5);
     let change = gone.change.lock();
     let holders = Arc::strong_count(&gone);
@@ -181,7 +181,7 @@ fn who_waits_for_a_replica_that_moves_finds_it_where_it_is_then() {
 }
 
 #[test]
-fn a_replica_that_moves_is_there_all_the_time() {
+fn moving_replica_is_always_found() {
     let bed = Bed::new(&[StorageType::Disk, StorageType::Ssd]);
     bed.put(1);
     thread::scope(|scope| {
@@ -201,11 +201,11 @@ fn a_replica_that_moves_is_there_all_the_time() {
 }
 
 #[test]
-fn memory_that_is_short_takes_nothing_from_a_failed_storage() {
+fn failed_storage_is_exempt_from_eviction() {
     let bed = Bed::on_two_disks();
     let replicas: Vec<_> = (0..6).map(|id| bed.put_with(id, Durability::Disk)).collect();
     bed.fail(&replicas[0]);
-    // Once to forget that they were used.
+    // The first call clears the reference bits.
     bed.inner.reclaim(u64::MAX);
     bed.inner.reclaim(u64::MAX);
     assert!(bed.inner.metrics().evictions > 0);
@@ -218,7 +218,7 @@ fn memory_that_is_short_takes_nothing_from_a_failed_storage() {
 }
 
 #[test]
-fn nothing_is_appended_on_a_failed_storage() {
+fn failed_storage_refuses_appends() {
     for engine in [Engine::Memory, Engine::File] {
         let bed = Bed::with_engine(&[StorageType::Disk], engine);
         let replica = bed.put(1);
@@ -231,7 +231,7 @@ fn nothing_is_appended_on_a_failed_storage() {
 }
 
 #[test]
-fn an_append_that_finds_no_memory_and_no_disk_leaves_what_is_in_memory() {
+fn failed_append_keeps_the_memory_copy() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put_with(1, Durability::Disk);
     let budget = &bed.inner.budget;
@@ -251,7 +251,7 @@ fn an_append_that_finds_no_memory_and_no_disk_leaves_what_is_in_memory() {
 }
 
 #[test]
-fn a_recovery_is_not_led_on_a_failed_storage_but_where_the_replica_goes() {
+fn recovery_runs_where_the_replica_was_evacuated() {
     let bed = Bed::on_two_disks();
     let (two, three, length) = (GenerationStamp(2), GenerationStamp(3), LENGTH as u64);
     let (begun, later) = (bed.put(1), [bed.put(2), bed.put(3)]);
@@ -282,7 +282,7 @@ fn a_recovery_is_not_led_on_a_failed_storage_but_where_the_replica_goes() {
 }
 
 #[test]
-fn a_replica_that_cannot_be_recovered_is_what_it_was_and_is_flushed() {
+fn failed_recovery_leaves_the_replica_flushable() {
     let bed = Bed::new(&[StorageType::Disk]);
     let mut writer = bed.inner.create(&block(1, 1), CREATE, &CreateOptions::default()).unwrap();
     let (data, length) = (content(1), LENGTH as u64);
@@ -298,7 +298,7 @@ fn a_replica_that_cannot_be_recovered_is_what_it_was_and_is_flushed() {
     assert!(replica.core().dirty_since.is_some());
     assert_eq!(bed.inner.metrics().copied_back_bytes, 0);
 
-    // Its writer may go on, so a recovery copies the bytes: there is neither memory nor disk for that.
+    // Its writer may continue to write, so a recovery copies the bytes, for which there is neither memory nor disk.
     bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(2)).unwrap();
     let budget = &bed.inner.budget;
     let all = budget.take(budget.limit() - budget.used()).unwrap();
@@ -323,7 +323,7 @@ fn a_replica_that_cannot_be_recovered_is_what_it_was_and_is_flushed() {
 }
 
 #[test]
-fn a_second_attempt_at_a_copy_waits_for_the_first_ones_without_holding_its_source() {
+fn second_copy_waits_without_locking_the_source() {
     let bed = Bed::new(&[StorageType::Disk]);
     let source = bed.put(1);
     let copy = |stamp| {
@@ -331,14 +331,14 @@ fn a_second_attempt_at_a_copy_waits_for_the_first_ones_without_holding_its_sourc
         bed.inner.update_under_recovery(&block(1, 1), GenerationStamp(stamp), LENGTH as u64, Some(BlockId(2)))
     };
     copy(2).unwrap();
-    // As the flusher has it, who comes to the source next.
+    // Held as by the flusher, which takes the source's lock next.
     let earlier = bed.replica(2);
     let change = earlier.change.lock();
     let holders = Arc::strong_count(&earlier);
     thread::scope(|scope| {
         let again = scope.spawn(|| copy(3));
         wait_for(|| Arc::strong_count(&earlier) > holders);
-        assert!(source.change.try_lock_for(Duration::from_secs(60)).is_some(), "each would wait for the other");
+        assert!(source.change.try_lock_for(Duration::from_secs(60)).is_some(), "both would wait for each other");
         drop(change);
         assert_eq!(again.join().unwrap().unwrap().block.stamp(), GenerationStamp(3));
     });
@@ -346,10 +346,10 @@ fn a_second_attempt_at_a_copy_waits_for_the_first_ones_without_holding_its_sourc
 }
 
 #[test]
-fn a_replica_that_comes_twice_in_the_queue_of_dirty_ones_does_not_stop_the_flush() {
+fn duplicate_dirty_entry_does_not_deadlock_flush() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put(1);
-    // As one that was opened and finalized again while its batch was being gathered.
+    // Like a replica that was reopened and finalized again while its batch was gathered.
     let queue = &bed.inner.dirty[replica.slice.volume.index];
     let entry = queue.lock().front().cloned().unwrap();
     queue.lock().push_back(entry);
@@ -365,19 +365,19 @@ fn a_replica_that_comes_twice_in_the_queue_of_dirty_ones_does_not_stop_the_flush
 }
 
 #[test]
-fn an_empty_hsync_syncs_what_was_finalized_in_files_and_is_appended_to() {
+fn empty_hsync_syncs_an_appended_replica() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put_with(1, Durability::Disk);
     let mut writer = bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64).unwrap();
     assert!(replica.core().is_on_disk() && replica.core().memory.is_some());
-    // Nobody can tell whether that is in the page cache only: it is opened, and so it is missed where it has gone.
+    // It may be only in the page cache, so hsync opens the file, and fails because it is gone.
     let disk = replica.core().disk.unwrap();
     fs::remove_file(replica.slice.dirs.data(disk.place, replica.id)).unwrap();
     assert!(writer.sync().is_err());
 }
 
 #[test]
-fn what_is_finalized_while_all_is_flushed_is_on_disk_as_that() {
+fn replicas_finalized_during_flush_all_are_flushed() {
     let bed = Bed::new(&[StorageType::Disk]);
     let mut writers: Vec<_> = (0..3).map(|id| (bed.begin(id), bed.replica(id))).collect();
     let done = bed.inner.flush_all(&mut |progress| {
@@ -398,12 +398,12 @@ fn what_is_finalized_while_all_is_flushed_is_on_disk_as_that() {
 }
 
 #[test]
-fn what_comes_while_all_is_flushed_is_flushed_or_said_to_be_left() {
+fn writes_during_flush_all_are_flushed_or_reported() {
     let bed = Bed::new(&[StorageType::Disk]);
     bed.put(1);
     let mut writers = Vec::new();
     let done = bed.inner.flush_all(&mut |progress| {
-        // Before those that are being written are looked at, and behind the last of them.
+        // Before the replicas being written are flushed, and after the last of them.
         if (progress.replicas_done, progress.replicas_left) == (1, 0) || progress.replicas_done == 2 {
             writers.push(bed.begin(10 + writers.len() as i64));
         }
@@ -416,12 +416,12 @@ fn what_comes_while_all_is_flushed_is_flushed_or_said_to_be_left() {
 }
 
 #[test]
-fn a_writer_that_leaves_memory_while_all_is_flushed_loses_nothing() {
+fn writer_moving_to_disk_survives_flush_all() {
     let bed = Bed::new(&[StorageType::Disk]);
     let writer = bed.begin(1);
     let replica = bed.replica(1);
     let shared = replica.core().writer.clone().unwrap();
-    // As the writer has them in the middle of a packet.
+    // Held as by a writer in the middle of a packet.
     let mut target = shared.target.lock();
     thread::scope(|scope| {
         let flushing = scope.spawn(|| bed.inner.flush_all(&mut |_| true));

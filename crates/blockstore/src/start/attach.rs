@@ -1,3 +1,6 @@
+//! Second step of a start, once per block pool: checks that the directories belong to it, pairs memory with its disk,
+//! and merges the copies in memory and on disk into replicas.
+
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs;
@@ -23,12 +26,13 @@ use crate::store::Store;
 use crate::verify::CopyQuality;
 use crate::volume::{Slice, Volume};
 
-/// Bytes that are read from the disks to find out which of two volumes' replicas are good, before a start goes on without: a minute of an
-/// ordinary disk. A namenode takes a datanode that says nothing for ten for dead.
+/// Maximum bytes read from the disks to determine which of two volumes' replicas are good. Then the start continues
+/// without: this is a minute of an ordinary disk, and a NameNode declares a DataNode that is silent for ten minutes
+/// dead.
 const COMPARED_BYTES_MAX: u64 = 8 << 30;
 
-/// What Java's datanode leaves beside its directories from the beginning of an upgrade to its end: a way back that this
-/// store would block by changing files. Source: hdfs `BlockPoolSliceStorage`.
+/// Refuses a directory with an upgrade in progress. From its beginning to its end Java's DataNode keeps files beside
+/// its directories for a rollback, which changes by this store would break. Source: hdfs `BlockPoolSliceStorage`.
 fn refuse_upgrade(volume: &Path, dirs: &PoolDirs) -> Result<()> {
     const STATES: [&str; 5] = ["previous", "previous.tmp", "removed.tmp", "finalized.tmp", "lastcheckpoint.tmp"];
     let of = |root: &Path| STATES.map(|name| root.join(name));
@@ -71,8 +75,8 @@ impl Store {
         Ok(summary)
     }
 
-    /// Does something on a volume that has not failed. Where that shows that the volume has, the pool does without it, as long as another
-    /// is left.
+    /// Runs `work` on a volume that has not failed. If its error means that the volume has failed, the pool continues
+    /// without it as long as another volume is left.
     fn unless_failed(&self, volume: &Arc<Volume>, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if volume.is_failed() {
             return Ok(());
@@ -115,7 +119,7 @@ impl Store {
         })
     }
 
-    /// Makes the pool's directories on a volume where they are missing, and sees to it that its memory is its own.
+    /// Creates the pool's missing directories on a volume, and ensures that its memory belongs to it.
     fn prepare_slice(&self, slice: &Slice, identity: &PoolIdentity, summary: &mut PoolSummary) -> Result<()> {
         let (volume, dirs) = (&slice.volume, &slice.dirs);
         let current = volume.dir.join("current");
@@ -139,7 +143,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes sure that what is in `memory_dir` belongs to the disk. True: it did not, and was put aside.
+    /// Ensures that the content of `memory_dir` belongs to the disk. True: it did not, and was moved aside.
     fn take_memory(&self, memory_dir: &Path, dirs: &PoolDirs) -> Result<bool> {
         let make = || fs::DirBuilder::new().recursive(true).mode(0o700).create(memory_dir);
         make().map_err(StoreError::io("make", memory_dir))?;
@@ -150,7 +154,7 @@ impl Store {
             let aside = quarantine_name(memory_dir, self.options.clock.wall_ms());
             tracing::error!(
                 memory = %memory_dir.display(), aside = %aside.display(), disk = %dirs.root.display(),
-                "replicas in memory do not belong to the disk, which was used without them since: put aside"
+                "replicas in memory do not belong to this disk, which was used without them since; they are put aside"
             );
             fs::rename(memory_dir, &aside).map_err(StoreError::io("put aside", memory_dir))?;
             make().map_err(StoreError::io("make", memory_dir))?;
@@ -187,7 +191,7 @@ impl Store {
         Ok(())
     }
 
-    /// The replica that one block's copies make. `None`: it was TEMPORARY.
+    /// Merges the copies of one block into a replica. `None`: it was TEMPORARY.
     fn merge(
         &self,
         slice: &Arc<Slice>,
@@ -214,7 +218,7 @@ impl Store {
                 core.sequence = found.progress.sequence;
                 core.checksum = Some(found.identity.checksum);
                 core.memory = Some(found.memory);
-                // Until the scrubber or a reader has it checked.
+                // Until the scrubber or a reader verifies it.
                 core.verified = false;
                 if found.progress.state != ReplicaState::Finalized {
                     core.state = ReplicaState::WaitingToBeRecovered;
@@ -233,11 +237,12 @@ impl Store {
         Some(Replica::new(id, slice.clone(), core))
     }
 
-    /// Of two volumes' replicas of one block, the one that counts, and the other. That is removed when it is older, or the first was found
-    /// good on its disk; else it is left where it is for the next start.
+    /// Chooses between two volumes' replicas of one block. Returns the one to keep and the other. The other is removed
+    /// if it is older or the first was found good on its disk; otherwise its files stay for the next start.
     ///
-    /// A move was cut short, or a volume is back that had failed, after whose failure a replica was made anew. Both may be whole then, but
-    /// the failed one's need not be: the kernel takes what it could not write for written.
+    /// This occurs when a move was interrupted, or when a failed volume is back after a replica was created again
+    /// elsewhere. Both may be whole then, but the failed volume's need not be: the kernel treats data that it could not
+    /// write as written.
     fn better<'a>(
         &self,
         there: &'a Arc<Replica>,
@@ -259,16 +264,16 @@ impl Store {
         };
         let (block, storage) = (keep.named(keep.core().stamp), &keep.slice.volume.id);
         if is_sure {
-            tracing::warn!(%block, %storage, "replica on two volumes, the other one is removed");
+            tracing::warn!(%block, %storage, "replica found on two volumes; the other copy is removed");
             self.discard(other);
         } else {
-            tracing::warn!(%block, %storage, other = %other.slice.volume.id, "replica on two volumes, both are left there: none is known to be good on disk");
+            tracing::warn!(%block, %storage, other = %other.slice.volume.id, "replica found on two volumes; both copies stay, since neither is known to be good on disk");
             self.pass_over(other);
         }
         (keep, other)
     }
 
-    /// Its files stay where they are, and count for nothing before the next start.
+    /// Ignores a replica until the next start; its files stay where they are.
     fn pass_over(&self, replica: &Replica) {
         let mut core = replica.core();
         self.clear_dirty(&mut core);
@@ -278,7 +283,7 @@ impl Store {
         self.settle_space(replica, &mut core);
     }
 
-    /// `room`: bytes that may yet be read to compare replicas.
+    /// Adds a found replica to the pool. `room`: bytes that may still be read to compare replicas.
     fn adopt(&self, pool: &Pool, replica: Option<Replica>, summary: &mut PoolSummary, room: &mut u64) {
         let Some(replica) = replica.map(Arc::new) else { return };
         if let Err(there) = pool.replicas.insert(replica.clone()) {
@@ -298,7 +303,7 @@ impl Store {
                 summary.dirty += 1;
                 self.note_dirty(&replica, &mut core);
             }
-            // A borrower of its memory may have outlived the former process.
+            // A borrower of its memory may have outlived the previous process.
             let is_lent = core.memory.as_ref().is_some_and(MemoryCopy::may_be_written_outside);
             drop(core);
             self.note_resident(&replica);
@@ -327,13 +332,13 @@ fn check_identity(path: &Path, found: &PoolIdentity, wanted: &PoolIdentity) -> R
     Ok(())
 }
 
-/// The name becomes that of a directory, and comes from a namenode.
+/// Checks a pool name, which comes from a NameNode and becomes the name of a directory.
 fn check_name(pool: &hearth_types::BlockPoolId) -> Result<()> {
     let name = pool.as_str();
     let fine = name.starts_with("BP-")
         && name.len() <= 200
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
-    if fine { Ok(()) } else { Err(StoreError::BadOptions(format!("{name:?} is no name of a block pool"))) }
+    if fine { Ok(()) } else { Err(StoreError::BadOptions(format!("invalid block pool name {name:?}"))) }
 }
 
 fn quarantine_name(memory_dir: &Path, now_ms: u64) -> PathBuf {

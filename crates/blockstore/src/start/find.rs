@@ -1,4 +1,4 @@
-//! The copies in one memory directory, and which copy of a replica counts.
+//! Search for the copies in one memory directory, and the choice of the copy that counts for a replica.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ enum Candidate {
     File { replaced: u32 },
 }
 
-/// All replicas of a memory directory, the newest whole copy of each; what is left over is removed.
+/// Finds all replicas of a memory directory, with the newest whole copy of each. Other files of replicas are removed.
 pub fn in_memory(dir: &Path, budget: &Arc<Budget>, slabs: &Slabs) -> io::Result<HashMap<BlockId, FoundMemory>> {
     let mut candidates: HashMap<BlockId, Vec<(Identity, Progress, Candidate)>> = HashMap::new();
     for found in slabs.load()? {
@@ -46,7 +46,8 @@ pub fn in_memory(dir: &Path, budget: &Arc<Budget>, slabs: &Slabs) -> io::Result<
                 let mut bytes = [0; HEADER_BYTES as usize];
                 let header = match File::open(entry.path())?.read_exact_at(&mut bytes, 0) {
                     Ok(()) => header::read(&bytes),
-                    // A kill cut it short. Any other error is the system's, and the file is no leftover to be removed.
+                    // A kill truncated it. Any other error is the system's, and the file must not be removed as a
+                    // leftover.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
                     Err(error) => return Err(error),
                 };
@@ -92,10 +93,10 @@ pub fn in_memory(dir: &Path, budget: &Arc<Budget>, slabs: &Slabs) -> io::Result<
     Ok(found)
 }
 
-/// Of the copies of one block in `finalized` and in `rbw`, the one that counts, and the one that does not.
+/// Returns the copy that counts of one block's copies in `finalized` and in `rbw`, then the other.
 pub fn better_on_disk(a: DiskCopy, b: DiskCopy) -> (DiskCopy, DiskCopy) {
     let (finalized, written) = if a.place == ReplicaDir::Finalized { (a, b) } else { (b, a) };
-    // A newer one that has less is an append that was never answered.
+    // A newer copy with fewer bytes is an append that was never acknowledged.
     if written.stamp > finalized.stamp && written.length >= finalized.length {
         (written, finalized)
     } else {
@@ -103,8 +104,8 @@ pub fn better_on_disk(a: DiskCopy, b: DiskCopy) -> (DiskCopy, DiskCopy) {
     }
 }
 
-/// Does the copy in memory count, where there is one on disk too? The highest stamp wins; then a finalized copy that has
-/// all acknowledged bytes; then memory, which was checked to reach its recorded length.
+/// Returns whether the copy in memory counts if there is one on disk too. The highest stamp wins; then a finalized copy
+/// that has all acknowledged bytes; then memory, which was checked to reach its recorded length.
 pub fn memory_counts(memory: &Progress, disk: &DiskCopy) -> bool {
     if memory.stamp != disk.stamp {
         return memory.stamp > disk.stamp;
@@ -127,10 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_of_a_restart() {
+    fn restart_chooses_the_right_copy() {
         use ReplicaDir::{BeingWritten as Rbw, Finalized as Done};
         use ReplicaState::{BeingWritten, Finalized};
-        // Stamp before everything.
+        // The stamp takes precedence.
         assert!(memory_counts(&memory(2, BeingWritten, 1, 0), &disk(1, Done, 9)));
         assert!(!memory_counts(&memory(1, Finalized, 9, 9), &disk(2, Rbw, 1)));
         // Both finalized: the same bytes, and memory is faster.
@@ -138,7 +139,7 @@ mod tests {
         // hsync has put a part on disk.
         assert!(memory_counts(&memory(1, BeingWritten, 9, 5), &disk(1, Rbw, 5)));
         assert!(memory_counts(&memory(1, Finalized, 9, 9), &disk(1, Rbw, 9)));
-        // Finalized on disk, killed before memory said so; and one that lacks acknowledged bytes.
+        // Finalized on disk, killed before memory recorded it; and a copy that lacks acknowledged bytes.
         assert!(!memory_counts(&memory(1, BeingWritten, 9, 9), &disk(1, Done, 9)));
         assert!(memory_counts(&memory(1, BeingWritten, 9, 9), &disk(1, Done, 8)));
 

@@ -1,3 +1,6 @@
+//! First step of a start: checks the options, locks the directories, reads their owners, and determines the memory
+//! limit.
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -15,7 +18,7 @@ use crate::store::Store;
 use crate::volume::Volume;
 use crate::{MemoryOptions, StoreEvent, StoreOptions, sys};
 
-/// Smallest memory tier that makes sense: a slab per class and a slice.
+/// Smallest usable memory tier: a slab per class and a slice.
 const LIMIT_MIN: u64 = 1 << 20;
 
 pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
@@ -48,7 +51,7 @@ pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
             None => format!("DS-{}", random_uuid()?),
         };
         if volumes.iter().any(|other: &Arc<Volume>| *other.id.0 == *id) {
-            let reason = format!("has the storage id {id} of another volume: a copied directory?");
+            let reason = format!("has the storage id {id} of another volume; remove it if it is a copy");
             return Err(StoreError::BadDirectory { path: volume.dir.clone(), reason });
         }
         let memory_dir = options.memory.dir.join(&id);
@@ -69,7 +72,7 @@ pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
     for volume in volumes.iter().filter(|volume| volume.engine == Engine::Mmap) {
         if sys::space(&volume.dir).is_ok_and(|space| space.in_memory) {
             warnings.push(format!(
-                "{} is on a tmpfs, and its engine is mmap: what is in it outlives the process, but not the machine",
+                "{} is on a tmpfs, and its engine is mmap: replicas survive restarts of the process, not of the machine",
                 volume.dir.display()
             ));
         }
@@ -88,7 +91,7 @@ pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
     Ok(inner)
 }
 
-/// Makes a volume's directories where they are missing, locks them, and reads whose they are.
+/// Creates a volume's missing directories, locks them, and reads their owner.
 fn look_at(volume: &VolumeOptions) -> Result<(DirLock, Option<VolumeVersion>)> {
     let current = volume.dir.join("current");
     make_private(&volume.dir)?;
@@ -106,19 +109,19 @@ fn check(options: &StoreOptions) -> Result<()> {
     if options.memory.slab_replica_bytes_max > MemoryOptions::SLAB_REPLICA_BYTES_MAX {
         let most = MemoryOptions::SLAB_REPLICA_BYTES_MAX;
         return bad(format!(
-            "replicas of {} bytes in slabs; {most} is the most",
+            "slabs for replicas of up to {} bytes; the maximum is {most}",
             options.memory.slab_replica_bytes_max
         ));
     }
     for (index, volume) in options.volumes.iter().enumerate() {
         if options.volumes[..index].iter().any(|other| other.dir == volume.dir) {
-            return bad(format!("the directory {} twice", volume.dir.display()));
+            return bad(format!("storage directory {} is listed twice", volume.dir.display()));
         }
     }
     Ok(())
 }
 
-/// Made with mode 0700 when missing; one that is there is made private too, since replicas are handed out by us only.
+/// Creates `dir` with mode 0700. An existing one is made private too, since only the store may hand out replicas.
 fn make_private(dir: &Path) -> Result<()> {
     match fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
         Ok(()) => {}
@@ -128,7 +131,7 @@ fn make_private(dir: &Path) -> Result<()> {
         Err(error) => return Err(StoreError::io("make", dir)(error)),
     }
     let about = fs::metadata(dir).map_err(StoreError::io("look at", dir))?;
-    // Not a mount point such as /dev/shm, where others live too: their sticky bit says so.
+    // Except a mount point that other users share, such as /dev/shm: it has the sticky bit.
     if about.permissions().mode() & 0o1077 != 0 && about.permissions().mode() & 0o1000 == 0 {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(StoreError::io("make private", dir))?;
     }
@@ -170,7 +173,7 @@ fn random(into: &mut [u8]) -> Result<()> {
     })
 }
 
-/// RFC 9562, version 4.
+/// Generates a UUID of version 4 (RFC 9562).
 fn random_uuid() -> Result<String> {
     let mut bytes = [0; 16];
     random(&mut bytes)?;
@@ -180,15 +183,15 @@ fn random_uuid() -> Result<String> {
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
-/// The limit that tmpfs and cgroup can hold. `None`: they hold too little for a memory tier, and files do better.
+/// Returns the limit that tmpfs and cgroup can hold. `None`: too little for a memory tier; files perform better.
 fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Option<u64>> {
     let dir = memory.dir.display();
-    let space = sys::space(&memory.dir).map_err(StoreError::io("look at the space of", &memory.dir))?;
+    let space = sys::space(&memory.dir).map_err(StoreError::io("get the free space of", &memory.dir))?;
     if !space.in_memory {
-        warnings.push(format!("{dir} is not on a tmpfs: replicas in it are as fast as its disk"));
+        warnings.push(format!("{dir} is not on a tmpfs: replicas in it are only as fast as its disk"));
     }
     let least = u64::from(memory.slice_bytes).max(LIMIT_MIN);
-    // A size of 0 is a tmpfs without one.
+    // A size of 0 means a tmpfs without a limit.
     let room = if space.size > 0 { space.size } else { u64::MAX }.min(cgroup_limit().unwrap_or(u64::MAX) / 16 * 15);
     if room < least {
         warnings.push(format!(
@@ -207,7 +210,7 @@ fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Op
     }
     if let Some(most) = cgroup_limit().filter(|most| limit > *most / 16 * 15) {
         limit = most / 16 * 15;
-        warnings.push(format!("memory limit lowered to {limit} bytes: this cgroup may have {most} in all"));
+        warnings.push(format!("memory limit lowered to {limit} bytes: the limit of this cgroup is {most}"));
     }
     if limit < LIMIT_MIN {
         warnings.push(format!("memory limit of {limit} bytes is too small: replicas are written to disk at once"));
@@ -215,7 +218,7 @@ fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Op
     Ok(Some(limit))
 }
 
-/// Memory that this process's cgroup (version 2, or the root of version 1) may use, if it is limited.
+/// Memory limit of this process's cgroup (version 2, or the root of version 1), if it has one.
 fn cgroup_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
@@ -225,7 +228,7 @@ fn cgroup_limit() -> Option<u64> {
         "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
     ];
     let limits = candidates.iter().filter_map(|path| fs::read_to_string(path).ok());
-    // Version 1 says "no limit" with a number near 2^63.
+    // Version 1 represents "no limit" by a number near 2^63.
     limits.filter_map(|text| text.trim().parse::<u64>().ok()).filter(|limit| *limit < 1 << 60).min()
 }
 
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uuids_are_of_version_four() {
+    fn uuids_have_version_four() {
         let uuid = random_uuid().unwrap();
         assert_eq!(uuid.len(), 36);
         assert_eq!(&uuid[14..15], "4");

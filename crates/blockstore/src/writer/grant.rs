@@ -1,13 +1,13 @@
-//! Writing without a copy through the store: somebody else fills memory of the replica's own data file, and the store
-//! checks what stands there, in place, against the CRCs that come with the commit.
+//! Zero-copy writing by another process: it fills memory of the replica's own data file, and the store checks the bytes
+//! in place, against the CRCs that come with the commit.
 //!
 //! ```text
 //! 0             acked        received             granted                     data file, allocated up to granted
 //! ├───────────────┼──────────────┼────────────────────┤
-//!   readers' own     committed      filled by others, not looked at
+//!   read by readers   committed      filled by the borrower, unchecked
 //! ```
-//! What others may still write to after the replica is finalized is copied away then, unless they are trusted; see rules 3
-//! and 5 of docs/design/0001.
+//! Memory that untrusted borrowers could still write to after the replica is finalized is copied then; see rules 3 and
+//! 5 of docs/design/0001.
 
 use std::borrow::Cow;
 use std::io;
@@ -21,20 +21,21 @@ use crate::replica::WriteTarget;
 use crate::store::count;
 use crate::{ReplicaReader, Result, StoreError, sys};
 
-/// Committed bytes are checked in such pieces: where they have to be fetched for that, they stay in the processor's cache between the two.
+/// Bytes that are checked at once. Bytes that must first be fetched for the check then stay in the CPU cache in
+/// between.
 const CHECK_BYTES: usize = 128 << 10;
 
-/// A sum over what was committed that does not fit, or bytes that are gone.
+/// A checksum over committed bytes that does not match, or bytes that are gone.
 pub(super) enum Bad {
     Sum(ChecksumError),
     Io(io::Error),
 }
 
 impl ReplicaWriter {
-    /// Takes memory for the replica's bytes up to `up_to`, for somebody else to fill. Returns up to where it is granted
-    /// now: no more than `received()` when there is none to be had, and the caller writes on with `write`.
+    /// Allocates memory for the replica's bytes up to `up_to`, to be filled by another process. Returns the end of the
+    /// granted range: at most `received()` when no memory is available, and the caller then continues with `write`.
     ///
-    /// All of it is allocated and counted on return. Called again, it extends the grant.
+    /// All of it is allocated and counted on return. Another call extends the grant.
     ///
     /// Errors: `WriterStopped`; `Io`.
     pub fn grant(&mut self, up_to: u64) -> Result<u64> {
@@ -50,12 +51,13 @@ impl ReplicaWriter {
         Ok(granted.max(self.received))
     }
 
-    /// Where the grant ends; below `received()` when there is none.
+    /// Returns the end of the grant; below `received()` when nothing is granted.
     pub fn granted(&self) -> u64 {
         self.granted
     }
 
-    /// Finalize will copy the replica's bytes to other memory, write to disk, or give files their names: it takes as long as that.
+    /// Returns whether finalize has to copy the replica's bytes to other memory, write to disk or rename files, and
+    /// takes as long as that.
     pub fn waits_at_end(&self) -> bool {
         let stays_durable = || self.replica.core().disk.is_some();
         match &*self.shared.target.lock() {
@@ -66,9 +68,9 @@ impl ReplicaWriter {
         }
     }
 
-    /// A descriptor to write what was granted with. Once it is out, finalize copies the replica's bytes to memory that
-    /// it does not reach, unless its holder is `trusted`; the unused rest of the grant then stays counted, or is given
-    /// back by the same copy when it is large.
+    /// Returns a descriptor for writing the granted memory. Once it is passed on, finalize copies the replica's bytes
+    /// to memory out of its reach, unless its holder is `trusted`. In that case the unused rest of the grant stays
+    /// counted, or, if it is large, is freed by the same copy.
     ///
     /// Errors: `BadWrite` when nothing is granted; `WriterStopped`; `Io`.
     pub fn lend(&mut self, trusted: bool) -> Result<OwnedFd> {
@@ -80,21 +82,23 @@ impl ReplicaWriter {
         lent.map_err(StoreError::io("lend a replica in", &self.replica.slice.memory_dir))
     }
 
-    /// `length` bytes from `offset` of the block have been filled in within the grant: checks them against `checksums` (one
-    /// big-endian CRC per chunk, chunks counted from `offset`) and counts them as received. Returns the bytes received.
+    /// Commits `length` bytes from `offset` of the block that were filled in within the grant. Checks them against
+    /// `checksums` (one big-endian CRC per chunk, chunks counted from `offset`) and counts them as received. Returns
+    /// the bytes received.
     ///
-    /// Bytes received before are not counted again, and a range that begins within a chunk ends with it, as in `write`. They are
-    /// checked, though: whoever commits them once more may have filled them once more.
+    /// Bytes received before are not counted again, and a range that begins within a chunk ends with it, as in `write`.
+    /// They are checked again, though, since a client that commits them again may also have filled them again.
     ///
-    /// Errors: `BadCommit`: what is there does not fit its CRCs; nothing is counted. `Gap`, `BadWrite` (also where a stranger has taken
-    /// far more memory than was granted, which he loses), `Corrupt`, `WriterStopped`, `Io`.
+    /// Errors: `BadCommit`: the bytes do not match their CRCs; nothing is counted. `Gap`, `BadWrite` (also when an
+    /// untrusted borrower has taken far more memory than was granted, which it loses), `Corrupt`, `WriterStopped`,
+    /// `Io`.
     pub fn commit(&mut self, offset: u64, length: u64, checksums: &[u8]) -> Result<u64> {
         let shared = self.shared.clone();
         let mut target = self.target(&shared)?;
         let end = self.checked_end(offset, length, checksums.len())?;
         let is_known = end <= self.received;
         if is_known && !matches!(&*target, WriteTarget::File(_)) {
-            // The replica has left the memory that was granted: what stands there is nothing of it.
+            // The replica has left the granted memory: the bytes there are no longer part of it.
             return Ok(self.received);
         }
         if !is_known && end > self.granted {
@@ -103,8 +107,8 @@ impl ReplicaWriter {
         if let WriteTarget::File(file) = &*target {
             let slack = u64::from(self.store.options.memory.slice_bytes).max(HUGE_PAGE_BYTES);
             let taken = file.reclaim_overfill(slack);
-            if taken.map_err(StoreError::io("look at the memory of a replica in", &self.replica.slice.memory_dir))? {
-                return Err(self.bad_write("whoever fills the memory granted takes more than that"));
+            if taken.map_err(StoreError::io("check the memory of a replica in", &self.replica.slice.memory_dir))? {
+                return Err(self.bad_write("the borrower has allocated more memory than was granted"));
             }
         }
         let chunk = u64::from(self.checksum.bytes_per_chunk);
@@ -125,7 +129,7 @@ impl ReplicaWriter {
         self.advance(&mut target, end, partial)
     }
 
-    /// The replica as it is now, for passing on what was committed.
+    /// Opens the replica in its present state, for forwarding what was committed.
     ///
     /// Errors: `WriterStopped`: it may have other files by now; `Io`.
     pub fn reader(&self) -> Result<ReplicaReader> {
@@ -150,8 +154,8 @@ impl ReplicaWriter {
         }
     }
 
-    /// The CRCs from the chunk that holds the byte at `received` on (none when that lies behind), after all that are given were
-    /// found to fit what is there.
+    /// Returns the CRCs starting with the chunk that holds the byte at `received` (none if the range ends before it),
+    /// after all given CRCs were found to match the bytes.
     fn committed_crcs<'a>(
         &self,
         target: &mut WriteTarget,
@@ -170,7 +174,7 @@ impl ReplicaWriter {
         if end > offset.next_multiple_of(chunk) {
             return Err(self.bad_write(format!("bytes {offset}..{end} begin within a chunk and go beyond it")));
         }
-        // Its CRC covers the new bytes only: they are few, and go the way of bytes that were handed in.
+        // Its CRC covers the new bytes only: they are few, and are handled like bytes passed to `write`.
         scratch.resize((end - offset) as usize, 0);
         let read = file.read_data(offset, scratch).map_err(Bad::Io);
         read.and_then(|()| self.checksum.verify(scratch, given).map_err(Bad::Sum))
@@ -182,7 +186,7 @@ impl ReplicaWriter {
         Ok(Cow::Owned(crcs.into_owned()))
     }
 
-    /// Checks the bytes from `start`, a chunk's, to `end`.
+    /// Checks the bytes from `start`, which is a chunk boundary, to `end`.
     pub(super) fn check(
         &self,
         file: &mut FileWriter,
@@ -209,16 +213,16 @@ impl ReplicaWriter {
         Ok(())
     }
 
-    /// `start`: of the range that was checked, from the start of the block.
+    /// `start`: start of the checked range, from the start of the block.
     pub(super) fn bad_commit(&self, start: u64, bad: Bad) -> StoreError {
         match bad {
             Bad::Sum(source) => StoreError::BadCommit { block: self.block(), start, source },
-            // The file was granted up to there: whoever fills it has cut it.
+            // The file was granted up to there: the borrower has truncated it.
             Bad::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.bad_write("the memory granted was cut by who was to fill it")
+                self.bad_write("the borrower has truncated the granted memory")
             }
             Bad::Io(error) => StoreError::Io {
-                action: "check what was committed in",
+                action: "check committed bytes in",
                 path: self.replica.slice.memory_dir.clone(),
                 source: error,
             },
@@ -226,7 +230,7 @@ impl ReplicaWriter {
     }
 }
 
-/// The error of a piece, as one of the range that the piece begins `by` bytes into.
+/// Translates the error of a piece into one of the range in which the piece begins `by` bytes from the start.
 fn moved(error: ChecksumError, by: u64, chunk_bytes: usize) -> ChecksumError {
     match error {
         ChecksumError::Mismatch { chunk, offset, expected, actual } => ChecksumError::Mismatch {

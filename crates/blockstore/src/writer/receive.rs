@@ -1,11 +1,12 @@
-//! Writing without a copy through this process: bytes are received to where they will lie, and checked there before they count.
+//! Zero-copy writing through this process: bytes are received into their final place, and checked there before they
+//! count.
 //!
 //! ```text
-//! 0              received                    memory taken
+//! 0              received                    end of allocated memory
 //! ├─────────────────┼───────────┼──────────────────┤
-//!                     received in place, not looked at yet
+//!                     received in place, unchecked
 //! ```
-//! Nobody reads behind `received`, and after a kill nothing counts that was not recorded as received.
+//! Nothing reads beyond `received`, and after a kill only bytes recorded as received count.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,8 +17,8 @@ use crate::store::count;
 use crate::{Result, StoreError};
 
 impl ReplicaWriter {
-    /// Whether the bytes from `received()` to `end` are best received in place: their memory is in huge pages, and is taken on return. What
-    /// has been received in place before and does not count yet may be lost by that.
+    /// Returns whether the bytes from `received()` to `end` are best received in place: their memory is in huge pages,
+    /// and is allocated on return. Bytes received in place before that do not count yet may be lost by that.
     pub fn receives_in_place(&mut self, end: u64) -> bool {
         let shared = self.shared.clone();
         let Ok(mut target) = self.target(&shared) else { return false };
@@ -29,15 +30,16 @@ impl ReplicaWriter {
         has_room && is_mapped(&mut target, end)
     }
 
-    /// The same of memory that is taken already: nothing is lost.
+    /// Like [`Self::receives_in_place`], for memory that is already allocated: nothing is lost.
     pub fn goes_on_in_place(&self, end: u64) -> bool {
         let shared = self.shared.clone();
         self.target(&shared).is_ok_and(|mut target| is_mapped(&mut target, end))
     }
 
-    /// Bytes that came another way are put to where those of the block from `offset` will lie: as if they had been received in place.
+    /// Writes bytes that arrived another way to their place in the block at `offset`, as if they had been received in
+    /// place.
     ///
-    /// Errors: as of [`Self::receive`].
+    /// Errors: those of [`Self::receive`].
     pub fn put_in_place(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let shared = self.shared.clone();
         match &*self.target(&shared)? {
@@ -48,11 +50,12 @@ impl ReplicaWriter {
         }
     }
 
-    /// Receives once from `socket`: up to `length` bytes to where those of the block from `offset` will lie, and what comes behind them
-    /// into `behind`. How many came in all. They do not count before [`Self::accept`]. What stands there and counts is not touched:
-    /// `offset` is not before `received()`, and all of it is within what [`Self::receives_in_place`] was asked for.
+    /// Receives once from `socket`: up to `length` bytes into their place in the block at `offset`, and the bytes that
+    /// follow into `behind`. Returns the total number of bytes received. They do not count before [`Self::accept`].
+    /// Bytes that count are not touched: `offset` is not before `received()`, and the whole range is within the one
+    /// given to [`Self::receives_in_place`].
     ///
-    /// Errors: `WriterStopped`, `Io`: they cannot be received to there any more. Else the socket's.
+    /// Errors: `WriterStopped`, `Io`: the bytes can no longer be received in place. The inner error is the socket's.
     pub fn receive(
         &mut self,
         offset: u64,
@@ -74,10 +77,11 @@ impl ReplicaWriter {
         }
     }
 
-    /// The next `length` bytes of the block, which end with a chunk or the block, have been received in place: checks them against
-    /// `checksums`, unless somebody else does ([`Self::set_checked`]), and counts them as received. Returns the bytes received.
+    /// Accepts the next `length` bytes of the block, which were received in place and end with a chunk or the block.
+    /// Checks them against `checksums`, unless the caller does ([`Self::set_checked`]), and counts them as received.
+    /// Returns the bytes received.
     ///
-    /// Errors: `BadCommit`: they do not fit; nothing is counted. `BadWrite`, `WriterStopped`, `Io`.
+    /// Errors: `BadCommit`: they do not match; nothing is counted. `BadWrite`, `WriterStopped`, `Io`.
     pub fn accept(&mut self, length: u64, checksums: &[u8]) -> Result<u64> {
         let shared = self.shared.clone();
         let mut target = self.target(&shared)?;
@@ -87,7 +91,7 @@ impl ReplicaWriter {
             return Err(self.not_in_place(io::ErrorKind::Unsupported.into()));
         };
         if !start.is_multiple_of(chunk) || end > file.allocated() {
-            return Err(self.bad_write("bytes that were not received in place"));
+            return Err(self.bad_write("the accepted bytes were not received in place"));
         }
         if self.checked {
             let mut scratch = std::mem::take(&mut self.scratch);
@@ -109,7 +113,7 @@ impl ReplicaWriter {
     }
 }
 
-/// Whether bytes up to `end` have memory, in huge pages, which nobody relies on.
+/// Returns whether bytes up to `end` have memory, in huge pages, that no reader relies on.
 fn is_mapped(target: &mut WriteTarget, end: u64) -> bool {
     match target {
         WriteTarget::File(file) => file.may_be_lent() && end <= file.allocated() && file.mapped(end).is_some(),

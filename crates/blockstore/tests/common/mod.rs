@@ -1,4 +1,4 @@
-//! A store in temporary directories that can be dropped (as a kill would leave it) and opened again.
+//! A store in temporary directories that can be dropped (as after a kill) and opened again.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ pub struct Bed {
     pub pool: PoolIdentity,
 }
 
-/// What the same tests are run with.
+/// Store configurations that the same tests run with.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
-    /// As it is by default.
+    /// The default configuration.
     Memory,
-    /// Every replica has files of its own.
+    /// Every replica has its own files.
     NoSlabs,
-    /// The same, and a tmpfs of its own whose larger files are in huge pages, where this process may mount one.
+    /// Like `NoSlabs`, with its own tmpfs whose larger files are in huge pages, if this process may mount one.
     HugePages,
     /// Memory is always full.
     NoMemory,
@@ -89,7 +89,7 @@ impl Bed {
         store
     }
 
-    /// The machine goes down, and what is in memory is gone. The store is closed.
+    /// Simulates a power failure: the content of memory is lost. The store is closed.
     pub fn lose_power(&self) {
         for entry in std::fs::read_dir(self.memory.path()).unwrap() {
             std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
@@ -114,7 +114,7 @@ pub fn block(id: i64, stamp: u64, length: u64) -> ExtendedBlock {
     }
 }
 
-/// `length` bytes that no two seeds share.
+/// Returns `length` bytes that differ for every seed.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
@@ -139,7 +139,8 @@ pub fn create(store: &Blockstore, id: i64, stamp: u64) -> ReplicaWriter {
     store.create(&block(id, stamp, 0), CREATE, &CreateOptions::default()).unwrap()
 }
 
-/// Writes `data` from the writer's end on, in packets of `packet` bytes, as a client does: whole chunks from a boundary.
+/// Writes `data` from the writer's end on, in packets of `packet` bytes, as a client does: whole chunks from a
+/// boundary.
 pub fn send(writer: &mut ReplicaWriter, data: &[u8], packet: usize) {
     let spec = writer.checksum();
     for piece in data.chunks(packet) {
@@ -149,12 +150,13 @@ pub fn send(writer: &mut ReplicaWriter, data: &[u8], packet: usize) {
     }
 }
 
-/// Writes `data` from the writer's end on as somebody does who fills the store's memory: in pieces of `piece` bytes, begun
-/// on chunk boundaries, acknowledged. What no memory is granted for goes by `write`. Returns the descriptor lent, if any.
+/// Writes `data` from the writer's end on like a borrower of the store's memory: in pieces of `piece` bytes that start
+/// on chunk boundaries, acknowledged. Bytes without granted memory go through `write`. Returns the lent descriptor, if
+/// any.
 pub fn fill(writer: &mut ReplicaWriter, data: &[u8], piece: usize, trusted: bool) -> Option<std::fs::File> {
     let mut file = None;
     let (spec, start) = (writer.checksum(), writer.received() as usize);
-    // All of the replica up to the end of `data`; the part below `start` is not looked at.
+    // The whole replica up to the end of `data`; the part below `start` is unused.
     let mut all = vec![0; start];
     all.extend_from_slice(data);
     let chunk = spec.bytes_per_chunk as usize;
@@ -189,7 +191,7 @@ fn fill_piece(
     writer.acker().set(end).unwrap();
 }
 
-/// Writes over all of a file, as a writer who does not know when to stop.
+/// Overwrites a whole file, like a borrower that does not stop writing.
 pub fn scribble(file: &std::fs::File) {
     let length = file.metadata().unwrap().len() as usize;
     std::os::unix::fs::FileExt::write_all_at(file, &vec![0xa5; length], 0).unwrap();
@@ -201,7 +203,7 @@ pub fn put(store: &Blockstore, id: i64, stamp: u64, data: &[u8]) -> ReplicaSumma
     writer.finalize(Durability::Memory).unwrap()
 }
 
-/// All bytes, by both ways out, under CRCs that fit.
+/// Reads all bytes in both ways, and checks their CRCs.
 pub fn read(reader: &ReplicaReader) -> Vec<u8> {
     let mut data = vec![0; reader.length() as usize];
     reader.read_at(0, &mut data).unwrap();
@@ -240,7 +242,7 @@ pub fn info(store: &Blockstore, id: i64) -> ReplicaInfo {
     store.replica(&pool_identity().pool, BlockId(id)).unwrap()
 }
 
-/// Files of that name anywhere on the disk.
+/// Returns files of that name anywhere on the disk.
 pub fn files_named(bed: &Bed, name: &str) -> Vec<std::path::PathBuf> {
     let (mut found, mut dirs) = (Vec::new(), vec![bed.disk.path().to_owned()]);
     while let Some(dir) = dirs.pop() {
@@ -256,7 +258,7 @@ pub fn files_named(bed: &Bed, name: &str) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// While it lives, a file cannot be opened, whoever tries: a symbolic link to itself is in its place.
+/// Guard that makes a file impossible to open: a symbolic link to itself is in its place.
 pub struct Loop {
     path: std::path::PathBuf,
     aside: std::path::PathBuf,

@@ -1,4 +1,5 @@
-//! Accounts of a data file that another process may still write to: it can take more of the tmpfs than it was granted.
+//! Accounting of a data file that another process may still write to: it can take more of the tmpfs than it was
+//! granted.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -6,15 +7,15 @@ use std::io;
 use super::{Borrower, FileCopy};
 use crate::sys;
 
-/// Memory beyond a grant that says nothing about its writer: the kernel gives memory in huge pages of this size.
+/// Memory beyond a grant that is no sign of misbehaviour: the kernel allocates memory in huge pages of this size.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// State of a replica whose data file was lent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LentState {
-    /// A writer of the store has it: the borrower may fill what is granted at this moment.
+    /// A writer of the store has it: the borrower may be filling the granted memory now.
     Written,
-    /// Its writer has gone before the end; `received` bytes count.
+    /// Its writer is gone without finalizing it; `received` bytes count.
     Abandoned { received: u64 },
     /// It is finalized with `length` bytes.
     Finalized { length: u64 },
@@ -23,19 +24,20 @@ pub enum LentState {
 /// Outcome of [`FileCopy::settle_lent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
-    /// Another process may still write to the file: look again.
+    /// Another process may still write to the file: check again later.
     StillLent,
     /// No other process has the file open or mapped.
     Returned,
 }
 
 impl FileCopy {
-    /// Another process may have the data file open for writing, or may have had it when this process started.
+    /// Returns whether another process may have the data file open for writing, or may have had it when this process
+    /// started.
     pub fn may_be_written_outside(&self) -> bool {
         self.lent() != Borrower::Nobody || self.is_shown()
     }
 
-    /// The data file takes more of the tmpfs than huge pages explain.
+    /// Returns whether the data file takes more of the tmpfs than huge pages explain.
     pub fn is_overfilled(&self) -> bool {
         self.beyond_share().is_ok_and(|beyond| beyond >= HUGE_PAGE_BYTES)
     }
@@ -47,13 +49,14 @@ impl FileCopy {
         Ok(taken.saturating_sub(self.data.share.bytes()))
     }
 
-    /// Counts what the data file takes beyond its share, and takes it back once no writer of the store has it. What was granted
-    /// stays while another process has the file open: an honest borrower may still be filling it, mapped.
+    /// Counts the bytes that the data file takes beyond its share, and frees them once no writer of the store has it.
+    /// The granted memory stays while another process has the file open: an honest borrower may still be filling its
+    /// mapping.
     ///
     /// The caller keeps writers of the store from the replica during the call, unless `state` is `Written`.
     pub fn settle_lent(&self, state: LentState) -> io::Result<Settled> {
         let outcome = self.take_back(state);
-        // Also where it could not be taken back.
+        // Also if the bytes could not be freed.
         self.data.beyond.set(self.beyond_share()?);
         outcome
     }
@@ -73,7 +76,7 @@ impl FileCopy {
             }
             return Ok(Settled::StillLent);
         }
-        // The rest of the grant, too: no other process has the file, and a new writer takes memory of its own.
+        // Free the rest of the grant, too: no other process has the file, and a new writer allocates memory of its own.
         match state {
             LentState::Abandoned { received } => self.give_back(received)?,
             LentState::Finalized { length } if !self.is_shown() => self.give_back(length)?,
@@ -82,10 +85,10 @@ impl FileCopy {
         Ok(Settled::Returned)
     }
 
-    /// Memory behind `length` bytes of data, and behind the file's end.
+    /// Frees memory behind `length` bytes of data, and behind the file's end.
     fn cut(&self, length: u64) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(&self.data.path)?;
-        // Never longer: a borrower may have cut it.
+        // Never extend the file: a borrower may have truncated it.
         let length = length.min(file.metadata()?.len());
         file.set_len(length)
     }
