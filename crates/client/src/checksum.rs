@@ -14,7 +14,7 @@ use crate::Error;
 use crate::datanode::request;
 use crate::file_system::Shared;
 
-/// What a file's checksum is made of: `dfs.checksum.combine.mode`.
+/// Kind of a file's checksum: `dfs.checksum.combine.mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ChecksumCombine {
     #[default]
@@ -22,13 +22,14 @@ pub enum ChecksumCombine {
     CompositeCrc,
 }
 
+/// Checksum of a file, or of its first bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FileChecksum {
-    /// The MD5 of the MD5s of each block's CRCs. Two files of equal content have equal checksums only if bytes per CRC, CRC type and block
-    /// boundaries are equal too.
+    /// The MD5 of the MD5s of each block's CRCs. Two files of equal content have equal checksums only if bytes per CRC,
+    /// CRC type and block boundaries are also equal.
     Md5 {
         bytes_per_crc: u32,
-        /// 0 for a file of one block.
+        /// CRCs per block; 0 for a file of one block.
         crcs_per_block: u64,
         crc_kind: ChecksumKind,
         md5: [u8; 16],
@@ -46,7 +47,7 @@ fn name(kind: ChecksumKind) -> &'static str {
 }
 
 impl FileChecksum {
-    /// `MD5-of-262144MD5-of-512CRC32C`, `COMPOSITE-CRC32C`.
+    /// Returns the algorithm's name, such as `MD5-of-262144MD5-of-512CRC32C` or `COMPOSITE-CRC32C`.
     pub fn algorithm(&self) -> String {
         match self {
             Self::Md5 { bytes_per_crc, crcs_per_block, crc_kind, .. } => {
@@ -56,7 +57,8 @@ impl FileChecksum {
         }
     }
 
-    /// As `FileSystem.getFileChecksum` serializes it: bytes per CRC, CRCs per block, MD5; or the CRC.
+    /// Returns the bytes as `FileSystem.getFileChecksum` serializes them: bytes per CRC, CRCs per block and MD5, or the
+    /// CRC.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Md5 { bytes_per_crc, crcs_per_block, md5, .. } => {
@@ -75,8 +77,8 @@ impl fmt::Display for FileChecksum {
     }
 }
 
-/// The MD5s of the blocks, in memory that grows as Java's buffer does: Hadoop digests the whole buffer, its unused
-/// zeros included.
+/// MD5s of the blocks, in a buffer that grows as Java's does. Hadoop digests the whole buffer, including its unused
+/// zeros.
 #[derive(Debug)]
 struct Digests {
     bytes: Vec<u8>,
@@ -103,7 +105,7 @@ impl Digests {
     }
 }
 
-/// Of its blocks, one after the other.
+/// Checksum of the blocks processed so far.
 enum Combined {
     Md5(Digests),
     Crc(u32),
@@ -118,7 +120,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
     }
     let combine = shared.options.checksum_combine;
     let mut combined = match combine {
-        // A file without blocks has the checksum that Hadoop always gave it, whatever is wanted.
+        // For a file without blocks, Hadoop always returns this checksum, whatever the requested kind.
         ChecksumCombine::CompositeCrc if !located.blocks.is_empty() => Combined::Crc(0),
         _ => Combined::Md5(Digests::new()),
     };
@@ -168,7 +170,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
     })
 }
 
-/// The first answer of the block's datanodes.
+/// Returns the first successful answer of the block's datanodes.
 async fn block_checksum(
     shared: &Shared,
     path: &str,
@@ -199,7 +201,10 @@ async fn block_checksum(
         match answer.await {
             Ok(answer) => return Ok(answer),
             Err(error) => {
-                tracing::info!(path, block = %block.block, datanode = %datanode.id, %error, "no checksum");
+                tracing::info!(
+                    path, block = %block.block, datanode = %datanode.id, %error,
+                    "checksum request failed, trying the next replica"
+                );
                 last = Some(Arc::new(error));
             }
         }

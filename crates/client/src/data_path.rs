@@ -2,21 +2,23 @@ use std::fmt;
 
 use hearth_config::{ConfigError, Configuration, keys};
 
-/// A way by which the bytes of a replica travel. In the order in which they are tried unless `hearth.client.paths` says another.
+/// Path by which the bytes of a replica travel. The variants are in the default order of attempts, which
+/// `hearth.client.paths` can change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DataPath {
     /// The replica's own memory, on the same machine.
     Local,
-    /// RDMA, without the datanode's code.
+    /// RDMA, without running code of the datanode.
     OneSided,
     /// DataTransferProtocol over TCP.
     Packets,
 }
 
 impl DataPath {
+    /// All paths, in the default order of attempts.
     pub const ALL: [Self; 3] = [Self::Local, Self::OneSided, Self::Packets];
 
-    /// As configuration and people write it.
+    /// Returns the name used in the configuration and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -36,17 +38,17 @@ impl fmt::Display for DataPath {
     }
 }
 
-/// The paths that a client may use, in the order in which it tries them. Not empty, none twice.
+/// Paths that a client may use, in the order in which it tries them. Not empty and without duplicates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DataPaths(Vec<DataPath>);
 
 impl DataPaths {
-    /// Those of `hearth.client.paths`.
+    /// Reads the paths from `hearth.client.paths`.
     pub(crate) fn read(configuration: &Configuration) -> Result<Self, ConfigError> {
         let key = keys::HEARTH_CLIENT_PATHS;
         let names = configuration.get(key)?;
         let wrong = || {
-            let wanted = "wanted one or more of local, one-sided, packets, none of them twice";
+            let wanted = "wanted one or more of local, one-sided, packets, each at most once";
             configuration.value_error(key.name, &names.join(","), wanted)
         };
         let mut paths = Vec::new();
@@ -57,7 +59,7 @@ impl DataPaths {
         if paths.is_empty() { Err(wrong()) } else { Ok(Self(paths)) }
     }
 
-    /// Those for reading: without the local one when `dfs.client.read.shortcircuit` is set to false.
+    /// Returns the paths for reading: without the local one when `dfs.client.read.shortcircuit` is set to false.
     pub(crate) fn for_reading(&self, configuration: &Configuration) -> Result<Self, ConfigError> {
         let key = keys::DFS_CLIENT_READ_SHORTCIRCUIT;
         if !configuration.is_set(key.name) || configuration.get(key)? {
@@ -65,13 +67,13 @@ impl DataPaths {
         }
         let paths: Vec<_> = self.0.iter().copied().filter(|path| *path != DataPath::Local).collect();
         if paths.is_empty() {
-            let why = format!("{} names no other path than local", keys::HEARTH_CLIENT_PATHS.name);
+            let why = format!("{} names no path other than local", keys::HEARTH_CLIENT_PATHS.name);
             return Err(configuration.value_error(key.name, "false", why));
         }
         Ok(Self(paths))
     }
 
-    /// The one that is tried first.
+    /// Returns the path that is tried first.
     pub(crate) fn first(&self) -> DataPath {
         self.0[0]
     }
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn hadoops_own_key_forbids_local_reads_when_it_is_set() {
+    fn hadoops_shortcircuit_key_disables_local_reads() {
         let key = "dfs.client.read.shortcircuit";
         assert_eq!(of(&[(key, "false")]).unwrap(), "one-sided,packets");
         assert_eq!(of(&[(key, "true")]).unwrap(), "local,one-sided,packets");

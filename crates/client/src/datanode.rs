@@ -1,4 +1,4 @@
-//! Connections to datanodes: set up, kept for reuse, and what was learnt of datanodes that do not answer.
+//! Connections to datanodes: how they are opened and reused, and which datanodes are known to be unreachable.
 
 mod offers;
 mod operation;
@@ -23,19 +23,19 @@ use hearth_types::DatanodeId;
 use crate::DatanodeError;
 use crate::options::ClientOptions;
 
-/// The first address of a host, which may be an address itself.
+/// Resolves a host name or IP address and returns the first address.
 pub(crate) async fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
     let found = tokio::net::lookup_host((host, port)).await.map_err(|error| format!("unknown host {host}: {error}"))?;
-    // IPv4 first: Hadoop's servers listen there unless told otherwise.
+    // IPv4 first: Hadoop's servers listen there by default.
     let mut addresses: Vec<_> = found.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     addresses.first().copied().ok_or_else(|| format!("unknown host {host}"))
 }
 
-/// Where a datanode's transfer or RPC port is, by address or by name.
+/// Returns the address of a datanode's transfer or RPC port, from its IP address or its host name as configured.
 pub(crate) async fn address_of(
     options: &ClientOptions,
     datanode: &DatanodeId,

@@ -26,7 +26,8 @@ use crate::statistics::{Counters, Statistics};
 use crate::write::{FailedPaths, WriteStart, Writer, WrittenFile};
 use crate::{DataPath, Error, ErrorKind, backoff, path};
 
-/// An HDFS file system: the way in. Cheap to clone; clones share connections, leases and what was learnt of datanodes.
+/// An HDFS file system: the entry point of this crate. Cheap to clone. Clones share connections, leases, and the
+/// knowledge of which datanodes fail.
 ///
 /// Paths are absolute (`/a/b`) or relative to the user's home directory. Names are UTF-8.
 #[derive(Clone, Debug)]
@@ -34,13 +35,13 @@ pub struct FileSystem {
     shared: Arc<Shared>,
 }
 
-/// What everything that a [`FileSystem`] opens has in common.
+/// State that a [`FileSystem`], its clones, and everything that they open share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub options: ClientOptions,
     pub namenode: Namenode,
     pub rpc_options: RpcClientOptions,
-    /// Holder of this client's leases; unique.
+    /// Holder of this client's leases. Unique per client.
     pub client_name: String,
     pub user: Arc<str>,
     pub peer_cache: PeerCache,
@@ -59,16 +60,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The blocks of a file for readers of it. What comes with them of replicas' memory is put where one-sided reads find it.
+    /// Locates the blocks of a file for a reader. Memory addresses of replicas that arrive with the answer are
+    /// stored for one-sided reads.
     pub(crate) async fn locate(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
-        // Its lease counts from before the question.
+        // The lease of a memory address counts from before the request.
         let asked = Instant::now();
         let mut located = self.namenode.block_locations(path, offset, length).await?;
         self.take_piggybacked(&mut located, asked);
         Ok(located)
     }
 
-    /// Puts what came with `located` of replicas' memory where one-sided reads find it. `asked`: when the question was sent, or before.
+    /// Stores the memory addresses of replicas that arrived with `located`, for use by one-sided reads. `asked`: the
+    /// time at which the request was sent, or earlier.
     pub(crate) fn take_piggybacked(&self, located: &mut LocatedBlocks, asked: Instant) {
         let wanted = self.options.read_paths.iter().any(|path| path == DataPath::OneSided);
         for block in located.blocks.iter_mut().filter(|block| !block.advertisements.is_empty()) {
@@ -80,30 +83,31 @@ impl Shared {
     }
 }
 
-/// How a file is created.
+/// Options for creating a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateOptions {
-    /// Replace a file that is there.
+    /// Replace an existing file.
     pub overwrite: bool,
-    /// Make missing directories above it.
+    /// Create missing parent directories.
     pub parents: bool,
-    /// `None`: `dfs.replication`.
+    /// Number of replicas. `None` uses `dfs.replication`.
     pub replication: Option<u16>,
-    /// Bytes; `None`: `dfs.blocksize`.
+    /// Block size in bytes. `None` uses `dfs.blocksize`.
     pub block_size: Option<u64>,
-    /// Before the umask; `None`: 0666.
+    /// Permission before the umask is applied. `None` uses 0666.
     pub permission: Option<FsPermission>,
-    /// When given, `permission` is what somebody else's umask has left of this, and this client's does not count. A directory's default ACL
-    /// takes its place.
+    /// Permission before the umask of another client. When it is set, `permission` is the result after that umask, and
+    /// this client's umask is not applied. A default ACL of the directory applies to this value instead.
     pub unmasked: Option<FsPermission>,
-    /// The file gets the storage policy LAZY_PERSIST, unless `storage_policy` names another.
+    /// Give the file the storage policy LAZY_PERSIST, unless `storage_policy` names another.
     pub lazy_persist: bool,
-    /// Of the file itself, by name; `None`: that of its directory counts.
+    /// Storage policy of the file, by name. `None` inherits the directory's.
     pub storage_policy: Option<String>,
 }
 
 impl Default for CreateOptions {
-    /// A new file with its directories, everything else as configured.
+    /// Options for a new file: missing parent directories are created, an existing file is not replaced, and everything
+    /// else is as configured.
     fn default() -> Self {
         Self {
             overwrite: false,
@@ -118,26 +122,27 @@ impl Default for CreateOptions {
     }
 }
 
-/// What the stricter rename does.
+/// Options for [`FileSystem::rename_to`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RenameOptions {
-    /// Replace a file or an empty directory.
+    /// Replace an existing file or an empty directory.
     pub overwrite: bool,
-    /// Ask for the permissions that deleting wants.
+    /// Check the permissions that deleting requires.
     pub to_trash: bool,
 }
 
 impl FileSystem {
-    /// The file system at `uri` (`hdfs://host:port`, `hdfs://nameservice`), or at `fs.defaultFS` when `None`, as `user`.
-    /// Nothing is sent yet: a namenode that does not answer is found by the first call. Needs a tokio runtime.
+    /// Connects to the file system at `uri` (`hdfs://host:port`, `hdfs://nameservice`), or at `fs.defaultFS` when
+    /// `None`, as `user`.
+    /// Nothing is sent yet: an unreachable namenode is detected by the first call. Needs a tokio runtime.
     ///
-    /// Errors: `Error::Configuration`, among others where the client is configured for Kerberos.
+    /// Errors: `Error::Configuration`, for example if the client is configured for Kerberos.
     pub fn connect(configuration: &Configuration, uri: Option<&str>, user: &str) -> Result<Self, Error> {
         Self::connect_for(configuration, uri, user, None)
     }
 
-    /// As `connect`; with a `real_user`, that user makes the calls in the name of `user`, which the namenode must allow it
-    /// (`hadoop.proxyuser.*`).
+    /// Like `connect`, but as a proxy user: `real_user` makes the calls on behalf of `user`. The namenode must allow
+    /// this (`hadoop.proxyuser.*`).
     pub fn connect_for(
         configuration: &Configuration,
         uri: Option<&str>,
@@ -188,52 +193,56 @@ impl FileSystem {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// `hdfs://` and the authority that it was connected with.
+    /// Returns `hdfs://` and the authority given to `connect`.
     pub fn uri(&self) -> &str {
         &self.shared.uri
     }
 
-    /// Whether the other is a clone of this one.
+    /// Returns true if `other` is a clone of this file system.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
+    /// Returns the user on whose behalf calls are made.
     pub fn user(&self) -> &str {
         &self.shared.user
     }
 
-    /// `host:port` of the namenode that answers now.
+    /// Returns `host:port` of the namenode that calls currently go to.
     pub fn namenode_address(&self) -> String {
         self.shared.namenode.address().to_string()
     }
 
-    /// What this file system and its clones have moved so far.
+    /// Returns the number of bytes that this file system and its clones have moved so far.
     pub fn statistics(&self) -> Statistics {
         self.shared.counters.statistics().with(self.shared.one_sided.counts())
     }
 
-    /// Where relative paths start.
+    /// Returns the directory that relative paths start at.
     pub fn home(&self) -> &str {
         &self.shared.home
     }
 
-    /// `path` as the namenode is asked for it.
+    /// Returns `path` as it is sent to the namenode: absolute and canonical.
     pub fn absolute(&self, path: &str) -> Result<String, Error> {
         path::absolute(path, &self.shared.home)
     }
 
-    /// Errors: kind `NotFound`.
+    /// Returns the status of a file or directory.
+    ///
+    /// Errors: kind `NotFound` if the path does not exist.
     pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
         self.shared.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
     }
 
-    /// As `status`, of a symbolic link itself.
+    /// Like `status`, but does not follow a symbolic link at `path`.
     pub async fn link_status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
         self.shared.namenode.file_link_info(&path).await?.ok_or(Error::NotFound { path })
     }
 
+    /// Returns true if a file or directory exists at `path`.
     pub async fn exists(&self, path: &str) -> Result<bool, Error> {
         match self.status(path).await {
             Ok(_) => Ok(true),
@@ -242,12 +251,12 @@ impl FileSystem {
         }
     }
 
-    /// The entries of a directory (or a file's own status), page by page.
+    /// Lists the entries of a directory page by page. For a file, the only entry is its own status.
     pub async fn list(&self, path: &str) -> Result<Listing, Error> {
         Listing::start(Arc::clone(&self.shared), self.absolute(path)?).await
     }
 
-    /// All entries at once.
+    /// Returns all entries of a directory at once.
     pub async fn list_all(&self, path: &str) -> Result<Vec<FileStatus>, Error> {
         let mut listing = self.list(path).await?;
         let mut entries = Vec::new();
@@ -257,14 +266,14 @@ impl FileSystem {
         Ok(entries)
     }
 
-    /// Makes a directory; it is no error if it is there. `permission`: before the umask, 0777 when `None`.
-    /// `parents`: make missing directories above it.
+    /// Creates a directory. Succeeds if it already exists. `permission`: before the umask, 0777 when `None`.
+    /// `parents`: create missing parent directories.
     pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
         let permission = self.shared.options.directory_permission(permission);
         self.make_directory(path, permission, parents).await
     }
 
-    /// As `mkdirs`, with exactly this permission whatever the umask.
+    /// Like `mkdirs`, but with exactly this permission: the umask is not applied.
     pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission, parents: bool) -> Result<(), Error> {
         self.make_directory(path, (permission, permission), parents).await
     }
@@ -278,148 +287,167 @@ impl FileSystem {
         self.shared.namenode.mkdirs(&self.absolute(path)?, permission, parents).await.map(|_| ())
     }
 
-    /// Renames, or moves into `to` when that is a directory. False when it could not be done (source missing,
-    /// destination a file, ...): the namenode does not say why. Prefer [`FileSystem::rename_to`].
+    /// Renames `from` to `to`, or moves it into `to` when that is a directory. Returns false on failure (source
+    /// missing, destination a file, ...): the namenode does not give the reason. Prefer [`FileSystem::rename_to`].
     pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
         self.shared.namenode.rename(&self.absolute(from)?, &self.absolute(to)?).await
     }
 
-    /// Renames `from` to exactly `to`, or says why not.
+    /// Renames `from` to exactly `to`. On failure the error gives the reason.
     pub async fn rename_to(&self, from: &str, to: &str, options: RenameOptions) -> Result<(), Error> {
         let RenameOptions { overwrite, to_trash } = options;
         self.shared.namenode.rename2(&self.absolute(from)?, &self.absolute(to)?, overwrite, to_trash).await
     }
 
-    /// False when nothing was there. A directory that is not empty wants `recursive`. Never goes through the trash.
+    /// Deletes a file or directory. Returns false if nothing existed at `path`. A non-empty directory needs
+    /// `recursive`. Never moves anything to the trash.
     pub async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
         self.shared.namenode.delete(&self.absolute(path)?, recursive).await
     }
 
-    /// False when `path` is not a file. Copies are made or removed in the background.
+    /// Sets the number of replicas of a file. Returns false if `path` is not a file. Replicas are added or removed in
+    /// the background.
     pub async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
         self.shared.namenode.set_replication(&self.absolute(path)?, replication).await
     }
 
+    /// Sets the permission of a file or directory. The umask is not applied.
     pub async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
         self.shared.namenode.set_permission(&self.absolute(path)?, permission).await
     }
 
-    /// `None` leaves owner or group as it is.
+    /// Sets the owner and group. `None` leaves the owner or the group unchanged.
     pub async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
         self.shared.namenode.set_owner(&self.absolute(path)?, user, group).await
     }
 
+    /// Returns the access control list of a file or directory.
     pub async fn acl(&self, path: &str) -> Result<AclStatus, Error> {
         self.shared.namenode.acl(&self.absolute(path)?).await
     }
 
-    /// Errors: kind `Unsupported` where the namenode has ACLs turned off.
+    /// Changes the access control list.
+    ///
+    /// Errors: kind `Unsupported` if ACLs are disabled on the namenode.
     pub async fn change_acl(&self, path: &str, change: &AclChange) -> Result<(), Error> {
         self.shared.namenode.change_acl(&self.absolute(path)?, change).await
     }
 
-    /// Makes an attribute, or gives it another value.
+    /// Creates an extended attribute or replaces its value.
     pub async fn set_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
         self.shared.namenode.set_xattr(&self.absolute(path)?, xattr).await
     }
 
-    /// The attributes of these names, all that the user may see when there is none. A name that is not there is an error.
+    /// Returns the named extended attributes, or all that the user may see if `wanted` is empty. A missing attribute is
+    /// an error.
     pub async fn xattrs(&self, path: &str, wanted: Vec<Xattr>) -> Result<Vec<Xattr>, Error> {
         self.shared.namenode.xattrs(&self.absolute(path)?, wanted).await
     }
 
+    /// Removes an extended attribute.
     pub async fn remove_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
         self.shared.namenode.remove_xattr(&self.absolute(path)?, xattr).await
     }
 
-    /// Makes a snapshot of a directory that may have some, and returns its path. `name`: empty for one of the namenode's choice.
+    /// Creates a snapshot of a snapshottable directory and returns the snapshot's path. With an empty `name`, the
+    /// namenode chooses the name.
     pub async fn create_snapshot(&self, path: &str, name: &str) -> Result<String, Error> {
         self.shared.namenode.create_snapshot(&self.absolute(path)?, name).await
     }
 
+    /// Renames the snapshot `old` of a directory to `new`.
     pub async fn rename_snapshot(&self, path: &str, old: &str, new: &str) -> Result<(), Error> {
         self.shared.namenode.rename_snapshot(&self.absolute(path)?, old, new).await
     }
 
-    /// Removes a snapshot with all that only it has.
+    /// Deletes a snapshot and everything that exists only in it.
     pub async fn delete_snapshot(&self, path: &str, name: &str) -> Result<(), Error> {
         self.shared.namenode.delete_snapshot(&self.absolute(path)?, name).await
     }
 
-    /// Milliseconds since the epoch; `None` leaves a time as it is.
+    /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
     pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
         self.shared.namenode.set_times(&self.absolute(path)?, modified, read).await
     }
 
-    /// Asks whether the user may do what the bits of `action` say (read 4, write 2, execute 1).
+    /// Checks that the user has the permissions in the bits of `action` (read 4, write 2, execute 1).
     ///
-    /// Errors: kind `PermissionDenied` when not.
+    /// Errors: kind `PermissionDenied` if the user lacks one of them.
     pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
         self.shared.namenode.check_access(&self.absolute(path)?, action).await
     }
 
+    /// Returns the number of files and directories below `path`, their total length, and the quotas of `path`.
     pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
         self.shared.namenode.content_summary(&self.absolute(path)?).await
     }
 
+    /// Returns the quotas of `path` and their usage.
     pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
         self.shared.namenode.quota_usage(&self.absolute(path)?).await
     }
 
-    /// Appends the blocks of `sources` to `target`; the sources vanish.
+    /// Appends the blocks of `sources` to `target` and removes the sources.
     pub async fn concat(&self, target: &str, sources: &[&str]) -> Result<(), Error> {
         let sources: Vec<_> = sources.iter().map(|source| self.absolute(source)).collect::<Result<_, _>>()?;
         self.shared.namenode.concat(&self.absolute(target)?, &sources).await
     }
 
-    /// Shortens a file. False: a block is being cut in the background and the file stays open until it is.
+    /// Shortens a file. Returns false if the last block is still being cut in the background; the file stays open until
+    /// that is done.
     pub async fn truncate(&self, path: &str, length: u64) -> Result<bool, Error> {
         self.shared.namenode.truncate(&self.absolute(path)?, length, &self.shared.client_name).await
     }
 
-    /// The checksum of the file's first `length` bytes, or of all, as Hadoop's clients combine it from its blocks.
+    /// Returns the checksum of the file's first `length` bytes, or of the whole file if `None`. It is combined from the
+    /// checksums of the blocks, as in Hadoop's clients.
     pub async fn checksum(&self, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
         crate::checksum::file_checksum(&self.shared, &self.absolute(path)?, length).await
     }
 
-    /// The blocks that hold `length` bytes from `offset` on, and their datanodes.
+    /// Returns the blocks that contain the `length` bytes from `offset` on, and their datanodes.
     pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
         self.shared.namenode.block_locations(&self.absolute(path)?, offset, length).await
     }
 
-    /// Ends another writer's lease. True when the file is closed now; else ask `is_file_closed` until it is.
+    /// Starts lease recovery on a file that another client writes. Returns true if the file is closed now; otherwise
+    /// poll `is_file_closed`.
     pub async fn recover_lease(&self, path: &str) -> Result<bool, Error> {
         self.shared.namenode.recover_lease(&self.absolute(path)?, &self.shared.client_name).await
     }
 
+    /// Returns true if the file is not open for writing.
     pub async fn is_file_closed(&self, path: &str) -> Result<bool, Error> {
         self.shared.namenode.is_file_closed(&self.absolute(path)?).await
     }
 
-    /// Sizes of the whole file system.
+    /// Returns the capacity and usage of the whole file system.
     pub async fn usage(&self) -> Result<FsUsage, Error> {
         self.shared.namenode.usage().await
     }
 
+    /// Returns the numbers of blocks of replicated files that need attention.
     pub async fn block_statistics(&self) -> Result<BlockStatistics, Error> {
         self.shared.namenode.replicated_block_statistics().await
     }
 
+    /// Returns the numbers of block groups of erasure-coded files that need attention.
     pub async fn erasure_coded_block_statistics(&self) -> Result<BlockStatistics, Error> {
         self.shared.namenode.erasure_coded_block_statistics().await
     }
 
-    /// Superusers only.
+    /// Returns a report of the cluster's datanodes. Requires superuser rights.
     pub async fn datanodes(&self, kind: DatanodeReportKind) -> Result<Vec<DatanodeInfo>, Error> {
         self.shared.namenode.datanode_report(kind).await
     }
 
-    /// Whether safe mode is on after the action.
+    /// Performs a safe mode action. Returns true if safe mode is on afterwards.
     pub async fn safe_mode(&self, action: SafeModeAction) -> Result<bool, Error> {
         self.shared.namenode.safe_mode(action).await
     }
 
-    /// What the namenode proposes to clients; remembered for `dfs.client.server-defaults.validity.period.ms`.
+    /// Returns the defaults that the namenode proposes to clients. They are cached for
+    /// `dfs.client.server-defaults.validity.period.ms`.
     pub async fn server_defaults(&self) -> Result<ServerDefaults, Error> {
         let validity = self.shared.options.server_defaults_validity;
         if let Some((defaults, since)) = &*self.shared.server_defaults.lock()
@@ -432,7 +460,8 @@ impl FileSystem {
         Ok(defaults)
     }
 
-    /// Age at which trash is emptied: the namenode's, or the client's own when the namenode has none. Zero: no trash.
+    /// Returns the age at which trash is deleted: the namenode's setting, or the client's own if the namenode has none.
+    /// Zero means that trash is disabled.
     pub async fn trash_interval(&self) -> Result<std::time::Duration, Error> {
         let minutes = self.server_defaults().await?.trash_interval_minutes;
         let own = self.shared.options.trash_interval;
@@ -447,15 +476,16 @@ impl FileSystem {
         Reader::open(Arc::clone(&self.shared), path, located).await
     }
 
-    /// Opens a file for reading without verification: its bytes are those that the DataNodes have stored, even where they do not fit
-    /// their checksums. Read over TCP only.
+    /// Opens a file for reading without verification. Reads return the bytes as the DataNodes stored them, even if they
+    /// do not match their checksums. Such reads use TCP only.
     pub async fn open_unverified(&self, path: &str) -> Result<Reader, Error> {
         let path = self.absolute(path)?;
         let located = self.shared.locate(&path, 0, self.shared.options.prefetch_bytes).await?;
         Reader::open_unverified(Arc::clone(&self.shared), path, located).await
     }
 
-    /// Opens each of `paths` for reading, in their order: by one call where the namenode is Hearth's, else by many at once.
+    /// Opens each of `paths` for reading and returns the results in the same order. Hearth's namenode needs one call;
+    /// others get concurrent calls.
     pub async fn open_many(&self, paths: &[&str]) -> Vec<Result<Reader, Error>> {
         let mut absolute = Vec::with_capacity(paths.len());
         let places: Vec<_> = paths.iter().map(|path| self.absolute(path).map(|path| absolute.push(path))).collect();
@@ -463,23 +493,24 @@ impl FileSystem {
         places.into_iter().map(|place| place.and_then(|()| opened.next().expect("an outcome for each path"))).collect()
     }
 
-    /// All bytes of each of `paths`, in their order. For many small files: they are opened together, and those that a datanode has
-    /// come together.
+    /// Reads each of `paths` completely and returns the contents in the same order. Meant for many small files: they
+    /// are opened together, and those on the same datanode are fetched together.
     pub async fn read_files(&self, paths: &[&str]) -> Vec<Result<Vec<u8>, Error>> {
         let whole = ByteRange::new(0, u64::MAX).expect("a range");
         let wanted: Vec<_> = paths.iter().map(|path| (*path, whole)).collect();
         self.read_many(&wanted).await
     }
 
-    /// As [`FileSystem::read_files`], a range of each file; of what lies beyond its end, nothing.
+    /// Like [`FileSystem::read_files`], but reads a range of each file. A range that extends beyond the end of its file
+    /// is cut there.
     pub async fn read_many(&self, wanted: &[(&str, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
         let mut collected = Collected::new(wanted.len());
         self.visit_many(wanted, |index, bytes| collected.put(index, bytes)).await;
         collected.all()
     }
 
-    /// As [`FileSystem::read_many`], without a copy: `visit` is shown the verified bytes of each by its index in `wanted`, each once, in the
-    /// order in which they come. Others wait while it looks.
+    /// Like [`FileSystem::read_many`], but without a copy. `visit` is called once per entry of `wanted`, with its index
+    /// and its verified bytes, in the order of arrival. The remaining reads wait while `visit` runs.
     pub async fn visit_many(
         &self,
         wanted: &[(&str, ByteRange)],
@@ -489,14 +520,14 @@ impl FileSystem {
         visit_opened(&self.shared, self.open_many(&paths).await, ranges, visit).await;
     }
 
-    /// The bytes of each of `wanted`, in their order: ranges of files that are open, all asked for at once. Of what lies beyond the
-    /// end of its file, nothing.
+    /// Reads ranges of open files, all requested at once, and returns the bytes in the order of `wanted`. A range that
+    /// extends beyond the end of its file is cut there.
     pub async fn read_ranges(&self, wanted: &[(&PositionedReader, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
         let wanted = wanted.iter().map(|(reader, range)| reader.range(*range)).collect();
         read_ranges(&self.shared, wanted).await
     }
 
-    /// Creates a file and opens it for writing. It is visible at once, with length 0.
+    /// Creates a file and opens it for writing. The file is visible at once, with length 0.
     pub async fn create(&self, path: &str, options: CreateOptions) -> Result<Writer, Error> {
         let path = self.absolute(path)?;
         let replication = options.replication.unwrap_or(self.shared.options.replication);
@@ -521,24 +552,26 @@ impl FileSystem {
         let open = Leases::open(&self.shared);
         let inode = match self.shared.namenode.create(&create_request).await? {
             Some(status) => status.inode,
-            // Only servers of old say nothing; 0 means "by path" to them.
+            // Only old servers omit the status. They take 0 to mean "by path".
             None => 0,
         };
         let file = WrittenFile::new(path, inode, replication, block_size);
         Ok(Writer::start(Arc::clone(&self.shared), file, WriteStart::default(), open))
     }
 
-    /// Opens a closed file for writing behind its end. Dropped half way, as by a time-out around it, it closes the file again.
+    /// Opens a closed file for writing at its end. Cancel safety: if the future is dropped, for example by a time-out,
+    /// the file is closed again.
     pub async fn append(&self, path: &str) -> Result<Writer, Error> {
         self.append_as(path, false).await
     }
 
-    /// As `append`, with the new bytes in a block of their own however short the last one is.
+    /// Like `append`, but the new bytes go to a new block even if the last block has room.
     pub async fn append_new_block(&self, path: &str) -> Result<Writer, Error> {
         self.append_as(path, true).await
     }
 
-    /// In a task of its own: whoever waits for it may go, and nobody could write the file as long as this client writes others.
+    /// Opens the file in a task of its own, because the caller may drop the future. Otherwise the file would stay open,
+    /// and no other client could write it while this client renews its lease for other files.
     async fn append_as(&self, path: &str, new_block: bool) -> Result<Writer, Error> {
         let (fs, path) = (self.clone(), self.absolute(path)?);
         let opening = {
@@ -554,7 +587,7 @@ impl FileSystem {
         let (namenode, client) = (&self.shared.namenode, &self.shared.client_name);
         let (block, status) = namenode.append(&path, client, new_block).await?;
         let inode = status.as_ref().map_or(0, |status| status.inode);
-        // For a new block the last one was not opened again.
+        // With a new block, the namenode does not reopen the last one.
         let last = block.as_ref().filter(|_| !new_block).map(|block| block.block.clone());
         match self.begin_append(&path, block, status, new_block).await {
             Ok((file, begin)) => {
@@ -569,7 +602,8 @@ impl FileSystem {
         }
     }
 
-    /// Where writing a file starts that the namenode has opened for append. `block` and `status`: its answer.
+    /// Returns the position at which to continue a file that the namenode has opened for append. `block` and `status`:
+    /// the namenode's answer.
     async fn begin_append(
         &self,
         path: &str,
@@ -589,7 +623,7 @@ impl FileSystem {
         }
         let file = WrittenFile::new(path.to_owned(), status.inode, status.replication, status.block_size);
         if new_block {
-            // The answer is the block to be committed before the new one.
+            // The answer is the block to commit before the new one is added.
             let begin = WriteStart { append: None, previous: block.map(|block| block.block), length: status.length };
             return Ok((file, begin));
         }
@@ -607,13 +641,14 @@ impl FileSystem {
     }
 }
 
-/// A file that is open, until somebody takes it. Who would have may have gone: then it is closed, as it was.
+/// Guard of a file that was opened for append. Unless the caller takes the writer, dropping the guard closes the file
+/// unchanged.
 struct AppendGuard {
     writer: Option<Writer>,
-    /// The block that was opened again.
+    /// The last block, if the namenode reopened it.
     last: Option<ExtendedBlock>,
     shared: Arc<Shared>,
-    /// Whoever has gone may have been outside.
+    /// Runtime on which to close the file: the guard may be dropped outside any runtime.
     runtime: tokio::runtime::Handle,
 }
 
@@ -628,7 +663,7 @@ impl Drop for AppendGuard {
         let Some(writer) = self.writer.take() else { return };
         let (shared, last) = (Arc::clone(&self.shared), self.last.take());
         self.runtime.spawn(async move {
-            // Nothing was written: its datanodes, which may have gone as well, are not asked.
+            // Nothing was written, so the datanodes need not be contacted. They may be unreachable too.
             let (path, inode) = (writer.path().to_owned(), writer.inode());
             shared.namenode.close_unchanged(&path, inode, &shared.client_name, last.as_ref()).await;
             drop(writer);
@@ -636,9 +671,9 @@ impl Drop for AppendGuard {
     }
 }
 
-/// Logs, once a process, each value of Hadoop's keys that this client does not carry out.
+/// Logs each value of Hadoop's keys that has no effect in this client, once per process.
 ///
-/// Errors: a value without which a user would rely on what is not there.
+/// Errors: the value of a key that promises a protection this client does not provide.
 fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Error> {
     static WARNED: Once = Once::new();
     let found = configuration.ineffective_settings(Program::Client)?;
@@ -646,7 +681,7 @@ fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Er
     Ok(())
 }
 
-/// `host:port` or nameservice of an `hdfs://` URI, whatever path follows.
+/// Returns the `host:port` or nameservice of an `hdfs://` URI. A path that follows is ignored.
 fn authority(uri: &str) -> Result<&str, Error> {
     let wrong = |why: &str| Error::InvalidUri { uri: uri.to_owned(), why: why.to_owned() };
     let (scheme, rest) = uri.split_once("://").ok_or_else(|| wrong("wanted hdfs://host:port"))?;

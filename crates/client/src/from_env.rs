@@ -1,12 +1,14 @@
-//! What Hadoop's clients take from the environment of their process. Nothing else in this crate reads it.
+//! Settings that Hadoop's clients take from the environment of their process. No other module of this crate reads the
+//! environment.
 
 use std::path::{Path, PathBuf};
 
 use hearth_config::{ConfigError, Configuration, Environment};
 
-/// `core-site.xml` and `hdfs-site.xml` of `HADOOP_CONF_DIR`, else of `HADOOP_HOME/etc/hadoop`; the defaults without either variable.
+/// Loads `core-site.xml` and `hdfs-site.xml` from `HADOOP_CONF_DIR`, or from `HADOOP_HOME/etc/hadoop` if that is not
+/// set. Returns the defaults if neither variable is set.
 ///
-/// Errors: a file there cannot be read, or is no Hadoop configuration.
+/// Errors: a file in that directory cannot be read, or is not a Hadoop configuration.
 pub fn configuration() -> Result<Configuration, ConfigError> {
     let home = std::env::var("HOME").unwrap_or_default();
     let variables =
@@ -22,7 +24,7 @@ pub fn configuration() -> Result<Configuration, ConfigError> {
     }
 }
 
-/// `HADOOP_USER_NAME`, or the operating system's name for the user of this process.
+/// Returns `HADOOP_USER_NAME`, or the operating system's name for the user of this process.
 pub fn user_name() -> String {
     let name = std::env::var("HADOOP_USER_NAME").ok().filter(|name| !name.is_empty());
     name.unwrap_or_else(crate::os_user_name)

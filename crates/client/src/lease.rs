@@ -1,4 +1,4 @@
-//! Leases of the files that this client writes: renewed by one task while any is open.
+//! Leases of the files that this client writes. One task renews them while any file is open.
 
 use std::sync::Arc;
 use std::sync::Weak;
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use crate::file_system::Shared;
 
-/// Half of the soft limit of 60 s, after which others may take a file over.
+/// Half of the soft limit of 60 s, after which other clients may take a file over.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
-/// How often the task looks whether it is time, or a failed renewal is tried again.
+/// Interval at which the task checks whether a renewal is due, and at which a failed renewal is retried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the task stays after the last file was closed.
+/// Time that the task keeps running after the last file was closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -26,17 +26,19 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 struct LeaseState {
     open: AtomicUsize,
-    /// How often the lease was lost: files opened before are given up, later ones are not.
+    /// Number of times that the lease was lost. Files opened before a loss are given up; later ones are not.
     losses: AtomicU64,
-    /// Whether the renewing task runs.
+    /// True while the renewing task runs.
     renewing: Mutex<bool>,
 }
 
-/// The renewing task's sign that it runs. With the task it goes, also when the runtime ends it, and then the next file starts another.
+/// Guard that marks the renewing task as running. It is dropped with the task, also when the runtime ends the task; the
+/// next file then starts another.
 struct RenewalGuard(Option<Arc<LeaseState>>);
 
 impl RenewalGuard {
-    /// The task ends by itself. Under the lock, so that what is started from then on is not taken for it.
+    /// Marks a regular end of the task. Called under the lock, so that a task started afterwards is not confused with
+    /// this one.
     fn end(mut self, renewing: &mut bool) {
         *renewing = false;
         self.0 = None;
@@ -51,11 +53,11 @@ impl Drop for RenewalGuard {
     }
 }
 
-/// A file open for writing. Dropped, it no longer keeps the lease alive.
+/// A file open for writing. Dropping it stops keeping the lease alive.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     state: Arc<LeaseState>,
-    /// Losses when it was opened.
+    /// Number of losses when the file was opened.
     losses: u64,
 }
 
@@ -71,7 +73,7 @@ impl Leases {
         }
     }
 
-    /// Counts a file that is about to be created or appended to.
+    /// Registers a file that is about to be created or appended to.
     pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
         let state = &shared.leases.state;
         state.open.fetch_add(1, Ordering::AcqRel);
@@ -79,7 +81,7 @@ impl Leases {
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
     }
 
-    /// Sees to it that the task that renews still runs: the runtime that it ran in may have ended. Within a runtime.
+    /// Restarts the renewing task if the runtime that it ran in has ended. Must be called within a runtime.
     pub(crate) fn resume_renewal(shared: &Arc<Shared>) {
         shared.leases.start_renewal(|| Arc::downgrade(shared));
     }
@@ -87,7 +89,7 @@ impl Leases {
     fn start_renewal(&self, shared: impl FnOnce() -> Weak<Shared>) {
         let runs = std::mem::replace(&mut *self.state.renewing.lock(), true);
         if !runs {
-            // Without the lock: a runtime that is about to end drops the task at once.
+            // Spawn without the lock: a runtime that is shutting down drops the task, and with it the guard, at once.
             let sign = RenewalGuard(Some(Arc::clone(&self.state)));
             tokio::spawn(renew(shared(), Arc::clone(&self.state), self.hard_limit, sign));
         }
@@ -95,12 +97,13 @@ impl Leases {
 }
 
 impl OpenFile {
-    /// The lease could not be renewed until the namenode gave the file to somebody else, as far as we can tell.
+    /// Returns true if the lease could not be renewed for so long that the namenode may have given the file to another
+    /// client.
     pub(crate) fn lost(&self) -> bool {
         self.state.losses.load(Ordering::Acquire) != self.losses
     }
 
-    /// The file was closed properly.
+    /// Ends the registration of a file that was closed properly.
     pub(crate) fn closed(self) {}
 }
 
@@ -110,7 +113,8 @@ impl Drop for OpenFile {
     }
 }
 
-/// Renews while files are open. Holds the file system only while it calls, so that dropping it ends the task.
+/// Renews the lease while files are open. Holds the file system only during calls, so that dropping the file system
+/// ends the task.
 async fn renew(shared: Weak<Shared>, state: Arc<LeaseState>, hard_limit: Duration, sign: RenewalGuard) {
     let mut renewed = Instant::now();
     let mut used = Instant::now();
@@ -121,13 +125,13 @@ async fn renew(shared: Weak<Shared>, state: Arc<LeaseState>, hard_limit: Duratio
             used = Instant::now();
         } else if used.elapsed() > IDLE_TIMEOUT {
             let mut renewing = state.renewing.lock();
-            // Under the lock, so that a file opened just now starts another task.
+            // Under the lock, so that a file opened at this moment starts another task.
             if state.open.load(Ordering::Acquire) == 0 {
                 sign.end(&mut renewing);
                 return;
             }
         } else {
-            // Creating and appending renew, too.
+            // Creating and appending also renew the lease.
             renewed = Instant::now();
             continue;
         }
@@ -137,11 +141,11 @@ async fn renew(shared: Weak<Shared>, state: Arc<LeaseState>, hard_limit: Duratio
         match shared.namenode.renew_lease(&shared.client_name).await {
             Ok(()) => renewed = Instant::now(),
             Err(error) if renewed.elapsed() > hard_limit => {
-                tracing::error!(%error, "the lease was lost; files open for writing are given up");
+                tracing::error!(%error, "lease lost; giving up the files open for writing");
                 state.losses.fetch_add(1, Ordering::AcqRel);
                 renewed = Instant::now();
             }
-            Err(error) => tracing::warn!(%error, "the lease could not be renewed; trying again"),
+            Err(error) => tracing::warn!(%error, "lease renewal failed; retrying"),
         }
     }
 }
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_a_file_when_the_runtime_of_the_renewing_task_has_ended_starts_another() {
+    fn renewal_restarts_after_its_runtime_ended() {
         let leases = Leases::new(Duration::from_secs(1200));
         let renew = |runtime: &Runtime| {
             let _entered = runtime.enter();
@@ -170,13 +174,13 @@ mod tests {
         assert!(!*leases.state.renewing.lock());
         let second = runtime();
         assert!(renew(&second));
-        // The client has gone.
+        // The client is gone.
         second.block_on(async {
             while *leases.state.renewing.lock() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        // One that takes no more tasks.
+        // A runtime that accepts no more tasks.
         let handle = second.handle().clone();
         drop(second);
         let _entered = handle.enter();

@@ -1,4 +1,4 @@
-//! The Rust client of HDFS: Hearth's own servers and Apache Hadoop's alike.
+//! The Rust client of HDFS. It works with Hearth's own servers and with Apache Hadoop's.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), hearth_client::Error> {
@@ -14,8 +14,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A read goes [`read`] → locate → replica → a path ([`DataPath`]); a write [`write`] → stream → block → pipeline → packets;
-//! [`namenode`] has the calls, [`datanode`] the connections.
+//! A read starts in [`read`]: it locates the blocks, chooses a replica of each, and fetches the bytes by one of the
+//! paths ([`DataPath`]).
+//! A write starts in [`write`]: writer, block stream, block, pipeline, packets.
+//! [`namenode`] holds the calls to the namenode, and [`datanode`] the connections to datanodes.
 
 mod backoff;
 mod checksum;

@@ -1,11 +1,12 @@
-//! Connections that each carry many reads of many readers (READ_MANY), to Hearth's datanodes: over TCP and over their domain sockets.
+//! Connections that each carry many reads of many readers (READ_MANY) to Hearth's datanodes, over TCP and over their
+//! domain sockets.
 //!
 //! ```text
 //! Multiplexed   one for a file system and its clones: datanodes by address
-//!  └ ConnectionPool  one for each place where a datanode listens: how many connections, and which is used
-//!     └ MultiplexedConnection  one connection: credit, what is asked and not answered, a task that receives
-//!        ├ Window     how much is asked for before it comes, where the way is long
-//!        └ SharedMemory  memory that a datanode on this machine puts its answers into
+//!  └ ConnectionPool  one for each endpoint of a datanode: number of connections, and choice among them
+//!     └ MultiplexedConnection  one connection: credit, outstanding requests, a task that receives
+//!        ├ Window     limit of outstanding bytes, if the round trip is long
+//!        └ SharedMemory  memory into which a datanode on this machine puts its answers
 //! ```
 
 mod connection;
@@ -32,23 +33,24 @@ use parking_lot::Mutex;
 
 pub(crate) use connection_pool::{ConnectionPool, Outcome};
 
-/// Datanodes that are remembered at most.
+/// Maximum number of datanodes remembered.
 const DATANODES_MAX: usize = 4096;
 
-/// The client's share of the configuration.
+/// The client's part of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct MultiplexOptions {
-    /// Connections to one datanode at most; 0: the transfer port is not used so.
+    /// Maximum number of connections to one datanode; 0 disables READ_MANY over the transfer port.
     pub connections_max: usize,
-    /// Bytes that are asked for and have not come, on one connection, at most.
+    /// Maximum number of bytes requested and not yet received, on one connection.
     pub outstanding_bytes: u32,
-    /// With a shorter round trip they are as many at once; with a longer one, as many as come soon.
+    /// With a round trip up to this long, all of `outstanding_bytes` may be requested at once. With a longer one, the
+    /// window limits them.
     pub lan_round_trip_max: Duration,
-    /// Longest range that is read so.
+    /// Longest range that is read by READ_MANY.
     pub range_bytes: u64,
-    /// Memory that is lent to a datanode on this machine for what it answers on one connection.
+    /// Memory lent to a datanode on this machine for its answers on one connection.
     pub memory_bytes: u64,
-    /// A connection that is not used for so long is closed.
+    /// A connection that is idle for this long is closed.
     pub expiry: Duration,
     pub timeouts: Timeouts,
 }
@@ -71,7 +73,7 @@ impl MultiplexOptions {
     }
 }
 
-/// A range of a replica that is wanted.
+/// A requested range of a replica.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedRange<'a> {
     pub block: &'a ExtendedBlock,
@@ -79,7 +81,7 @@ pub(crate) struct WantedRange<'a> {
     pub range: ByteRange,
 }
 
-/// Where a datanode listens.
+/// Address at which a datanode listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Endpoint {
     Tcp(SocketAddr),
@@ -101,7 +103,7 @@ impl Endpoint {
     }
 }
 
-/// What a file system and its clones have of such connections over TCP.
+/// Shared connections over TCP of a file system and its clones.
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
     options: MultiplexOptions,
@@ -114,12 +116,12 @@ impl Multiplexed {
         Self { options, client_name, datanodes: Mutex::default() }
     }
 
-    /// Whether a range of this length is read so.
+    /// Returns true if a range of this length is read by READ_MANY.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
         self.options.connections_max > 0 && bytes <= self.options.range_bytes
     }
 
-    /// Those to the datanode at `address`; `None` when that went wrong lately.
+    /// Returns the connections to the datanode at `address`, or `None` if it recently failed to use the protocol.
     pub(crate) fn to(&self, address: SocketAddr) -> Option<Arc<ConnectionPool>> {
         let mut datanodes = self.datanodes.lock();
         if datanodes.len() >= DATANODES_MAX && !datanodes.contains_key(&address) {

@@ -1,4 +1,5 @@
-//! Calls to the namenode: one method per call, in and out the nouns of `hearth_types`. Protobuf messages stop here.
+//! Calls to the namenode: one method per call, with arguments and results in the types of `hearth_types`. Protobuf
+//! messages are not used outside this module.
 
 mod admin;
 mod exceptions;

@@ -1,17 +1,17 @@
-//! Replicas in the memory of datanodes on other machines, read there without the datanode's code.
+//! One-sided reads of replicas in the memory of remote datanodes, without running the datanode's code.
 //!
-//! Where a datanode listens is in its offer ([`crate::datanode::Offers`]). Where the bytes of a replica are comes with the block's locations
-//! ([`piggybacked`]), else the datanode is asked; either is a lease.
-//! From then on a read is a batch of READs: data, CRCs, and the record that says whose memory it is. Connections,
-//! registered buffers, leases and CRCs are kept.
+//! The datanode's offer ([`crate::datanode::Offers`]) contains the address on which it listens. The addresses of a
+//! replica's bytes come with the block's locations ([`piggybacked`]); otherwise the datanode is asked. Either is a
+//! lease. From then on a read is a batch of READs: data, CRCs, and the record that identifies the replica in that
+//! memory. Connections, registered buffers, leases and CRCs are cached.
 //!
 //! ```text
 //! OneSided     one for a file system and its clones
 //!  ├ PeerState   one for each datanode: the connection ([`read_connection`])
 //!  ├ leases      of replicas, by block and datanode ([`advertised_replica`])
-//!  ├ PiggybackedAdvertisements  what the namenode said of replicas that nobody has read yet
+//!  ├ PiggybackedAdvertisements  advertisements from the namenode, for replicas not read yet
 //!  ├ BufferPool     registered memory
-//!  └ CrcTables      of CRCs that are kept
+//!  └ CrcTables      cached tables of CRCs
 //! ```
 
 mod advertised_replica;
@@ -52,13 +52,13 @@ use crc_tables::{CrcTables, TABLES_BYTES_MAX};
 use piggybacked::PiggybackedAdvertisements;
 use read_connection::ReadConnection;
 
-/// How long a datanode that could not be reached one-sidedly is not tried while there is another way.
+/// Time for which a datanode that could not be reached one-sidedly is not tried while there is another path.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(30);
 
-/// How long it is remembered that a replica is not to be had one-sidedly.
+/// Time for which a refusal of one-sided reads of a replica is remembered.
 const REFUSAL_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Datanodes, leases and refusals that are remembered at most.
+/// Maximum numbers of datanodes, leases and refusals remembered.
 const PEERS_MAX: usize = 4096;
 const LEASES_MAX: usize = 16384;
 const REFUSALS_MAX: usize = 4096;
@@ -66,31 +66,31 @@ const REFUSALS_MAX: usize = 4096;
 /// Room for the largest small replica with its CRCs.
 const SMALL_BYTES_MAX: u64 = 80 << 10;
 
-/// Room for the CRCs of the slices that a writer has under way, at a datanode.
+/// Room at a datanode for the CRCs of the slices that a writer has in flight.
 const WRITER_CHECKSUM_BYTES: u64 = 256 << 10;
 
-/// A packet may not be larger than what a datanode grants first.
+/// Maximum size of a packet: it must not exceed the first grant of a datanode.
 const WRITER_PACKET_BYTES_MAX: u64 = 1 << 20;
 
-/// Why a datanode cannot be read from, for people.
+/// Reason why a datanode cannot be read from, as text for messages.
 const NOT_LISTENING: &str = "the datanode does not listen for one-sided reads";
 
-/// It has been cut, or is older than the namenode knows.
-const OTHER_REPLICA: &str = "the datanode shows another replica";
+/// The replica was truncated, or is older than the one that the namenode knows.
+const OTHER_REPLICA: &str = "the datanode advertises a different replica";
 
-/// What a writer needs for a block.
+/// Resources that a writer needs for a block.
 type WriterParts = (Arc<dyn Connection>, Arc<WriterConnectionPool>, Arc<WriteBuffers>);
 
-/// What this side allows on a connection.
+/// Limits of this side of a connection.
 const CONNECTION_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
 
-/// The client's share of the configuration.
+/// The client's part of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct OneSidedOptions {
     transport: Option<Arc<dyn Transport>>,
-    /// For a connection, a question, a batch of reads.
+    /// Time-out of a connection attempt, a request, or a batch of reads.
     timeout: Duration,
-    /// Bytes of registered buffers that are kept.
+    /// Maximum bytes of idle registered buffers.
     idle_buffer_bytes_max: u64,
 }
 
@@ -101,7 +101,7 @@ impl OneSidedOptions {
         let wrong = || configuration.value_error(key.name, &name, format!("wanted {}", TransportName::ALL));
         let busy_poll = Duration::from_micros(configuration.get(keys::HEARTH_RDMA_BUSY_POLL)?.into());
         let transport = TransportName::parse(&name).ok_or_else(wrong)?.open(None, busy_poll).unwrap_or_else(|error| {
-            tracing::debug!(%error, "no one-sided reads");
+            tracing::debug!(%error, "one-sided reads and writes disabled");
             None
         });
         Ok(Self {
@@ -112,21 +112,21 @@ impl OneSidedOptions {
     }
 }
 
-/// One-sided reads of a file system.
+/// State of the one-sided reads of a file system.
 #[derive(Debug)]
 pub(crate) struct OneSided {
     options: OneSidedOptions,
-    /// `None`: this machine has no such network.
+    /// `None` if this machine has no such network.
     rdma: Option<RdmaContext>,
     peers: Mutex<HashMap<DatanodeUuid, Arc<PeerState>>>,
     leases: Mutex<HashMap<Key, Arc<AdvertisedReplica>>>,
     refusals: Mutex<HashMap<Key, Instant>>,
     piggybacked: PiggybackedAdvertisements,
-    /// Questions to datanodes where a replica is.
+    /// Number of requests to datanodes for the location of a replica.
     asked: AtomicU64,
 }
 
-/// The network and this client's memory in it.
+/// RDMA context: the transport, and this client's memory in it.
 #[derive(Debug)]
 struct RdmaContext {
     transport: Arc<dyn Transport>,
@@ -135,12 +135,12 @@ struct RdmaContext {
     tables: Arc<CrcTables>,
     /// Memory that datanodes may write small replicas to.
     small: Mutex<Vec<Arc<dyn Region>>>,
-    /// Made for the first writer.
+    /// Created for the first writer.
     write_buffers: OnceLock<Arc<WriteBuffers>>,
     writers: Arc<WriterConnectionPool>,
 }
 
-/// A replica of a block: with a later stamp it is another.
+/// Identity of a replica: with a later stamp it is a different replica.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Key {
     pool: BlockPoolId,
@@ -156,24 +156,24 @@ impl Key {
     }
 }
 
-/// What is known of a datanode.
+/// State of a datanode.
 #[derive(Debug, Default)]
 struct PeerState {
     read_connection: Mutex<Option<Arc<ReadConnection>>>,
-    /// Of who makes the connection.
+    /// Single-flight for opening the connection.
     connecting: SingleFlight,
     failed: Mutex<Option<Instant>>,
 }
 
 impl PeerState {
-    /// The connection, if there is one. One that has ended is let go of.
+    /// Returns the connection, if there is one. Drops one that has ended.
     fn open_connection(&self) -> Option<Arc<ReadConnection>> {
         let mut read_connection = self.read_connection.lock();
         read_connection.take_if(|read_connection| !read_connection.is_open());
         read_connection.clone()
     }
 
-    /// `ended` is not to be used any more: a question may learn of its end before the connection itself is seen to be over.
+    /// Drops the connection `ended`. A request may see its end before the connection itself is marked as closed.
     fn discard_connection(&self, ended: &Arc<ReadConnection>) {
         self.read_connection.lock().take_if(|read_connection| Arc::ptr_eq(read_connection, ended));
     }
@@ -195,11 +195,11 @@ impl PeerState {
 #[derive(Debug)]
 pub(crate) enum OpenRemoteReplica {
     Advertised(Arc<AdvertisedReplica>),
-    /// All of it.
+    /// All bytes of the replica.
     Small(SmallCopy),
 }
 
-/// A small replica's bytes, not yet checked.
+/// Bytes of a small replica, not verified.
 #[derive(Debug)]
 pub(crate) struct SmallCopy {
     pub(crate) data: Vec<u8>,
@@ -229,7 +229,7 @@ impl OneSided {
                 })
             }
             Err(error) => {
-                tracing::debug!(%error, "no one-sided reads");
+                tracing::debug!(%error, "one-sided reads and writes disabled");
                 None
             }
         });
@@ -244,9 +244,9 @@ impl OneSided {
         }
     }
 
-    /// Whether this path to the replica has failed lately. Waits for nothing.
+    /// Returns true if this path to the replica recently failed. Does not wait.
     ///
-    /// Errors: why it cannot lead there, for people.
+    /// Errors: the reason why it cannot be used, as text.
     pub(crate) fn failed_lately(
         &self,
         offers: &Offers,
@@ -254,7 +254,7 @@ impl OneSided {
         datanode: &DatanodeId,
     ) -> Result<bool, &'static str> {
         let Some(rdma) = &self.rdma else {
-            return Err("this machine has no one-sided network, or the configuration wants none");
+            return Err("this machine has no one-sided network, or hearth.one-sided.transport disables it");
         };
         if let Some(offer) = offers.known(&datanode.uuid)
             && !offer.is_some_and(|offer| rdma.can_reach(&offer))
@@ -266,12 +266,12 @@ impl OneSided {
         }
         let refused = self.refusals.lock().get(&Key::new(block, datanode)).copied();
         if refused.is_some_and(|refused| refused.elapsed() < REFUSAL_BACKOFF) {
-            return Err("the datanode does not show the replica now");
+            return Err("the datanode recently refused one-sided reads of the replica");
         }
         Ok(false)
     }
 
-    /// Finds the replica of `block` on `datanode`, or has found it before.
+    /// Looks up the replica of `block` on `datanode`, or returns a cached lease.
     pub(crate) async fn open(
         &self,
         shared: &Shared,
@@ -284,7 +284,7 @@ impl OneSided {
         {
             return Ok(OpenRemoteReplica::Advertised(replica.clone()));
         }
-        let Some(rdma) = &self.rdma else { return Err(not_shown(block, "there is no one-sided network")) };
+        let Some(rdma) = &self.rdma else { return Err(not_shown(block, "this machine has no one-sided network")) };
         let peer = self.peer_state(&datanode.uuid);
         if let Some(replica) = self.open_piggybacked(shared, rdma, &peer, block, datanode).await? {
             return Ok(OpenRemoteReplica::Advertised(replica));
@@ -317,7 +317,7 @@ impl OneSided {
         }
     }
 
-    /// Takes in what the namenode says of the memory of a block's replicas, in answer to a question of `asked`.
+    /// Stores the advertisements of a block's replicas from a response of the namenode. `asked`: time of the request.
     pub(crate) fn note(&self, block: &LocatedBlock, asked: Instant) {
         if self.rdma.is_some() {
             self.piggybacked.note(block, asked);
@@ -329,7 +329,8 @@ impl OneSided {
         AdvertisementCounts { asked: self.asked.load(Ordering::Relaxed), piggybacked, refused }
     }
 
-    /// The replica as the namenode described it, if it did, and if that still holds. Else the datanode is to be asked.
+    /// Opens the replica with the namenode's advertisement, if there is one and it is still valid. Otherwise returns
+    /// `None`, and the datanode must be asked.
     async fn open_piggybacked(
         &self,
         shared: &Shared,
@@ -351,7 +352,7 @@ impl OneSided {
                 return Err(error);
             }
         };
-        // Another may have been quicker.
+        // Another task may have opened it in the meantime.
         if let Some(replica) = self.leases.lock().get(&key)
             && replica.is_usable()
         {
@@ -376,19 +377,19 @@ impl OneSided {
         }
     }
 
-    /// Whether this machine has such a network at all.
+    /// Returns true if this machine has such a network.
     pub(crate) fn is_possible(&self) -> bool {
         self.rdma.is_some()
     }
 
-    /// A connection for writing a block at `datanode`, and what goes with it. `None`: there is no such way to it, or it has
-    /// failed lately.
+    /// Returns a connection for writing a block at `datanode`, with the resources for it. Returns `None` if there is no
+    /// such path, or if it recently failed.
     pub(crate) async fn writer(&self, shared: &Shared, datanode: &DatanodeId) -> Option<WriterParts> {
         let rdma = self.rdma.as_ref()?;
         let options = &shared.options;
         let (data_bytes, packets) = (options.packet_data_bytes as u64, options.packets_in_flight as u64);
         let checksum_bytes = options.checksum.checksum_bytes(data_bytes);
-        // The datanode keeps room for some slices only.
+        // The datanode has room for a limited number of slices.
         if checksum_bytes * (packets + 4) > WRITER_CHECKSUM_BYTES || data_bytes > WRITER_PACKET_BYTES_MAX {
             return None;
         }
@@ -406,7 +407,7 @@ impl OneSided {
             Ok(connection) => Some((connection?.0, writers, buffers)),
             Err(error) => {
                 if shared.warning_limit.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
-                    tracing::warn!(%datanode, %error, "no one-sided write: going on another way");
+                    tracing::warn!(%datanode, %error, "cannot write one-sided, trying another path");
                 }
                 peer.note_failure();
                 None
@@ -414,10 +415,10 @@ impl OneSided {
         }
     }
 
-    /// The lease is not to be used any more.
+    /// Drops the lease.
     pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<AdvertisedReplica>) {
         let key = Key::new(block, datanode);
-        // What the namenode said of it is no newer.
+        // The namenode's advertisement is no newer.
         self.piggybacked.forget(&key);
         let mut leases = self.leases.lock();
         if leases.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, replica)) {
@@ -425,7 +426,8 @@ impl OneSided {
         }
     }
 
-    /// Asks the datanode; over a new connection if the one that is there has just ended.
+    /// Asks the datanode for the location of the replica. Retries over a new connection if the existing one has just
+    /// ended.
     async fn locate(
         &self,
         shared: &Shared,
@@ -437,7 +439,7 @@ impl OneSided {
         let mut again = true;
         loop {
             let (read_connection, fresh) = self.read_connection(shared, rdma, peer, block, datanode).await?;
-            // Most replicas are too large for it, and most of the others fit into the answer.
+            // Memory is lent only for replicas that fit. Most replicas are larger, and most others fit into the answer.
             let lend = block.block.length() <= SMALL_BYTES_MAX && read_connection.may_grant_memory();
             let into = if lend { Some(rdma.small_memory()?) } else { None };
             let asked = Instant::now();
@@ -453,7 +455,7 @@ impl OneSided {
         }
     }
 
-    /// The connection to a datanode, and whether it was made just now.
+    /// Returns the connection to a datanode, and whether it was opened just now.
     async fn read_connection(
         &self,
         shared: &Shared,
@@ -477,9 +479,10 @@ impl OneSided {
         peer.connecting.get_or_try_init(find, make).await
     }
 
-    /// A new connection, and which life of the datanode it leads to. `None`: the datanode does not listen in this client's network.
+    /// Opens a new connection, and returns it with the incarnation of the datanode. Returns `None` if the datanode does
+    /// not listen in this client's network.
     ///
-    /// Errors: also of a place where it was said to listen and does not, when it has nothing better to say itself.
+    /// Errors: also if the datanode does not listen at the offered address and gives no newer one.
     async fn connect(
         &self,
         shared: &Shared,
@@ -504,27 +507,27 @@ impl OneSided {
                 }
                 Err(error) => error.into(),
             };
-            // It may have been started again, on another port.
+            // The datanode may have restarted on another port.
             shared.offers.note_stale(&datanode.uuid, &offer);
-            // Who does not answer here will hardly answer there, and that wait may be longer.
+            // A datanode that timed out here will most likely not answer DESCRIBE either, and that wait may be longer.
             let silent = matches!(error, DatanodeError::OneSided(Error::TimedOut { .. }));
             if silent || !std::mem::take(&mut again) {
                 return Err(error);
             }
-            tracing::debug!(%datanode, %error, "asking the datanode where it listens, and trying once more");
+            tracing::debug!(%datanode, %error, "asking the datanode for its address, then retrying");
         }
     }
 
     fn peer_state(&self, datanode: &DatanodeUuid) -> Arc<PeerState> {
         let mut peers = self.peers.lock();
         if peers.len() >= PEERS_MAX && !peers.contains_key(datanode) {
-            // Who uses one goes on with it.
+            // Tasks that use an entry keep their reference to it.
             peers.clear();
         }
         peers.entry(datanode.clone()).or_default().clone()
     }
 
-    /// Errors: why it is not the replica that is wanted, for people.
+    /// Creates a lease from an advertisement. Errors: the reason why it is not the requested replica, as text.
     fn add_lease(
         &self,
         rdma: &RdmaContext,
@@ -553,7 +556,7 @@ impl OneSided {
         Ok(replica)
     }
 
-    /// For a while the replica is not looked for on this path.
+    /// Excludes the replica from this path for a while.
     pub(crate) fn note_refusal(&self, block: &LocatedBlock, datanode: &DatanodeId, why: &str) -> DatanodeError {
         let key = Key::new(block, datanode);
         let mut refusals = self.refusals.lock();
@@ -568,13 +571,13 @@ impl OneSided {
 }
 
 impl RdmaContext {
-    /// Whether the datanode of `offer` listens in this network.
+    /// Returns true if the datanode of `offer` listens in this network.
     fn can_reach(&self, offer: &Offer) -> bool {
         let same = offer.transport.as_ref().is_none_or(|name| name == self.transport.name());
         same && !offer.one_sided.is_empty()
     }
 
-    /// Memory that no datanode has been told of since its last answer.
+    /// Returns memory to which no datanode may write any more.
     fn small_memory(&self) -> Result<Arc<dyn Region>, Error> {
         if let Some(kept) = self.small.lock().pop() {
             return Ok(kept);
@@ -585,12 +588,12 @@ impl RdmaContext {
     }
 }
 
-/// Idle memory for small replicas that is kept.
+/// Maximum number of idle regions for small replicas.
 const SMALL_REGIONS_MAX: usize = 16;
 
 /// Takes a small replica out of the answer, or out of the memory that it was written to.
 ///
-/// Errors: why it is not the replica that is wanted, for people.
+/// Errors: the reason why it is not the requested replica, as text.
 fn small_copy(
     rdma: &RdmaContext,
     block: &LocatedBlock,
@@ -606,9 +609,9 @@ fn small_copy(
             SmallCopy { data: data.to_vec(), checksums: checksums.to_vec(), checksum }
         }
         SmallBytes::Written => {
-            const TOO_LONG: &str = "more bytes than there is room for";
+            const TOO_LONG: &str = "the replica is longer than the memory lent for it";
             let length = found.length();
-            // A length that somebody made up has no number of CRCs.
+            // Checked first: for an invalid length the number of CRC bytes cannot be computed.
             let written = into.as_ref().filter(|into| length <= into.memory().length()).ok_or(TOO_LONG)?;
             let crc_bytes = checksum.checksum_bytes(length);
             if length + crc_bytes > written.memory().length() {
@@ -620,7 +623,7 @@ fn small_copy(
             SmallCopy { data, checksums, checksum }
         }
     };
-    // It was answered: the datanode writes there no more.
+    // The answer has arrived, so the datanode writes there no more.
     if let Some(into) = into {
         let mut kept = rdma.small.lock();
         if kept.len() < SMALL_REGIONS_MAX {
@@ -634,7 +637,7 @@ fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
     DatanodeError::NotAdvertised { block: Box::new(block.block.clone()), why: why.to_owned() }
 }
 
-/// Where the datanode of `offer` listens, as this client reaches it.
+/// Returns the address on which the datanode of `offer` listens, as this client reaches it.
 async fn address_in(
     offer: &Offer,
     shared: &Shared,
@@ -672,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_replica_is_no_longer_than_the_memory_that_it_was_written_to() {
+    fn small_replica_must_fit_lent_memory() {
         let rdma = rdma();
         let copy = |length, bytes, into| {
             let replica = SmallReplica { block: extended(length), checksum: ChecksumSpec::DEFAULT, bytes };
@@ -686,7 +689,7 @@ mod tests {
         into.memory().write(1000, &checksums);
         let taken = copy(1000, SmallBytes::Written, Some(into)).unwrap();
         assert!(taken.data == data && taken.verify().is_ok());
-        // The longest that has room for its CRCs as well, and what somebody made up.
+        // The greatest length with room for its CRCs, and invalid lengths.
         let most = SMALL_BYTES_MAX / 516 * 512;
         assert_eq!(written(most).unwrap().data.len() as u64, most);
         for length in [most + 512, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 1 << 62, u64::MAX - 1, u64::MAX] {

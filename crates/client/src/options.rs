@@ -8,7 +8,7 @@ use crate::checksum::ChecksumCombine;
 use crate::data_path::{DataPath, DataPaths};
 use crate::one_sided::OneSidedOptions;
 
-/// When to look for another datanode after one of a pipeline failed.
+/// Policy that decides whether a pipeline that lost a datanode needs a replacement.
 /// Source: `dfs.client.block.write.replace-datanode-on-failure.policy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReplacePolicy {
@@ -18,8 +18,8 @@ pub(crate) enum ReplacePolicy {
 }
 
 impl ReplacePolicy {
-    /// `replication`: of the file. `live`: datanodes left in the pipeline. `appended_or_flushed`: a reader may have seen
-    /// bytes of the block that only these datanodes hold.
+    /// Returns true if the pipeline needs another datanode. `replication`: of the file. `live`: datanodes left in the
+    /// pipeline. `appended_or_flushed`: a reader may have seen bytes of the block that only these datanodes hold.
     pub(crate) fn wants_replacement(self, replication: u16, live: usize, appended_or_flushed: bool) -> bool {
         match self {
             Self::Never => false,
@@ -32,7 +32,7 @@ impl ReplacePolicy {
     }
 }
 
-/// The client's share of the configuration, read once.
+/// Settings of the client, read once from the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientOptions {
     pub replication: u16,
@@ -40,11 +40,11 @@ pub(crate) struct ClientOptions {
     pub umask: u16,
     pub checksum: ChecksumSpec,
     pub checksum_combine: ChecksumCombine,
-    /// Data bytes of a packet, a whole number of chunks.
+    /// Data bytes per packet; a multiple of the chunk size.
     pub packet_data_bytes: usize,
-    /// The same of a packet whose data lies in the datanode's memory already.
+    /// Data bytes per packet when the data is already in the datanode's memory.
     pub placed_packet_bytes: usize,
-    /// Packets queued or unacknowledged per writer.
+    /// Maximum number of packets queued or unacknowledged per writer.
     pub packets_in_flight: usize,
     pub socket_timeout: Duration,
     pub write_timeout: Duration,
@@ -75,29 +75,30 @@ pub(crate) struct ClientOptions {
     pub lease_hard_limit: Duration,
     pub trash_interval: Duration,
     pub read_buffer_bytes: usize,
-    /// By which readers may fetch replicas.
+    /// Paths that readers may use.
     pub read_paths: DataPaths,
-    /// By which writers may bring them, in the order in which they are tried.
+    /// Paths that writers may use, in the order in which they are tried.
     pub write_paths: Vec<DataPath>,
     pub one_sided: OneSidedOptions,
 }
 
-/// Header, checksums and data of Apache's packets together; what `dfs.client-write-packet-size` counts.
+/// Longest packet header. `dfs.client-write-packet-size` counts the header, checksums and data of Apache's packets
+/// together.
 const PACKET_HEADER_BYTES_MAX: usize = 33;
 
-/// Data bytes of a packet when the configuration leaves the choice to us. Packets may be up to 16 MiB on the wire; larger
-/// ones cost fewer system calls and acknowledgements, smaller ones stay in the processor's cache between the checksum
-/// and the send.
+/// Data bytes of a packet unless configured. Packets may be up to 16 MiB on the wire. Larger packets cost fewer system
+/// calls and acknowledgements; smaller ones stay in the processor's cache between the checksum and the send.
 const PACKET_DATA_BYTES: usize = 256 * 1024;
 
-/// The same where the bytes stay where they are put, and a packet brings only their CRCs: nothing of it has to stay in a cache, and each costs
-/// both sides the same few system calls and wake-ups, however much it speaks of.
+/// Data bytes of a packet when the data is already in the datanode's memory and the packet carries only CRCs. Cache
+/// size does not matter here. Each packet costs both sides the same few system calls and wake-ups, whatever the number
+/// of bytes that it covers.
 const PLACED_PACKET_BYTES: usize = 1 << 20;
 
-/// Bytes that one writer may hold in packets, whatever their number.
+/// Maximum bytes that one writer holds in packets, whatever their number.
 const IN_FLIGHT_BYTES: usize = 8 << 20;
 
-/// Bounds of a packet's data: `dfs.data.transfer.max.packet.size` is 16 MiB and counts the checksums too.
+/// Upper bound of a packet's data. `dfs.data.transfer.max.packet.size` is 16 MiB and counts the checksums too.
 const PACKET_DATA_BYTES_MAX: usize = 8 << 20;
 
 impl ClientOptions {
@@ -159,7 +160,7 @@ impl ClientOptions {
         })
     }
 
-    /// Permission of a new file whose creator asks for `wanted` (0666 when nothing is said).
+    /// Returns the permission of a new file after and before the umask. `wanted`: 0666 when `None`.
     pub(crate) fn file_permission(&self, wanted: Option<FsPermission>) -> (FsPermission, FsPermission) {
         let unmasked = wanted.unwrap_or(FsPermission(0o666));
         (unmasked.without(self.umask), unmasked)
@@ -170,24 +171,25 @@ impl ClientOptions {
         (unmasked.without(self.umask), unmasked)
     }
 
-    /// Waits of a reader.
+    /// Time-outs of a reader.
     pub(crate) fn read_timeouts(&self) -> Timeouts {
         Timeouts { connect: self.socket_timeout, read: self.socket_timeout, write: self.write_timeout }
     }
 
-    /// How often a writer that has nothing to say says so: twice within what datanodes wait for by default, however long it waits itself.
+    /// Interval at which an idle writer sends heartbeats: half of its own socket time-out, but at most 30 s, which is
+    /// half of the datanodes' default time-out.
     pub(crate) fn heartbeat(&self) -> Duration {
         (self.socket_timeout / 2).min(Duration::from_secs(30))
     }
 
-    /// Waits of a writer whose pipeline has `datanodes`.
+    /// Time-outs of a writer whose pipeline has this number of `datanodes`.
     pub(crate) fn pipeline_timeouts(&self, datanodes: usize) -> Timeouts {
         self.read_timeouts().with_targets(datanodes)
     }
 }
 
-/// `dfs.client-write-packet-size` when somebody set it, `hearth.client.packet.bytes` when that is set, else our own choice. The second: of packets
-/// whose data is in place.
+/// Returns the data bytes per packet: `hearth.client.packet.bytes` if that is set, else `dfs.client-write-packet-size`
+/// if that is set, else our own choice. The second value is for packets whose data is already in the datanode's memory.
 fn packet_bytes(configuration: &Configuration, checksum: ChecksumSpec) -> Result<(usize, usize), ConfigError> {
     let chunk = checksum.bytes_per_chunk as usize;
     let own = configuration.get(keys::HEARTH_CLIENT_PACKET_BYTES)? as usize;
@@ -259,20 +261,20 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_of_0_is_none() {
+    fn zero_timeout_means_the_longest() {
         let configuration = Configuration::empty()
             .with("dfs.client.socket-timeout", "0")
             .with("dfs.datanode.socket.write.timeout", "0");
         let options = ClientOptions::read(&configuration).unwrap();
         let longest = Configuration::TIMEOUT_MAX;
         assert_eq!(options.read_timeouts(), Timeouts { connect: longest, read: longest, write: longest });
-        // Datanodes wait for a writer as long as they please.
+        // The datanodes' own time-out still applies, so heartbeats are still sent.
         assert_eq!(options.heartbeat(), Duration::from_secs(30));
         assert_eq!(ClientOptions::read(&Configuration::empty()).unwrap().heartbeat(), Duration::from_secs(30));
     }
 
     #[test]
-    fn the_default_policy_replaces_when_half_is_lost_or_bytes_were_seen() {
+    fn default_policy_decides_about_replacement() {
         let policy = ReplacePolicy::Default;
         assert!(!policy.wants_replacement(3, 2, false));
         assert!(policy.wants_replacement(3, 2, true));

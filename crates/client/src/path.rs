@@ -1,16 +1,16 @@
-//! Absolute paths as the namenode takes them.
+//! Conversion of paths to the absolute form that the namenode accepts.
 
 use crate::Error;
 
-/// Makes `path` absolute and canonical: relative ones start at `home`, `.` and repeated or trailing slashes vanish, `..`
-/// goes up.
+/// Makes `path` absolute and canonical. A relative path starts at `home`; `.` and repeated or trailing slashes are
+/// removed; `..` goes up.
 ///
-/// Errors: `InvalidPath` for an empty path, one with a NUL, or one that goes up from the root: what it means is not there, and the root's
-/// own entry of the same name is something else.
+/// Errors: `InvalidPath` for a path that is empty, contains a NUL, or goes above the root. Stopping at the root instead
+/// would name a different file.
 pub(crate) fn absolute(path: &str, home: &str) -> Result<String, Error> {
     let wrong = |why: &'static str| Error::InvalidPath { path: path.to_owned(), why };
     if path.is_empty() {
-        return Err(wrong("an empty path"));
+        return Err(wrong("the path is empty"));
     }
     if path.contains('\0') {
         return Err(wrong("a NUL character"));
@@ -21,7 +21,7 @@ pub(crate) fn absolute(path: &str, home: &str) -> Result<String, Error> {
         match part {
             "" | "." => {}
             ".." => {
-                parts.pop().ok_or_else(|| wrong("goes above the root"))?;
+                parts.pop().ok_or_else(|| wrong("the path goes above the root"))?;
             }
             name => parts.push(name),
         }

@@ -1,9 +1,11 @@
-//! Reading a file: as a stream from a position, or any range by many tasks at once.
+//! Reading a file: as a stream from a position, or any ranges by many tasks at once.
 //!
-//! [`locate`] knows where the blocks are, [`replica`] chooses a replica of one and a path to it and goes to the next when it
-//! fails; [`stream`] reads it over that path: [`local`], [`one_sided`] or [`packets`]. Positioned reads of what is open in [`local`] take the short
-//! cut of [`warm`]. Every byte is checked against its checksum before
-//! the caller sees it, except by a reader that was opened without checks ([`crate::FileSystem::open_unverified`]).
+//! [`locate`] caches the locations of the blocks. [`replicas`] chooses a replica of a block and a path to it
+//! ([`candidate`]), and goes to the next when it fails. [`block_stream`] reads it over that path: [`local_stream`],
+//! [`one_sided_stream`], [`multiplexed_stream`] or [`packet_stream`]. Positioned reads of replicas that
+//! [`local_stream`] has open use the shortcut of [`mapped_cache`]; [`many`] reads many ranges together. Every byte is
+//! verified against its checksum before the caller sees it, except by a reader that was opened without checks
+//! ([`crate::FileSystem::open_unverified`]).
 
 mod block_stream;
 mod candidate;
@@ -33,19 +35,20 @@ use replicas::{Failures, Replicas};
 pub(crate) use many::{Collected, FileRange, open_many, read_ranges, visit_opened};
 pub use view::View;
 
-/// A file open for reading. `read`, `next` and `seek` move a position of its own; `read_at` does not and may be called by
-/// many tasks at once.
+/// A file open for reading. `read`, `next` and `seek` move the reader's position; `read_at` does not, and many tasks
+/// may call it at once.
 #[derive(Debug)]
 pub struct Reader {
     replicas: Arc<Replicas>,
     position: u64,
-    /// The block that is being streamed. Boxed, for it is large: of many files that are opened most are never streamed.
+    /// The block that is being streamed. Boxed because it is large, and most files in a batch of open files are never
+    /// streamed.
     current: Option<Box<BlockStream>>,
-    /// Failures since bytes last came.
+    /// Failures since bytes last arrived.
     failures: Failures,
 }
 
-/// A forward seek up to this far reads and drops the bytes between instead of asking the datanode anew.
+/// Longest forward seek that reads and drops the bytes between instead of sending a new request to the datanode.
 const SKIP_BYTES_MAX: u64 = 128 * 1024;
 
 impl Reader {
@@ -54,7 +57,7 @@ impl Reader {
         Ok(Self::of(shared, locations))
     }
 
-    /// As `open`; the bytes are not verified.
+    /// Like `open`, but the bytes are not verified.
     pub(crate) async fn open_unverified(
         shared: Arc<Shared>,
         path: String,
@@ -77,17 +80,18 @@ impl Reader {
         self.replicas.locations.path()
     }
 
-    /// Bytes of the file when it was opened; of a file being written, what its datanodes showed then.
+    /// Length of the file in bytes when it was opened. For a file being written, this includes the bytes that its
+    /// datanodes showed then.
     pub fn length(&self) -> u64 {
         self.replicas.locations.length()
     }
 
-    /// Where the next `read` starts.
+    /// Returns the offset at which the next `read` starts.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Errors: `SeekBeyondEnd`; the end itself is allowed.
+    /// Moves the position. Fails with `SeekBeyondEnd` beyond the end of the file; the end itself is allowed.
     pub async fn seek(&mut self, position: u64) -> Result<(), Error> {
         let length = self.length();
         if position > length {
@@ -115,8 +119,9 @@ impl Reader {
         Ok(())
     }
 
-    /// Fills `into` with the file's next bytes, less only at its end. 0 at the end (or when `into` is empty). Broken off, it leaves no
-    /// byte out: so many are in `into` as the position has moved.
+    /// Fills `into` with the file's next bytes, fewer only at its end. Returns 0 at the end, or if `into` is empty.
+    ///
+    /// Cancel safety: if dropped, no byte is skipped. `into` then holds as many bytes as the position has moved.
     pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
         let mut filled = 0;
         while filled < into.len() && self.position < self.length() {
@@ -127,7 +132,7 @@ impl Reader {
             match stream.read(&self.replicas.shared, &mut into[filled..]).await {
                 Ok(0) => self.end_block(),
                 Ok(count) => {
-                    // Before anything is waited for: the caller may be gone then.
+                    // Before any await: the call may be dropped there.
                     self.position += count as u64;
                     filled += count;
                     self.replicas.note_success(&stream.candidate().block, &mut self.failures).await;
@@ -138,8 +143,8 @@ impl Reader {
         Ok(filled)
     }
 
-    /// The file's next bytes, as many as have come and been verified, where they were received: no copy. Empty at the end
-    /// of the file. Say with [`Reader::consume`] how many were used.
+    /// Returns the file's next verified bytes, as many as have arrived, in the memory where they were received, without
+    /// a copy. Empty at the end of the file. Call [`Reader::consume`] with the number of bytes used.
     pub async fn next(&mut self) -> Result<&[u8], Error> {
         loop {
             if self.position >= self.length() {
@@ -162,7 +167,7 @@ impl Reader {
         Ok(self.current.as_ref().map_or(&[], |stream| stream.data()))
     }
 
-    /// Moves the position over `count` bytes that `next` showed.
+    /// Moves the position over `count` bytes that `next` returned.
     pub fn consume(&mut self, count: usize) {
         if let Some(stream) = &mut self.current {
             stream.consume(count);
@@ -170,30 +175,31 @@ impl Reader {
         }
     }
 
-    /// Reads from `offset` on without moving the position, less than `into` only at the end of the file.
+    /// Reads from `offset` on without moving the position. Fills less than `into` only at the end of the file.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         self.replicas.read_at(offset, into).await
     }
 
-    /// The file's bytes from `offset` on, `length` of them at most, fewer at the end of a block or of the file. When the replica
-    /// is in memory on this machine they are shown where they lie: no copy, and not verified until [`View::verify`] is asked to.
-    /// Else they are a verified copy.
+    /// Returns the file's bytes from `offset` on: at most `length`, fewer at the end of a block or of the file. If the
+    /// replica is in memory on this machine, they are shown there without a copy, and not verified until
+    /// [`View::verify`] is called. Otherwise they are a verified copy.
     pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
         self.replicas.view(offset, length).await
     }
 
-    /// The bytes of each of `ranges`, in their order: all of them asked for at once. Of what lies beyond the end of the file, nothing.
+    /// Returns the bytes of each of `ranges`, in order. All are requested at once. A range beyond the end of the file
+    /// is cut off there.
     pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
         self.positioned().read_ranges(ranges).await
     }
 
-    /// A handle for `read_at` that other tasks can own.
+    /// Returns a handle for `read_at` that other tasks can own.
     pub fn positioned(&self) -> PositionedReader {
         PositionedReader { replicas: Arc::clone(&self.replicas) }
     }
 
     async fn open_block(&mut self) -> Result<(), Error> {
-        // The block may have grown since, and then the namenode says so.
+        // The block may have grown since the file was opened, and the namenode then reports its new length.
         let left = self.length() - self.position;
         self.current = Some(Box::new(self.replicas.open(self.position, Some(left), &mut self.failures).await?));
         Ok(())
@@ -213,7 +219,7 @@ impl Reader {
     }
 }
 
-/// Where in the file the block of `stream` ends.
+/// Returns the offset in the file at which the block of `stream` ends.
 fn block_end(stream: &BlockStream) -> u64 {
     let block = &stream.candidate().block;
     block.offset + block.block.length()
@@ -230,22 +236,22 @@ impl PositionedReader {
         self.replicas.locations.length()
     }
 
-    /// As [`Reader::read_at`].
+    /// Reads from `offset` on: see [`Reader::read_at`].
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         self.replicas.read_at(offset, into).await
     }
 
-    /// As [`Reader::read_ranges`].
+    /// Returns the bytes of each of `ranges`: see [`Reader::read_ranges`].
     pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
         read_ranges(&self.replicas.shared, ranges.iter().map(|range| self.range(*range)).collect()).await
     }
 
-    /// For reads of ranges of several files.
+    /// Returns a range of this file, for reads of ranges of several files.
     pub(crate) fn range(&self, range: ByteRange) -> FileRange {
         FileRange { replicas: Arc::clone(&self.replicas), range }
     }
 
-    /// As [`Reader::view`].
+    /// Returns a view of the file's bytes: see [`Reader::view`].
     pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
         self.replicas.view(offset, length).await
     }

@@ -1,18 +1,18 @@
-//! Replicas of datanodes on this machine, read in the datanode's own memory (or files): over the datanode's domain socket come
-//! the descriptors of a replica's bytes and CRCs, which are mapped, and a slot, in which the datanode says when the replica is no
-//! longer what was opened.
+//! Short-circuit reads of replicas of datanodes on this machine, in the datanode's own memory or files. The datanode's
+//! domain socket passes the descriptors of a replica's data and CRCs, which are mapped. It also provides a slot, in
+//! which the datanode signals that the replica is no longer what was opened.
 //!
-//! Where that socket is, the configuration says (`dfs.domain.socket.path`), or else the datanode's offer.
+//! The path of the socket comes from the configuration (`dfs.domain.socket.path`), or else from the datanode's offer.
 //!
-//! The protocol is Apache Hadoop's for short-circuit reads, and works against its datanode as against ours. Only of ours is it
-//! known that it never shortens a file that it has shown; the files of others are read, not mapped. And only ours gives the bytes of
-//! small replicas in its answer.
+//! The protocol is Apache Hadoop's for short-circuit reads, and works with its datanodes as well as Hearth's. Only
+//! Hearth's datanodes are known to never shorten a file that they have shown, so the files of others are read and not
+//! mapped. Only Hearth's datanodes return the bytes of small replicas in the answer.
 //!
 //! ```text
-//! Local      one for a file system and its clones: which datanodes are here, what failed lately
-//!  ├ Socket    one for each datanode: connections, segments of slots
+//! ShortCircuit  one for a file system and its clones: which datanodes are here, recent failures
+//!  ├ DomainSocket  one for each datanode: connections, segments of slots
 //!  └ Cache     open replicas, by block, stamp and datanode
-//!     └ LocalReplica   maps or descriptors, and a slot
+//!     └ LocalReplica   mappings or descriptors, and a slot
 //! ```
 
 mod cache;
@@ -52,27 +52,27 @@ use slots::Slot;
 pub(crate) use small::{SMALL_BYTES, SmallReplica};
 use socket::{DomainPeer, DomainSocket};
 
-/// The highest version of a replica's files that is understood: a meta file with a header and CRCs.
+/// The highest supported version of a replica's files: a meta file with a header and CRCs.
 const FORMAT_VERSION: u32 = 1;
 
-/// How long a datanode's refusal of one replica is remembered.
+/// Time for which a datanode's refusal of one replica is remembered.
 const REFUSAL_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Refusals beyond this are not kept.
+/// Maximum number of refusals remembered; further ones are dropped.
 const REFUSALS_MAX: usize = 4096;
 
-/// Sockets beyond this make the client forget those that it knows; a machine has few datanodes.
+/// Maximum number of known sockets. At the limit all are dropped; a machine has few datanodes.
 const SOCKETS_MAX: usize = 256;
 
-/// Shortest and longest time between two looks at what may be closed.
+/// Minimum and maximum interval between two sweeps for expired replicas and connections.
 const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(50);
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The client's share of the configuration.
+/// The client's part of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ShortCircuitOptions {
     sockets: SocketPaths,
-    /// How long a socket that failed is not tried while there is another way.
+    /// Time for which a failed socket is not tried while there is another path.
     disable_interval: Duration,
     cache_size: usize,
     cache_expiry: Duration,
@@ -81,14 +81,14 @@ pub(crate) struct ShortCircuitOptions {
     multiplex: MultiplexOptions,
 }
 
-/// Where the domain sockets of datanodes are.
+/// Source of the paths of datanodes' domain sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum SocketPaths {
-    /// As configured; `_PORT` in it stands for a datanode's transfer port.
+    /// The configured path; `_PORT` in it stands for a datanode's transfer port.
     Pattern(String),
-    /// Where each datanode says.
+    /// The path in each datanode's offer.
     Offered,
-    /// None is to be used.
+    /// Domain sockets are disabled.
     Off,
 }
 
@@ -114,7 +114,7 @@ impl ShortCircuitOptions {
     }
 }
 
-/// What a file system and its clones know of datanodes on this machine.
+/// State of the local path of a file system and its clones: sockets, open replicas, and failures.
 #[derive(Debug)]
 pub(crate) struct ShortCircuit {
     options: ShortCircuitOptions,
@@ -123,9 +123,9 @@ pub(crate) struct ShortCircuit {
     here: LocalAddresses,
     sockets: Mutex<HashMap<PathBuf, Arc<DomainSocket>>>,
     cache: Cache,
-    /// Replicas that are being opened: the second reader waits for the first.
+    /// Replicas that are being opened: concurrent readers wait for the first.
     opening: Mutex<HashMap<Key, Arc<SingleFlight>>>,
-    /// Replicas that a datanode did not hand over, and when.
+    /// Replicas that a datanode refused, with the time.
     refused: Mutex<HashMap<Key, Instant>>,
     sweeping: AtomicBool,
 }
@@ -145,15 +145,15 @@ impl ShortCircuit {
         }
     }
 
-    /// Whether the replica of `block` on `datanode` can be tried, and if so, whether that failed lately.
+    /// Checks if the replica of `block` on `datanode` can be tried. Returns true if it recently failed.
     ///
-    /// Errors: why not, for people.
+    /// Errors: the reason why it cannot be tried, as text.
     pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
         if self.options.sockets == SocketPaths::Off {
             return Err("dfs.domain.socket.path is set to nothing");
         }
         if !self.here.contains(&datanode.ip) {
-            return Err("it is on another machine");
+            return Err("the datanode is on another machine");
         }
         let socket = self.socket(datanode);
         if socket.is_none() && self.offers.known(&datanode.uuid).is_some() {
@@ -166,9 +166,10 @@ impl ShortCircuit {
         Ok(self.refused.lock().get(&key).is_some_and(|at| at.elapsed() < REFUSAL_BACKOFF))
     }
 
-    /// Asks `datanode` where its socket is, if it is on this machine and nobody has said: before `open`, `open_small` and `connect_for`.
+    /// Asks `datanode` for the path of its socket, if it is on this machine and the path is not known. Call it before
+    /// `open`, `open_small` and `connect_for`.
     ///
-    /// Errors: it does not answer, or has none.
+    /// Errors: the datanode does not respond, or has no socket.
     pub(crate) async fn learn_socket(&self, shared: &Shared, datanode: &DatanodeId) -> Result<(), DatanodeError> {
         if self.options.sockets != SocketPaths::Offered || !self.here.contains(&datanode.ip) {
             return Ok(());
@@ -177,9 +178,9 @@ impl ShortCircuit {
         socket.map(drop).ok_or_else(|| no_socket(datanode))
     }
 
-    /// The replica of `block` on `datanode`, to be read.
+    /// Opens the replica of `block` on `datanode` for reading.
     ///
-    /// Errors: what the datanode or its socket says, remembered for a while.
+    /// Errors: the failure of the datanode or its socket, which is remembered for a while.
     pub(crate) async fn open(
         self: &Arc<Self>,
         block: &LocatedBlock,
@@ -200,9 +201,9 @@ impl ShortCircuit {
         Ok(OpenLocalReplica::Replica(replica))
     }
 
-    /// The replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, when that serves READ_MANY.
+    /// Opens the replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, if the datanode serves READ_MANY.
     ///
-    /// Errors: as `open`.
+    /// Errors: see `open`.
     pub(crate) async fn open_small(
         &self,
         block: &LocatedBlock,
@@ -217,24 +218,24 @@ impl ShortCircuit {
         Ok(serves.then(|| SmallReplica::new(socket, block)))
     }
 
-    /// Whether datanodes of this machine can be reached at all.
+    /// Returns true if domain sockets are enabled.
     pub(crate) fn is_possible(&self) -> bool {
         self.options.sockets != SocketPaths::Off
     }
 
-    /// Whether `datanode` is on this machine.
+    /// Returns true if `datanode` is on this machine.
     pub(crate) fn is_here(&self, datanode: &DatanodeId) -> bool {
         self.here.contains(&datanode.ip)
     }
 
-    /// A new connection to `datanode`, if it is on this machine, serves `operation`, and has not failed lately.
+    /// Opens a new connection to `datanode`, if it is on this machine, serves `operation`, and has not recently failed.
     pub(crate) async fn connect_for(&self, datanode: &DatanodeId, operation: OpCode) -> Option<Arc<Connection>> {
         let socket =
             self.socket(datanode).filter(|socket| !socket.is_disabled() && self.here.contains(&datanode.ip))?;
         let described = match self.describe(&socket, datanode).await {
             Ok(description) => description,
             Err(OpenFailure::Socket(error)) => {
-                tracing::warn!(%datanode, %error, "no local write: going on another way");
+                tracing::warn!(%datanode, %error, "cannot write locally, trying another path");
                 socket.disable(&error);
                 return None;
             }
@@ -246,14 +247,14 @@ impl ShortCircuit {
         match socket.connect().await {
             Ok(domain_peer) => Some(Arc::clone(domain_peer.connection())),
             Err(error) => {
-                tracing::warn!(%datanode, %error, "no local write: going on another way");
+                tracing::warn!(%datanode, %error, "cannot write locally, trying another path");
                 socket.disable(&error);
                 None
             }
         }
     }
 
-    /// Which of Hearth's datanodes listens on `socket`; `None` when another's does.
+    /// Returns the description of the Hearth datanode that listens on `socket`, or `None` for a foreign datanode.
     async fn describe(
         &self,
         socket: &DomainSocket,
@@ -262,7 +263,7 @@ impl ShortCircuit {
         let description = socket.describe(&self.client_name).await;
         let description = description.map_err(|error| OpenFailure::Socket(DatanodeError::Transfer(error)))?;
         match description {
-            // A path without _PORT leads to one datanode of several on this machine.
+            // A path without _PORT leads to only one of several datanodes on this machine.
             Some(other) if other.datanode != datanode.uuid => Err(OpenFailure::Replica(DatanodeError::OtherDatanode {
                 socket: socket.path().to_owned(),
                 listens: other.datanode.clone(),
@@ -273,7 +274,7 @@ impl ShortCircuit {
     }
 
     fn cached(&self, key: &Key, block: &LocatedBlock) -> Option<Arc<LocalReplica>> {
-        // An append may have gone on under the same stamp; then the longer replica is to be opened.
+        // The block may have been appended to under the same stamp; then the longer replica must be opened.
         self.cache.get(key).filter(|replica| replica.length() >= block.block.length())
     }
 
@@ -296,7 +297,7 @@ impl ShortCircuit {
         }
     }
 
-    /// Takes note of a failure, for this reader and others.
+    /// Records a failure, for this reader and others.
     fn note_failure(
         &self,
         failure: OpenFailure,
@@ -309,7 +310,7 @@ impl ShortCircuit {
                 socket.disable(&error);
                 error
             }
-            // A new token is all that it takes.
+            // The reader only needs a new token.
             OpenFailure::Replica(error @ DatanodeError::AccessToken { .. }) => error,
             OpenFailure::Replica(error) => {
                 self.note_refusal(Key::new(&block.block, &datanode.uuid));
@@ -318,7 +319,7 @@ impl ShortCircuit {
         }
     }
 
-    /// Asks for a replica's descriptors. Source: `BlockReaderFactory.requestFileDescriptors` of Hadoop's client.
+    /// Requests a replica's descriptors. Source: `BlockReaderFactory.requestFileDescriptors` of Hadoop's client.
     async fn request(
         &self,
         socket: &Arc<DomainSocket>,
@@ -348,7 +349,7 @@ impl ShortCircuit {
         })
     }
 
-    /// Forgets a replica whose bytes proved bad.
+    /// Removes a replica with bad bytes from the cache.
     pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<LocalReplica>) {
         self.cache.remove(&Key::new(&block.block, &datanode.uuid), replica);
     }
@@ -391,7 +392,7 @@ impl ShortCircuit {
         Some(Arc::clone(sockets.entry(path.clone()).or_insert_with(make)))
     }
 
-    /// Sees to it that what is not used is closed, by a task that lives while there is anything to close.
+    /// Starts the task that closes expired replicas and connections, unless it is running. It ends when none are left.
     fn start_sweep(self: &Arc<Self>) {
         if self.sweeping.swap(true, Ordering::AcqRel) {
             return;
@@ -418,7 +419,7 @@ impl ShortCircuit {
     }
 }
 
-/// Lets the next sweep begin, also when the runtime ended this one.
+/// Clears `sweeping` on drop, also when the runtime ended the task.
 struct SweepGuard(Weak<ShortCircuit>);
 
 impl Drop for SweepGuard {
@@ -429,9 +430,9 @@ impl Drop for SweepGuard {
     }
 }
 
-/// Why a datanode of this machine is not read from on it, for people.
+/// Reason why a datanode on this machine is not read locally, as text for messages.
 const NO_SOCKET: &str =
-    "it has no domain socket, or is not Hearth's and dfs.domain.socket.path does not say where one is";
+    "the datanode has no domain socket, or is not Hearth's and needs dfs.domain.socket.path to be set";
 
 fn no_socket(datanode: &DatanodeId) -> DatanodeError {
     DatanodeError::NoDomainSocket { datanode: Box::new(datanode.clone()), why: NO_SOCKET }
@@ -444,7 +445,8 @@ pub(crate) enum OpenLocalReplica {
     Small(SmallReplica),
 }
 
-/// One of those who want the same replica open, which only one of them opens. The last takes the attempt away.
+/// One of the readers that concurrently open the same replica, of which only one sends the request. The last one to
+/// drop removes the entry from the map.
 struct OpenGuard<'a> {
     short_circuit: &'a ShortCircuit,
     key: &'a Key,
@@ -461,24 +463,24 @@ impl<'a> OpenGuard<'a> {
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         let mut all = self.short_circuit.opening.lock();
-        // Its own and the map's.
+        // This reference and the map's.
         if Arc::strong_count(&self.flight) <= 2 {
             all.remove(self.key);
         }
-        // Let go of before the next one counts.
+        // Released under the lock, before the next reader counts.
         self.flight = Arc::default();
         drop(all);
     }
 }
 
-/// Whom a failure is to be laid to.
+/// Party to which a failure is attributed.
 enum OpenFailure {
-    /// The datanode's domain socket: other replicas would fare no better.
+    /// The datanode's domain socket: other replicas would fail too.
     Socket(DatanodeError),
     Replica(DatanodeError),
 }
 
-/// What a refusal means. Source: `BlockReaderFactory.requestFileDescriptors`.
+/// Converts a refusal into a failure. Source: `BlockReaderFactory.requestFileDescriptors`.
 fn refusal(block: &LocatedBlock, answer: BlockOpResponse) -> OpenFailure {
     let block = Box::new(block.block.clone());
     let status = answer.status;
@@ -491,7 +493,7 @@ fn refusal(block: &LocatedBlock, answer: BlockOpResponse) -> OpenFailure {
         status: format!("{status:?}"),
         message: answer.message.unwrap_or_default(),
     };
-    // With a version it is this replica's format that is too new; without, the datanode does not do it at all.
+    // With a version, this replica's format is too new; without one, the datanode does not support the operation.
     if status == Status::ErrorUnsupported && answer.short_circuit_version.is_none() {
         OpenFailure::Socket(refused)
     } else {
@@ -499,14 +501,14 @@ fn refusal(block: &LocatedBlock, answer: BlockOpResponse) -> OpenFailure {
     }
 }
 
-/// The data and meta descriptors behind a favourable answer, acknowledged.
+/// Receives the data and meta descriptors after a successful answer, and acknowledges them.
 async fn descriptors(domain_peer: &mut DomainPeer, slot: Option<&mut Slot>) -> Result<(OwnedFd, OwnedFd), OpenFailure> {
-    /// Of Hadoop's `ShortCircuitFdResponse`: the datanode waits for a byte.
+    /// From Hadoop's `ShortCircuitFdResponse`: the datanode waits for a byte.
     const USE_RECEIPT_VERIFICATION: u8 = 1;
     let socket_failed = |error| OpenFailure::Socket(DatanodeError::Transfer(error));
     let received = domain_peer.receive_descriptors().await.map_err(socket_failed)?;
     let Some((byte, [data, meta])) = received else {
-        let (peer, what) = (domain_peer.connection().peer(), "not the two descriptors of a replica".to_owned());
+        let (peer, what) = (domain_peer.connection().peer(), "expected the two descriptors of a replica".to_owned());
         return Err(OpenFailure::Socket(DatanodeError::Protocol { peer, what }));
     };
     if let Some(slot) = slot {

@@ -1,7 +1,7 @@
-//! What many want and one is to make, as a connection: the others wait for it.
+//! Single-flight: concurrent callers share one attempt, for example to connect.
 //!
-//! When it could not be made, who waited shares the failure. If each tried the same again in its turn, it would wait as long as the
-//! first did, and the last of a hundred readers of a dead datanode a hundred times as long. Who comes later tries anew.
+//! Waiters also share its failure, so a dead datanode costs one time-out. If each waiter retried in turn, the last of a
+//! hundred readers would wait a hundred times as long as the first. Later callers retry.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,14 +12,16 @@ use crate::DatanodeError;
 
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight {
-    /// The last failure and when it was known. Held by who makes it.
+    /// The last failure and its time. The caller that runs the attempt holds the lock.
     failed: Mutex<Option<(Instant, Arc<DatanodeError>)>>,
 }
 
 impl SingleFlight {
-    /// What `find` has, or what `make` brings, which is for `find` to have from then on.
+    /// Returns the cached value from `find`, or runs `make` to create it. After a successful `make`, `find` must return
+    /// the value.
     ///
-    /// Errors: those of `make`, `SharedAttempt` with who else waited, but for what is of one reader alone.
+    /// Errors: those of `make`, as `SharedAttempt`, which all waiters share. Errors that concern a single reader (see
+    /// [`is_reader_specific`]) are not shared.
     pub(crate) async fn get_or_try_init<T>(
         &self,
         mut find: impl FnMut() -> Option<T>,
@@ -44,7 +46,7 @@ impl SingleFlight {
     }
 }
 
-/// Another's token may be good, and another may want another replica.
+/// Returns true for errors that concern one reader only: another reader may have a valid token or want another replica.
 fn is_reader_specific(error: &DatanodeError) -> bool {
     matches!(error.cause(), DatanodeError::AccessToken { .. } | DatanodeError::NotAdvertised { .. })
 }
@@ -70,7 +72,8 @@ mod tests {
         DatanodeError::AccessToken { block: Box::new(ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }) }
     }
 
-    /// `count` at once, of which each makes it by `make` after a while: how often it was made, and what each got.
+    /// Starts `count` callers at once, each of which runs `make` after a delay. Returns the number of attempts and each
+    /// caller's outcome.
     async fn at_once(
         flight: &SingleFlight,
         count: usize,
@@ -89,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waited_shares_a_failure_and_who_comes_later_tries_anew() {
+    async fn waiters_share_a_failure_and_later_callers_retry() {
         let flight = SingleFlight::default();
         for _ in 0..2 {
             let (made, outcomes) = at_once(&flight, 20, || Err(unreachable())).await;
@@ -103,13 +106,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_of_one_reader_alone_is_not_shared() {
+    async fn reader_specific_errors_are_not_shared() {
         let (made, outcomes) = at_once(&SingleFlight::default(), 3, || Err(access_token())).await;
         assert!(made == 3 && outcomes.iter().all(Result::is_err), "{made} {outcomes:?}");
     }
 
     #[tokio::test]
-    async fn the_next_goes_on_for_who_has_left() {
+    async fn cancelled_attempt_is_taken_over_by_a_waiter() {
         let flight = SingleFlight::default();
         let stuck = flight.get_or_try_init(|| None, std::future::pending::<Result<(), _>>());
         let left = tokio::time::timeout(WAIT, stuck);

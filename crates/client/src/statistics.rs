@@ -3,17 +3,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::DataPath;
 
-/// Bytes that a [`crate::FileSystem`] and its clones have moved.
+/// Numbers of bytes that a [`crate::FileSystem`] and its clones have moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Shown to readers, verified, by path.
+    /// Verified bytes returned to readers, by path.
     read: [u64; DataPath::ALL.len()],
-    /// Acknowledged by every datanode of their pipeline, by path to its first one.
+    /// Bytes acknowledged by every datanode of their pipeline, by path to its first datanode.
     written: [u64; DataPath::ALL.len()],
     replicas: AdvertisementCounts,
 }
 
-/// How the memory of replicas on other machines was found.
+/// Counts of how the memory addresses of replicas on other machines were obtained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AdvertisementCounts {
     pub asked: u64,
@@ -22,12 +22,13 @@ pub(crate) struct AdvertisementCounts {
 }
 
 impl Statistics {
-    /// Bytes that readers got by `path`.
+    /// Returns the number of bytes that readers got by `path`.
     pub fn read_bytes(&self, path: DataPath) -> u64 {
         self.read[path as usize]
     }
 
-    /// Bytes that went to the first datanode of their pipeline by `path`, and were acknowledged by all of it.
+    /// Returns the number of bytes that were sent to the first datanode of their pipeline by `path` and acknowledged by
+    /// the whole pipeline.
     pub fn written_bytes(&self, path: DataPath) -> u64 {
         self.written[path as usize]
     }
@@ -36,23 +37,24 @@ impl Statistics {
         Self { replicas, ..self }
     }
 
-    /// How often a datanode was asked where in its memory a replica is.
+    /// Returns how often a datanode was asked for the memory address of a replica.
     pub fn replicas_asked_for(&self) -> u64 {
         self.replicas.asked
     }
 
-    /// How often that was known from the namenode, with the block's locations.
+    /// Returns how often the namenode supplied that address with the block's locations.
     pub fn replicas_piggybacked(&self) -> u64 {
         self.replicas.piggybacked
     }
 
-    /// How often what the namenode had said of it was of no use: out of date, of an earlier life of the datanode, unreadable.
+    /// Returns how often an address from the namenode was unusable: out of date, from an earlier incarnation of the
+    /// datanode, or unreadable.
     pub fn replicas_refused(&self) -> u64 {
         self.replicas.refused
     }
 }
 
-/// Counts on many threads at once without a cache line that all of them write.
+/// Counters that many threads update at once. They are sharded, so that the threads do not share a cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     shards: [Shard; SHARDS],
@@ -60,7 +62,7 @@ pub(crate) struct Counters {
 
 const SHARDS: usize = 16;
 
-/// Of some threads. Two cache lines: processors fetch them in pairs.
+/// Counters of some of the threads. Aligned to two cache lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_threads_count_is_added_up() {
+    fn counts_of_all_threads_are_summed() {
         let counters = Counters::default();
         std::thread::scope(|scope| {
             for _ in 0..20 {

@@ -1,4 +1,5 @@
-/// The name of the user that this process runs as, from the password file; the number when it has none there.
+/// Returns the name of the user that runs this process, from the password file. Returns the user's number if the file
+/// has no name for it.
 pub fn os_user_name() -> String {
     let uid = rustix::process::getuid().as_raw();
     let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -1,7 +1,7 @@
-//! HDFS over HTTP: the client half of WebHDFS, against Hearth's servers and Apache's.
+//! HDFS over HTTP: the client half of WebHDFS. It works with Hearth's servers and with Apache's.
 //!
-//! The NameNode answers in JSON, or sends on to a DataNode, which has the bytes. Each request has a connection of its own. For programs
-//! that must go through HTTP; [`crate::FileSystem`] is faster by far. Source: WebHdfsFileSystem.java.
+//! The NameNode answers in JSON, or redirects to a DataNode for the bytes of files. Each request uses a connection of
+//! its own. For programs that must use HTTP; [`crate::FileSystem`] is much faster. Source: WebHdfsFileSystem.java.
 
 mod http;
 mod json;
@@ -20,7 +20,7 @@ use crate::{CreateOptions, Error, FileChecksum, FsUsage, QuotaUsage, RenameOptio
 use http::{Connector, HttpResponse, RequestBody};
 pub use transfer::{WebReader, WebWriter};
 
-/// A file system over HTTP. Cheap to clone.
+/// An HDFS file system over HTTP. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct WebFileSystem {
     shared: Arc<WebSession>,
@@ -32,19 +32,20 @@ struct WebSession {
     home: String,
     user: String,
     real_user: Option<String>,
-    /// Addresses of the NameNodes; the one that answered last is asked first.
+    /// Addresses of the NameNodes. The one that answered last is tried first.
     namenodes: Vec<HostPort>,
     current: std::sync::atomic::AtomicUsize,
     connector: Connector,
     options: ClientOptions,
 }
 
-/// Parameters of an operation.
+/// Query parameters of an operation.
 type Parameters<'a> = &'a [(&'a str, &'a str)];
 
 impl WebFileSystem {
-    /// The file system of the NameNode whose web server listens on `authority` (`host:port`), or of the nameservice of that name. As for
-    /// [`crate::FileSystem::connect_for`], `real_user` asks in the name of `user`.
+    /// Connects to the file system of the NameNode whose web server listens on `authority` (`host:port`), or of the
+    /// nameservice of that name. As in [`crate::FileSystem::connect_for`], `real_user` makes the requests on behalf of
+    /// `user`.
     pub fn connect(
         configuration: &Configuration,
         authority: &str,
@@ -66,15 +67,17 @@ impl WebFileSystem {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// `webhdfs://` and the authority that it was connected with.
+    /// Returns `webhdfs://` and the authority given to `connect`.
     pub fn uri(&self) -> &str {
         &self.shared.uri
     }
 
+    /// Returns the user on whose behalf requests are made.
     pub fn user(&self) -> &str {
         &self.shared.user
     }
 
+    /// Returns the directory that relative paths start at.
     pub fn home(&self) -> &str {
         &self.shared.home
     }
@@ -83,12 +86,15 @@ impl WebFileSystem {
         path::absolute(path, &self.shared.home)
     }
 
-    /// Errors: kind `NotFound`.
+    /// Returns the status of a file or directory.
+    ///
+    /// Errors: kind `NotFound` if the path does not exist.
     pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
         let answer = self.ask(Method::GET, path, "GETFILESTATUS", &[]).await?;
         json::status(&answer["FileStatus"]).ok_or_else(|| wrong("GETFILESTATUS", "no status"))
     }
 
+    /// Returns all entries of a directory at once.
     pub async fn list_all(&self, path: &str) -> Result<Vec<FileStatus>, Error> {
         let mut entries: Vec<FileStatus> = Vec::new();
         loop {
@@ -101,31 +107,33 @@ impl WebFileSystem {
             for entry in page {
                 entries.push(json::status(entry).ok_or_else(|| wrong("LISTSTATUS_BATCH", "no status"))?);
             }
-            // A page without entries would be asked for for ever.
+            // Stop at a page without entries: it would be requested forever.
             if list["remainingEntries"].as_u64().unwrap_or(0) == 0 || page.is_empty() {
                 return Ok(entries);
             }
         }
     }
 
+    /// Like [`crate::FileSystem::content_summary`].
     pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
         let answer = self.ask(Method::GET, path, "GETCONTENTSUMMARY", &[]).await?;
         Ok(json::content_summary(&answer["ContentSummary"]))
     }
 
+    /// Like [`crate::FileSystem::quota_usage`].
     pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
         let answer = self.ask(Method::GET, path, "GETQUOTAUSAGE", &[]).await?;
         Ok(json::quota_usage(&answer["QuotaUsage"]))
     }
 
-    /// What the file system has of space.
+    /// Returns the capacity, used bytes and remaining bytes of the file system.
     pub async fn usage(&self) -> Result<FsUsage, Error> {
         let answer = self.ask(Method::GET, "/", "GETSTATUS", &[]).await?;
         let of = |name: &str| answer["FsStatus"][name].as_u64().unwrap_or(0);
         Ok(FsUsage { capacity: of("capacity"), used: of("used"), remaining: of("remaining"), ..FsUsage::default() })
     }
 
-    /// The NameNode's trash interval, else the configured one.
+    /// Returns the NameNode's trash interval, or the configured one if the NameNode has none.
     pub async fn trash_interval(&self) -> Result<Duration, Error> {
         let answer = self.ask(Method::GET, "/", "GETSERVERDEFAULTS", &[]).await?;
         let minutes = answer["FsServerDefaults"]["trashInterval"].as_u64().unwrap_or(0);
@@ -133,16 +141,19 @@ impl WebFileSystem {
         Ok(if minutes > 0 { Duration::from_secs(minutes.saturating_mul(60)) } else { own })
     }
 
+    /// Returns the checksum of a whole file.
     pub async fn checksum(&self, path: &str) -> Result<FileChecksum, Error> {
         let answer = self.ask(Method::GET, path, "GETFILECHECKSUM", &[]).await?;
-        json::checksum(&answer["FileChecksum"]).ok_or_else(|| wrong("GETFILECHECKSUM", "no checksum that is known"))
+        json::checksum(&answer["FileChecksum"]).ok_or_else(|| wrong("GETFILECHECKSUM", "no checksum of a known kind"))
     }
 
+    /// Returns the access control list of a file or directory.
     pub async fn acl(&self, path: &str) -> Result<AclStatus, Error> {
         let answer = self.ask(Method::GET, path, "GETACLSTATUS", &[]).await?;
         json::acl(&answer["AclStatus"]).ok_or_else(|| wrong("GETACLSTATUS", "no ACL"))
     }
 
+    /// Changes the access control list.
     pub async fn change_acl(&self, path: &str, change: &AclChange) -> Result<(), Error> {
         let (operation, entries) = match change {
             AclChange::Modify(entries) => ("MODIFYACLENTRIES", Some((entries, true))),
@@ -154,7 +165,7 @@ impl WebFileSystem {
         let spec = entries.map(|(entries, with_rights)| {
             let text = |entry: &AclEntry| {
                 let text = entry.to_string();
-                // The rights of what is removed are not named.
+                // Entries to remove are named without their permissions.
                 if with_rights {
                     text
                 } else {
@@ -167,16 +178,16 @@ impl WebFileSystem {
         self.ask(Method::PUT, path, operation, &parameters).await.map(drop)
     }
 
-    /// `wanted`: names of attributes; all when empty.
+    /// Returns extended attributes. `wanted`: names of attributes; all when empty.
     pub async fn xattrs(&self, path: &str, wanted: Vec<Xattr>) -> Result<Vec<Xattr>, Error> {
         let names: Vec<String> = wanted.iter().map(Xattr::full_name).collect();
         let mut parameters = vec![("encoding", "hex")];
         parameters.extend(names.iter().map(|name| ("xattr.name", name.as_str())));
         let answer = self.ask(Method::GET, path, "GETXATTRS", &parameters).await?;
-        json::xattrs(&answer["XAttrs"]).ok_or_else(|| wrong("GETXATTRS", "attributes that cannot be read"))
+        json::xattrs(&answer["XAttrs"]).ok_or_else(|| wrong("GETXATTRS", "unreadable attributes"))
     }
 
-    /// Makes an attribute, or gives it another value.
+    /// Creates an extended attribute or replaces its value.
     pub async fn set_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
         let name = xattr.full_name();
         let value = xattr.value.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"));
@@ -186,11 +197,12 @@ impl WebFileSystem {
         self.ask(Method::PUT, path, "SETXATTR", &parameters).await.map(drop)
     }
 
+    /// Removes an extended attribute.
     pub async fn remove_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
         self.ask(Method::PUT, path, "REMOVEXATTR", &[("xattr.name", &xattr.full_name())]).await.map(drop)
     }
 
-    /// `action`: the sum of read 4, write 2, execute 1.
+    /// Checks the user's permissions. `action`: the sum of read 4, write 2, execute 1.
     pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
         let letters: String = [(4, 'r'), (2, 'w'), (1, 'x')]
             .map(|(bit, letter)| if action & bit != 0 { letter } else { '-' })
@@ -199,23 +211,24 @@ impl WebFileSystem {
         self.ask(Method::GET, path, "CHECKACCESS", &[("fsaction", &letters)]).await.map(drop)
     }
 
-    /// As [`crate::FileSystem::mkdirs`].
+    /// Like [`crate::FileSystem::mkdirs`].
     pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>) -> Result<(), Error> {
         self.mkdirs_exact(path, self.shared.options.directory_permission(permission).0).await
     }
 
-    /// Makes a directory with exactly this permission, and those above it that are missing.
+    /// Creates a directory with exactly this permission, and its missing parent directories.
     pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
         let mode = format!("{:o}", permission.0);
         let parameters = [("permission", mode.as_str()), ("unmaskedpermission", &mode)];
         self.ask(Method::PUT, path, "MKDIRS", &parameters).await.map(drop)
     }
 
+    /// Like [`crate::FileSystem::rename`].
     pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
         self.flag(Method::PUT, from, "RENAME", &[("destination", &self.absolute(to)?)]).await
     }
 
-    /// As [`crate::FileSystem::rename_to`].
+    /// Like [`crate::FileSystem::rename_to`].
     pub async fn rename_to(&self, from: &str, to: &str, options: RenameOptions) -> Result<(), Error> {
         let mut flags = vec![if options.overwrite { "OVERWRITE" } else { "NONE" }];
         if options.to_trash {
@@ -226,25 +239,29 @@ impl WebFileSystem {
         self.ask(Method::PUT, from, "RENAME", &parameters).await.map(drop)
     }
 
+    /// Like [`crate::FileSystem::delete`].
     pub async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
         self.flag(Method::DELETE, path, "DELETE", &[("recursive", if recursive { "true" } else { "false" })]).await
     }
 
+    /// Like [`crate::FileSystem::set_replication`].
     pub async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
         self.flag(Method::PUT, path, "SETREPLICATION", &[("replication", &replication.to_string())]).await
     }
 
+    /// Sets the permission of a file or directory. The umask is not applied.
     pub async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
         self.ask(Method::PUT, path, "SETPERMISSION", &[("permission", &format!("{:o}", permission.0))]).await.map(drop)
     }
 
+    /// Sets the owner and group. `None` leaves the owner or the group unchanged.
     pub async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
         let named = [("owner", user), ("group", group)];
         let parameters: Vec<_> = named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         self.ask(Method::PUT, path, "SETOWNER", &parameters).await.map(drop)
     }
 
-    /// Milliseconds since the epoch.
+    /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
     pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
         let text = |ms: Option<u64>| ms.map_or_else(|| "-1".to_owned(), |ms| ms.to_string());
         let parameters = [("modificationtime", text(modified)), ("accesstime", text(read))];
@@ -252,17 +269,19 @@ impl WebFileSystem {
         self.ask(Method::PUT, path, "SETTIMES", &parameters).await.map(drop)
     }
 
-    /// True when it is done; false when a block is still being cut.
+    /// Shortens a file. Returns true when that is done, false if the last block is still being cut in the background.
     pub async fn truncate(&self, path: &str, length: u64) -> Result<bool, Error> {
         self.flag(Method::POST, path, "TRUNCATE", &[("newlength", &length.to_string())]).await
     }
 
+    /// Appends the blocks of `sources` to `target` and removes the sources.
     pub async fn concat(&self, target: &str, sources: &[&str]) -> Result<(), Error> {
         let sources = sources.iter().map(|source| self.absolute(source)).collect::<Result<Vec<_>, _>>()?.join(",");
         self.ask(Method::POST, target, "CONCAT", &[("sources", &sources)]).await.map(drop)
     }
 
-    /// Its path. An empty `name`: one of the moment.
+    /// Creates a snapshot and returns its path. With an empty `name`, the NameNode chooses a name from the current
+    /// time.
     pub async fn create_snapshot(&self, path: &str, name: &str) -> Result<String, Error> {
         let parameters = [("snapshotname", name)];
         let parameters = if name.is_empty() { &[][..] } else { &parameters };
@@ -270,10 +289,12 @@ impl WebFileSystem {
         answer["Path"].as_str().map(str::to_owned).ok_or_else(|| wrong("CREATESNAPSHOT", "no path"))
     }
 
+    /// Deletes a snapshot and everything that exists only in it.
     pub async fn delete_snapshot(&self, path: &str, name: &str) -> Result<(), Error> {
         self.ask(Method::DELETE, path, "DELETESNAPSHOT", &[("snapshotname", name)]).await.map(drop)
     }
 
+    /// Renames the snapshot `old` of a directory to `new`.
     pub async fn rename_snapshot(&self, path: &str, old: &str, new: &str) -> Result<(), Error> {
         let parameters = [("oldsnapshotname", old), ("snapshotname", new)];
         self.ask(Method::PUT, path, "RENAMESNAPSHOT", &parameters).await.map(drop)
@@ -308,6 +329,7 @@ impl WebFileSystem {
         self.upload(Method::PUT, path, "CREATE", &parameters).await
     }
 
+    /// Opens a closed file for writing at its end.
     pub async fn append(&self, path: &str) -> Result<WebWriter, Error> {
         self.upload(Method::POST, path, "APPEND", &[]).await
     }
@@ -336,7 +358,7 @@ impl WebFileSystem {
         answer["boolean"].as_bool().ok_or_else(|| wrong(operation, "neither true nor false"))
     }
 
-    /// Asks the NameNode, and the DataNode that it sends on to.
+    /// Sends a request to the NameNode, and to the DataNode if the NameNode redirects.
     async fn ask(
         &self,
         method: Method,
@@ -352,7 +374,7 @@ impl WebFileSystem {
         answer.json(operation).await
     }
 
-    /// The NameNode's answer, of whichever is active.
+    /// Returns the answer of the active NameNode.
     async fn ask_namenode(
         &self,
         method: Method,
@@ -386,7 +408,7 @@ impl WebFileSystem {
 }
 
 impl Error {
-    /// Whether another NameNode of the nameservice may answer instead.
+    /// Returns true if another NameNode of the nameservice may answer instead.
     fn is_of_another_namenode(&self) -> bool {
         match self {
             Self::Refused { class, .. } => class.ends_with(".StandbyException"),
@@ -400,7 +422,7 @@ fn wrong(operation: &'static str, why: &str) -> Error {
     Error::Answer { method: operation, why: why.to_owned() }
 }
 
-/// Where the web servers of the NameNodes listen that `authority` names.
+/// Returns the web addresses of the NameNodes that `authority` names.
 fn namenodes(configuration: &Configuration, authority: &str) -> Result<Vec<HostPort>, Error> {
     let invalid = |why: String| Error::InvalidUri { uri: format!("webhdfs://{authority}"), why };
     let port = keys::DFS_NAMENODE_HTTP_ADDRESS.default.rsplit(':').next().and_then(|port| port.parse().ok());
@@ -413,5 +435,5 @@ fn namenodes(configuration: &Configuration, authority: &str) -> Result<Vec<HostP
         let address = text(key.clone())?.ok_or_else(|| invalid(format!("{key} is not set")))?;
         all.push(one(&address)?);
     }
-    if all.is_empty() { Err(invalid(format!("dfs.ha.namenodes.{authority} names none"))) } else { Ok(all) }
+    if all.is_empty() { Err(invalid(format!("dfs.ha.namenodes.{authority} names no NameNodes"))) } else { Ok(all) }
 }

@@ -1,9 +1,11 @@
-//! Writing a file. The caller's bytes are cut into packets ([`packetizer`]) in reused memory ([`packet`]), summed while they
-//! are in the processor's cache, and handed to a task of the file's own ([`data_streamer`]) that allocates blocks ([`block`]),
-//! sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures ([`recovery`]).
+//! Writing a file. The caller's bytes are cut into packets ([`packetizer`]) in reused memory ([`packet`]) and
+//! checksummed while they are in the processor's cache. A task per file ([`data_streamer`]) allocates blocks
+//! ([`block`]), sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures
+//! ([`recovery`]).
 //!
-//! The way to the first datanode is a [`packet_sender`]: [`packets`] over TCP, or [`local_sender`], where the datanode lends the replica's own
-//! memory and the caller's bytes go straight there ([`granted_memory`]), mapped where it has huge pages, from the second packet of a block on.
+//! A [`packet_sender`] is the path to the first datanode: either [`packets`] over TCP, or [`local_sender`], or
+//! [`one_sided_sender`]. With [`local_sender`], the datanode lends the replica's own memory. From the second packet of
+//! a block on, the caller's bytes go straight there ([`granted_memory`]). The memory is mapped if it has huge pages.
 
 mod block;
 mod data_streamer;
@@ -37,11 +39,11 @@ use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
 use packetizer::Packetizer;
 
-/// What a writer needs to know of its file.
+/// Description of the file that a writer writes.
 #[derive(Debug)]
 pub(crate) struct WrittenFile {
     pub path: String,
-    /// Survives renames, so that writing goes on when somebody else renames the file.
+    /// Stays the same across renames, so writing continues when another client renames the file.
     pub inode: u64,
     pub replication: u16,
     pub block_size: u64,
@@ -49,14 +51,14 @@ pub(crate) struct WrittenFile {
     pub flushed: AtomicBool,
 }
 
-/// Where writing starts.
+/// Position at which writing starts.
 #[derive(Debug, Default)]
 pub(crate) struct WriteStart {
-    /// The last block, not full, that is to be continued.
+    /// The last block, if it is not full and is to be continued.
     pub append: Option<LocatedBlock>,
-    /// The last block, which the next one follows whatever its length.
+    /// The last block, which the next one follows regardless of its length.
     pub previous: Option<ExtendedBlock>,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub length: u64,
 }
 
@@ -66,9 +68,9 @@ impl WrittenFile {
     }
 }
 
-/// A file open for writing. Bytes are with the datanodes after `hflush`, on their disks after `hsync`; the file is whole
-/// after `close`. Dropped without it, the file stays open until its lease runs out, and the lease is the client's: it is renewed as long as
-/// the client writes any file.
+/// A file open for writing. Bytes are with the datanodes after `hflush` and on their disks after `hsync`; the file is
+/// complete after `close`. If the writer is dropped without `close`, the file stays open until its lease expires. The
+/// lease belongs to the client, which renews it as long as it writes any file.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -76,23 +78,24 @@ pub struct Writer {
     packetizer: Packetizer,
     pool: Arc<PacketPool>,
     packets: mpsc::Sender<Arc<Packet>>,
-    /// Filled, and not yet handed to the task, in their order. Whoever drops a call half way leaves them here for the next one.
+    /// Filled packets not yet handed to the task, in order. If a call is dropped before it completes, its packets stay
+    /// here for the next call.
     outgoing: VecDeque<Packet>,
     progress: watch::Receiver<Progress>,
     task: JoinHandle<Result<Option<ExtendedBlock>, Error>>,
     /// Sequence number of the last packet that was filled; -1 before the first.
     queued: i64,
-    /// Bytes of the file in front of the current block.
+    /// Bytes of the file before the current block.
     before_block: u64,
-    /// Of the block being filled, from 1.
+    /// Number of the block being filled, counted from 1.
     block: u64,
-    /// Whether a packet of that block was filled.
+    /// Set once a packet of that block was filled.
     begun: bool,
-    /// The datanode's memory may come: it is waited for rather than to fill packets meanwhile.
+    /// The datanode may grant memory: the writer waits for the grant instead of filling packets until it arrives.
     waits_for_memory: bool,
-    /// Which pipelines (see [`Progress::pipelines`]) the namenode was told of by `fsync`.
+    /// Number of pipelines (see [`Progress::pipelines`]) that `fsync` has reported to the namenode.
     persisted: u64,
-    /// hsync has been called: blocks that end from then on are on disk when they have.
+    /// `hsync` has been called: blocks that end from then on are on disk once they have ended.
     syncs: bool,
     open: OpenFile,
 }
@@ -105,7 +108,7 @@ impl Writer {
         let in_block = begin.append.as_ref().map_or(0, |block| block.block.length());
         let (data_bytes, placed_bytes) = (options.packet_data_bytes, options.placed_packet_bytes);
         let pool = PacketPool::new(options.packets_in_flight, data_bytes, placed_bytes, options.checksum);
-        // The window is the pool's; empty packets are few, so the queue never holds a sender up for long.
+        // The pool bounds the window. Empty packets are few, so the queue never delays a sender for long.
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
         let (streamer, progress) = DataStreamer::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
         let task = tokio::spawn(streamer.run(receiver));
@@ -135,18 +138,18 @@ impl Writer {
         &self.file.path
     }
 
-    /// The file's number, which it keeps when it is renamed; 0 where the namenode does not say it.
+    /// The file's inode number, which it keeps when it is renamed; 0 if the namenode does not send it.
     pub fn inode(&self) -> u64 {
         self.file.inode
     }
 
-    /// Bytes of the file, those not yet sent included.
+    /// Bytes of the file, including those not yet sent.
     pub fn position(&self) -> u64 {
         self.before_block + self.packetizer.in_block()
     }
 
-    /// Takes all of `data`. Returns when the window has room for it, which says nothing of its having arrived. Dropped before, it has
-    /// taken the bytes up to [`Writer::position`], and none of those are lost.
+    /// Writes all of `data`. Returns when the window has room for it, which does not mean that it has arrived. If the
+    /// call is dropped earlier, the bytes up to [`Writer::position`] have been taken, and none of those are lost.
     pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         while !data.is_empty() {
             self.begin_packet().await?;
@@ -157,14 +160,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Memory for the next bytes, never empty: the packet itself, so that a caller that reads from somewhere else needs
-    /// no copy. Say with [`Writer::advance`] how much of it was filled.
+    /// Returns memory for the next bytes, never empty. It is the packet itself, so a caller that reads from another
+    /// source needs no copy. Call [`Writer::advance`] with the number of bytes filled.
     pub async fn space(&mut self) -> Result<&mut [u8], Error> {
         self.begin_packet().await?;
         Ok(self.packetizer.space())
     }
 
-    /// The first `count` bytes of [`Writer::space`] are the file's next.
+    /// Appends the first `count` bytes of [`Writer::space`] to the file.
     pub async fn advance(&mut self, count: usize) -> Result<(), Error> {
         if count == 0 {
             return Ok(());
@@ -173,7 +176,7 @@ impl Writer {
         self.send_filled(packet).await
     }
 
-    /// Sees to it that there is a packet to fill.
+    /// Ensures that there is a packet to fill.
     async fn begin_packet(&mut self) -> Result<(), Error> {
         self.check()?;
         self.send_outgoing().await?;
@@ -185,8 +188,8 @@ impl Writer {
         self.packetizer.start(body).map_err(|error| self.granted_memory_error(error))
     }
 
-    /// Where the next packet's bytes are put: in the datanode's memory, if it lends any. The first packet of a block is
-    /// filled without that, since the block has no datanodes before it is sent.
+    /// Returns the range where the next packet's bytes go: in the datanode's memory, if it lends any. The first packet
+    /// of a block is filled without a range, because the block has no datanodes before that packet is sent.
     async fn next_range(&mut self) -> Result<Option<GrantedRange>, Error> {
         loop {
             let (block, granted_memory, broken, quiet, failed) = {
@@ -209,7 +212,7 @@ impl Writer {
                     let checksum = self.shared.options.checksum;
                     let granted_range =
                         granted_memory.range_at(self.packetizer.next_offset(), self.file.block_size, checksum);
-                    // More comes with acknowledgements, and with nothing else.
+                    // More memory is granted only by acknowledgements.
                     if granted_range.is_some() || !more || quiet {
                         return Ok(granted_range);
                     }
@@ -223,7 +226,7 @@ impl Writer {
         }
     }
 
-    /// After bytes were added: sends the packet that they have filled, and ends the block that they have.
+    /// Called after bytes were added: sends the packet if they filled it, and ends the block if they filled it.
     async fn send_filled(&mut self, packet: Option<Packet>) -> Result<(), Error> {
         if let Some(packet) = packet {
             self.queue(packet);
@@ -238,14 +241,15 @@ impl Writer {
         Error::GrantedMemory { path: self.file.path.clone(), source: Arc::new(source) }
     }
 
-    /// Returns when every byte written so far is in the memory of every datanode of the pipeline, where readers that
-    /// open the file see it.
+    /// Returns when every byte written so far is in the memory of every datanode of the pipeline. Readers that open the
+    /// file then see them.
     pub async fn hflush(&mut self) -> Result<(), Error> {
         self.flush(false).await
     }
 
-    /// As `hflush`, and on the disks of the datanodes; but for blocks that were full before it was called for the first time, which the
-    /// datanodes write behind as they do without it. (Apache's client syncs only the block that is being written.)
+    /// Like `hflush`, and also waits until the bytes are on the disks of the datanodes. This excludes blocks that were
+    /// full before the first call: the datanodes write those behind, as they do without it. (Apache's client syncs only
+    /// the block that is being written.)
     pub async fn hsync(&mut self) -> Result<(), Error> {
         self.flush(true).await
     }
@@ -254,11 +258,11 @@ impl Writer {
         self.check()?;
         self.file.flushed.store(true, Ordering::Relaxed);
         self.syncs |= sync;
-        // What a call that was dropped has left goes first: each would add to it.
+        // Packets left by a dropped call go first, because each call would add to them.
         self.send_outgoing().await?;
         match self.packetizer.flush(sync) {
             Some(packet) => self.queue(packet),
-            // Bytes that are out already but were never synced.
+            // Bytes that were sent already but never synced.
             None if sync && self.packetizer.in_block() > 0 => {
                 let packet = self.packetizer.empty_sync();
                 self.queue(packet);
@@ -270,7 +274,8 @@ impl Writer {
         self.persist().await
     }
 
-    /// Tells the namenode of the block, once for each pipeline, so that it and its length survive the namenode.
+    /// Reports the block and its length to the namenode, once per pipeline, so that both survive a restart of the
+    /// namenode.
     async fn persist(&mut self) -> Result<(), Error> {
         let pipelines = self.progress.borrow().pipelines;
         if self.packetizer.in_block() == 0 || pipelines == self.persisted {
@@ -282,9 +287,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends what is left, awaits the datanodes, and has the namenode close the file.
+    /// Sends the remaining packets, awaits the datanodes, and has the namenode close the file.
     ///
-    /// Dropped half way, as by a time-out around it, it goes on by itself once there was room for what is left, and only the answer is lost.
+    /// Cancel safety: if dropped, for example by a time-out, the close continues in the background once there was room
+    /// for the remaining packets. Only the result is lost.
     pub async fn close(mut self) -> Result<(), Error> {
         self.check()?;
         if let Some(packet) = self.packetizer.flush(false) {
@@ -295,10 +301,11 @@ impl Writer {
         }
         self.send_outgoing().await?;
         let Self { shared, file, packets, task, open, .. } = self;
-        // The task ends when it has worked off the queue.
+        // The task ends when it has processed the queue.
         drop(packets);
         let path = file.path.clone();
-        // In a task of its own: nobody else could write the file as long as this client writes others.
+        // Runs in its own task: the client keeps renewing the lease while it writes other files, so an unfinished close
+        // would block all other writers of this file.
         let closing = tokio::spawn(async move {
             let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
             complete(&shared, &file, last).await?;
@@ -316,14 +323,14 @@ impl Writer {
         self.begun = false;
     }
 
-    /// The packet goes next, with [`Writer::hand_over`]. Nothing waits here: what a packet changes is changed whole.
+    /// Queues `packet` for [`Writer::send_outgoing`]. Does not await, so the state changes atomically.
     fn queue(&mut self, packet: Packet) {
         self.queued = packet.sequence;
         self.begun = true;
         self.outgoing.push_back(packet);
     }
 
-    /// Hands what is filled to the task. Dropped while it waits for room, it has lost nothing.
+    /// Hands filled packets to the task. Cancel safe: if dropped while it waits for room, no packet is lost.
     async fn send_outgoing(&mut self) -> Result<(), Error> {
         while !self.outgoing.is_empty() {
             let Ok(room) = self.packets.reserve().await else { return Err(self.failure().await) };
@@ -355,7 +362,7 @@ impl Writer {
         Err(failed.unwrap_or_else(|| Error::WriterClosed { path: self.file.path.clone() }))
     }
 
-    /// Why the task ended: it says so before it goes.
+    /// Returns the error that ended the task. The task publishes it before it ends.
     async fn failure(&mut self) -> Error {
         let gone = Error::WriterClosed { path: self.file.path.clone() };
         match self.progress.wait_for(|progress| progress.failed.is_some()).await {
@@ -365,7 +372,7 @@ impl Writer {
     }
 }
 
-/// The first tenths of a second, in small steps: what Apache's client spends asleep.
+/// Pauses of the first tenths of a second, in small steps. Apache's client sleeps for this time.
 const SOON_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Asks the namenode to close the file until the datanodes' reports of the last block have reached it.
@@ -374,7 +381,7 @@ async fn complete(shared: &Shared, file: &WrittenFile, last: Option<ExtendedBloc
     let mut delay = options.locate_following_delay;
     for attempt in 0..=options.locate_following_retries {
         let is_last = attempt == options.locate_following_retries;
-        // The report is usually on its way: look soon at first, then at the pace of the configuration.
+        // The report usually arrives soon: poll often at first, then at the configured interval.
         let pauses_ms = if attempt == 0 && !is_last { &SOON_MS[..] } else { &[] };
         let (path, client) = (&file.path, &shared.client_name);
         if shared.namenode.complete_soon(path, file.inode, client, last.as_ref(), pauses_ms).await? {

@@ -1,5 +1,5 @@
-//! The client against real clusters of either make. The first combination, Apache's own, is the judge of our reading of
-//! the protocol; Hearth's servers must look the same to it.
+//! Tests of the client against real clusters of Apache Hadoop and of Hearth. The first combination, Apache's own client
+//! and servers, checks our reading of the protocol; Hearth's servers must look the same to it.
 
 mod common;
 
@@ -18,7 +18,7 @@ use common::streamed;
 
 type Outcome = anyhow::Result<()>;
 
-/// Runs `test` with a client of a cluster of each make.
+/// Runs `test` with a client of each kind of cluster.
 fn on_clusters<F>(name: &str, datanodes: usize, test: impl Fn(FileSystem, Arc<Mutex<Cluster>>) -> F)
 where
     F: Future<Output = Outcome>,
@@ -35,7 +35,7 @@ where
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let fs = client(&cluster);
-        // Kept here as well: a test that does not look at it must not end it.
+        // Keep a reference here too, so that the cluster outlives a test that drops its own.
         let cluster = Arc::new(Mutex::new(cluster));
         runtime.block_on(async {
             if let Err(error) = test(fs, Arc::clone(&cluster)).await {
@@ -64,7 +64,7 @@ async fn read(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 #[test]
-fn files_of_awkward_lengths_are_written_and_read() {
+fn files_of_odd_lengths_round_trip() {
     on_clusters("lengths", 1, |fs, _cluster| async move {
         let block = 1 << 20;
         let lengths = [0usize, 1, 511, 512, 513, 65536, block - 1, block, block + 1, 3 * block + 777];
@@ -88,10 +88,10 @@ fn files_of_awkward_lengths_are_written_and_read() {
 }
 
 #[test]
-fn a_reader_is_never_shown_another_file_that_took_the_path() {
+fn reader_never_returns_bytes_of_a_replacing_file() {
     on_clusters("taken paths", 1, |_, cluster| async move {
         let block = 1 << 20;
-        // Only the first block is known from the opening.
+        // Only the first block is known from the call that opened the file.
         let conf = Configuration::load_dir(cluster.lock().unwrap().conf(), Environment::empty())?
             .with("dfs.client.read.prefetch.size", "1")
             .with("dfs.client.retry.window.base", "10");
@@ -103,7 +103,7 @@ fn a_reader_is_never_shown_another_file_that_took_the_path() {
         reader.read_at(10, &mut bytes).await?;
         anyhow::ensure!(bytes == old.bytes(10, 1000));
         write(&fs, "/taken", new, 3 * block).await?;
-        // Blocks that were never asked for, and the known one, once its replica has been deleted.
+        // Read blocks that were never requested, and the known block after its replica was deleted.
         let mut refused = 0;
         let deadline = std::time::Instant::now() + Duration::from_secs(60);
         while refused < 3 && std::time::Instant::now() < deadline {
@@ -118,14 +118,14 @@ fn a_reader_is_never_shown_another_file_that_took_the_path() {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        anyhow::ensure!(refused == 3, "blocks of the deleted file are still there");
+        anyhow::ensure!(refused == 3, "blocks of the deleted file still exist");
         anyhow::ensure!(read(&fs, "/taken").await? == new.bytes(0, 3 * block));
         Ok(())
     });
 }
 
 #[test]
-fn flushed_bytes_are_seen_before_the_file_is_closed() {
+fn flushed_bytes_are_visible_before_close() {
     on_clusters("flush", 1, |fs, _cluster| async move {
         let content = Content::new(3);
         let mut writer = fs.create("/flushed", CreateOptions::default()).await?;
@@ -175,7 +175,7 @@ fn appends_continue_blocks_and_chunks() {
 }
 
 #[test]
-fn names_are_made_listed_renamed_and_removed() {
+fn names_are_created_listed_renamed_and_removed() {
     on_clusters("names", 1, |fs, _cluster| async move {
         fs.mkdirs("/d/e", Some(FsPermission(0o775)), true).await?;
         anyhow::ensure!(fs.status("/d/e").await?.permission == FsPermission(0o755));
@@ -217,7 +217,7 @@ fn names_are_made_listed_renamed_and_removed() {
 }
 
 #[test]
-fn files_are_cut_joined_and_summed() {
+fn files_are_truncated_concatenated_and_checksummed() {
     on_clusters("cut", 1, |fs, _cluster| async move {
         let content = Content::new(8);
         write(&fs, "/cut/a", content, 3_000_000).await?;
@@ -304,7 +304,7 @@ fn the_cluster_reports_itself() {
 }
 
 #[test]
-fn a_datanode_killed_in_the_middle_is_replaced_and_nothing_is_lost() {
+fn killed_pipeline_datanode_is_replaced_without_loss() {
     on_clusters("recovery", 5, |fs, cluster| async move {
         let content = Content::new(11);
         let mut writer = fs.create("/survivor", CreateOptions::default()).await?;
@@ -337,7 +337,7 @@ fn a_datanode_killed_in_the_middle_is_replaced_and_nothing_is_lost() {
     });
 }
 
-/// A cluster of Hearth's whose datanodes listen for clients on this machine, and a client that uses `paths`.
+/// Starts a Hearth cluster whose datanodes listen on domain sockets, and a client that uses `paths`.
 fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (Cluster, FileSystem, tempfile::TempDir) {
     let sockets = tempfile::tempdir().unwrap();
     let mut spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
@@ -354,17 +354,17 @@ fn local_cluster(datanodes: usize, paths: &str, settings: &[(&str, &str)]) -> (C
     (cluster, fs, sockets)
 }
 
-/// 64,512 bytes of data, as in Apache's client: of those, 1 MiB is no multiple.
+/// Packets of 64,512 data bytes, as in Apache's client. 1 MiB is not a multiple of that.
 const APACHE_PACKETS: (&str, &str) = ("dfs.client-write-packet-size", "65536");
 
-/// One-sided connections that need no card.
+/// One-sided connections that need no RDMA card.
 const TRANSPORT: (&str, &str) = ("hearth.one-sided.transport", "tcp");
 
-/// Bytes that clients have put in the memory of a cluster's datanodes themselves.
+/// Returns the number of bytes that clients have written directly into the memory of the cluster's datanodes.
 fn committed(cluster: &Cluster) -> u64 {
     let mut sum = 0;
     for datanode in &cluster.datanodes {
-        // One that was killed does not answer.
+        // A killed datanode does not answer.
         let bean = datanode
             .port("dfs.datanode.http.address")
             .and_then(|port| jmx_bean(port, "Hearth:service=DataNode,name=Memory"));
@@ -381,12 +381,12 @@ fn block_on<F: Future<Output = Outcome>>(test: F) {
 }
 
 #[test]
-fn files_are_the_same_by_whichever_path_they_are_written() {
+fn every_write_path_stores_the_same_bytes() {
     for (paths, datanodes, settings, local) in [
         ("packets", 1, &[][..], false),
         ("local,packets", 1, &[("hearth.local.write.trusted", "true")], true),
         ("local,packets", 3, &[], true),
-        // Less memory than the files have: the writer is sent from one path to the other in the middle of blocks.
+        // The memory is smaller than the files: the writer switches paths in the middle of blocks.
         ("local,packets", 2, &[("hearth.memory.limit", "16m")], true),
         ("one-sided,packets", 1, &[TRANSPORT], true),
         ("one-sided,packets", 3, &[TRANSPORT], true),
@@ -396,7 +396,7 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
         let (cluster, fs, _sockets) = local_cluster(datanodes, paths, settings);
         block_on(async {
             let content = Content::new(21);
-            // Handed in whole, and in awkward pieces with flushes between them.
+            // Written in one call, and in odd pieces with flushes between them.
             for length in [1usize, 70_000, 300_000, 6 << 20, 20_000_001] {
                 write(&fs, &format!("/whole/{length}"), content, length).await?;
                 anyhow::ensure!(read(&fs, &format!("/whole/{length}")).await? == content.bytes(0, length));
@@ -406,7 +406,7 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
             while writer.position() < 14_000_000 {
                 let piece = step * 7919 % 900_000 + 1;
                 writer.write(&content.bytes(writer.position(), piece)).await?;
-                // By the other way of handing bytes in, too.
+                // Also write with `space` instead of `write`.
                 let at = writer.position();
                 let space = writer.space().await?;
                 let count = space.len().min(step * 31 % 5000);
@@ -433,29 +433,29 @@ fn files_are_the_same_by_whichever_path_they_are_written() {
         let in_place = committed(&cluster);
         assert_eq!(in_place > 0, local, "{in_place} bytes with {paths}");
         if local && !settings.iter().any(|(key, _)| *key == "hearth.memory.limit") {
-            // Each file above 64 KiB; its first packets and the append are handed in.
+            // Every file above 64 KiB counts. Its first packets and the append are not written in place.
             assert!(in_place > 35_000_000, "{in_place} bytes of some 40 million");
         }
     }
 }
 
-/// Packets that are filled before it is known where they go end anywhere, also behind what a datanode whose memory is full grants at a
-/// time.
+/// Packets that are filled before their path is known can end anywhere, including beyond the bytes that a datanode with
+/// full memory grants at a time.
 #[test]
-fn packets_that_lie_over_the_end_of_a_grant_are_sent_in_parts() {
-    // Full from the start, and in the middle of a block.
+fn packets_across_a_grant_boundary_are_split() {
+    // Full from the start, and full in the middle of a block.
     for limit in ["1k", "8m"] {
         let settings = [TRANSPORT, APACHE_PACKETS, ("hearth.memory.limit", limit)];
         let (cluster, fs, _sockets) = local_cluster(1, "one-sided,packets", &settings);
         block_on(async {
             let (content, block, rest) = (Content::new(27), 6 << 20, 77_777);
             let mut writer = fs.create("/parts", CreateOptions::default()).await?;
-            // A block that begins so small goes in packets, and while it does, those of the next are filled.
+            // A block with a small first write goes in packets. Meanwhile, packets of the next block are filled.
             writer.write(&content.bytes(0, 100)).await?;
             writer.hflush().await?;
             writer.write(&content.bytes(100, 3 * block + rest - 100)).await?;
             writer.close().await?;
-            anyhow::ensure!(read(&fs, "/parts").await? == content.bytes(0, 3 * block + rest), "other bytes");
+            anyhow::ensure!(read(&fs, "/parts").await? == content.bytes(0, 3 * block + rest), "wrong bytes");
             let port = cluster.datanodes[0].port("dfs.datanode.http.address")?;
             let written = jmx_bean(port, "Hearth:service=DataNode,name=OneSided")?["BytesWritten"].as_u64();
             anyhow::ensure!(written == Some((2 * block + rest) as u64), "{limit}: {written:?} bytes one-sidedly");
@@ -464,9 +464,9 @@ fn packets_that_lie_over_the_end_of_a_grant_are_sent_in_parts() {
     }
 }
 
-/// The replicas on the disk of each datanode: those behind the first of a pipeline are synced, too, whichever way the bytes came to it.
+/// Synced replicas must be on the disk of every datanode of the pipeline, whichever path the bytes took to it.
 #[test]
-fn what_is_synced_is_on_the_disk_of_every_datanode() {
+fn synced_replicas_are_on_disk_everywhere() {
     for (paths, transport, forward_local) in [
         ("packets", None, "false"),
         ("packets", None, "true"),
@@ -474,7 +474,7 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
         ("local,packets", None, "false"),
         ("one-sided,packets", Some(TRANSPORT), "false"),
     ] {
-        // Nothing gets there by itself.
+        // Nothing reaches the disk without a sync.
         let always = [("hearth.memory.flush.delay", "3600"), ("hearth.datanode.forward.local", forward_local)];
         let settings: Vec<_> = transport.into_iter().chain(always).collect();
         let (cluster, fs, _sockets) = local_cluster(3, paths, &settings);
@@ -483,7 +483,7 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
             let on_disk = |length: usize| -> anyhow::Result<Vec<bool>> {
                 let expected = content.bytes(0, length);
                 let holds = |datanode: &NodeProcess| -> anyhow::Result<bool> {
-                    let files = block_files(&datanode.data_directory().expect("it has a disk"));
+                    let files = block_files(&datanode.data_directory().expect("a data directory"));
                     anyhow::ensure!(files.len() <= 1, "{files:?}");
                     Ok(files.first().map(std::fs::read).transpose()?.is_some_and(|bytes| bytes.starts_with(&expected)))
                 };
@@ -506,19 +506,19 @@ fn what_is_synced_is_on_the_disk_of_every_datanode() {
 }
 
 #[test]
-fn blocks_that_end_after_an_hsync_are_on_disk_with_their_end() {
-    // Nothing gets there by itself.
+fn blocks_after_hsync_are_synced_when_complete() {
+    // Nothing reaches the disk without a sync.
     let (cluster, fs, _sockets) = local_cluster(1, "packets", &[("hearth.memory.flush.delay", "3600")]);
     block_on(async {
         let (content, block) = (Content::new(24), 1 << 20);
         let options = CreateOptions { block_size: Some(block as u64), ..CreateOptions::default() };
         let mut writer = fs.create("/several", options).await?;
-        // One that ends before, one that ends behind it, and one that both begins and ends behind it.
+        // One block that ends before the hsync, one that ends after it, and one that begins and ends after it.
         writer.write(&content.bytes(0, block + 1000)).await?;
         writer.hsync().await?;
         writer.write(&content.bytes(block as u64 + 1000, 2 * block)).await?;
         writer.hflush().await?;
-        let files = block_files(&cluster.datanodes[0].data_directory().expect("it has a disk"));
+        let files = block_files(&cluster.datanodes[0].data_directory().expect("a data directory"));
         let on_disk = files.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
         let whole = |index: usize| {
             let expected = content.bytes((index * block) as u64, block);
@@ -530,9 +530,9 @@ fn blocks_that_end_after_an_hsync_are_on_disk_with_their_end() {
     });
 }
 
-/// What lies behind the prefetched blocks and behind the length that the namenode was told by the first flush.
+/// Reads data beyond the prefetched blocks and beyond the length that the first flush reported to the namenode.
 #[test]
-fn a_block_that_is_being_written_is_read_as_far_as_it_is_visible() {
+fn open_block_is_readable_to_visible_length() {
     on_clusters("open blocks", 1, |writing, cluster| async move {
         let (content, block) = (Content::new(28), 1u64 << 20);
         let conf = Configuration::load_dir(cluster.lock().unwrap().conf(), Environment::empty())?
@@ -559,11 +559,11 @@ fn a_block_that_is_being_written_is_read_as_far_as_it_is_visible() {
     });
 }
 
-/// At the first look no datanode answers, and at the second the writer is a block further.
+/// On the first look no datanode answers. On the second, the writer is one block further.
 #[test]
-fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another_meanwhile() {
-    // On a machine that stands still the first look may come when the datanode goes on again, or the namenode be too slow for so little
-    // patience.
+fn open_file_length_includes_a_new_last_block() {
+    // On a stalled machine the first look may come only when the datanode runs again, or the namenode may exceed the
+    // short time-out.
     const TRIES: usize = 4;
     let (cluster, writing, _sockets) = local_cluster(1, "packets", &[]);
     let patience =
@@ -595,19 +595,19 @@ fn a_file_being_written_is_not_a_block_short_when_the_last_block_becomes_another
             if (has_looked_once || opened.is_err()) && attempt < TRIES {
                 continue;
             }
-            anyhow::ensure!(!has_looked_once, "it has looked once only");
+            anyhow::ensure!(!has_looked_once, "the reader looked only once");
             let reader = opened?;
             anyhow::ensure!(reader.length() == length as u64, "{} of {length}", reader.length());
             let mut bytes = vec![0; length];
             reader.read_at(0, &mut bytes).await?;
-            anyhow::ensure!(bytes == content.bytes(0, length), "other bytes");
+            anyhow::ensure!(bytes == content.bytes(0, length), "wrong bytes");
             return Ok(());
         }
         unreachable!("the last try ends it")
     });
 }
 
-/// The files of blocks' data below `directory`.
+/// Returns the data files of blocks below `directory`.
 fn block_files(directory: &Path) -> Vec<PathBuf> {
     let mut files = files_below(directory);
     files.retain(|path| {
@@ -618,12 +618,12 @@ fn block_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_local_pipeline_that_loses_datanodes_is_recovered_over_packets() {
+fn local_pipeline_is_recovered_over_packets() {
     loses_datanodes("local,packets", &[]);
 }
 
 #[test]
-fn a_one_sided_pipeline_that_loses_datanodes_is_recovered_over_packets() {
+fn one_sided_pipeline_is_recovered_over_packets() {
     loses_datanodes("one-sided,packets", &[TRANSPORT]);
 }
 
@@ -631,7 +631,7 @@ fn loses_datanodes(paths: &str, settings: &[(&str, &str)]) {
     let (mut cluster, fs, _sockets) = local_cluster(5, paths, settings);
     block_on(async {
         let content = Content::new(22);
-        // The first of a pipeline, whose memory is being filled, and one behind it.
+        // Kill the first datanode of a pipeline, whose memory is being filled, and then one behind it.
         for (file, position) in [0usize, 1].into_iter().enumerate() {
             let path = format!("/survivor{file}");
             let mut writer = fs.create(&path, CreateOptions::default()).await?;
@@ -642,7 +642,7 @@ fn loses_datanodes(paths: &str, settings: &[(&str, &str)]) {
             let located = fs.locations(&path, 0, 1).await?;
             let last = located.last_block.expect("a block");
             let port = last.locations[position].id.transfer_port;
-            // On its way when the datanode goes.
+            // Data in transit when the datanode is killed.
             writer.write(&content.bytes(2_000_000, 1_500_000)).await?;
             let found = cluster.datanodes.iter().position(|node| node.port("dfs.datanode.address").ok() == Some(port));
             cluster.datanodes[found.expect("the datanode")].kill();
@@ -657,9 +657,9 @@ fn loses_datanodes(paths: &str, settings: &[(&str, &str)]) {
     });
 }
 
-/// What Apache's namenode has and this client cannot write is as it was, and nobody's.
+/// Files of Apache's namenode that this client cannot write stay unchanged, and no lease on them remains.
 #[test]
-fn files_that_cannot_be_written_are_left_as_they_are() {
+fn unsupported_files_are_left_unchanged() {
     let keys = tempfile::tempdir().unwrap();
     let provider = format!("jceks://file{}/keys.jceks", keys.path().display());
     // The namenode looks for keys when it starts.
@@ -681,19 +681,20 @@ fn files_that_cannot_be_written_are_left_as_they_are() {
     block_on(async {
         let content = Content::new(26);
         let old = |path: &str| path.replace("/new", "/old");
-        // Encrypted: a zone begins empty, and what is renamed into it is refused. What is in it, Java's client writes.
+        // Encrypted: a zone must be empty when it is created, and renames into it are refused. Java's client writes the
+        // files in it.
         fs.mkdirs("/encrypted", None, true).await?;
         tool("org.apache.hadoop.hdfs.tools.CryptoAdmin", &["-createZone", "-keyName", "key", "-path", "/encrypted"])?;
         let local = keys.path().join("file");
         std::fs::write(&local, content.bytes(0, 5000))?;
         let arguments = ["-put".as_ref(), local.as_os_str(), "/encrypted/old".as_ref()];
         cluster.apache()?.fs(cluster.conf(), arguments)?.success()?;
-        // Erasure-coded: what was there before is not.
+        // Erasure-coded: files that existed before the policy are not.
         write(&fs, "/coded/old", content, 5000).await?;
         coding(&["-enablePolicy", "-policy", "RS-3-2-1024k"])?;
         coding(&["-setPolicy", "-path", "/coded", "-policy", "RS-3-2-1024k"])?;
         cluster.apache()?.fs(cluster.conf(), ["-touchz", "/coded/coded"])?.success()?;
-        // Below it again replicated.
+        // A replicated directory below it.
         fs.mkdirs("/coded/replicated", None, true).await?;
         coding(&["-setPolicy", "-replicate", "-path", "/coded/replicated"])?;
         for _ in 0..2 {
@@ -716,7 +717,7 @@ fn files_that_cannot_be_written_are_left_as_they_are() {
 
         for (path, new_block) in [("/encrypted/old", false), ("/encrypted/old", true), ("/coded/coded", true)] {
             let before = fs.status(path).await?;
-            // The second finds it closed.
+            // The second attempt finds the file closed.
             for _ in 0..2 {
                 let refused = if new_block { fs.append_new_block(path).await } else { fs.append(path).await };
                 let refused = refused.map(drop).unwrap_err();

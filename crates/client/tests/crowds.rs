@@ -1,4 +1,4 @@
-//! Servers of real processes among peers that connect and say nothing, or begin long requests and do not finish them.
+//! Tests of real server processes whose peers connect and stay silent, or begin long requests and do not finish them.
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
@@ -18,27 +18,27 @@ use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// More than any port serves at once by default.
+/// More connections than any port serves at once by default.
 const SILENT: usize = 4500;
 
-/// Descriptors that the test needs: those of silent connections, and its own.
+/// File descriptors that the test needs: those of silent connections, and its own.
 const DESCRIPTORS: usize = SILENT + 500;
 
-/// Connections with a long request each.
+/// Number of connections with a long request each.
 const LONG: usize = 200;
 const ANNOUNCED_BYTES: u32 = 120 << 20;
 const SENT_BYTES: usize = 100 << 20;
 
-/// Resident memory of a server among them.
+/// Limit of a server's resident memory under this load.
 const RESIDENT_MAX: u64 = 512 << 20;
 
-/// How soon a client is served.
+/// Time within which a client must be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Tries of which one has to be that soon: the machine of the tests may stand still for a moment.
+/// Maximum number of attempts, one of which must be within that time: the test machine may stall for a moment.
 const TRIES: usize = 5;
 
-/// For what has no bound of its own.
+/// Time-out of operations without a bound of their own.
 const WAIT: Duration = Duration::from_secs(120);
 
 const LENGTH: usize = 100_000;
@@ -53,7 +53,7 @@ fn cluster() -> Cluster {
         .unwrap()
 }
 
-/// A client without connections, which reads by `path`.
+/// Creates a client without connections that reads by `path`.
 fn client(cluster: &Cluster, path: DataPath) -> Result<FileSystem> {
     let mut conf = Configuration::empty()
         .with("dfs.replication", "1")
@@ -73,13 +73,13 @@ async fn write(fs: &FileSystem, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads the file by `path`, and by no other.
+/// Reads the file by `path`, and checks that no other path was used.
 async fn read(cluster: &Cluster, path: DataPath) -> Result<()> {
     let fs = client(cluster, path)?;
     let mut reader = fs.open("/file").await?;
     let mut bytes = vec![0; LENGTH + 1];
     let count = reader.read(&mut bytes).await?;
-    ensure!(count == LENGTH && bytes[..count] == CONTENT.bytes(0, LENGTH), "the file reads otherwise by {path}");
+    ensure!(count == LENGTH && bytes[..count] == CONTENT.bytes(0, LENGTH), "wrong contents read by {path}");
     ensure!(fs.statistics().read_bytes(path) == LENGTH as u64, "not read by {path}: {:?}", fs.statistics());
     Ok(())
 }
@@ -89,7 +89,7 @@ fn run(test: impl Future<Output = Result<()>>) {
     runtime.block_on(test).unwrap_or_else(|error| panic!("{error:?}"));
 }
 
-/// Tries until something takes no longer than a client may have to wait.
+/// Retries until an operation completes within the time that a client may have to wait.
 async fn served<F: Future<Output = Result<()>>>(what: &str, mut ask: impl FnMut() -> F) -> Result<()> {
     let mut slowest = Duration::ZERO;
     for _ in 0..TRIES {
@@ -106,7 +106,7 @@ async fn served<F: Future<Output = Result<()>>>(what: &str, mut ask: impl FnMut(
     Err(anyhow!("{what}: served after {slowest:?}"))
 }
 
-/// `GetFileInfoRequestProto` with a field that servers do not know.
+/// `GetFileInfoRequestProto` with a field unknown to servers.
 #[derive(Clone, PartialEq, Message)]
 struct LongFileInfo {
     #[prost(string, required, tag = "1")]
@@ -115,7 +115,7 @@ struct LongFileInfo {
     filling: Vec<u8>,
 }
 
-/// `GetReplicaVisibleLengthRequestProto` with such a field.
+/// `GetReplicaVisibleLengthRequestProto` with a field unknown to servers.
 #[derive(Clone, PartialEq, Message)]
 struct LongVisibleLength {
     #[prost(message, required, tag = "1")]
@@ -124,7 +124,7 @@ struct LongVisibleLength {
     filling: Vec<u8>,
 }
 
-/// One of the two servers that speak RPC.
+/// One of the two RPC servers.
 #[derive(Clone, Copy)]
 struct Rpc {
     name: &'static str,
@@ -152,13 +152,13 @@ impl Rpc {
         ])
     }
 
-    /// Resident bytes, without replicas.
+    /// Returns the resident bytes, without replicas.
     fn resident(&self) -> Result<u64> {
         let usage = usage(self.process)?;
         Ok(usage.resident - usage.shared_memory)
     }
 
-    /// Makes a call whose request has `bytes` that the server does not look at, whatever the answer says.
+    /// Makes a call whose request has `bytes` that the server does not look at. Accepts any answer.
     async fn call(&self, bytes: usize) -> Result<()> {
         let client = RpcClient::new(RpcClientOptions::default());
         let address = ([127, 0, 0, 1], self.port).into();
@@ -179,7 +179,7 @@ impl Rpc {
         }
     }
 
-    /// Begins a long request, over another connection when one is closed, and never ends it.
+    /// Begins a long request and never ends it. Uses a new connection when the server closes one.
     async fn begin_long_request(self, sent: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
         let header = ConnectionHeader { service_class: 0, auth: AuthProtocol::Simple }.encode();
         let context = ConnectionContext {
@@ -201,7 +201,7 @@ impl Rpc {
                 sent.fetch_add(1 << 20, Ordering::Relaxed);
             }
             if outcome.is_ok() {
-                // Silent until the server has had enough of it.
+                // Stay silent until the server closes the connection.
                 let _ = stream.readable().await;
             }
         }
@@ -227,7 +227,7 @@ async fn check_unfinished(cluster: &Cluster, rpc: Rpc) -> Result<()> {
         resident = resident.max(rpc.resident()?);
         ensure!(resident < RESIDENT_MAX, "{}: {resident} bytes resident", rpc.name);
     }
-    // Longer than what needs no memory of its own, shorter than what the others send.
+    // Longer than a request that needs no memory of its own, shorter than those that the other peers send.
     served(&format!("{}: a request of 5 MiB", rpc.name), || rpc.call(5 << 20)).await?;
     resident = resident.max(rpc.resident()?);
     let sent = sent.load(Ordering::Relaxed) >> 20;
@@ -239,7 +239,7 @@ async fn check_unfinished(cluster: &Cluster, rpc: Rpc) -> Result<()> {
 }
 
 #[test]
-fn unfinished_requests_of_many_peers_take_little_memory() {
+fn unfinished_requests_use_bounded_memory() {
     let cluster = cluster();
     run(async {
         for rpc in Rpc::of(&cluster)? {
@@ -288,13 +288,13 @@ async fn check_silent(cluster: &Cluster) -> Result<()> {
 }
 
 #[test]
-fn silent_connections_on_every_port_leave_clients_their_places() {
+fn silent_connections_do_not_lock_out_clients() {
     let descriptors = raise_descriptor_limit();
     if descriptors < DESCRIPTORS {
         let why = anyhow!(
             "{descriptors} descriptors are allowed, {DESCRIPTORS} are needed: raise the hard limit (ulimit -Hn)"
         );
-        return skip_or_fail("silent_connections_on_every_port_leave_clients_their_places", &why);
+        return skip_or_fail("silent_connections_do_not_lock_out_clients", &why);
     }
     let cluster = cluster();
     run(check_silent(&cluster));

@@ -1,4 +1,4 @@
-//! Writers whose calls are dropped half way, as by a time-out around them, and who go on.
+//! Tests of writers whose calls are dropped half way, for example by a time-out, and that then continue.
 
 use futures_util::FutureExt;
 use hearth_client::{CreateOptions, FileSystem};
@@ -9,16 +9,16 @@ const BLOCK: u64 = 64 << 10;
 const BYTES: usize = 5 << 20;
 
 #[test]
-fn a_write_or_a_flush_that_is_dropped_loses_nothing() {
+fn dropped_writes_and_flushes_lose_nothing() {
     let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).datanodes(1).set("dfs.replication", 1);
-    // Many packets of many blocks: each end of a block goes behind its last packet.
+    // Many packets of many blocks: the end of each block follows its last packet.
     let spec = spec.set("dfs.namenode.fs-limits.min-block-size", 512).set("dfs.blocksize", BLOCK);
     let cluster = spec.set("dfs.client-write-packet-size", 4096).start().unwrap();
     let mut conf = Configuration::load_dir(cluster.conf(), Environment::empty()).unwrap();
     conf.set("hearth.client.paths", "packets".to_owned());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let outcome: anyhow::Result<()> = runtime.block_on(async {
-        // In a task: only there do calls that are ready have to wait for their turn.
+        // In a task, because only there does tokio make calls that are ready yield.
         let (conf, user) = (conf.clone(), hearth_client::os_user_name());
         tokio::spawn(async move {
             let fs = FileSystem::connect(&conf, None, &user)?;

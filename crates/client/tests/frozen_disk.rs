@@ -1,4 +1,4 @@
-//! A disk that does not answer holds up those whose blocks are written to it, and nobody else.
+//! A disk that hangs delays only the writers whose blocks are on it.
 
 mod common;
 
@@ -11,31 +11,32 @@ use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, LoopDisk, jm
 
 use common::streamed;
 
-const TEST: &str = "a_disk_that_hangs_holds_up_those_who_write_to_it_only";
-/// More than there are threads that serve on most machines that run this.
+const TEST: &str = "hanging_disk_delays_only_its_own_writers";
+/// Number of writers: more than the threads that serve on most test machines.
 const WRITERS: u64 = 16;
-/// What a writer has written before the disk hangs, and writes then. Its block is on disk from its first byte.
+/// Bytes that a writer has written before the disk hangs, and bytes that it writes then. Its block is on disk from the
+/// first byte.
 const BEFORE: usize = 100_000;
 const MEANWHILE: usize = 900_000;
-/// Shorter than the client's patience, which would have the block written elsewhere.
+/// Shorter than the client's time-out, after which the block would be written elsewhere.
 const WAIT: Duration = Duration::from_secs(40);
 
-/// Writes on where the first `BEFORE` bytes are, and waits until the DataNodes have it.
+/// Continues after the first `BEFORE` bytes, and waits until the DataNodes have the data.
 async fn go_on(mut writer: hearth_client::Writer, seed: u64) -> Result<hearth_client::Writer> {
     writer.write(&Content::new(seed).bytes(BEFORE as u64, MEANWHILE)).await?;
     writer.hflush().await?;
     Ok(writer)
 }
 
-/// For so long the NameNode has not heard of the DataNode.
+/// Returns the seconds since the NameNode last received a heartbeat of the DataNode.
 fn silent_seconds(cluster: &Cluster) -> Result<u64> {
     let port = cluster.datanodes[0].port("dfs.datanode.address")?;
     let node = cluster.live_datanode(&format!("127.0.0.1:{port}"))?;
-    node["lastContact"].as_u64().context("the NameNode says when it was heard")
+    node["lastContact"].as_u64().context("the NameNode reports the last contact")
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_those_who_write_to_it_only() {
+fn hanging_disk_delays_only_its_own_writers() {
     let at = tempfile::tempdir().unwrap();
     let disk = match LoopDisk::mount(at.path(), 256 << 20) {
         Ok(disk) => disk,
@@ -76,25 +77,25 @@ async fn hangs(cluster: &Cluster, disk: &LoopDisk, fs: &FileSystem) -> Result<()
 
     let frozen = disk.freeze()?;
     let waiting: Vec<_> = writers.into_iter().map(|(seed, writer)| (seed, tokio::spawn(go_on(writer, seed)))).collect();
-    // Time for all of them to get as far as the disk.
+    // Give all writers time to reach the disk.
     tokio::time::sleep(Duration::from_secs(1)).await;
     ensure!(waiting.iter().all(|(_, writing)| !writing.is_finished()), "the disk does not hang");
     let others = async {
         for number in 0..4 {
-            ensure!(streamed(fs, "/well", |there| there).await? == well, "another disk is read");
+            ensure!(streamed(fs, "/well", |there| there).await? == well, "wrong contents read from another disk");
             let path = format!("/well-{number}");
             let mut writer = fs.create(&path, CreateOptions::default()).await?;
             writer.write(&well).await?;
             writer.close().await?;
-            ensure!(streamed(fs, &path, |there| there).await? == well, "another disk is written");
+            ensure!(streamed(fs, &path, |there| there).await? == well, "wrong contents written to another disk");
             let port = cluster.datanodes[0].port("dfs.datanode.http.address")?;
             jmx_bean(port, "Hearth:service=DataNode,name=Memory")?;
         }
         Ok(())
     };
-    tokio::time::timeout(WAIT, others).await.context("others wait for the disk that hangs")??;
-    ensure!(silent_seconds(cluster)? < 10, "no heartbeats, of which there is one a second");
-    ensure!(waiting.iter().all(|(_, writing)| !writing.is_finished()), "the disk does not hang any more");
+    tokio::time::timeout(WAIT, others).await.context("other clients wait for the disk that hangs")??;
+    ensure!(silent_seconds(cluster)? < 10, "no heartbeats arrive, although one a second is due");
+    ensure!(waiting.iter().all(|(_, writing)| !writing.is_finished()), "the disk no longer hangs");
 
     drop(frozen);
     for (seed, writing) in waiting {

@@ -1,5 +1,5 @@
-//! Reads of replicas on this machine, against clusters of Hearth's own processes: every path gives the same bytes, whatever becomes
-//! of the replica meanwhile.
+//! Reads of replicas on the same machine, against clusters of Hearth processes. Every path must return the same bytes,
+//! whatever happens to the replica during the read.
 
 mod common;
 
@@ -15,7 +15,7 @@ type Outcome = anyhow::Result<()>;
 
 const BLOCK: usize = 1 << 20;
 
-/// A cluster whose datanodes listen on domain sockets, which live as long as the directory.
+/// A cluster whose datanodes listen on domain sockets. The sockets live as long as the directory.
 struct Local {
     cluster: Cluster,
     _sockets: tempfile::TempDir,
@@ -58,7 +58,7 @@ async fn write(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
     Ok(())
 }
 
-/// Reads a file in every way there is and compares.
+/// Reads a file in all possible ways and compares the results.
 async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> Outcome {
     let expected = content.bytes(0, length);
     anyhow::ensure!(streamed(fs, path, |there| there.div_ceil(2)).await? == expected, "{path} streamed");
@@ -84,14 +84,14 @@ async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
     }
     reader.seek((length / 2) as u64).await?;
     let filled = reader.read(&mut bytes).await?;
-    anyhow::ensure!(bytes[..filled] == expected[length / 2..], "{path} read from its middle");
+    anyhow::ensure!(bytes[..filled] == expected[length / 2..], "wrong contents of {path} from its middle");
     Ok(())
 }
 
 const LENGTHS: [usize; 9] = [0, 1, 513, 65_536, 65_537, 200_000, BLOCK, BLOCK + 1, 3 * BLOCK + 777];
 
 #[test]
-fn every_path_gives_the_same_bytes_and_says_which_it_was() {
+fn every_path_reads_the_same_counted_bytes() {
     let cluster = start(1, &[]);
     run(async {
         let writer = cluster.client(&[]);
@@ -121,18 +121,18 @@ fn every_path_gives_the_same_bytes_and_says_which_it_was() {
 }
 
 #[test]
-fn apaches_datanode_hands_over_its_files_as_well() {
-    // Its directories above the socket must not be writable by others, as /tmp is.
+fn apaches_datanode_passes_its_file_descriptors() {
+    // The directories above its socket must not be writable by other users, as /tmp is.
     let spec = ClusterSpec::new(Implementation::Apache, Implementation::Apache)
         .short_circuit()
         .within(&unshared_directory())
         .set("dfs.domain.socket.disable.interval.seconds", 1)
-        // Until the restarted datanode has reported its blocks.
+        // Enough retries until the restarted datanode has reported its blocks.
         .set("dfs.client.max.block.acquire.failures", 30)
         .set("dfs.client.retry.window.base", 100);
     let mut cluster = match spec.start() {
         Ok(cluster) => cluster,
-        Err(error) => return skip_or_fail("apaches_datanode_hands_over_its_files_as_well", &error),
+        Err(error) => return skip_or_fail("apaches_datanode_passes_its_file_descriptors", &error),
     };
     run(async {
         let mut configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
@@ -146,11 +146,11 @@ fn apaches_datanode_hands_over_its_files_as_well() {
         }
         anyhow::ensure!(fs.statistics().read_bytes(DataPath::Packets) == 0);
         anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) > 0);
-        // A foreign datanode may shorten its files: they are not mapped.
+        // A datanode of another make may shorten its files, so they are not mapped.
         let reader = fs.open("/200000").await?;
         anyhow::ensure!(!reader.view(0, 1000).await?.is_shown());
 
-        // Appended to and cut, while a reader has it open.
+        // Appended to and truncated while a reader has the file open.
         let content = Content::new(5);
         let mut writer = fs.append("/200000").await?;
         writer.write(&content.bytes(200_000, 50_000)).await?;
@@ -164,7 +164,7 @@ fn apaches_datanode_hands_over_its_files_as_well() {
         }
         check(&fs, "/200000", content, 1000).await?;
 
-        // Killed and restarted: its slots end, and it is read locally again.
+        // Killed and restarted: its slots end, and later reads are local again.
         cluster.datanodes[0].kill();
         cluster.start_datanode(0)?;
         cluster.wait_ready()?;
@@ -186,7 +186,7 @@ fn a_view_is_the_datanodes_own_memory() {
         let view = reader.view(100, BLOCK).await?;
         anyhow::ensure!(view.is_shown(), "{view:?}");
         anyhow::ensure!(view[..] == content.bytes(100, BLOCK - 100)[..]);
-        // The same pages, not a copy of them.
+        // The same pages, not a copy.
         let again = reader.positioned().view(100, 5).await?;
         anyhow::ensure!(again.as_ptr() == view.as_ptr());
         let packets = cluster.client(&[("hearth.client.paths", "packets")]);
@@ -197,7 +197,7 @@ fn a_view_is_the_datanodes_own_memory() {
 }
 
 #[test]
-fn a_forced_path_that_leads_nowhere_is_said() {
+fn unreachable_forced_path_is_reported() {
     let cluster = start(1, &[]);
     run(async {
         let fs = cluster.client(&[]);
@@ -215,7 +215,8 @@ fn a_forced_path_that_leads_nowhere_is_said() {
             anyhow::ensure!(error.to_string().contains(reason), "{error}");
             anyhow::ensure!(error.kind() == ErrorKind::DataUnavailable);
         }
-        // A socket that nobody listens on: forced, the read fails; else the next path serves it, and goes on doing so.
+        // A socket without a listener. With the local path forced, the read fails. Otherwise the next path serves this
+        // read and later ones.
         let dead = ("dfs.domain.socket.path", "/nonexistent/dn_PORT");
         let forced = cluster.client(&[dead, ("hearth.client.paths", "local")]);
         let error = forced.open("/file").await?.read_at(0, &mut [0; 10]).await.unwrap_err();
@@ -223,7 +224,7 @@ fn a_forced_path_that_leads_nowhere_is_said() {
         let free = cluster.client(&[dead]);
         check(&free, "/file", Content::new(1), 200_000).await?;
         anyhow::ensure!(free.statistics().read_bytes(DataPath::Local) == 0);
-        // A file being written is not read by descriptor.
+        // A file being written is not read through a descriptor.
         let mut writer = fs.create("/open", CreateOptions::default()).await?;
         writer.write(&Content::new(7).bytes(0, 100_000)).await?;
         writer.hflush().await?;
@@ -238,14 +239,14 @@ fn a_forced_path_that_leads_nowhere_is_said() {
 }
 
 #[test]
-fn what_is_open_stays_as_it_was_and_new_readers_see_what_it_became() {
+fn open_readers_keep_the_old_contents() {
     let cluster = start(1, &[]);
     run(async {
         let fs = cluster.client(&[]);
         let content = Content::new(4);
         let length = 700_000;
 
-        // Appended to.
+        // The file is appended to.
         write(&fs, "/grown", content, length).await?;
         let reader = fs.open("/grown").await?;
         let view = reader.view(600_000, length).await?;
@@ -259,7 +260,7 @@ fn what_is_open_stays_as_it_was_and_new_readers_see_what_it_became() {
         anyhow::ensure!(bytes[..got] == content.bytes(600_000, 100_000)[..], "the old reader's bytes");
         check(&fs, "/grown", content, length + 400_000).await?;
 
-        // Cut within a block: the view keeps what the file lost.
+        // The file is truncated within a block. The view keeps the removed bytes.
         write(&fs, "/cut", content, length).await?;
         let reader = fs.open("/cut").await?;
         let view = reader.view(0, length).await?;
@@ -272,13 +273,13 @@ fn what_is_open_stays_as_it_was_and_new_readers_see_what_it_became() {
         anyhow::ensure!(view[..] == content.bytes(0, length)[..], "the view of the longer file");
         check(&fs, "/cut", content, 300_000).await?;
 
-        // Written anew under the same name.
+        // The file is rewritten under the same name.
         let other = Content::new(40);
         write(&fs, "/cut", other, 500_000).await?;
         check(&fs, "/cut", other, 500_000).await?;
         anyhow::ensure!(view[..] == content.bytes(0, length)[..]);
 
-        // Deleted: the reader hears of it, who has a view keeps it.
+        // The file is deleted. The reader is notified; an existing view stays valid.
         write(&fs, "/gone", content, length).await?;
         let reader = fs.open("/gone").await?;
         let view = reader.view(0, length).await?;
@@ -299,8 +300,8 @@ fn what_is_open_stays_as_it_was_and_new_readers_see_what_it_became() {
 }
 
 #[test]
-fn more_than_memory_holds_is_read_locally_too() {
-    // 16 files of 2 MiB, room for 8 MiB: the first leave memory once they are on disk.
+fn files_beyond_the_memory_limit_are_read_locally() {
+    // 16 files of 2 MiB, and room for 8 MiB: the first files leave memory once they are on disk.
     let settings = [("hearth.memory.limit", "8m"), ("hearth.memory.flush.delay", "0")];
     let cluster = start(1, &settings);
     run(async {
@@ -312,7 +313,7 @@ fn more_than_memory_holds_is_read_locally_too() {
         reader.read_at(70_000, &mut bytes).await?;
         for index in 1..16 {
             write(&fs, &format!("/{index}"), Content::new(index), 2 * BLOCK).await?;
-            // What is open all the while stays right, in memory or out of it.
+            // A file that stays open reads correctly, in memory or not.
             reader.read_at(70_000, &mut bytes).await?;
             anyhow::ensure!(bytes[..] == first.bytes(70_000, 5000)[..], "after {index} files");
         }
@@ -326,7 +327,7 @@ fn more_than_memory_holds_is_read_locally_too() {
 }
 
 #[test]
-fn a_datanode_killed_and_restarted_in_the_middle_is_read_locally_again() {
+fn restarted_datanode_is_read_locally_again() {
     let patience = [("dfs.client.max.block.acquire.failures", "100")];
     let mut cluster = start(1, &patience);
     run(async {
@@ -340,7 +341,7 @@ fn a_datanode_killed_and_restarted_in_the_middle_is_read_locally_again() {
         anyhow::ensure!(reader.read(&mut bytes[..BLOCK / 2]).await? == BLOCK / 2);
 
         cluster.cluster.datanodes[0].kill();
-        anyhow::ensure!(view[..] == content.bytes(0, BLOCK)[..], "the view of a datanode that is gone");
+        anyhow::ensure!(view[..] == content.bytes(0, BLOCK)[..], "the view of a killed datanode");
         let restarted = tokio::task::spawn_blocking(move || {
             std::thread::sleep(Duration::from_millis(500));
             cluster.cluster.start_datanode(0)?;
@@ -350,7 +351,7 @@ fn a_datanode_killed_and_restarted_in_the_middle_is_read_locally_again() {
         let filled = reader.read(&mut bytes[BLOCK / 2..]).await?;
         anyhow::ensure!(
             filled == 3 * BLOCK - BLOCK / 2 && bytes == content.bytes(0, 3 * BLOCK),
-            "read over the restart"
+            "wrong contents read across the restart"
         );
         let mut piece = [0; 100];
         positioned.read_at(5, &mut piece).await?;
@@ -359,13 +360,13 @@ fn a_datanode_killed_and_restarted_in_the_middle_is_read_locally_again() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let before = fs.statistics().read_bytes(DataPath::Local);
         check(&fs, "/file", content, 3 * BLOCK).await?;
-        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) > before + BLOCK as u64, "not locally again");
+        anyhow::ensure!(fs.statistics().read_bytes(DataPath::Local) > before + BLOCK as u64, "not read locally again");
         Ok(())
     });
 }
 
 #[test]
-fn many_readers_share_what_is_open() {
+fn many_readers_share_open_replicas() {
     let settings = [
         ("dfs.replication", "3"),
         ("dfs.client.read.shortcircuit.streams.cache.size", "4"),
@@ -406,7 +407,7 @@ fn many_readers_share_what_is_open() {
 }
 
 #[test]
-fn small_files_are_read_many_at_once() {
+fn many_small_files_are_read_concurrently() {
     let cluster = start(2, &[]);
     run(async {
         let fs = cluster.client(&[("hearth.client.paths", "local")]);
@@ -418,7 +419,7 @@ fn small_files_are_read_many_at_once() {
                 write(&fs, &format!("/small/{index}"), Content::new(index), sizes[index as usize % sizes.len()]).await
             });
             if tasks.len() == 16 {
-                tasks.join_next().await.expect("there are some")??;
+                tasks.join_next().await.expect("a task is running")??;
             }
         }
         while let Some(written) = tasks.join_next().await {
@@ -440,7 +441,7 @@ fn small_files_are_read_many_at_once() {
         }
         let statistics = fs.statistics();
         anyhow::ensure!(statistics.read_bytes(DataPath::Packets) == 0, "{statistics:?}");
-        // Read by parts as well; what is fetched ahead is counted once.
+        // Read in parts too. Bytes that are fetched ahead are counted once.
         let before = statistics.read_bytes(DataPath::Local);
         let mut stream = fs.open("/small/6").await?;
         let (mut piece, mut read) = ([0; 1000], Vec::new());

@@ -1,5 +1,5 @@
-//! Nothing stays open: descriptors, mappings and slots of local reads, on either side, counted by the system. A program of its own, so
-//! that no other test's are counted.
+//! No leaks of descriptors, mappings and slots of local reads, on either side, as counted by the operating system. The
+//! test is a program of its own, so that resources of other tests are not counted.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, wait_until};
 const LENGTH: usize = 300_000;
 const FILES: u64 = 40;
 
-/// What a process has open that local reads open.
+/// Counts of the resources of local reads that a process has open.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
@@ -24,7 +24,7 @@ impl Held {
     }
 }
 
-/// Unix sockets, shared memory and files on the tmpfs.
+/// Counts Unix sockets, shared memory, and files on the tmpfs.
 fn held(process: &str) -> anyhow::Result<Held> {
     let ours = |target: &str| ["memfd:", "/dev/shm/"].iter().any(|part| target.contains(part));
     let unix: Vec<String> = std::fs::read_to_string(format!("/proc/{process}/net/unix"))?
@@ -33,7 +33,7 @@ fn held(process: &str) -> anyhow::Result<Held> {
         .collect();
     let mut descriptors = 0;
     for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
-        // One that was closed meanwhile is not held.
+        // An entry closed during the scan is not counted.
         let target = std::fs::read_link(entry?.path()).unwrap_or_else(|_| PathBuf::new());
         let target = target.to_string_lossy().into_owned();
         descriptors += usize::from(ours(&target) || unix.contains(&target));
@@ -72,7 +72,7 @@ async fn read_everything(fs: &FileSystem) -> anyhow::Result<()> {
 fn start(sockets: &std::path::Path) -> anyhow::Result<(Cluster, Configuration)> {
     let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .set("dfs.domain.socket.path", sockets.join("dn_PORT").display())
-        // What the DataNode itself keeps open between short reads is not what is counted.
+        // Do not count files that the DataNode itself keeps open between short reads.
         .set("hearth.storage.open.max", 0)
         .set("dfs.client.read.shortcircuit.streams.cache.size", 10)
         .set("dfs.client.read.shortcircuit.streams.cache.expiry.ms", 300)
@@ -83,7 +83,7 @@ fn start(sockets: &std::path::Path) -> anyhow::Result<(Cluster, Configuration)> 
 }
 
 #[test]
-fn what_local_reads_open_is_closed_again_on_both_sides() {
+fn local_reads_leak_no_resources() {
     let sockets = tempfile::Builder::new().prefix("hearth-sockets-").tempdir().unwrap();
     let (cluster, configuration) = start(sockets.path()).unwrap();
     let datanode = cluster.datanodes[0].id().unwrap().to_string();
@@ -103,7 +103,7 @@ fn what_local_reads_open_is_closed_again_on_both_sides() {
         .unwrap();
     let settled = |what: &str, ours: Held, theirs: Held| {
         wait_until(what, Duration::from_secs(120), || {
-            // Fewer of ours when the runtime is gone, which has a socket of its own.
+            // Fewer of ours once the runtime is gone, because the runtime has a socket of its own.
             let done = held("self")?.is_within(ours) && held(&datanode)?.is_within(theirs);
             Ok(done.then_some(()))
         })
@@ -114,28 +114,28 @@ fn what_local_reads_open_is_closed_again_on_both_sides() {
     };
     let (ours, theirs) = (held("self").unwrap(), held(&datanode).unwrap());
 
-    // The file system stays: what it holds expires.
+    // The file system stays, and the resources that it holds expire.
     let fs = connect();
     for round in 0..3 {
-        // What is open goes soon: on a machine that stands still before it is looked at.
+        // Open resources expire soon; a stalled machine may look too late, so retry.
         let is_open = (0..20).any(|_| {
             runtime.block_on(read_everything(&fs)).unwrap();
             held("self").unwrap().mappings > ours.mappings
         });
-        assert!(is_open, "round {round}: nothing is open");
-        settled("what was open to expire", ours, theirs);
+        assert!(is_open, "round {round}: no resources are open");
+        settled("open resources to expire", ours, theirs);
     }
     assert_eq!(fs.statistics().read_bytes(DataPath::Packets), 0);
 
-    // The file system goes.
+    // The file system is dropped.
     runtime.block_on(read_everything(&fs)).unwrap();
     drop(fs);
-    settled("what was open to go with the file system", ours, theirs);
+    settled("open resources to be closed with the file system", ours, theirs);
 
-    // The runtime goes, and nobody is left to tell the datanode anything.
+    // The runtime is dropped, so no task can notify the datanode.
     let fs = connect();
     runtime.block_on(read_everything(&fs)).unwrap();
     drop(runtime);
     drop(fs);
-    settled("what was open to go with the runtime", ours, theirs);
+    settled("open resources to be closed with the runtime", ours, theirs);
 }

@@ -1,4 +1,4 @@
-//! How often the namenode is asked for a file's blocks, counted on the wire.
+//! Number of calls for a file's block locations, counted on the wire.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,14 +9,14 @@ use hearth_testkit::{ClusterSpec, Content, Implementation, NamenodePorts, Record
 const BLOCK: usize = 1 << 20;
 const BLOCKS: usize = 16;
 
-/// Calls of `method` that went through the proxy.
+/// Counts the calls of `method` that went through the proxy.
 fn calls(proxy: &RecordingProxy, method: &str) -> usize {
     let asked = |bytes: &[u8]| bytes.windows(method.len()).filter(|window| *window == method.as_bytes()).count();
     proxy.recorded().iter().map(|connection| asked(&connection.to_server)).sum()
 }
 
 #[test]
-fn a_long_read_asks_the_namenode_once_for_each_window_that_it_looks_ahead() {
+fn long_read_locates_once_per_prefetch_window() {
     let ports = NamenodePorts { rpc: free_port(), seen: free_port() };
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let proxy = RecordingProxy::start(local(ports.seen), local(ports.rpc)).unwrap();
@@ -35,15 +35,16 @@ fn a_long_read_asks_the_namenode_once_for_each_window_that_it_looks_ahead() {
         let mut reader = fs.open("/long").await?;
         let mut bytes = vec![0; BLOCKS * BLOCK];
         let count = reader.read(&mut bytes).await?;
-        anyhow::ensure!(count == bytes.len() && bytes == content.bytes(0, count), "other bytes");
+        anyhow::ensure!(count == bytes.len() && bytes == content.bytes(0, count), "wrong bytes");
         let asked = calls(&proxy, "getBlockLocations") - before;
         anyhow::ensure!(asked == BLOCKS / 4, "asked {asked} times");
-        // A jump over more than that needs a witness.
+        // A jump beyond the prefetched window takes a second call: a known block is located again to confirm that the
+        // path still names the same file.
         let reader = fs.open("/long").await?;
         let before = calls(&proxy, "getBlockLocations");
         let mut bytes = vec![0; 1000];
         reader.read_at(12 * BLOCK as u64 + 5, &mut bytes).await?;
-        anyhow::ensure!(bytes == content.bytes(12 * BLOCK as u64 + 5, 1000), "other bytes");
+        anyhow::ensure!(bytes == content.bytes(12 * BLOCK as u64 + 5, 1000), "wrong bytes");
         let asked = calls(&proxy, "getBlockLocations") - before;
         anyhow::ensure!(asked == 2, "asked {asked} times after a jump");
         Ok(())

@@ -1,4 +1,5 @@
-//! Many files opened and read by one call, over every path, from Hearth's servers; where there is no such call, by many at once.
+//! Many files opened and read by one call, over every path, from Hearth's servers. Without support for that call, they
+//! are opened by concurrent calls.
 
 use std::borrow::Cow;
 
@@ -11,10 +12,11 @@ type Outcome = anyhow::Result<()>;
 
 const BLOCK: usize = 1 << 20;
 
-/// Lengths around what decides how a file is read: nothing, a slab, its limit, a file of its own, the longest shared range, several blocks.
+/// Lengths around the thresholds that decide how a file is read: empty, a slab, its limit, a file of its own, the
+/// longest shared range, several blocks.
 const LENGTHS: [usize; 9] = [0, 1, 511, 32 << 10, 64 << 10, (64 << 10) + 1, 256 << 10, 300_000, 2 * BLOCK + 77];
 
-/// A directory for domain sockets, into which nobody else can put anything.
+/// Creates a directory for domain sockets that no other user can write to.
 fn sockets() -> (tempfile::TempDir, String) {
     let directory = tempfile::Builder::new().prefix("hearth-many-").tempdir_in(unshared_directory()).unwrap();
     let path = directory.path().join("dn_PORT").display().to_string();
@@ -52,7 +54,7 @@ async fn store(fs: &FileSystem, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Reads all, the middle of all, and ranges of one; what is missing is an error in its place.
+/// Reads all files, the middle of all files, and ranges of one. A missing file is an error at its index.
 async fn check(fs: &FileSystem, count: usize) -> Outcome {
     let mut paths: Vec<String> = (0..count).map(path).collect();
     paths.insert(1, "/many/missing".to_owned());
@@ -77,7 +79,7 @@ async fn check(fs: &FileSystem, count: usize) -> Outcome {
         let end = LENGTHS[index % 9].min(40_000);
         anyhow::ensure!(outcome? == content(index, 500, end.saturating_sub(500)), "a part of file {index}");
     }
-    // Shown where they came: each once.
+    // Visited in order of arrival, each once.
     let mut shown: Vec<Option<bool>> = vec![None; wanted.len()];
     let visit = |place: usize, outcome: Result<Cow<'_, [u8]>, hearth_client::Error>| {
         let right = match file(place) {
@@ -87,7 +89,7 @@ async fn check(fs: &FileSystem, count: usize) -> Outcome {
             }
             None => outcome.is_err_and(|error| error.kind() != ErrorKind::Other),
         };
-        assert_eq!(shown[place].replace(right), None, "place {place} was shown twice");
+        assert_eq!(shown[place].replace(right), None, "entry {place} was visited twice");
     };
     fs.visit_many(&wanted, visit).await;
     anyhow::ensure!(shown.iter().all(|right| *right == Some(true)), "{shown:?}");
@@ -105,7 +107,7 @@ async fn check(fs: &FileSystem, count: usize) -> Outcome {
 }
 
 #[test]
-fn many_files_are_read_at_once_over_every_path() {
+fn many_files_are_read_together_over_every_path() {
     let (_directory, socket) = sockets();
     let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).set("dfs.replication", 1);
     let cluster = spec.set("dfs.domain.socket.path", socket).start().unwrap();
@@ -122,7 +124,7 @@ fn many_files_are_read_at_once_over_every_path() {
             36,
         )
         .await?;
-        // Sixty readers at once share what there is.
+        // Sixty concurrent readers share the connections.
         let mut readers = tokio::task::JoinSet::new();
         for reader in 0..60usize {
             let fs = packets.clone();
@@ -144,7 +146,7 @@ fn many_files_are_read_at_once_over_every_path() {
 }
 
 #[test]
-fn reads_go_on_when_the_datanode_is_killed_and_started_again() {
+fn reads_survive_a_datanode_restart() {
     let mut cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(2)
         .set("dfs.replication", 2)
@@ -166,14 +168,14 @@ fn reads_go_on_when_the_datanode_is_killed_and_started_again() {
 }
 
 #[test]
-fn without_the_call_for_many_files_they_are_opened_one_by_one_at_once() {
-    // Apache's NameNode, where there is one on this machine.
+fn files_are_opened_concurrently_without_open_many() {
+    // Apache's NameNode, if one is installed on this machine.
     let spec = ClusterSpec::mixed(Implementation::Apache, &[Implementation::Hearth]).set("dfs.replication", 1);
     let (_directory, socket) = sockets();
     let cluster = match spec.set("dfs.domain.socket.path", socket).start() {
         Ok(cluster) => cluster,
         Err(error) => {
-            return skip_or_fail("without_the_call_for_many_files_they_are_opened_one_by_one_at_once", &error);
+            return skip_or_fail("files_are_opened_concurrently_without_open_many", &error);
         }
     };
     run(async {

@@ -1,5 +1,5 @@
-//! What a client learns of datanodes with the locations of blocks, from Hearth's namenode: where they listen for one-sided
-//! connections, and where their domain sockets are.
+//! Offers of datanodes that a client receives from Hearth's namenode with the locations of blocks: the addresses of
+//! their listeners for one-sided connections, and of their domain sockets.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn cluster(datanodes: usize, settings: &[(&str, &str)]) -> Cluster {
     settings.iter().fold(spec, |spec, (key, value)| spec.set(key, value)).start().unwrap()
 }
 
-/// A client that knows where the namenode is, and `settings`.
+/// Creates a client that knows only the namenode's address and `settings`.
 fn client(cluster: &Cluster, settings: &[(&str, &str)]) -> FileSystem {
     let mut conf = Configuration::empty().with("dfs.blocksize", BLOCK.to_string());
     conf = conf.with("dfs.replication", cluster.datanodes.len().to_string());
@@ -31,7 +31,7 @@ fn client(cluster: &Cluster, settings: &[(&str, &str)]) -> FileSystem {
 }
 
 fn one_sided(cluster: &Cluster) -> FileSystem {
-    // Whoever stands still for a moment is not asked a second time.
+    // A long time-out, so that a datanode that stalls for a moment is not asked again.
     let patient = ("hearth.client.one-sided.timeout", "30");
     client(cluster, &[("hearth.client.paths", "one-sided"), ("hearth.one-sided.transport", "tcp"), patient])
 }
@@ -56,7 +56,7 @@ async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
     Ok(())
 }
 
-/// A counter of the datanode's `/metrics`.
+/// Reads a counter from the datanode's `/metrics`.
 fn counted(cluster: &Cluster, datanode: usize, name: &str) -> anyhow::Result<u64> {
     let page = get_text(cluster.datanodes[datanode].port("dfs.datanode.http.address")?, "/metrics")?;
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name}_total ")));
@@ -64,15 +64,15 @@ fn counted(cluster: &Cluster, datanode: usize, name: &str) -> anyhow::Result<u64
 }
 
 #[test]
-fn a_cold_client_need_not_ask_where_datanodes_listen() {
+fn cold_client_needs_no_describe_requests() {
     for tokens in ["false", "true"] {
         let cluster = cluster(2, &[("hearth.one-sided.transport", "tcp"), ("dfs.block.access.token.enable", tokens)]);
         run(async {
             let content = Content::new(1);
-            // Its first datanode is written to one-sidedly, which takes a connection as well.
+            // The write to the first datanode is one-sided, so it needs a connection too.
             write(&one_sided(&cluster), "/file", content, LENGTH).await?;
             write(&one_sided(&cluster), "/small", content, 5000).await?;
-            // The first datanode has asked the next one, to which it passes blocks on.
+            // The first datanode has asked the next one, to which it forwards blocks.
             let asked = [counted(&cluster, 0, "hearth_descriptions")?, counted(&cluster, 1, "hearth_descriptions")?];
             anyhow::ensure!(asked[0] <= 1 && asked[1] <= 1, "datanodes were asked {asked:?} times, tokens {tokens}");
             for _ in 0..3 {
@@ -89,7 +89,7 @@ fn a_cold_client_need_not_ask_where_datanodes_listen() {
                     "datanode {datanode} was asked {before}, then {now} times, tokens {tokens}"
                 );
             }
-            // Each block was read from one of the two at least.
+            // Each block was read from at least one of the two datanodes.
             let mut registered = 0;
             for datanode in &cluster.datanodes {
                 let port = datanode.port("dfs.datanode.http.address")?;
@@ -103,9 +103,9 @@ fn a_cold_client_need_not_ask_where_datanodes_listen() {
     }
 }
 
-/// A reader's locations, and what they say of the datanode, are of a life that is over.
+/// The reader's locations, and their offers of the datanode, are from an earlier incarnation.
 #[test]
-fn a_datanode_that_was_started_again_is_found_where_it_listens_now() {
+fn restarted_datanode_is_found_at_its_new_address() {
     let mut cluster = cluster(1, &[("hearth.one-sided.transport", "tcp")]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let content = Content::new(2);
@@ -126,16 +126,16 @@ fn a_datanode_that_was_started_again_is_found_where_it_listens_now() {
     wait_until("the datanode answers", Duration::from_secs(60), answers).unwrap();
     runtime
         .block_on(async {
-            // One that has never been connected, with the locations of before, and one that was.
+            // One client that never connected and has the old locations, and one that was connected.
             let mut bytes = vec![0; LENGTH];
             open.read_at(0, &mut bytes).await?;
-            anyhow::ensure!(bytes == content.bytes(0, LENGTH), "other bytes");
+            anyhow::ensure!(bytes == content.bytes(0, LENGTH), "wrong bytes");
             check(&reader, "/file", content, LENGTH).await?;
             let read = reader.statistics().read_bytes(DataPath::OneSided);
             anyhow::ensure!(read == (1000 + 2 * LENGTH) as u64, "{:?}", reader.statistics());
             let asked = counted(&cluster, 0, "hearth_descriptions")?;
             anyhow::ensure!(asked == 1, "the datanode was asked {asked} times");
-            // The namenode tells the next client of the new life.
+            // The namenode sends the next client the offer of the new incarnation.
             let deadline = Instant::now() + Duration::from_secs(120);
             loop {
                 let before = counted(&cluster, 0, "hearth_descriptions")?;
@@ -143,7 +143,7 @@ fn a_datanode_that_was_started_again_is_found_where_it_listens_now() {
                 if counted(&cluster, 0, "hearth_descriptions")? == before {
                     return Ok(());
                 }
-                // It may not have registered again yet.
+                // The datanode may not have registered again yet.
                 anyhow::ensure!(Instant::now() < deadline, "clients still have to ask it");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -152,7 +152,7 @@ fn a_datanode_that_was_started_again_is_found_where_it_listens_now() {
 }
 
 #[test]
-fn a_client_that_was_told_of_no_socket_reads_and_writes_locally_all_the_same() {
+fn local_paths_need_no_configured_socket() {
     let sockets = tempfile::Builder::new().prefix("hearth-sockets-").tempdir().unwrap();
     let path = sockets.path().join("dn_PORT").display().to_string();
     let cluster = cluster(1, &[("dfs.domain.socket.path", &path)]);
@@ -161,7 +161,7 @@ fn a_client_that_was_told_of_no_socket_reads_and_writes_locally_all_the_same() {
         let fs = client(&cluster, &[]);
         write(&fs, "/file", content, LENGTH).await?;
         let placed = counted(&cluster, 0, "hearth_committed_bytes")?;
-        // The end of a file may be too little for it.
+        // The end of a file may be too short for this path.
         anyhow::ensure!(placed >= 3 * BLOCK as u64, "{placed} bytes were put in place");
         write(&fs, "/small", content, 5000).await?;
         check(&fs, "/file", content, LENGTH).await?;
@@ -169,7 +169,7 @@ fn a_client_that_was_told_of_no_socket_reads_and_writes_locally_all_the_same() {
         anyhow::ensure!(read == content.bytes(0, 5000));
         let local = fs.statistics().read_bytes(DataPath::Local);
         anyhow::ensure!(local == (LENGTH + 5000) as u64, "{:?}", fs.statistics());
-        // Who wants none says so.
+        // A client can disable local reads.
         let without = client(&cluster, &[("dfs.domain.socket.path", "")]);
         check(&without, "/file", content, LENGTH).await?;
         anyhow::ensure!(without.statistics().read_bytes(DataPath::Local) == 0, "{:?}", without.statistics());

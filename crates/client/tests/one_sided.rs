@@ -1,5 +1,5 @@
-//! One-sided reads of real clusters, over TCP where there is no card: every byte over that path and no other, unless a test
-//! says so.
+//! One-sided reads of real clusters, over TCP if there is no RDMA card. Every byte takes that path and no other, unless
+//! a test states otherwise.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn cluster(datanodes: usize, settings: &[(&str, &str)]) -> Cluster {
     settings.iter().fold(spec, |spec, (key, value)| spec.set(key, value)).start().unwrap()
 }
 
-/// A client that reads by `paths` only.
+/// Creates a client that reads by `paths` only.
 fn client(cluster: &Cluster, paths: &str) -> FileSystem {
     let name = format!("client-{}", paths.replace(',', "-"));
     let conf = cluster.conf_with(&name, &[("hearth.client.paths", paths)]).unwrap();
@@ -47,13 +47,13 @@ async fn read(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 #[test]
-fn files_of_every_size_come_over_the_one_sided_path() {
+fn files_of_every_size_are_read_one_sidedly() {
     let cluster = cluster(1, &[]);
     let (writer, reader) = (client(&cluster, "packets"), client(&cluster, "one-sided"));
     let outcome: Outcome = runtime().block_on(async {
         let block = 4 << 20;
         let mut total = 0;
-        // In slabs: within the message, and written to the client; then files of their own.
+        // In slabs: within the answer, and written to the client. The larger ones are files of their own.
         for (seed, length) in
             [1, 700, 6000, 30_000, 65_536, 65_537, 1_000_001, block, 3 * block + 777].into_iter().enumerate()
         {
@@ -68,7 +68,7 @@ fn files_of_every_size_come_over_the_one_sided_path() {
             );
             total += 2 * length as u64;
             let open = reader.open(&path).await?;
-            // Often enough for the table of CRCs to be kept.
+            // Often enough that the table of CRCs is kept.
             for round in 0..20 {
                 let at = length * round / 21;
                 let mut bytes = vec![0; 4096.min(length - at)];
@@ -88,9 +88,9 @@ fn files_of_every_size_come_over_the_one_sided_path() {
     outcome.unwrap();
 }
 
-/// Rule 4, with a whole client: what is written anew is read anew, by a reader that knows the old memory.
+/// Rule 4 with a whole client: a reader that knows the old memory sees rewritten data.
 #[test]
-fn a_reader_with_old_leases_sees_what_was_appended_cut_and_written_anew() {
+fn reader_with_old_leases_sees_changed_files() {
     let cluster = cluster(1, &[]);
     let (writer, reader) = (client(&cluster, "packets"), client(&cluster, "one-sided,packets"));
     let outcome: Outcome = runtime().block_on(async {
@@ -103,7 +103,7 @@ fn a_reader_with_old_leases_sees_what_was_appended_cut_and_written_anew() {
         let mut more = writer.append("/changing").await?;
         more.write(&content.bytes(1_000_000, 500_000)).await?;
         more.close().await?;
-        // By the locations of before: the replica has another stamp now, and its first bytes are the same.
+        // By the old locations: the replica has a new stamp now, and its first bytes are the same.
         old.read_at(900_000, &mut bytes).await?;
         anyhow::ensure!(bytes == content.bytes(900_000, 1000));
         anyhow::ensure!(read(&reader, "/changing").await? == content.bytes(0, 1_500_000));
@@ -118,9 +118,9 @@ fn a_reader_with_old_leases_sees_what_was_appended_cut_and_written_anew() {
     outcome.unwrap();
 }
 
-/// A datanode that is killed in the middle: what it told is void, and the next replica is read.
+/// A datanode is killed in the middle: its advertisements are void, and the next replica is read.
 #[test]
-fn a_killed_datanode_costs_a_reader_nothing_but_time() {
+fn reader_survives_a_killed_datanode() {
     let mut cluster = cluster(2, &[]);
     let (writer, reader) = (client(&cluster, "packets"), client(&cluster, "one-sided,packets"));
     let runtime = runtime();
@@ -144,11 +144,11 @@ fn a_killed_datanode_costs_a_reader_nothing_but_time() {
     });
     outcome.unwrap();
     cluster.start_datanode(0).unwrap();
-    // Not only counted as live, which the one before may be still.
+    // Wait until it is ready: being counted as live is not enough, because the earlier incarnation may still be.
     cluster.wait_ready().unwrap();
     cluster.datanodes[1].kill();
     let outcome: Outcome = runtime.block_on(async {
-        // By an open file that knows the first life of the one that is back.
+        // Through an open file that knows the first incarnation of the restarted datanode.
         let mut bytes = vec![0; 1 << 20];
         open.read_at(1000, &mut bytes).await?;
         anyhow::ensure!(bytes == content.bytes(1000, 1 << 20));
@@ -158,9 +158,9 @@ fn a_killed_datanode_costs_a_reader_nothing_but_time() {
     outcome.unwrap();
 }
 
-/// Twice as much as the memory holds stays readable, whichever path it takes.
+/// Twice as much data as the memory holds stays readable, whichever path it takes.
 #[test]
-fn a_working_set_of_twice_the_memory_is_read() {
+fn working_set_of_twice_the_memory_is_readable() {
     let limit = 24 << 20;
     let settings = [
         ("hearth.memory.limit", &*limit.to_string()),

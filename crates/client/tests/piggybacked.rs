@@ -1,6 +1,6 @@
-//! Memory of replicas that a client knows from Hearth's namenode, with the locations of blocks: a cold reader asks no datanode where
-//! they are, and whatever has changed since costs it a question, never a wrong byte or a false report. Over TCP; the
-//! suite `paths` has the same over verbs.
+//! Memory addresses of replicas that Hearth's namenode sends with the locations of blocks. A cold reader asks no
+//! datanode for them. A replica that has changed since costs the reader a request, never a wrong byte or a false
+//! report. Over TCP; the suite `paths` has the same tests over verbs.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ fn cluster(datanodes: usize, settings: &[(&str, &str)]) -> Cluster {
     settings.iter().fold(spec, |spec, (key, value)| spec.set(key, value)).start().unwrap()
 }
 
-/// A client that has read nothing yet, and takes `paths` only.
+/// Creates a client that has read nothing yet and uses `paths` only.
 fn cold(cluster: &Cluster, paths: &str) -> FileSystem {
     let conf = Configuration::empty()
         .with("dfs.blocksize", BLOCK.to_string())
         .with("dfs.replication", cluster.datanodes.len().to_string())
         .with("hearth.client.paths", paths)
         .with("hearth.one-sided.transport", "tcp")
-        // Whoever stands still for a moment is not asked a second time.
+        // A long time-out, so that a datanode that stalls for a moment is not asked again.
         .with("hearth.client.one-sided.timeout", "30");
     FileSystem::connect(&conf, Some(cluster.uri()), &hearth_client::os_user_name()).unwrap()
 }
@@ -71,7 +71,7 @@ async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
     Ok(())
 }
 
-/// Waits until the namenode tells of the memory of every replica of the file.
+/// Waits until the namenode sends the memory address of every replica of the file.
 async fn wait_piggybacked(fs: &FileSystem, path: &str, replicas: usize) -> Outcome {
     for _ in 0..600 {
         let located = fs.locations(path, 0, u64::MAX >> 1).await?;
@@ -80,10 +80,10 @@ async fn wait_piggybacked(fs: &FileSystem, path: &str, replicas: usize) -> Outco
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    anyhow::bail!("the namenode does not tell of the memory of {path}")
+    anyhow::bail!("the namenode does not send the memory of {path}")
 }
 
-/// A figure of a daemon's `/metrics`.
+/// Reads a value from a daemon's `/metrics`.
 fn figure(port: u16, name: &str) -> anyhow::Result<u64> {
     let page = get_text(port, "/metrics")?;
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
@@ -104,14 +104,14 @@ fn nothing_was_reported(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// Asked for, handed on, refused.
+/// Returns the counts of replicas asked for, piggybacked and refused.
 fn found(statistics: &Statistics) -> [u64; 3] {
     [statistics.replicas_asked_for(), statistics.replicas_piggybacked(), statistics.replicas_refused()]
 }
 
 #[test]
-fn a_cold_reader_asks_no_datanode_where_blocks_are() {
-    // So long that on a machine which stands still none is over before it is used.
+fn cold_reader_asks_no_datanode_for_addresses() {
+    // Long enough that no lease ends before its use, even on a machine that stalls.
     let cluster = cluster(2, &[("hearth.announce.lease", "60")]);
     run(async {
         let content = Content::new(1);
@@ -125,7 +125,7 @@ fn a_cold_reader_asks_no_datanode_where_blocks_are() {
             let statistics = reader.statistics();
             anyhow::ensure!(found(&statistics) == [0, BLOCKS as u64, 0], "{statistics:?}");
             anyhow::ensure!(statistics.read_bytes(DataPath::OneSided) == LENGTH as u64, "{statistics:?}");
-            // Once more: by the leases that it has.
+            // Read again, by the leases that it already has.
             check(&reader, "/file", content, LENGTH).await?;
             anyhow::ensure!(found(&reader.statistics())[0] == 0, "{:?}", reader.statistics());
         }
@@ -133,18 +133,18 @@ fn a_cold_reader_asks_no_datanode_where_blocks_are() {
         anyhow::ensure!(of_datanode(&cluster, "hearth_announced_replicas")? == BLOCKS as u64);
         anyhow::ensure!(of_namenode(&cluster, "hearth_namenode_advertisements")? == 2 * BLOCKS as u64);
         anyhow::ensure!(of_namenode(&cluster, "hearth_namenode_advertisements_handed_on_total")? >= 3 * BLOCKS as u64);
-        // One that goes another way is told as well, and does not mind.
+        // A client that uses another path gets the addresses too, and ignores them.
         check(&cold(&cluster, "packets"), "/file", content, LENGTH).await?;
         writer.delete("/file", false).await?;
         Ok(())
     });
     let none = || Ok((of_namenode(&cluster, "hearth_namenode_advertisements")? == 0).then_some(()));
-    wait_until("deleted memory is not told of", LONG, none).unwrap();
+    wait_until("the memory of deleted replicas is no longer sent", LONG, none).unwrap();
 }
 
-/// The lease that the namenode hands on ends, and is renewed by the datanode.
+/// The lease from the namenode ends, and the datanode renews it.
 #[test]
-fn a_reader_goes_on_when_the_lease_is_over() {
+fn reader_continues_after_the_lease_ends() {
     let cluster = cluster(1, &[("hearth.announce.lease", "4")]);
     run(async {
         let content = Content::new(2);
@@ -156,17 +156,17 @@ fn a_reader_goes_on_when_the_lease_is_over() {
             let fs = cold(&cluster, "one-sided");
             let reader = fs.open("/file").await?;
             anyhow::ensure!(read(&reader, 0, BLOCK).await? == content.bytes(0, BLOCK));
-            // On a machine that stands still the lease may be over before its first use.
+            // On a machine that stalls, the lease may end before its first use.
             attempts += 1;
             if found(&fs.statistics()) == [0, 1, 0] || attempts == 10 {
                 break (fs, reader);
             }
         };
-        // The others' leases end unused.
+        // The leases of the other replicas end unused.
         tokio::time::sleep(Duration::from_secs(5)).await;
-        anyhow::ensure!(read(&reader, 0, LENGTH).await? == content.bytes(0, LENGTH), "other bytes");
+        anyhow::ensure!(read(&reader, 0, LENGTH).await? == content.bytes(0, LENGTH), "wrong bytes");
         let [asked, used, refused] = found(&fs.statistics());
-        // Whoever stands still once more asks once more.
+        // A machine that stalls again causes one more request.
         let is_right = (BLOCKS as u64..2 * BLOCKS as u64).contains(&asked) && (used, refused) == (1, BLOCKS as u64 - 1);
         anyhow::ensure!(is_right, "{:?}", fs.statistics());
         Ok(())
@@ -174,7 +174,7 @@ fn a_reader_goes_on_when_the_lease_is_over() {
 }
 
 #[test]
-fn nobody_is_told_with_tokens_or_when_it_is_switched_off() {
+fn no_addresses_with_tokens_or_when_disabled() {
     for (key, value) in [
         ("dfs.block.access.token.enable", "true"),
         ("hearth.announce.lease", "0"),
@@ -185,7 +185,7 @@ fn nobody_is_told_with_tokens_or_when_it_is_switched_off() {
             let content = Content::new(3);
             let fs = cold(&cluster, "one-sided,packets");
             write(&fs, "/file", content, 2 * BLOCK).await?;
-            // Time for a few heartbeats.
+            // Allow a few heartbeats.
             tokio::time::sleep(Duration::from_secs(4)).await;
             let reader = cold(&cluster, "one-sided");
             check(&reader, "/file", content, 2 * BLOCK).await?;
@@ -197,9 +197,9 @@ fn nobody_is_told_with_tokens_or_when_it_is_switched_off() {
     }
 }
 
-/// Readers that were told of memory and have not read it yet, when it becomes another's or nobody's.
+/// Readers received the memory addresses of replicas and have not read them yet when the memory is reused or freed.
 #[test]
-fn what_has_changed_since_costs_a_question_and_never_a_wrong_byte() {
+fn stale_addresses_never_return_wrong_bytes() {
     let settings = [("hearth.memory.limit", "64m"), ("hearth.memory.flush.delay", "1"), ("hearth.announce.max", "32m")];
     let cluster = cluster(1, &settings);
     run(async {
@@ -220,7 +220,7 @@ fn what_has_changed_since_costs_a_question_and_never_a_wrong_byte() {
             fs.open("/evicted").await?,
         ];
         anyhow::ensure!(found(&fs.statistics()) == [0, 0, 0]);
-        // A stamp of its own for what is appended to; a copy for what is cut.
+        // An append gives the block a new stamp; a truncation makes a copy.
         let mut more = writer.append("/appended").await?;
         more.write(&content.bytes(2 * BLOCK as u64, 1000)).await?;
         more.close().await?;
@@ -232,24 +232,24 @@ fn what_has_changed_since_costs_a_question_and_never_a_wrong_byte() {
         writer.delete("/deleted", false).await?;
         let another = Content::new(5);
         write(&writer, "/replaced", another, 2 * BLOCK).await?;
-        // At once, and again when what was deleted is gone.
+        // At once, and again when the deleted file is gone.
         for round in 0..2 {
             anyhow::ensure!(read(&appended, 0, 2 * BLOCK).await? == content.bytes(0, 2 * BLOCK), "appended, {round}");
             anyhow::ensure!(read(&cut, 0, BLOCK + 1000).await? == content.bytes(0, BLOCK + 1000), "cut, {round}");
             for (reader, what) in [(&deleted, "deleted"), (&replaced, "replaced"), (&cut, "cut")] {
-                // An error is right as well.
+                // An error is also correct.
                 if let Ok(bytes) = read(reader, BLOCK, BLOCK).await {
                     anyhow::ensure!(bytes == content.bytes(BLOCK as u64, BLOCK), "{what}: wrong bytes, {round}");
                 }
             }
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
-        // Out of memory by what comes after it.
+        // Later writes push the files out of memory.
         for seed in 0..4 {
             write(&writer, &format!("/pressure/{seed}"), Content::new(seed), 20 * BLOCK).await?;
         }
         anyhow::ensure!(read(&evicted, 0, 2 * BLOCK).await? == content.bytes(0, 2 * BLOCK), "evicted");
-        // New readers find what is there now.
+        // New readers see the current contents.
         let fs = cold(&cluster, "one-sided,packets");
         check(&fs, "/appended", content, 2 * BLOCK + 1000).await?;
         check(&fs, "/cut", content, BLOCK + 1000).await?;
@@ -261,9 +261,9 @@ fn what_has_changed_since_costs_a_question_and_never_a_wrong_byte() {
     });
 }
 
-/// Keys of an earlier life may be those of other memory by now.
+/// Keys of an earlier incarnation may belong to other memory by now.
 #[test]
-fn memory_of_an_earlier_life_is_not_looked_for() {
+fn memory_of_an_earlier_incarnation_is_not_read() {
     let mut cluster = cluster(1, &[]);
     let runtime = runtime();
     let contents = [Content::new(6), Content::new(7)];
@@ -288,11 +288,11 @@ fn memory_of_an_earlier_life_is_not_looked_for() {
     wait_until("the datanode answers", LONG, answers).unwrap();
     runtime
         .block_on(async {
-            // Other replicas are registered first now, perhaps by the same numbers.
+            // Other replicas are registered first now, perhaps with the same numbers.
             let other = cold(&cluster, "one-sided");
             check(&other, "/1", contents[1], LENGTH).await?;
             for (content, (reader, fs)) in contents.into_iter().zip(&readers) {
-                anyhow::ensure!(read(reader, 0, LENGTH).await? == content.bytes(0, LENGTH), "other bytes");
+                anyhow::ensure!(read(reader, 0, LENGTH).await? == content.bytes(0, LENGTH), "wrong bytes");
                 let [asked, used, refused] = found(&fs.statistics());
                 anyhow::ensure!((asked, used, refused) == (BLOCKS as u64, 0, BLOCKS as u64), "{:?}", fs.statistics());
             }
@@ -301,7 +301,7 @@ fn memory_of_an_earlier_life_is_not_looked_for() {
         .unwrap();
 }
 
-/// Speaks to the namenode as the only datanode does.
+/// Peer that speaks to the namenode as the only datanode.
 struct Impostor {
     rpc: RpcClient,
     target: Target,
@@ -332,28 +332,29 @@ impl Impostor {
         };
         let answer: HeartbeatResponseProto = self.rpc.call(&self.target, "sendHeartbeat", &request).await?;
         let word = answer.hearth_word.and_then(|word| AnnouncementAck::decode(&word));
-        word.ok_or_else(|| anyhow::anyhow!("the namenode says no word"))
+        word.ok_or_else(|| anyhow::anyhow!("the namenode sends no word"))
     }
 
-    /// Has the namenode hand on `advertisement` for a block.
+    /// Makes the namenode send `advertisement` with the locations of a block.
     async fn announce(&self, block: (BlockId, GenerationStamp), advertisement: Bytes) -> Outcome {
         for _ in 0..20 {
             let word = self.beat(None).await?.word;
             let added = vec![AnnouncedReplica { block: block.0, stamp: block.1, advertisement: advertisement.clone() }];
             let lease = Duration::from_secs(60);
-            // The datanode itself may have come in between.
+            // The datanode itself may have announced in between.
             if self.beat(Some(Announcement { word, lease, anew: false, added, withdrawn: Vec::new() })).await?.taken {
                 return Ok(());
             }
         }
-        anyhow::bail!("the namenode takes no announcement")
+        anyhow::bail!("the namenode accepts no announcement")
     }
 }
 
-/// Whatever the namenode says of memory: what does not fit is asked of the datanode before anybody calls it corrupt.
+/// Whatever memory address the namenode sends: bytes that do not match are requested from the datanode before they are
+/// reported corrupt.
 #[test]
-fn a_wrong_advertisement_is_no_corruption() {
-    // So that the datanode does not mend it in between.
+fn wrong_advertisement_is_not_reported_as_corruption() {
+    // A long interval, so that the datanode does not correct the announcement in between.
     let cluster = cluster(1, &[("dfs.heartbeat.interval", "3")]);
     run(async {
         let writer = cold(&cluster, "packets");
@@ -367,7 +368,7 @@ fn a_wrong_advertisement_is_no_corruption() {
         for path in ["/a", "/b"] {
             let located = writer.locations(path, 0, 1).await?;
             let block = &located.blocks[0];
-            anyhow::ensure!(block.advertisements.len() == 1, "{path} is not handed on any more");
+            anyhow::ensure!(block.advertisements.len() == 1, "the memory of {path} is no longer sent");
             real.push((block.block.clone(), Advertisement::decode(&block.advertisements[0].advertisement)?));
         }
         let (block, a) = real[0].clone();
@@ -387,19 +388,19 @@ fn a_wrong_advertisement_is_no_corruption() {
             impostor.announce((block.id(), block.stamp()), doctored.clone()).await?;
             let said = writer.locations("/a", 0, 1).await?;
             if said.blocks[0].advertisements.first().is_none_or(|handed_on| handed_on.advertisement != doctored) {
-                println!("{what}: the datanode was quicker");
+                println!("{what}: the datanode announced first");
                 continue;
             }
             let reader = cold(&cluster, "one-sided");
             check(&reader, "/a", contents[0], BLOCK).await?;
-            // A key that opens nothing ends the connection, over which it may have been asked already.
+            // An invalid key ends the connection, and the datanode may already have been asked over it.
             let most = if what == "a key that opens nothing" { 2 } else { 1 };
             let [asked, used, _] = found(&reader.statistics());
             anyhow::ensure!((1..=most).contains(&asked) && used <= 1, "{what}: {:?}", reader.statistics());
         }
         impostor.announce((block.id(), block.stamp()), Bytes::from_static(b"no advertisement")).await?;
         check(&cold(&cluster, "one-sided"), "/a", contents[0], BLOCK).await?;
-        // A report would be on its way.
+        // Allow time for a report to arrive.
         tokio::time::sleep(Duration::from_secs(1)).await;
         nothing_was_reported(&cluster)
     });

@@ -1,5 +1,6 @@
-//! Files over RDMA: a NameNode and three DataNodes on hosts of their own, and a client on a fourth, in the virtual machine that
-//! `cargo xtask test` boots (SoftiWARP; four network namespaces). Every byte over RDMA and no other path, unless a test says so.
+//! Files over RDMA: a NameNode and three DataNodes on hosts of their own, and a client on a fourth, in the virtual
+//! machine that `cargo xtask test` boots (SoftiWARP; four network namespaces). Every byte takes RDMA and no other path,
+//! unless a test states otherwise.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Content, Process, Settings, in_virtual_machine, wait_until};
 
-/// The client's host; the DataNodes are on 1 to 3, the NameNode with the first.
+/// The client's host. The DataNodes are on 1 to 3, the NameNode on the host of the first.
 const CLIENT: usize = 4;
 const FILE_BYTES: u64 = 256 << 20;
 const LONG: Duration = Duration::from_secs(120);
@@ -22,7 +23,7 @@ struct Net {
     nodes: Vec<(String, Process)>,
 }
 
-/// The program of this build. Inside the machine nothing is built.
+/// Returns the program of this build. Inside the machine nothing is built.
 fn program() -> PathBuf {
     if let Some(program) = std::env::var_os("HEARTH_PROGRAM") {
         return program.into();
@@ -51,10 +52,10 @@ fn checked(mut command: Command) -> Result<Output> {
 }
 
 impl Net {
-    /// `None`, and it is said so, outside of the machine.
+    /// Starts the cluster. Outside the virtual machine, prints a message and returns `None`.
     fn start(test: &str, settings: &[(&str, &str)]) -> Option<Self> {
         if !in_virtual_machine() {
-            // The suite in the virtual machine runs it: nothing is left out.
+            // Not a skipped test: the suite in the virtual machine runs it.
             println!("not here: {test}: cargo xtask test runs it in its virtual machine");
             return None;
         }
@@ -70,12 +71,12 @@ impl Net {
             .set("dfs.namenode.name.dir", format!("file://{}", directory.path().join("name").display()))
             .set("dfs.namenode.http-address", "10.9.0.1:9870")
             .set("dfs.namenode.safemode.extension", "0")
-            // Nobody in the machine knows names.
+            // The machine has no name resolution.
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.heartbeat.interval", "1")
             .set("dfs.blocksize", 32 << 20)
             .set("dfs.replication", 3)
-            // Disks are memory in this machine: nothing is written behind the write unless a test wants it.
+            // Disks are memory in this machine: no write-behind unless a test needs it.
             .set("hearth.memory.flush.delay", 600)
             .set("hearth.memory.limit", "400m");
         for (key, value) in settings {
@@ -143,13 +144,13 @@ impl Net {
         self.nodes.remove(at).1.kill();
     }
 
-    /// The same again, after its end: on the same port with the same files. Returns when the NameNode knows it.
+    /// Restarts a DataNode after its end, on the same port with the same files. Returns when the NameNode knows it.
     fn restart_datanode(&mut self, host: usize) -> Result<()> {
         let log = self.directory.path().join(format!("datanode{host}.log"));
         let registrations = || Ok::<_, anyhow::Error>(std::fs::read_to_string(&log)?.matches(" registered ").count());
         let before = registrations()?;
         self.start_datanode(host)?;
-        wait_until("a datanode that is back", LONG, || Ok((registrations()? > before).then_some(())))
+        wait_until("the restarted datanode", LONG, || Ok((registrations()? > before).then_some(())))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
@@ -158,14 +159,14 @@ impl Net {
         checked(remove).map(drop)
     }
 
-    /// Returns when every block has so many replicas.
+    /// Sets the replication. Returns when every block has that number of replicas.
     fn set_replication(&self, replication: u16, path: &str) -> Result<()> {
         let mut set = self.client("packets", 1)?;
         set.args(["-setrep", "-w", &replication.to_string(), path]);
         checked(set).map(drop).with_context(|| self.logs())
     }
 
-    /// A client that uses `paths` only.
+    /// Creates a client that uses `paths` only.
     fn client(&self, paths: &str, replication: u16) -> Result<Command> {
         self.client_on(CLIENT, paths, replication)
     }
@@ -183,7 +184,7 @@ impl Net {
         self.nodes.iter().map(|(name, node)| format!("--- {name}\n{}\n", node.log_tail())).collect()
     }
 
-    /// Writes a file by one of `paths`, and returns what was said of them.
+    /// Writes a file by one of `paths`, and returns the output about the paths used.
     fn put(&self, paths: &str, content: Content, length: u64, replication: u16, path: &str) -> Result<String> {
         let (put, file) = self.putting(paths, content, length, replication, path)?;
         let output = checked(put).with_context(|| self.logs())?;
@@ -202,12 +203,12 @@ impl Net {
         let file = self.directory.path().join("put");
         content.write_file(&file, length)?;
         let mut put = self.client(paths, replication)?;
-        // To the file itself: a test may look at it while it grows.
+        // To the file itself, because a test may look at it while it grows.
         put.args(["-put", "-f", "-d", "-v"]).arg(&file).arg(path);
         Ok((put, file))
     }
 
-    /// A figure of a DataNode's `/metrics`.
+    /// Reads a value from a DataNode's `/metrics`.
     fn figure(&self, host: usize, name: &str) -> Result<u64> {
         let request = "GET /metrics HTTP/1.0\\r\\nHost: datanode\\r\\n\\r\\n";
         let script = format!("exec 3<>/dev/tcp/10.9.0.{host}/9864; printf '{request}' >&3; cat <&3");
@@ -238,7 +239,7 @@ impl Net {
         Ok((get, to))
     }
 
-    /// Reads the file, checks every byte of it, and returns what was said of the paths.
+    /// Reads the file, checks every byte of it, and returns the output about the paths used.
     fn get(&self, paths: &str, path: &str, content: Content, length: u64) -> Result<String> {
         self.get_on(CLIENT, paths, path, content, length)
     }
@@ -251,7 +252,7 @@ impl Net {
     }
 }
 
-/// Hosts of the DataNodes of the last pipeline that a client's log tells of.
+/// Returns the hosts of the DataNodes of the last pipeline in a client's log.
 fn pipeline(log: &str) -> Option<Vec<usize>> {
     let names = log.lines().rev().find_map(|line| line.split_once("datanodes=")?.1.split_whitespace().next())?;
     names.split(',').map(|name| name.strip_prefix("10.9.0.")?.split(':').next()?.parse().ok()).collect()
@@ -266,7 +267,7 @@ fn feed(into: &mut impl Write, content: Content, range: std::ops::Range<u64>) ->
     Ok(())
 }
 
-/// Piece by piece: the machine has little memory.
+/// Checks the file piece by piece, because the machine has little memory.
 fn check(file: &Path, content: Content, length: u64) -> Result<()> {
     use std::os::unix::fs::FileExt;
     let file = File::open(file)?;
@@ -277,14 +278,14 @@ fn check(file: &Path, content: Content, length: u64) -> Result<()> {
         let part = (length - at).min(1 << 20) as usize;
         file.read_exact_at(&mut got[..part], at)?;
         content.fill(at, &mut expected[..part]);
-        ensure!(got[..part] == expected[..part], "other bytes within 1 MiB of {at}");
+        ensure!(got[..part] == expected[..part], "wrong bytes within 1 MiB of {at}");
         at += part as u64;
     }
     Ok(())
 }
 
 #[test]
-fn every_byte_of_a_large_file_comes_over_rdma() {
+fn large_file_is_transferred_entirely_over_rdma() {
     let Some(net) = Net::start("large file", &[]) else { return };
     let outcome = (|| {
         for (replication, seed) in [(1, 1), (3, 2)] {
@@ -301,11 +302,11 @@ fn every_byte_of_a_large_file_comes_over_rdma() {
             ensure!(written == replicas_bytes, "{written} bytes written one-sidedly");
             let forwarded = net.sum(figures[1])? - before[1];
             ensure!(forwarded == replicas_bytes - FILE_BYTES, "{forwarded} bytes passed on one-sidedly");
-            // With this client there is no other path: what it reads came one-sidedly.
+            // This client allows no other path, so its reads are one-sided.
             let said = net.get("one-sided", &path, content, FILE_BYTES)?;
             print!("{said}");
             ensure!(said.contains(&format!("one-sided {FILE_BYTES}, packets 0")), "{said}");
-            // Each replica, on its own host, which the NameNode names first there.
+            // Each replica, read on its own host: the NameNode lists the local replica first.
             for host in 1..=3 {
                 let before = net.figure(host, "hearth_datanode_read_bytes")?;
                 net.get_on(host, "packets", &path, content, FILE_BYTES)?;
@@ -326,7 +327,7 @@ fn every_byte_of_a_large_file_comes_over_rdma() {
 }
 
 #[test]
-fn a_datanode_killed_half_way_costs_no_byte_and_its_keys_are_void_when_it_is_back() {
+fn read_survives_datanode_restart_with_new_keys() {
     let Some(mut net) = Net::start("killed", &[]) else { return };
     let outcome = (|| {
         let content = Content::new(7);
@@ -337,14 +338,14 @@ fn a_datanode_killed_half_way_costs_no_byte_and_its_keys_are_void_when_it_is_bac
             let mut getting = Process::start("get", &mut get, &log)?;
             wait_until("half of it", LONG, || {
                 let half = std::fs::metadata(&to).is_ok_and(|file| file.len() > FILE_BYTES / 4);
-                // A quick one is through already: then the next read finds the datanode gone.
+                // A fast transfer may already be complete. Then the next read finds the datanode gone.
                 Ok((half || getting.exited()?.is_some()).then_some(()))
             })?;
             net.kill_datanode(host);
             let status = getting.wait(LONG)?;
             ensure!(status.success(), "{status}\n{}\n{}", getting.log_text(), net.logs());
             check(&to, content, FILE_BYTES)?;
-            // Back on the same port with the same files, and keys of its own.
+            // Restarted on the same port with the same files, but with new keys.
             net.start_datanode(host)?;
             wait_until("the datanode", LONG, || {
                 let output = net.client("packets", 3)?.args(["-ls", "/"]).output()?;
@@ -357,9 +358,10 @@ fn a_datanode_killed_half_way_costs_no_byte_and_its_keys_are_void_when_it_is_bac
     outcome.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-/// Of the pipeline, the first, the middle one and the last: what is written goes on, by whichever path, and nothing is lost.
+/// Kills the first, the middle and the last datanode of the pipeline. The write continues by whichever path, and
+/// nothing is lost.
 #[test]
-fn a_datanode_killed_under_a_writer_costs_no_byte() {
+fn writer_survives_a_killed_datanode() {
     const BYTES: u64 = 96 << 20;
     let Some(mut net) = Net::start("killed under a writer", &[("dfs.blocksize", &BYTES.to_string())]) else { return };
     let outcome = (|| {
@@ -374,7 +376,7 @@ fn a_datanode_killed_under_a_writer_costs_no_byte() {
             let written = |net: &Net, host| net.figure(host, "hearth_one_sided_written_bytes");
             let pipeline = wait_until("half of it", LONG, || {
                 let Some(pipeline) = pipeline(&std::fs::read_to_string(&log)?) else { return Ok(None) };
-                // What the client has under way may be missing.
+                // Bytes that the client has in flight may be missing.
                 Ok((written(&net, pipeline[0])? > BYTES / 2 - (16 << 20)).then_some(pipeline))
             })?;
             ensure!(pipeline.len() == 3, "a pipeline of {pipeline:?}");
@@ -386,7 +388,7 @@ fn a_datanode_killed_under_a_writer_costs_no_byte() {
             ensure!(status.success(), "{status}\n{said}\n{}", net.logs());
             println!("killed: {}; {}", position, said.lines().last().unwrap_or_default());
             net.get("one-sided,packets", &path, content, BYTES)?;
-            // Whoever was left has all of it.
+            // Every remaining datanode has all of the file.
             for host in pipeline.iter().filter(|host| **host != pipeline[position]) {
                 let before = net.figure(*host, "hearth_datanode_read_bytes")?;
                 net.get_on(*host, "packets", &path, content, BYTES)?;
@@ -401,12 +403,12 @@ fn a_datanode_killed_under_a_writer_costs_no_byte() {
     outcome.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-/// Copies that the NameNode orders, with and without such a network; and one whose target is killed half way.
+/// Copies that the NameNode orders, with and without a one-sided network, and one whose target is killed half way.
 #[test]
-fn copies_go_over_rdma_from_datanode_to_datanode() {
+fn replicas_are_copied_over_rdma() {
     const KEY: &str = "hearth.one-sided.transport";
     for transport in ["rdma", "none"] {
-        // Dead after eleven seconds of silence.
+        // A datanode counts as dead after eleven seconds of silence.
         let settings = [(KEY, transport), ("dfs.namenode.heartbeat.recheck-interval", "500")];
         let Some(net) = Net::start("copies", &settings) else { return };
         let outcome = (|| {
@@ -441,12 +443,12 @@ fn copies_go_over_rdma_from_datanode_to_datanode() {
 }
 
 #[test]
-fn a_datanode_killed_under_copies_costs_no_byte() {
+fn copies_survive_a_killed_datanode() {
     let settings = [
         ("dfs.namenode.heartbeat.recheck-interval", "500"),
         // Slow enough to be killed half way.
         ("dfs.datanode.data.transfer.bandwidthPerSec", "40m"),
-        // One, so that its other replica is not on the datanode that is killed.
+        // A single block, so that its other replica is not on the datanode that is killed.
         ("dfs.blocksize", "256m"),
     ];
     let Some(mut net) = Net::start("killed under copies", &settings) else { return };
@@ -469,7 +471,7 @@ fn a_datanode_killed_under_copies_costs_no_byte() {
         net.set_replication(2, "/copied")?;
         let left = (1..=3).filter(|host| *host != target);
         let copied = left.clone().map(|host| written(&net, host)).sum::<Result<u64>>()?;
-        ensure!(copied == FILE_BYTES, "{copied} bytes copied to who was left");
+        ensure!(copied == FILE_BYTES, "{copied} bytes copied to the remaining datanode");
         for host in left {
             net.get_on(host, "packets", "/copied", content, FILE_BYTES)?;
         }
@@ -478,9 +480,9 @@ fn a_datanode_killed_under_copies_costs_no_byte() {
     outcome.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-/// What hflush has promised is read by others at once, while the file is open.
+/// Other clients can read flushed data while the file is open.
 #[test]
-fn what_is_flushed_over_rdma_is_seen_by_readers() {
+fn data_flushed_over_rdma_is_visible() {
     let Some(net) = Net::start("hflush", &[]) else { return };
     let outcome = (|| {
         let mut inside = in_namespace(CLIENT);
@@ -493,7 +495,7 @@ fn what_is_flushed_over_rdma_is_seen_by_readers() {
     outcome.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-/// Run by tests of this file, in the network of the client's host.
+/// Programs that tests of this file run in the network of the client's host.
 mod inside {
     use hearth_client::{CreateOptions, DataPath, FileSystem};
     use hearth_config::{Configuration, Environment};
@@ -515,7 +517,7 @@ mod inside {
         let content = Content::new(30);
         let mut writer = writing.create("/flushed", CreateOptions::default()).await?;
         let mut length = 0;
-        // The first is large enough for a block that is written one-sidedly. Then within chunks and across them.
+        // The first write is large enough for a one-sided block. The next ones end within and across chunks.
         for (index, more) in [700_000, 1, 100, 511, 3 << 20, 65_536, 12_345].into_iter().enumerate() {
             writer.write(&content.bytes(length, more)).await?;
             length += more as u64;
@@ -528,7 +530,7 @@ mod inside {
             ensure!(reader.length() == length, "{} of {length} bytes are visible", reader.length());
             let mut bytes = vec![0; length as usize];
             let count = reader.read(&mut bytes).await?;
-            ensure!(count == bytes.len() && bytes == content.bytes(0, count), "other bytes than the {length} flushed");
+            ensure!(count == bytes.len() && bytes == content.bytes(0, count), "bytes differ from the {length} flushed");
         }
         writer.close().await?;
         let statistics = writing.statistics();

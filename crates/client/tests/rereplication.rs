@@ -1,5 +1,6 @@
-//! Copies of blocks that have too few replicas, between real DataNodes under Hearth's NameNode. How long they take is printed, not
-//! checked: the machine may be busy. What is checked does not depend on it: DataNodes that beat once an hour.
+//! Copies of blocks that have too few replicas, between real DataNodes under Hearth's NameNode. Their duration is
+//! printed, not checked: the machine may be busy. The checks do not depend on it, because these DataNodes send
+//! heartbeats once an hour.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ async fn write(fs: &FileSystem, content: Content) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of every block as many replicas as are asked for, and all of them readable.
+/// Checks that every block has the wanted number of replicas, and that all of them are readable.
 async fn is_whole(fs: &FileSystem, replicas: usize, content: Content) -> anyhow::Result<()> {
     let located = fs.locations("/file", 0, u64::MAX >> 1).await?;
     let short = located.blocks.iter().filter(|block| block.locations.len() != replicas).count();
@@ -38,7 +39,7 @@ async fn is_whole(fs: &FileSystem, replicas: usize, content: Content) -> anyhow:
     let reader = fs.open("/file").await?;
     let mut bytes = vec![0; BLOCKS * BLOCK];
     anyhow::ensure!(reader.read_at(0, &mut bytes).await? == bytes.len());
-    anyhow::ensure!(bytes == content.bytes(0, BLOCKS * BLOCK), "it reads otherwise");
+    anyhow::ensure!(bytes == content.bytes(0, BLOCKS * BLOCK), "wrong contents");
     Ok(())
 }
 
@@ -48,7 +49,7 @@ fn figure(cluster: &Cluster, name: &str) -> anyhow::Result<u64> {
     line.ok_or_else(|| anyhow::anyhow!("no {name}"))?.parse().map_err(Into::into)
 }
 
-/// Waits until nothing is missing and nothing on its way.
+/// Waits until no replica is missing or pending.
 fn wait_whole(cluster: &Cluster) {
     wait_until("all blocks to have their replicas", LONG, || {
         let open = figure(cluster, "low_redundancy_blocks")? + figure(cluster, "pending_copies")?;
@@ -58,11 +59,11 @@ fn wait_whole(cluster: &Cluster) {
 }
 
 #[test]
-fn work_does_not_wait_for_heartbeats() {
+fn copies_are_scheduled_without_heartbeats() {
     let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(2)
         .set("dfs.heartbeat.interval", 3600);
-    // Many rounds of giving out work.
+    // Many rounds of scheduling.
     let cluster = spec.set("hearth.namenode.replication.window", "8m").start().unwrap();
     let content = Content::new(7);
     let fs = connect(&cluster, 1);
@@ -78,9 +79,9 @@ fn work_does_not_wait_for_heartbeats() {
 }
 
 #[test]
-fn what_a_dead_datanode_held_is_copied() {
+fn replicas_of_a_dead_datanode_are_copied() {
     let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).datanodes(3).set("dfs.replication", 2);
-    // Dead after eleven seconds of silence.
+    // A datanode counts as dead after eleven seconds of silence.
     let mut cluster = spec.set("dfs.namenode.heartbeat.recheck-interval", 500).start().unwrap();
     let content = Content::new(8);
     let fs = connect(&cluster, 2);

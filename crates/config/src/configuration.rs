@@ -8,13 +8,13 @@ use crate::expand::expand;
 use crate::xml::{read_file, to_xml};
 use crate::{ConfigError, ConfigKey, Environment, KeyInfo, keys};
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Built in; the name is that of Hadoop's file of defaults (`core-default.xml`, `hdfs-default.xml`).
+    /// Built in. The name is that of Hadoop's file of defaults (`core-default.xml`, `hdfs-default.xml`).
     Default(&'static str),
     File(PathBuf),
-    /// By the program or with `-D` on the command line.
+    /// Set by the program, or with `-D` on the command line.
     Set,
 }
 
@@ -39,37 +39,38 @@ struct Stored {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     pub name: &'a str,
-    /// Not expanded.
+    /// The value before variables are expanded.
     pub value: &'a str,
     pub source: Source,
     pub is_final: bool,
 }
 
-/// The values of all keys that were set, and the defaults of those that were not. Cloning copies it.
+/// The values of all keys that were set, and the defaults of the others. Cloning copies everything.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     set: BTreeMap<String, Stored>,
     environment: Environment,
-    /// What was read, in that order.
+    /// The files that were read, in this order.
     files: Vec<ReadFile>,
 }
 
-/// A file that values came from.
+/// A file that values were read from.
 #[derive(Clone, Debug)]
 struct ReadFile {
     path: PathBuf,
-    /// It may be missing.
+    /// The file may be missing.
     is_optional: bool,
 }
 
 impl Configuration {
-    /// Defaults only. For tests and programs: `Configuration::empty().with("dfs.replication", "1")`.
+    /// Returns a configuration with defaults only. For tests and programs:
+    /// `Configuration::empty().with("dfs.replication", "1")`.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Reads `core-site.xml`, then `hdfs-site.xml` from `dir` (HADOOP_CONF_DIR). Either may be missing; the directory
-    /// may not. A later file wins, unless the earlier value is final.
+    /// Reads `core-site.xml`, then `hdfs-site.xml` from `dir` (HADOOP_CONF_DIR). Either file may be missing; the
+    /// directory may not. A later file overrides an earlier one, unless the earlier value is final.
     pub fn load_dir(dir: &Path, environment: Environment) -> Result<Self, ConfigError> {
         std::fs::read_dir(dir).map_err(|source| ConfigError::Read { path: dir.to_owned(), source })?;
         let mut configuration = Self { environment, ..Self::default() };
@@ -79,7 +80,8 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The same from the files as they are now, with what programs set: for a server that is told to read them again.
+    /// Reads the same files again and keeps the values set by the program. For a server that is asked to reload its
+    /// configuration.
     pub fn reread(&self) -> Result<Self, ConfigError> {
         let mut configuration = Self { environment: self.environment.clone(), ..Self::default() };
         for file in &self.files {
@@ -90,13 +92,14 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Replaces what `${env.NAME}` and `${user.name}` refer to.
+    /// Replaces the environment that `${env.NAME}` and `${user.name}` refer to.
     pub fn with_environment(mut self, environment: Environment) -> Self {
         self.environment = environment;
         self
     }
 
-    /// Reads one more file on top of the files that were read (`-conf FILE`). What was set stays, as in Hadoop.
+    /// Reads one more file on top of those already read (`-conf FILE`). As in Hadoop, it does not override values set
+    /// by the program.
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         self.read(ReadFile { path: path.to_owned(), is_optional: false })
     }
@@ -119,19 +122,19 @@ impl Configuration {
         Ok(())
     }
 
-    /// Sets a value, whatever files said and made final (Hadoop's rule for programs and `-D`).
+    /// Sets a value. It overrides values from files, even final ones (Hadoop's rule for programs and `-D`).
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         let stored = Stored { value: value.into(), source: Source::Set, is_final: false };
         self.set.insert(current_name(name).to_owned(), stored);
     }
 
-    /// As `set`, for building one in an expression.
+    /// Like `set`, for building a configuration in an expression.
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.set(name, value);
         self
     }
 
-    /// What stands under `from`, expanded, counts for `to`, whatever that says. Returns whether there is anything.
+    /// Copies the expanded value of `from` to `to`, even if `to` has a value. Returns false if `from` has none.
     pub(crate) fn copy(&mut self, from: &str, to: &str) -> Result<bool, ConfigError> {
         let Some(value) = self.get_as(from, crate::parse::text)? else { return Ok(false) };
         let stored = Stored { value, ..self.set[current_name(from)].clone() };
@@ -139,28 +142,30 @@ impl Configuration {
         Ok(true)
     }
 
-    /// Takes a value back to its default.
+    /// Resets a key to its default.
     pub fn unset(&mut self, name: &str) {
         self.set.remove(current_name(name));
     }
 
-    /// The value of a typed key, its default when unset.
+    /// Returns the value of a typed key, or its default if it is unset.
     ///
-    /// Errors: `Value` names key, text and file when the text is not what the key wants.
+    /// Errors: `Value`, with the key, the text and the file, if the text is not valid for the key.
     pub fn get<K: ConfigKey>(&self, key: K) -> Result<K::Value, ConfigError> {
         key.read(self)
     }
 
-    /// What [`timeout`](Self::timeout) takes 0 for.
+    /// Duration that [`timeout`](Self::timeout) returns for 0.
     pub const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-    /// As [`get`](Self::get), of a wait or an interval: 0 is "for ever" in Hadoop's keys, and here a day, since every wait ends.
+    /// Like [`get`](Self::get), for a time-out or an interval. In Hadoop's keys 0 means "forever". Here it means one
+    /// day, because every wait must end.
     pub fn timeout<K: ConfigKey<Value = Duration>>(&self, key: K) -> Result<Duration, ConfigError> {
         let wait = self.get(key)?;
         Ok(if wait.is_zero() { Self::TIMEOUT_MAX } else { wait })
     }
 
-    /// The expanded, trimmed text of any key, or of its built-in default. `None` when neither is there or it is empty.
+    /// Returns the expanded and trimmed text of any key, or of its built-in default. `None` if there is no value or it
+    /// is empty.
     pub fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
         let name = current_name(name);
         let raw = match self.set.get(name) {
@@ -175,8 +180,8 @@ impl Configuration {
         Ok((!trimmed.is_empty()).then(|| trimmed.to_owned()))
     }
 
-    /// The value of a key whose name is known only at run time (`dfs.namenode.rpc-address.NS.NN`), read by a parser of
-    /// [`crate::parse`]. `None` when unset or empty; built-in defaults do not count.
+    /// Returns the value of a key whose name is known only at run time (`dfs.namenode.rpc-address.NS.NN`), read by a
+    /// parser of [`crate::parse`]. `None` if it is unset or empty; built-in defaults are ignored.
     pub fn get_as<T>(&self, name: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, ConfigError> {
         let name = current_name(name);
         let Some(stored) = self.set.get(name) else { return Ok(None) };
@@ -198,17 +203,17 @@ impl Configuration {
         parse(expanded.trim()).map_err(|wanted| self.value_error(name, &expanded, wanted))
     }
 
-    /// True when a file or program set the key, whatever to.
+    /// Returns true if a file or the program set the key, to whatever value.
     pub fn is_set(&self, name: &str) -> bool {
         self.set.contains_key(current_name(name))
     }
 
-    /// The names of all keys that were set, in their order.
+    /// Returns the sorted names of all keys that were set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.set.keys().map(String::as_str)
     }
 
-    /// A complaint about the value of `name`, for checks that need more than one key.
+    /// Creates an error about the value of `name`, for checks that involve more than one key.
     pub fn value_error(&self, name: &str, value: &str, wanted: impl Into<String>) -> ConfigError {
         let source = match self.set.get(current_name(name)) {
             Some(stored) => stored.source.clone(),
@@ -222,7 +227,7 @@ impl Configuration {
         }
     }
 
-    /// Everything, defaults included, in the order of names.
+    /// Returns all entries, including defaults, sorted by name.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         let defaults = keys::ALL.iter().filter_map(|key| {
             let value = key.default?;
@@ -238,7 +243,7 @@ impl Configuration {
         entries
     }
 
-    /// Everything that files or the program set, in the order of names.
+    /// Returns the entries set by files or the program, sorted by name.
     pub(crate) fn entries_set(&self) -> impl Iterator<Item = Entry<'_>> {
         self.set.iter().map(|(name, stored)| Entry {
             name,
@@ -248,7 +253,7 @@ impl Configuration {
         })
     }
 
-    /// The same for others to see (`/conf`): what is secret is not told.
+    /// Like [`entries`](Self::entries), but with secret values redacted, for display (`/conf`).
     pub fn redacted_entries(&self) -> Vec<Entry<'_>> {
         let mut entries = self.entries();
         for entry in entries.iter_mut().filter(|entry| is_sensitive(entry.name)) {
@@ -257,8 +262,8 @@ impl Configuration {
         entries
     }
 
-    /// Writes everything that was set, values not expanded, as `core-site.xml` and `hdfs-site.xml` into `dir` (made when
-    /// missing), so that any Hadoop client can use it as HADOOP_CONF_DIR.
+    /// Writes all values that were set, without expanding them, as `core-site.xml` and `hdfs-site.xml` into `dir`,
+    /// which is created if missing. Any Hadoop client can use it as HADOOP_CONF_DIR.
     pub fn write_dir(&self, dir: &Path) -> Result<(), ConfigError> {
         let wrong = |path: &Path, source| ConfigError::Write { path: path.to_owned(), source };
         std::fs::create_dir_all(dir).map_err(|source| wrong(dir, source))?;
@@ -289,7 +294,8 @@ impl Configuration {
 
 const REDACTED: &str = "<redacted>";
 
-/// True for keys whose value is a secret. Source: core-default.xml, `hadoop.security.sensitive-config-keys`, which itself is not looked at.
+/// Returns true for keys whose value is a secret. Source: core-default.xml, `hadoop.security.sensitive-config-keys`. A
+/// configured value of that key is ignored.
 fn is_sensitive(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let ends = ["secret", "password", "keystore.pass", "credential"];
@@ -330,7 +336,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn later_files_win_unless_final_and_programs_always_win() {
+    fn later_files_override_earlier_nonfinal_values() {
         let dir = tempfile::tempdir().unwrap();
         let core = "<configuration><property><name>fs.default.name</name><value>hdfs://nn:1</value><final>true</final>
             </property><property><name>dfs.replication</name><value>2</value></property></configuration>";
@@ -345,7 +351,7 @@ mod tests {
         assert!(error.contains("hdfs-site.xml"), "{error}");
         conf.set("fs.default.name", "hdfs://set");
         assert_eq!(conf.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://set");
-        // Also over a file that is read only then.
+        // The set value also overrides a file that is read later.
         conf.set("my.own", "set");
         let later = dir.path().join("later.xml");
         let text = "<configuration><property><name>my.own</name><value>x</value></property>
@@ -357,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_again_and_what_programs_set_stays() {
+    fn reread_keeps_values_set_by_programs() {
         let dir = tempfile::tempdir().unwrap();
         let write = |file: &str, name: &str, value: &str| {
             let text = format!(
@@ -372,7 +378,7 @@ mod tests {
         conf.set("c.key", "set");
         let of = |conf: &Configuration, name: &str| conf.text(name).unwrap().unwrap_or_default();
         write("core-site.xml", "a.key", "new");
-        // It was not there before.
+        // This file did not exist before.
         write("hdfs-site.xml", "c.key", "new");
         write("more.xml", "d.key", "new");
         let again = conf.reread().unwrap();
@@ -385,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn secrets_are_redacted() {
         for secret in [
             "my.client.secret",
             "ssl.server.keystore.password",
@@ -414,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_an_error_and_missing_files_are_not() {
+    fn only_a_missing_directory_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Configuration::load_dir(&dir.path().join("no"), Environment::empty()).is_err());
         let conf = Configuration::load_dir(dir.path(), Environment::empty()).unwrap();
@@ -431,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_values_mean_the_default_and_entries_show_sources() {
+    fn empty_values_use_the_default() {
         let conf = Configuration::empty().with("dfs.replication", "  ").with("my.own", "x");
         assert_eq!(conf.get(keys::DFS_REPLICATION).unwrap(), 3);
         let entries = conf.entries();

@@ -1,4 +1,4 @@
-//! Old names of the keys that we use. A value set under an old name counts for the new one.
+//! Deprecated names of the keys that Hearth uses. A value set under a deprecated name applies to the current one.
 //! Source: Hadoop's DeprecatedProperties page.
 
 const RENAMED: &[(&str, &str)] = &[
@@ -35,7 +35,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("topology.script.number.args", "net.topology.script.number.args"),
 ];
 
-/// The name under which `name` is kept: its successor when it is an old one.
+/// Returns the current name of a key: the replacement if `name` is deprecated, else `name` itself.
 pub(crate) fn current_name(name: &str) -> &str {
     match RENAMED.binary_search_by_key(&name, |(old, _)| old) {
         Ok(index) => RENAMED[index].1,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_leads_to_current_names() {
+    fn table_is_sorted_and_maps_to_current_names() {
         assert!(RENAMED.is_sorted_by(|a, b| a.0 < b.0));
         for (_, new) in RENAMED {
             assert_eq!(current_name(new), *new);

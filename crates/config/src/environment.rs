@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What `${...}` may refer to besides other keys: environment variables (`${env.NAME}`) and the few Java system
-/// properties that Hadoop's files use (`user.name`, `user.home`, `java.io.tmpdir`). Handed in by the command line.
+/// Variables that `${...}` may refer to besides other keys: environment variables (`${env.NAME}`) and the few Java
+/// system properties that Hadoop's files use (`user.name`, `user.home`, `java.io.tmpdir`). The command line supplies
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     inner: Arc<Inner>,
@@ -15,12 +16,12 @@ struct Inner {
 }
 
 impl Environment {
-    /// Knows nothing: `${env.X}` and `${user.name}` stay as they are.
+    /// Returns an environment without variables: `${env.X}` and `${user.name}` are not expanded.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// `variables`: usually `std::env::vars()`, read by the caller.
+    /// Creates an environment. `variables`: usually `std::env::vars()`, read by the caller.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         Self { inner: Arc::new(Inner { variables: variables.into_iter().collect(), properties: HashMap::new() }) }
     }

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// What can be wrong with a configuration. Every variant names the file or the key to look at.
+/// Errors of reading a configuration. Every variant names the file or the key involved.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read configuration {path}: {source}", path = path.display())]
@@ -17,9 +17,9 @@ pub enum ConfigError {
     Value {
         key: String,
         value: String,
-        /// The file, or how else the value was set.
+        /// The file, or another origin of the value.
         source_name: String,
-        /// What was expected instead.
+        /// Description of a valid value.
         wanted: String,
     },
     #[error("{key} is not set: {why}")]

@@ -1,22 +1,22 @@
-//! `${name}` in values: another key, `${env.NAME}`, `${env.NAME:-default}` (unset or empty) and `${env.NAME-default}`
-//! (unset), or a system property. What nobody knows stays as it stands, as in Hadoop.
+//! Expansion of `${name}` in values: another key, `${env.NAME}`, `${env.NAME:-default}` (if unset or empty) and
+//! `${env.NAME-default}` (if unset), or a system property. As in Hadoop, an unknown name is left as it is.
 
 use crate::Environment;
 
-/// Rounds of substitution, one variable each. Source: Hadoop's `Configuration.MAX_SUBST`.
+/// Maximum number of substitutions, one variable each. Source: Hadoop's `Configuration.MAX_SUBST`.
 pub(crate) const DEPTH_MAX: usize = 20;
 
 /// Replaces variables in `value` until none is left that `lookup` or `environment` knows.
 ///
-/// Errors: `Err(())` when [`DEPTH_MAX`] rounds did not suffice (a cycle, or too many variables).
+/// Errors: `Err(())` if [`DEPTH_MAX`] rounds do not suffice (a cycle, or too many variables).
 pub(crate) fn expand(
     value: &str,
     environment: &Environment,
     lookup: impl Fn(&str) -> Option<String>,
 ) -> Result<String, ()> {
     let mut text = value.to_owned();
-    // Everything before `from` holds no variable that can be resolved; each resolved one starts over, since its
-    // value may hold further ones.
+    // The text before `from` contains no variable that can be resolved. Each substitution starts over, because its
+    // value may contain further variables.
     for _ in 0..DEPTH_MAX {
         let mut from = 0;
         let found = loop {
@@ -30,7 +30,7 @@ pub(crate) fn expand(
         };
         let (start, end, replacement) = found;
         if replacement.contains(&text[start..=end]) {
-            // The variable names itself. Hadoop hands the text back unexpanded.
+            // The variable refers to itself. Hadoop then returns the text unexpanded.
             return Ok(value.to_owned());
         }
         text.replace_range(start..=end, &replacement);
@@ -38,7 +38,8 @@ pub(crate) fn expand(
     if next_variable(&text, 0).is_some() { Err(()) } else { Ok(text) }
 }
 
-/// The innermost `${...}` at or behind `from`: start of `${` and position of `}`. Names hold neither `$`, `}` nor space.
+/// Finds the innermost `${...}` at or after `from`. Returns the positions of `${` and `}`. Names contain no `$`, `}` or
+/// space.
 fn next_variable(text: &str, from: usize) -> Option<(usize, usize)> {
     let mut start = None;
     let bytes = text.as_bytes();
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_and_stray_dollars_stay() {
+    fn unknown_names_are_not_expanded() {
         assert_eq!(with("a ${no.such} $b ${} ${hadoop.tmp.dir", &[]).unwrap(), "a ${no.such} $b ${} ${hadoop.tmp.dir");
         assert_eq!(with("${x${a}}", &[("a", "1"), ("x1", "yes")]).unwrap(), "yes");
     }

@@ -1,13 +1,13 @@
-//! What Hearth does with each of Hadoop's keys: `hadoop-keys.tsv`, one row a key.
+//! Handling of each of Hadoop's keys: `hadoop-keys.tsv`, one row per key.
 //!
-//! A key that changes what a user relies on is carried out, or a program warns of it at its start, or refuses to start. The
-//! remaining keys have no meaning here, and the table says why.
+//! If a key changes something that users rely on, Hearth either implements it, or a program logs a warning at start, or
+//! refuses to start. The remaining keys have no meaning here; the table gives the reason.
 
 use std::sync::LazyLock;
 
 use crate::{ConfigError, Configuration};
 
-/// The table, as text. `docs/compatibility/configuration.md` explains it to operators.
+/// Text of the table. `docs/compatibility/configuration.md` explains it to operators.
 const TABLE: &str = include_str!("../hadoop-keys.tsv");
 
 /// A program that reads the configuration.
@@ -19,7 +19,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Whether a row of the table that names `programs` is about this one.
+    /// Returns true if a row of the table with these `programs` applies to this program.
     fn is_one_of(self, programs: &str) -> bool {
         match self {
             Self::Namenode => matches!(programs, "namenode" | "servers" | "all"),
@@ -29,14 +29,14 @@ impl Program {
     }
 }
 
-/// What becomes of a value other than the default.
+/// Handling of a value other than the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handling {
-    /// Hearth carries it out.
+    /// Hearth implements it.
     Done,
-    /// It has no effect, and the program says so at its start.
+    /// It has no effect, and the program logs a warning at start.
     Warned,
-    /// The program does not start.
+    /// The program refuses to start.
     Refused,
     /// It has no meaning for Hearth.
     NotApplicable,
@@ -45,16 +45,17 @@ pub enum Handling {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct HadoopKey {
-    /// A part in brackets, as in `ipc.[port_number].backoff.enable`, stands for any one part.
+    /// Name of the key. A part in brackets, as in `ipc.[port_number].backoff.enable`, matches any single part.
     pub name: &'static str,
-    /// As Hadoop's file of defaults has it, not expanded.
+    /// Value in Hadoop's file of defaults, not expanded.
     pub default: &'static str,
     pub handling: Handling,
-    /// Which programs the row is about.
+    /// Programs that the row applies to.
     programs: &'static str,
-    /// Values that are accepted beside the default.
+    /// Values that are accepted in addition to the default, separated by commas.
     accepted: &'static str,
-    /// Why a value has no effect, or what Hearth does instead. Empty for keys that are carried out.
+    /// Reason why a value has no effect, or a description of what Hearth does instead. Empty for keys that are
+    /// implemented.
     pub why: &'static str,
 }
 
@@ -88,7 +89,7 @@ impl HadoopKey {
         }
     }
 
-    /// Whether a value asks for nothing beyond what Hearth does anyway.
+    /// Returns true if a value requires nothing beyond what Hearth does anyway.
     fn accepts(&self, value: &str) -> bool {
         let is_usual = |value: &str| value == self.default || self.accepted.split(',').any(|other| other == value);
         value.is_empty() || is_usual(value) || value.split(',').all(|part| is_usual(part.trim()))
@@ -98,7 +99,7 @@ impl HadoopKey {
 static ROWS: LazyLock<Vec<HadoopKey>> =
     LazyLock::new(|| TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(HadoopKey::parse).collect());
 
-/// All rows of the table, by name.
+/// Returns all rows of the table, sorted by name.
 pub fn hadoop_keys() -> &'static [HadoopKey] {
     &ROWS
 }
@@ -108,20 +109,20 @@ pub fn hadoop_keys() -> &'static [HadoopKey] {
 pub struct IneffectiveSetting {
     pub key: String,
     pub value: String,
-    /// The file, or how else the value was set.
+    /// The file, or another origin of the value.
     pub source: String,
     pub why: &'static str,
 }
 
 impl IneffectiveSetting {
-    /// Logs a warning, as each program does at its start.
+    /// Logs a warning. Each program does so at start.
     pub fn warn(&self) {
         let Self { key, value, source, why } = self;
         tracing::warn!(key, value, from = source, "key has no effect: {why}");
     }
 }
 
-/// The row of a key: that of its name, else the one whose parts in brackets stand for it.
+/// Returns the row of a key: an exact match, else a row whose bracketed parts match.
 fn row_of(name: &str) -> Option<&'static HadoopKey> {
     match ROWS.binary_search_by(|row| row.name.cmp(name)) {
         Ok(at) => ROWS.get(at),
@@ -130,9 +131,10 @@ fn row_of(name: &str) -> Option<&'static HadoopKey> {
 }
 
 impl Configuration {
-    /// The values of Hadoop's keys that `program` cannot carry out and has to warn of.
+    /// Returns the values of Hadoop's keys that have no effect in `program` and require a warning.
     ///
-    /// Errors: a value that `program` has to refuse, by name: without it a user would rely on what is not there.
+    /// Errors: a value that `program` must refuse, because a user would otherwise rely on a missing feature. The error
+    /// names the key.
     pub fn ineffective_settings(&self, program: Program) -> Result<Vec<IneffectiveSetting>, ConfigError> {
         let mut found = Vec::new();
         for entry in self.entries_set() {
@@ -171,11 +173,11 @@ mod tests {
     use crate::keys;
 
     #[test]
-    fn every_row_is_well_formed_and_stands_once() {
+    fn rows_are_well_formed_and_unique() {
         let lines = TABLE.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(ROWS.len(), lines, "a row names another handling");
+        assert_eq!(ROWS.len(), lines, "a row has an unknown handling");
         let names: BTreeSet<_> = ROWS.iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), lines, "a key stands twice");
+        assert_eq!(names.len(), lines, "a key has two rows");
         assert!(ROWS.is_sorted_by_key(|row| row.name));
         for row in ROWS.iter() {
             assert!(
@@ -188,7 +190,7 @@ mod tests {
             assert_eq!(
                 said_why,
                 row.handling != Handling::Done,
-                "{}: only a key that is not carried out has a reason",
+                "{}: a key must have a reason if and only if it is not implemented",
                 row.name
             );
             let somebody_says = row.programs != "-" || matches!(row.handling, Handling::Done | Handling::NotApplicable);
@@ -197,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_carried_out_are_declared_and_the_other_way_round() {
-        // Read under names that are made at run time, by their old names, or not as one value.
+    fn exactly_the_implemented_keys_are_declared() {
+        // Keys whose names are built at run time, that are deprecated, or that are not read as a single value.
         let elsewhere = [
             "dfs.client.failover.proxy.provider",
             "dfs.client.fsck.connect.timeout",
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_effect_are_named_for_the_program_that_would_need_them() {
+    fn ineffective_values_are_reported_per_program() {
         let conf = Configuration::empty()
             .with("dfs.namenode.plugins", "com.example.Plugin")
             .with("dfs.datanode.plugins", "")
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authorizer_that_would_never_run_stops_the_start() {
+    fn unsupported_authorizer_is_refused() {
         for (key, value) in [
             ("dfs.namenode.inode.attributes.provider.class", "org.apache.ranger.Authorizer"),
             ("hadoop.security.group.mapping", "org.apache.hadoop.security.LdapGroupsMapping"),

@@ -1,23 +1,23 @@
 use crate::{ConfigError, Configuration};
 
-/// Turns a trimmed, expanded, non-empty value into its type; the error says what was wanted.
+/// Parser of a trimmed, expanded, non-empty value. The error describes a valid value.
 pub type Parser<T> = fn(&str) -> Result<T, String>;
 
-/// A key whose absence has a meaning of its own: a default value.
+/// A key with a default value.
 pub struct Key<T: 'static> {
     pub name: &'static str,
-    /// As it would stand in a file; may hold `${...}`.
+    /// The default as it would be written in a file. It may contain `${...}`.
     pub default: &'static str,
     pub parse: Parser<T>,
 }
 
-/// A key that may be unset.
+/// A key without a default.
 pub struct OptionalKey<T: 'static> {
     pub name: &'static str,
     pub parse: Parser<T>,
 }
 
-// By hand: derived ones would ask the same of T.
+// Implemented by hand: derived implementations would require `T: Clone`.
 impl<T> Clone for Key<T> {
     fn clone(&self) -> Self {
         *self
@@ -31,7 +31,7 @@ impl<T> Clone for OptionalKey<T> {
 }
 impl<T> Copy for OptionalKey<T> {}
 
-/// What [`Configuration::get`] takes.
+/// Argument of [`Configuration::get`].
 pub trait ConfigKey {
     type Value;
     fn read(&self, configuration: &Configuration) -> Result<Self::Value, ConfigError>;
@@ -62,12 +62,12 @@ pub struct KeyInfo {
     pub name: &'static str,
     /// `None` for keys that may be unset.
     pub default: Option<&'static str>,
-    /// One sentence.
+    /// Description of the key.
     pub about: &'static str,
 }
 
 impl KeyInfo {
-    /// Which of Hadoop's two files the key belongs in.
+    /// Returns true if the key belongs in `core-site.xml` rather than `hdfs-site.xml`.
     pub fn is_core(name: &str) -> bool {
         ["fs.", "hadoop.", "io.", "ipc.", "net."].iter().any(|prefix| name.starts_with(prefix))
     }

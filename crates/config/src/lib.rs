@@ -1,9 +1,9 @@
-//! Hadoop's configuration: `core-site.xml` and `hdfs-site.xml`, the same keys with the same meaning and defaults;
-//! Hearth's own start with `hearth.`.
+//! Hadoop's configuration: `core-site.xml` and `hdfs-site.xml`, the same keys with the same meaning and defaults. The
+//! names of Hearth's own keys start with `hearth.`.
 //!
-//! A [`Configuration`] is loaded once by the command line and handed down. Nothing here reads the process's
-//! environment: variables for `${env.NAME}` come in an [`Environment`]. A value is asked for by a typed key of
-//! [`keys`]: `conf.get(keys::DFS_REPLICATION)?`; the error names key, value and the file that it stands in.
+//! A [`Configuration`] is loaded once by the command line and passed down. This crate never reads the process's
+//! environment: variables for `${env.NAME}` are passed in as an [`Environment`]. Values are read by the typed keys of
+//! [`keys`]: `conf.get(keys::DFS_REPLICATION)?`. An error names the key, the value and its file.
 
 mod configuration;
 mod deprecated;

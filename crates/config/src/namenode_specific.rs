@@ -1,8 +1,9 @@
-//! What is said of one NameNode: keys with the name of its nameservice behind them, and perhaps its own.
+//! Keys that are specific to one NameNode: they have the name of a nameservice, and optionally of a NameNode, as a
+//! suffix.
 
 use crate::{ConfigError, Configuration, HostPort, keys, parse};
 
-/// Keys that may be said of a nameservice or of one of its namenodes, those that nobody here looks at included.
+/// Keys that may be set per nameservice or per namenode, including those that Hearth does not use.
 /// Source: NameNode.java of Hadoop 3.4, `NAMENODE_SPECIFIC_KEYS`.
 const NAMENODE_SPECIFIC_KEYS: &[&str] = &[
     "dfs.namenode.rpc-address",
@@ -33,17 +34,18 @@ const NAMENODE_SPECIFIC_KEYS: &[&str] = &[
     "dfs.ha.zkfc.port",
 ];
 
-/// Keys that may be said of a nameservice only. Source: the same, `NAMESERVICE_SPECIFIC_KEYS`.
+/// Keys that may be set per nameservice only. Source: the same, `NAMESERVICE_SPECIFIC_KEYS`.
 const NAMESERVICE_SPECIFIC_KEYS: &[&str] = &["dfs.ha.automatic-failover.enabled"];
 
 impl Configuration {
-    /// As a NameNode is to read it: what is said of it (`KEY.NS.NN`), else of its nameservice (`KEY.NS`), stands under the key itself,
-    /// whatever that said, and who it is under `dfs.nameservice.id` and `dfs.ha.namenode.id`.
+    /// Resolves the keys of one NameNode: for each key, `KEY.NS.NN` overrides `KEY.NS`, which overrides `KEY`. The
+    /// result is stored under `KEY`; the names of the NameNode are stored under `dfs.nameservice.id` and
+    /// `dfs.ha.namenode.id`.
     ///
-    /// `is_here`: whether an address is one of this machine's. Asked when neither `dfs.nameservice.id` nor there being only one says
-    /// which nameservice it is; where no address is, none of them.
+    /// `is_here`: returns true for an address of this machine. It selects the nameservice if there are several and
+    /// `dfs.nameservice.id` is not set. If no address matches, no nameservice is selected.
     ///
-    /// Errors: several nameservices have one.
+    /// Errors: several nameservices have an address of this machine.
     pub fn for_namenode(&self, is_here: impl Fn(&HostPort) -> bool) -> Result<Self, ConfigError> {
         let nameservice = match self.own_nameservice()? {
             Some(name) => Some(name),
@@ -73,7 +75,8 @@ impl Configuration {
         Ok(own)
     }
 
-    /// The nameservice that a NameNode with this configuration serves: `dfs.nameservice.id`, or the only one that this cluster has.
+    /// Returns the nameservice that a NameNode with this configuration serves: `dfs.nameservice.id`, or the only one of
+    /// this cluster.
     pub fn own_nameservice(&self) -> Result<Option<String>, ConfigError> {
         match self.get(keys::DFS_NAMESERVICE_ID)? {
             Some(name) => Ok(Some(name)),
@@ -81,7 +84,8 @@ impl Configuration {
         }
     }
 
-    /// Of several nameservices the one with a namenode here. With `dfs.ha.namenode.id` only namenodes of that name count, as in Hadoop.
+    /// Returns the nameservice that has a namenode on this machine. If `dfs.ha.namenode.id` is set, only namenodes of
+    /// that name count, as in Hadoop.
     fn nameservice_at(&self, is_here: impl Fn(&HostPort) -> bool) -> Result<Option<String>, ConfigError> {
         let id = self.get(keys::DFS_HA_NAMENODE_ID)?;
         let mut here = Vec::new();
@@ -103,13 +107,14 @@ impl Configuration {
             }
         }
         if here.len() > 1 {
-            let wanted = "wanted dfs.nameservice.id beside it: several have an address of this machine";
+            let wanted = "set dfs.nameservice.id as well: several nameservices have an address of this machine";
             return Err(self.value_error(keys::DFS_NAMESERVICES.name, &here.join(","), wanted));
         }
         Ok(here.pop())
     }
 
-    /// `dfs.ha.namenode.id`, or the only name there is. Which of a pair is here is not looked for: Hearth's NameNode is none of a pair.
+    /// Returns `dfs.ha.namenode.id`, or the only configured name. Addresses are not compared to choose one of a pair:
+    /// Hearth's NameNode is never part of a pair.
     fn own_namenode_id(&self, nameservice: Option<&str>) -> Result<Option<String>, ConfigError> {
         match (self.get(keys::DFS_HA_NAMENODE_ID)?, nameservice) {
             (None, Some(name)) => Ok(<[String; 1]>::try_from(self.namenode_ids(name)?).ok().map(|[id]| id)),
@@ -133,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_suffix_counts() {
+    fn most_specific_suffix_wins() {
         let common = [("dfs.nameservices", "ns1"), (NAME_DIR, "/all"), ("dfs.namenode.http-address", "all:1")];
         let of_service = [("dfs.namenode.name.dir.ns1", "/ns1"), ("dfs.namenode.rpc-address.ns1", "ns1:1")];
         let of_namenode = [("dfs.namenode.name.dir.ns1.a", "/a"), ("dfs.namenode.name.dir.ns1.b", "/b")];
@@ -145,7 +150,8 @@ mod tests {
         assert_eq!(text(&own, "dfs.nameservice.id"), "ns1");
         assert_eq!(text(&own, "dfs.namenode.http-address"), "all:1");
         assert_eq!(own.single_namenode().unwrap().to_string(), "ns1:1");
-        // The only one, and one that is said; what is not said of the namenode may be said of the nameservice.
+        // With one name, and with an explicit one. A value that is not set for the namenode may be set for the
+        // nameservice.
         for (ids, said) in [("b", &[][..]), ("a,b", &[("dfs.ha.namenode.id", "b")][..])] {
             let own = read(&[&common, &of_service, &of_namenode, &[("dfs.ha.namenodes.ns1", ids)], said]);
             assert_eq!(text(&own, NAME_DIR), "/b");
@@ -156,17 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_suffixed_key_refers_to_is_what_stood_under_the_key() {
+    fn suffixed_value_may_refer_to_the_base_key() {
         let own_dir = ("dfs.namenode.name.dir.ns", "${dfs.namenode.name.dir}/ns");
         let conf = with(&[("dfs.nameservices", "ns"), (NAME_DIR, "/d"), own_dir]);
         assert_eq!(conf.for_namenode(nowhere).unwrap().text(NAME_DIR).unwrap().unwrap(), "/d/ns");
-        // An empty one says nothing.
+        // An empty value is ignored.
         let conf = conf.with("dfs.namenode.name.dir.ns", " ");
         assert_eq!(conf.for_namenode(nowhere).unwrap().text(NAME_DIR).unwrap().unwrap(), "/d");
     }
 
     #[test]
-    fn of_several_nameservices_it_is_the_one_that_is_here() {
+    fn nameservice_is_chosen_by_local_address() {
         let conf = with(&[
             ("dfs.nameservices", "ns1,ns2,ns3"),
             ("dfs.namenode.rpc-address.ns1", "one:1"),

@@ -1,40 +1,41 @@
-//! Which namenodes there are: one address, or nameservices with several (high availability, federation).
+//! Namenodes of the configuration: one address, or nameservices with several namenodes (high availability, federation).
 
 use crate::{ConfigError, Configuration, HostPort, keys, parse};
 
-/// The port of `hdfs://host` without one.
+/// Port of `hdfs://host` without a port.
 pub const DEFAULT_RPC_PORT: u16 = 8020;
 
 /// One namespace and the namenodes that can serve it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nameservice {
-    /// `None` when none is configured: a single namenode, named by its address.
+    /// Name of the nameservice. `None` if none is configured: a single namenode, identified by its address.
     pub id: Option<String>,
-    /// In configured order; at least one.
+    /// The namenodes in configured order; at least one.
     pub namenodes: Vec<NamenodeAddress>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamenodeAddress {
-    /// As in `dfs.ha.namenodes.NS`; `None` without high availability.
+    /// Name as in `dfs.ha.namenodes.NS`; `None` without high availability.
     pub id: Option<String>,
     pub rpc: HostPort,
-    /// Where a datanode sends lifelines; `None`: it takes none, or this is not for a datanode.
+    /// Address to which a datanode sends lifelines. `None` if the namenode accepts none, or if this is not for a
+    /// datanode.
     pub lifeline: Option<HostPort>,
 }
 
-/// How clients may name the namenodes that a datanode serves.
+/// Names and addresses by which clients may refer to the namenodes that a datanode serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServedNamenodes {
     pub nameservices: Vec<String>,
-    /// Both for clients and for datanodes.
+    /// Addresses for clients and for datanodes.
     pub addresses: Vec<HostPort>,
 }
 
 impl Configuration {
-    /// The namenodes at which a datanode registers, by all names and addresses that the configuration has for them.
+    /// Returns the namenodes at which a datanode registers, with all their names and addresses in the configuration.
     ///
-    /// Errors: as those of [`Self::datanode_nameservices`].
+    /// Errors: the same as those of [`Self::datanode_nameservices`].
     pub fn served_namenodes(&self) -> Result<ServedNamenodes, ConfigError> {
         let nameservices = self.nameservices_here()?;
         let mut services = self.datanode_nameservices()?;
@@ -44,17 +45,18 @@ impl Configuration {
         let of_services = services.into_iter().flat_map(|service| service.namenodes);
         let mut addresses: Vec<HostPort> = of_services.map(|namenode| namenode.rpc).collect();
         if nameservices.is_empty() {
-            // A service address may stand in for the only one.
+            // The service address may be the only one that is configured.
             addresses.extend(self.single_namenode().ok());
         }
         Ok(ServedNamenodes { nameservices, addresses })
     }
 
-    /// Where a datanode registers: for each nameservice (all, or `dfs.internal.nameservices`), for each of its namenodes
-    /// the service address when set, else the RPC address, else the authority of `fs.defaultFS`; without nameservices the
-    /// same of `dfs.namenode.servicerpc-address` and `dfs.namenode.rpc-address`.
+    /// Returns the namenodes at which a datanode registers. For each nameservice (all, or `dfs.internal.nameservices`)
+    /// and each of its namenodes, it uses the service address if set, else the RPC address, else the authority of
+    /// `fs.defaultFS`. Without nameservices it uses `dfs.namenode.servicerpc-address` and `dfs.namenode.rpc-address` in
+    /// the same way.
     ///
-    /// Errors: `Missing` when none of them says where a namenode is.
+    /// Errors: `Missing` if none of them gives an address.
     pub fn datanode_nameservices(&self) -> Result<Vec<Nameservice>, ConfigError> {
         let names = self.nameservices_here()?;
         if names.is_empty() {
@@ -69,23 +71,23 @@ impl Configuration {
         names.iter().map(|name| self.nameservice(name, true)).collect()
     }
 
-    /// The names of this cluster's nameservices: `dfs.internal.nameservices`, or all.
+    /// Returns the names of this cluster's nameservices: `dfs.internal.nameservices`, or all.
     pub(crate) fn nameservices_here(&self) -> Result<Vec<String>, ConfigError> {
         let internal = self.get(keys::DFS_INTERNAL_NAMESERVICES)?.unwrap_or_default();
         let all = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
         if let Some(unknown) = internal.iter().find(|name| !all.contains(name)) {
-            let wanted = "wanted only names that stand in dfs.nameservices";
+            let wanted = "wanted only names that are listed in dfs.nameservices";
             return Err(self.value_error(keys::DFS_INTERNAL_NAMESERVICES.name, unknown, wanted));
         }
         Ok(if internal.is_empty() { all } else { internal })
     }
 
-    /// The names of a nameservice's namenodes (`dfs.ha.namenodes.NS`); none without high availability.
+    /// Returns the names of a nameservice's namenodes (`dfs.ha.namenodes.NS`). Empty without high availability.
     pub fn namenode_ids(&self, nameservice: &str) -> Result<Vec<String>, ConfigError> {
         Ok(self.get_as(&format!("dfs.ha.namenodes.{nameservice}"), parse::list)?.unwrap_or_default())
     }
 
-    /// Where a client finds `authority` (the `host[:port]` or nameservice of an `hdfs://` URI).
+    /// Returns the namenodes that a client uses for `authority` (the `host[:port]` or nameservice of an `hdfs://` URI).
     pub fn client_nameservice(&self, authority: &str) -> Result<Nameservice, ConfigError> {
         let name = authority.strip_suffix(":8020").unwrap_or(authority);
         if self.is_logical(name)? {
@@ -96,7 +98,7 @@ impl Configuration {
         Ok(Nameservice { id: None, namenodes: vec![NamenodeAddress { id: None, rpc, lifeline: None }] })
     }
 
-    /// The address of the one namenode: `dfs.namenode.rpc-address`, else the authority of `fs.defaultFS`.
+    /// Returns the address of the single namenode: `dfs.namenode.rpc-address`, else the authority of `fs.defaultFS`.
     pub fn single_namenode(&self) -> Result<HostPort, ConfigError> {
         if let Some(address) = self.get(keys::DFS_NAMENODE_RPC_ADDRESS)? {
             return Ok(address);
@@ -110,7 +112,7 @@ impl Configuration {
         }
     }
 
-    /// The authority of `fs.defaultFS`; `None`: that is no hdfs:// URI.
+    /// Returns the authority of `fs.defaultFS`, or `None` if that is not an hdfs:// URI.
     fn default_namenode(&self) -> Result<Option<HostPort>, ConfigError> {
         let default_fs = self.get(keys::FS_DEFAULT_FS)?;
         let Some(authority) = default_fs.strip_prefix("hdfs://") else { return Ok(None) };
@@ -119,7 +121,7 @@ impl Configuration {
             .map_err(|wanted| self.value_error(keys::FS_DEFAULT_FS.name, &default_fs, wanted))
     }
 
-    /// Whether a host of `hdfs://` URIs is a nameservice with namenodes of its own, and no machine.
+    /// Returns true if the host of an `hdfs://` URI is a nameservice with namenodes of its own instead of a machine.
     fn is_logical(&self, name: &str) -> Result<bool, ConfigError> {
         let names = self.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
         Ok(names.iter().any(|known| known == name) && self.is_set(&format!("dfs.ha.namenodes.{name}")))
@@ -159,8 +161,8 @@ impl Configuration {
         if let Some(address) = self.get_as(&key, parse::rpc_address)? {
             return Ok(address);
         }
-        // Source: DFSUtil.java, getNNServiceRpcAddressesForCluster. Apache's takes the name of a nameservice, too, and looks for a
-        // machine of that name for ever.
+        // Source: DFSUtil.java, getNNServiceRpcAddressesForCluster. Apache's DataNode also accepts the name of a
+        // nameservice, and then tries forever to resolve it as a host name.
         if for_datanode
             && let Some(address) = self.default_namenode()?
             && !self.is_logical(&address.host)?
@@ -208,15 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn a_nameservice_without_addresses_is_where_the_default_file_system_is() {
+    fn nameservice_without_addresses_uses_default_fs() {
         let conf = Configuration::empty().with("fs.defaultFS", "hdfs://h:9/").with("dfs.nameservices", "ns1");
         let services = conf.datanode_nameservices().unwrap();
         assert_eq!((services.len(), services[0].id.as_deref()), (1, Some("ns1")));
         assert_eq!(services[0].namenodes[0].rpc.to_string(), "h:9");
-        // What is said of the nameservice counts first; what is said of none does not.
+        // Keys of the nameservice take precedence; keys without a nameservice are ignored.
         let said = conf.clone().with("dfs.namenode.rpc-address", "g:1").with("dfs.namenode.rpc-address.ns1", "i:2");
         assert_eq!(said.datanode_nameservices().unwrap()[0].namenodes[0].rpc.to_string(), "i:2");
-        // Nobody listens at the name of a nameservice.
+        // The name of a nameservice is not a host name.
         let logical = conf.with("fs.defaultFS", "hdfs://ns1").with("dfs.ha.namenodes.ns1", "a");
         let said = logical.datanode_nameservices().unwrap_err().to_string();
         assert!(said.contains("dfs.namenode.rpc-address.ns1.a"), "{said}");

@@ -1,4 +1,4 @@
-//! From the text of a value to its type. Each parser gets trimmed, non-empty text.
+//! Parsers from the text of a value to its type. Each parser gets trimmed, non-empty text.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ pub fn text(value: &str) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
-/// `true` or `false` in any case.
+/// Parses `true` or `false`, ignoring case.
 pub fn boolean(value: &str) -> Result<bool, String> {
     if value.eq_ignore_ascii_case("true") {
         Ok(true)
@@ -21,7 +21,7 @@ pub fn boolean(value: &str) -> Result<bool, String> {
     }
 }
 
-/// A whole number, decimal or `0x` hexadecimal, that fits `T`.
+/// Parses a whole number, decimal or `0x` hexadecimal, that fits `T`.
 fn integer<T: TryFrom<i128>>(value: &str) -> Result<T, String> {
     let wrong = || "wanted a whole number".to_owned();
     let (negative, digits) = match value.strip_prefix('-') {
@@ -49,7 +49,7 @@ pub fn int_u64(value: &str) -> Result<u64, String> {
     integer(value)
 }
 
-/// 0 to 100.
+/// Parses a percentage from 0 to 100.
 pub fn percent(value: &str) -> Result<u64, String> {
     integer(value)
         .ok()
@@ -65,7 +65,7 @@ pub fn int_i64(value: &str) -> Result<i64, String> {
     integer(value)
 }
 
-/// A finite number; Java's trailing `f` or `d` is accepted (`0.999f`).
+/// Parses a finite number. Java's suffix `f` or `d` is accepted (`0.999f`).
 pub fn float(value: &str) -> Result<f64, String> {
     let digits = value.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(value);
     match digits.parse::<f64>() {
@@ -74,7 +74,7 @@ pub fn float(value: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes: a whole number with an optional binary suffix k, m, g, t, p, e in either case.
+/// Parses a number of bytes: a whole number with an optional binary suffix k, m, g, t, p, e in either case.
 pub fn bytes(value: &str) -> Result<u64, String> {
     let wrong = "wanted a number of bytes such as 65536, 64k, 128m, 1g";
     let (digits, shift) = match value.char_indices().last() {
@@ -104,10 +104,10 @@ const MINUTES: u64 = 60 * SECONDS;
 const HOURS: u64 = 60 * MINUTES;
 const DAYS: u64 = 24 * HOURS;
 
-/// A duration with suffix ns, us, ms, s, m, h or d; a bare number counts `unit_ns`.
+/// Parses a duration with the suffix ns, us, ms, s, m, h or d. A bare number is in units of `unit_ns` nanoseconds.
 fn duration(value: &str, unit_ns: u64) -> Result<Duration, String> {
     let lower = value.to_ascii_lowercase();
-    // Longest suffixes first: "ms" ends in "s".
+    // Longer suffixes first: "ms" ends in "s".
     let suffixes =
         [("ns", NANOS), ("us", MICROS), ("ms", MILLIS), ("s", SECONDS), ("m", MINUTES), ("h", HOURS), ("d", DAYS)];
     let (digits, unit_ns) = suffixes
@@ -121,39 +121,42 @@ fn duration(value: &str, unit_ns: u64) -> Result<Duration, String> {
     Ok(Duration::new(seconds, (nanoseconds % u128::from(SECONDS)) as u32))
 }
 
-/// A bare number counts milliseconds.
+/// Parses a duration. A bare number is in milliseconds.
 pub fn duration_ms(value: &str) -> Result<Duration, String> {
     duration(value, MILLIS)
 }
 
-/// A bare number counts seconds.
+/// Parses a duration. A bare number is in seconds.
 pub fn duration_s(value: &str) -> Result<Duration, String> {
     duration(value, SECONDS)
 }
 
-/// A bare number counts minutes.
+/// Parses a duration. A bare number is in minutes.
 pub fn duration_minutes(value: &str) -> Result<Duration, String> {
     duration(value, MINUTES)
 }
 
-/// A bare number counts hours; zero or negative (Hadoop's way to switch off or ask for the default) is kept.
+/// Parses a number of hours. Zero and negative values, by which Hadoop requests the default or disables a feature, are
+/// kept.
 pub fn signed_hours(value: &str) -> Result<i64, String> {
     integer(value)
 }
 
-/// Comma-separated, trimmed, empty entries dropped.
+/// Parses a path, which must not be empty.
 pub fn path(value: &str) -> Result<PathBuf, String> {
     if value.is_empty() { Err("is empty".into()) } else { Ok(value.into()) }
 }
 
+/// Parses a comma-separated list. Entries are trimmed; empty ones are dropped.
 pub fn list(value: &str) -> Result<Vec<String>, String> {
     Ok(value.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect())
 }
 
-/// An umask: octal (`022`) or symbolic (`u=rwx,g=rx,o=`, what is kept: nothing of whom it does not name). The bits to take away.
+/// Parses a umask: octal (`022`) or symbolic (`u=rwx,g=rx,o=`). Returns the permission bits to remove. The symbolic
+/// form lists the permissions to keep; a class that it does not name keeps none.
 ///
-/// Of several clauses about the same the last one counts, and `-` keeps nothing. Source: hadoop-common `UmaskParser`,
-/// `PermissionParser.combineModes` over a mode of 0.
+/// If several clauses name the same class, the last one counts, and `-` keeps nothing. Source: hadoop-common
+/// `UmaskParser`, `PermissionParser.combineModes` over a mode of 0.
 pub fn umask(value: &str) -> Result<u16, String> {
     let wrong = || "wanted an octal umask such as 022, or a symbolic one such as u=rwx,g=rx,o=rx".to_owned();
     if value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -191,16 +194,16 @@ pub fn umask(value: &str) -> Result<u16, String> {
     Ok(0o777 & !kept)
 }
 
-/// A host name or address and a port. An IPv6 address stands in brackets.
+/// A host name or address, and a port. In text, an IPv6 address is in brackets.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HostPort {
-    /// Without brackets.
+    /// Host without brackets.
     pub host: String,
     pub port: u16,
 }
 
 impl HostPort {
-    /// `host`, `host:port` or a URI such as `hdfs://host:port/path`.
+    /// Parses `host`, `host:port` or a URI such as `hdfs://host:port/path`.
     pub fn parse(value: &str, default_port: Option<u16>) -> Result<Self, String> {
         let wrong = || "wanted host:port".to_owned();
         let value = value.split_once("://").map_or(value, |(_, rest)| rest);
@@ -210,7 +213,7 @@ impl HostPort {
             let (host, rest) = bracketed.split_once(']').ok_or_else(wrong)?;
             (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(wrong)?) })
         } else if authority.matches(':').count() > 1 {
-            return Err("wanted host:port, an IPv6 address in brackets".to_owned());
+            return Err("wanted host:port with an IPv6 address in brackets".to_owned());
         } else {
             authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
         };
@@ -219,7 +222,7 @@ impl HostPort {
         }
         let port = match port {
             Some(port) => port.parse::<u16>().map_err(|_| format!("port {port:?} is not a number up to 65535"))?,
-            None => default_port.ok_or_else(|| "wanted host:port, the port is missing".to_owned())?,
+            None => default_port.ok_or_else(|| "wanted host:port: the port is missing".to_owned())?,
         };
         Ok(Self { host: host.to_owned(), port })
     }
@@ -239,15 +242,15 @@ pub fn address(value: &str) -> Result<HostPort, String> {
     HostPort::parse(value, None)
 }
 
-/// The port may be left out; it is then that of a namenode, 8020.
+/// Parses an address. If the port is missing, it is a namenode's default, 8020.
 pub fn rpc_address(value: &str) -> Result<HostPort, String> {
     HostPort::parse(value, Some(crate::DEFAULT_RPC_PORT))
 }
 
-/// How a storage directory keeps its replicas.
+/// Storage engine of a directory of replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Engine {
-    /// Files on a tmpfs, copied to the directory behind the write.
+    /// Files on a tmpfs, copied to the directory in the background after the write.
     Memory,
     /// Memory-mapped files in the directory.
     Mmap,
@@ -268,19 +271,19 @@ pub fn engine(value: &str) -> Result<Engine, String> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageDirectory {
     pub storage_type: StorageType,
-    /// `None`: `hearth.storage.engine` says.
+    /// `None`: the engine of `hearth.storage.engine`.
     pub engine: Option<Engine>,
     pub path: PathBuf,
 }
 
-/// `[SSD]file:///data/1, [DISK]/data/2, mmap:/data/3`. A directory named `memory:`, `mmap:` or `fileio:` has that
-/// engine; Hadoop's `file:` (or no scheme) leaves it to `hearth.storage.engine`.
+/// Parses storage directories: `[SSD]file:///data/1, [DISK]/data/2, mmap:/data/3`. The schemes `memory:`, `mmap:` and
+/// `fileio:` select an engine. Hadoop's `file:`, or no scheme, uses that of `hearth.storage.engine`.
 pub fn storage_directories(value: &str) -> Result<Vec<StorageDirectory>, String> {
     let entries = list(value)?;
     entries.iter().map(|entry| storage_directory(entry)).collect()
 }
 
-/// As `storage_directories`, for directories without types or engines.
+/// Like `storage_directories`, for directories without types or engines.
 pub fn directories(value: &str) -> Result<Vec<PathBuf>, String> {
     Ok(storage_directories(value)?.into_iter().map(|directory| directory.path).collect())
 }
@@ -290,7 +293,7 @@ fn storage_directory(entry: &str) -> Result<StorageDirectory, String> {
         None => (StorageType::Disk, entry),
         Some(rest) => {
             let (name, location) = rest.split_once(']').ok_or_else(|| format!("{entry:?} lacks the closing ]"))?;
-            (storage_type(name.trim()).ok_or_else(|| format!("{name:?} is no storage type"))?, location.trim())
+            (storage_type(name.trim()).ok_or_else(|| format!("{name:?} is not a storage type"))?, location.trim())
         }
     };
     let schemes = [
@@ -303,8 +306,8 @@ fn storage_directory(entry: &str) -> Result<StorageDirectory, String> {
         .iter()
         .find_map(|(scheme, engine)| location.strip_prefix(scheme).map(|rest| (*engine, rest)))
         .unwrap_or((None, location));
-    // `file:///data`, `file:/data` and `file://localhost/data` are the same (RFC 8089). Apache's DataNode ignores any other host, so that
-    // `file://data/1` is the directory `/1` there; here it is refused.
+    // `file:///data`, `file:/data` and `file://localhost/data` are the same (RFC 8089). Apache's DataNode ignores any
+    // other host: there, `file://data/1` is the directory `/1`. Here it is refused.
     let path = match location.strip_prefix("//") {
         Some(rest) if rest.starts_with('/') => percent_decode(rest)?,
         Some(rest) => match rest.split_once('/') {
@@ -323,7 +326,7 @@ fn storage_directory(entry: &str) -> Result<StorageDirectory, String> {
     Ok(StorageDirectory { storage_type, engine, path: PathBuf::from(path) })
 }
 
-/// The `%41` of URIs. Errors: a `%` without two hexadecimal digits, or bytes that are not UTF-8.
+/// Decodes the `%41` of URIs. Errors: a `%` without two hexadecimal digits, or bytes that are not UTF-8.
 fn percent_decode(text: &str) -> Result<String, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -341,7 +344,7 @@ fn percent_decode(text: &str) -> Result<String, String> {
     String::from_utf8(out).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
-/// `ssd`, `RAM_DISK`, ... in any case.
+/// Parses a storage type (`ssd`, `RAM_DISK`, ...), ignoring case.
 pub fn storage_type(name: &str) -> Option<StorageType> {
     (1..=6).filter_map(StorageType::from_number).find(|kind| kind.name().eq_ignore_ascii_case(name))
 }

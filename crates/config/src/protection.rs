@@ -1,9 +1,11 @@
-//! What Hearth's servers cannot do of Hadoop's security: whoever configured it must not find it silently missing.
+//! Refusal of configured security features that Hearth lacks, so that none is silently missing.
 
 use crate::{ConfigError, Configuration, keys};
 
 impl Configuration {
-    /// Errors: a client is to authenticate itself by anything but the name of its user.
+    /// Checks the authentication of clients.
+    ///
+    /// Errors: the configuration requires a client to authenticate itself by anything but its user name.
     pub fn refuse_client_authentication(&self) -> Result<(), ConfigError> {
         let authentication = self.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
         if authentication.trim().eq_ignore_ascii_case("simple") {
@@ -13,7 +15,10 @@ impl Configuration {
         Err(self.value_error(keys::HADOOP_SECURITY_AUTHENTICATION.name, &authentication, wanted))
     }
 
-    /// Errors: callers are to be authenticated by Kerberos or authorized by service, or bytes to be encrypted or signed on their way.
+    /// Checks the protection that servers must provide.
+    ///
+    /// Errors: the configuration requires authentication by Kerberos, service-level authorization, or encryption or
+    /// signing of data in transit.
     pub fn refuse_protection(&self) -> Result<(), ConfigError> {
         let refuse = |key: &str, value: &str, wanted: &str| Err(self.value_error(key, value, wanted));
         let authentication = self.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
@@ -25,7 +30,7 @@ impl Configuration {
             let wanted = "`false`: Hearth's servers do not read hadoop-policy.xml";
             return refuse(keys::HADOOP_SECURITY_AUTHORIZATION.name, "true", wanted);
         }
-        // A list, of which a client may take any.
+        // The key is a list of levels, of which a client may use any.
         let protection = self.get(keys::HADOOP_RPC_PROTECTION)?;
         if !protection.split(',').any(|level| level.trim().eq_ignore_ascii_case("authentication")) {
             let wanted = "`authentication`: Hearth's servers neither sign nor encrypt calls";
@@ -53,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_done_is_refused_by_name() {
+    fn unsupported_protection_is_refused_by_key() {
         Configuration::empty().refuse_protection().unwrap();
         let with = |key: &str, value: &str| Configuration::empty().with(key, value).refuse_protection();
         for (key, value) in [
@@ -79,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_are_to_use_kerberos_are_refused() {
+    fn kerberos_is_refused_for_clients() {
         let of = |value: &str| {
             Configuration::empty().with("hadoop.security.authentication", value).refuse_client_authentication()
         };

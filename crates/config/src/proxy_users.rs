@@ -1,4 +1,6 @@
-//! Users who act for others: `hadoop.proxyuser.USER.{users,groups,hosts}`, and the web proxies of `hadoop.proxyservers`.
+//! Proxy users: users that act on behalf of other users (`hadoop.proxyuser.USER.{users,groups,hosts}`), and the web
+//! proxies of `hadoop.proxyservers`.
+//! `hadoop.proxyservers`.
 //!
 //! Source: `DefaultImpersonationProvider`, `AccessControlList`, `MachineList` and `ProxyServers` of Hadoop 3.4.
 
@@ -9,21 +11,21 @@ use crate::{ConfigError, Configuration, parse};
 
 const PREFIX: &str = "hadoop.proxyuser.";
 const WEB_PROXIES: &str = "hadoop.proxyservers";
-/// Names a class that decides instead of these rules.
+/// Key of a class that decides instead of these rules.
 const PROVIDER: &str = "hadoop.security.impersonation.provider.class";
 const OWN_PROVIDER: &str = "org.apache.hadoop.security.authorize.DefaultImpersonationProvider";
 const EVERYTHING: &str = "*";
-/// Before the acting user's name in a list of users: allows everybody.
+/// Prefix of the proxy user's own name in its list of users. It allows the proxy user to act for every user.
 const FOR_ANYBODY: &str = "~";
 
-/// Rules for all users who may act for others.
+/// Rules for all proxy users.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyUsers {
     rules: BTreeMap<String, Rule>,
     web_proxies: HashSet<IpAddr>,
 }
 
-/// Whom one user may act for, and from where.
+/// Users that one proxy user may act for, and hosts from which it may do so.
 #[derive(Clone, Debug, Default)]
 struct Rule {
     anybody: bool,
@@ -39,7 +41,7 @@ struct Hosts {
     ranges: Vec<Range>,
 }
 
-/// Addresses that begin with the same bits.
+/// Range of addresses with a common prefix.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     first: IpAddr,
@@ -47,9 +49,10 @@ struct Range {
 }
 
 impl ProxyUsers {
-    /// `resolve`: the addresses of a host, none if it is unknown. Such a host is left out.
+    /// Reads the rules. `resolve`: returns the addresses of a host, or none if it is unknown. Unknown hosts are
+    /// ignored.
     ///
-    /// Errors: a range of addresses that cannot be read, and another provider than Hadoop's own.
+    /// Errors: an invalid range of addresses, or a provider other than Hadoop's own.
     pub fn read(configuration: &Configuration, resolve: impl Fn(&str) -> Vec<IpAddr>) -> Result<Self, ConfigError> {
         let provider = configuration.get_as(PROVIDER, parse::text)?;
         if let Some(class) = provider.filter(|class| class != OWN_PROVIDER) {
@@ -80,9 +83,10 @@ impl ProxyUsers {
         Ok(Self { rules, web_proxies })
     }
 
-    /// Whether `real`, from `address`, may act for `user`. `None`: that depends on the groups of `user`.
+    /// Checks that `real`, from `address`, may act for `user`. Returns `None` if that depends on the groups of `user`
+    /// and `groups` is `None`.
     ///
-    /// `groups`: those of `user`, where they are known. Errors: the text of Hadoop's `AuthorizationException`.
+    /// `groups`: the groups of `user`, if known. Errors: the text of Hadoop's `AuthorizationException`.
     pub fn check(
         &self,
         real: &str,
@@ -109,7 +113,7 @@ impl ProxyUsers {
         Some(Ok(()))
     }
 
-    /// The address of a web client: `peer`'s, or the one that a trusted web proxy names.
+    /// Returns the address of a web client: that of `peer`, or the one that a trusted web proxy reports.
     ///
     /// `forwarded`: the value of `X-Forwarded-For`.
     pub fn web_client(&self, peer: IpAddr, forwarded: Option<&str>) -> IpAddr {
@@ -127,7 +131,7 @@ impl Hosts {
         let mut hosts = Self { all: text == EVERYTHING, ..Self::default() };
         for host in names(text).into_iter().filter(|host| host != EVERYTHING) {
             if let Some((first, bits)) = host.split_once('/') {
-                let wanted = || format!("{host} is no range of addresses such as 10.2.0.0/16");
+                let wanted = || format!("{host} is not a range of addresses such as 10.2.0.0/16");
                 let first: IpAddr = first.parse().map_err(|_| wanted())?;
                 let bits: u32 = bits.parse().map_err(|_| wanted())?;
                 if bits > if first.is_ipv4() { 32 } else { 128 } {
@@ -157,7 +161,7 @@ impl Range {
     }
 }
 
-/// Names between commas or ends of lines.
+/// Splits names at commas and line ends.
 fn names(text: &str) -> HashSet<String> {
     text.split([',', '\n']).map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
@@ -185,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acts_for_another_without_a_rule() {
+    fn impersonation_needs_a_rule() {
         let refused = Some(Err("User: hive is not allowed to impersonate bob".to_owned()));
         assert_eq!(rules(&[]).check("hive", "bob", None, HOME), refused);
         assert_eq!(rules(&[("hadoop.proxyuser.knox.users", "*")]).check("hive", "bob", None, HOME), refused);
-        // Not even for itself.
+        // A user without a rule may not even act for itself by proxy.
         let same = Some(Err("User: hive is not allowed to impersonate hive".to_owned()));
         assert_eq!(rules(&[]).check("hive", "hive", None, HOME), same);
     }
@@ -205,12 +209,12 @@ mod tests {
         assert_eq!(grouped.check("hive", "bob", None, HOME), None);
         assert_eq!(grouped.check("hive", "bob", Some(&groups(&["guests"])), HOME), yes);
         assert_eq!(grouped.check("hive", "bob", Some(&groups(&["others"])), HOME), no);
-        // Either list may allow everybody; within a list the star is a name like any other.
+        // Either list may allow every user. As one of several names, the star has no special meaning.
         let mixed = rules(&[all, ("hadoop.proxyuser.hive.users", "ann"), ("hadoop.proxyuser.hive.groups", "*")]);
         assert_eq!(mixed.check("hive", "bob", None, HOME), yes);
         assert_eq!(rules(&[all, ("hadoop.proxyuser.hive.users", "ann,*")]).check("hive", "bob", None, HOME), no);
         assert_eq!(rules(&[all, ("hadoop.proxyuser.hive.users", "~hive")]).check("hive", "bob", None, HOME), yes);
-        // A user's name may have dots.
+        // The name of a user may contain dots.
         let dotted = rules(&[("hadoop.proxyuser.a.b.users", "*"), ("hadoop.proxyuser.a.b.hosts", "*")]);
         assert_eq!(dotted.check("a.b", "bob", None, HOME), yes);
     }
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_that_names_its_key() {
+    fn invalid_values_are_errors_naming_the_key() {
         for (key, value) in [
             ("hadoop.proxyuser.hive.hosts", "10.2.0.0/33"),
             ("hadoop.proxyuser.hive.hosts", "10.2/16"),
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trusted_web_proxies_speak_of_other_addresses() {
+    fn forwarded_addresses_need_a_trusted_proxy() {
         let trusting = rules(&[("hadoop.proxyservers", "gateway")]);
         let client: IpAddr = "192.168.1.1".parse().unwrap();
         assert_eq!(trusting.web_client(HOME, Some("192.168.1.1, 10.9.9.9")), client);

@@ -1,5 +1,5 @@
-//! Hadoop's configuration files: `<configuration>` of `<property>` with `<name>`, `<value>`, `<final>` (elements or
-//! attributes), nested configurations, and XInclude with fallback.
+//! Reader and writer of Hadoop's configuration files: `<configuration>` with `<property>` of `<name>`, `<value>`,
+//! `<final>` (elements or attributes), nested configurations, and XInclude with fallback.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,25 @@ use crate::ConfigError;
 
 const XINCLUDE: &str = "http://www.w3.org/2001/XInclude";
 
-/// Files that include each other deeper than this are taken for a cycle.
+/// Maximum depth of includes. Deeper nesting is treated as a cycle.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// A file beyond this is refused: nobody's configuration is so large, and it is held in memory whole.
+/// Maximum size of a file. Larger files are refused, because a file is held in memory completely and no real
+/// configuration is that large.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// One `<property>` as it stands in a file, its value not expanded.
+/// One `<property>` of a file. The value is not expanded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Property {
     pub name: String,
     pub value: String,
     /// `<final>true</final>`: later files cannot change it.
     pub is_final: bool,
-    /// The file that it stands in.
+    /// The file that contains it.
     pub file: PathBuf,
 }
 
-/// The properties of `path` and of what it includes, in document order.
+/// Reads the properties of `path` and of the files that it includes, in document order.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, ConfigError> {
     let mut properties = Vec::new();
     read_into(path, 0, &mut properties)?;
@@ -67,7 +68,7 @@ impl File<'_, '_> {
                 (Some(XINCLUDE), "include") => self.include(child, properties)?,
                 (_, "configuration") => self.configuration(child, properties)?,
                 (_, "property") => properties.extend(self.property(child)?),
-                // Hadoop passes over elements that it does not know.
+                // Like Hadoop, ignore unknown elements.
                 _ => {}
             }
         }
@@ -86,7 +87,7 @@ impl File<'_, '_> {
         }
     }
 
-    /// `None` for a property without a value, which Hadoop passes over.
+    /// Returns a property, or `None` if it has no value: Hadoop ignores such properties.
     fn property(&self, element: Node<'_, '_>) -> Result<Option<Property>, ConfigError> {
         let mut name = element.attribute("name").map(str::to_owned);
         let mut value = element.attribute("value").map(str::to_owned);
@@ -115,7 +116,7 @@ fn fallback<'a, 'input>(include: Node<'a, 'input>) -> Option<Node<'a, 'input>> {
     include.children().find(|child| child.is_element() && child.tag_name().name() == "fallback")
 }
 
-/// The text of a configuration file with these properties, for any Hadoop program to read.
+/// Returns the text of a configuration file with these properties. Any Hadoop program can read it.
 pub fn to_xml<'a>(properties: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<configuration>\n");
     for (name, value) in properties {

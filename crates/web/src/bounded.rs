@@ -1,8 +1,9 @@
-//! A TCP listener that has at most so many connections open at a time, and not all of them of one address. It closes those on which
-//! nothing moves, and those whose client takes too long over an answer.
+//! TCP listener with limits on the number of open connections, in total and per client address. It also closes idle
+//! connections, and those whose client takes too long to receive an answer.
 //!
-//! At the limit a connection that does nothing gives way to the newest: first those that have not sent a whole request yet, then those on
-//! which nothing has moved for a while. `hearth-fabric` has the same for the other ports, which this room does not use.
+//! At a limit, an idle connection is closed in favour of the newest: first those that have not sent a whole request
+//! yet, then those without traffic for a while. `hearth-fabric` has the same for the other ports; this crate does not
+//! use it.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,32 +22,33 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A connection that has sent a request gives way when nothing has moved on it for so long.
+/// Idle time after which a connection that has sent a request may be closed in favour of a new one.
 const IDLE_MIN: Duration = Duration::from_secs(5);
 
-/// While there are fewer connections without a request, quiet ones with a request give way before them. Else those without would share a
-/// single place where all others are taken.
+/// With fewer than this number of connections without a request, idle connections with a request are closed before
+/// them. Otherwise new connections would compete for a single place when all others are taken.
 const FEW: usize = 16;
 
 pub(crate) struct BoundedListener {
     pub listener: TcpListener,
     pub places: Arc<ConnectionLimit>,
-    /// A connection on which no byte moves for so long is closed. Longer than a page may take.
+    /// A connection without traffic for this time is closed. Longer than the time that a page may take.
     pub idle_timeout: Duration,
 }
 
-/// Accepted connection, its client's address, and the channel that tells it to give way.
+/// Accepted connection, its client's address, and the channel that signals it to close in favour of a new one.
 pub(crate) type Accepted = (BoundedStream, SocketAddr, oneshot::Receiver<()>);
 
 impl BoundedListener {
-    /// The next connection for which there is a place.
+    /// Accepts the next connection that the limits admit.
     pub async fn accept(&mut self) -> Accepted {
         loop {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // The client was gone already, or descriptors have run out: a connection that does nothing gives its own back.
-                    tracing::warn!(%error, "accepting a web connection");
+                    // Either the client is already gone, or file descriptors have run out: closing an idle connection
+                    // frees one.
+                    tracing::warn!(%error, "cannot accept a web connection");
                     self.places.shed();
                     sleep(Duration::from_millis(100)).await;
                     continue;
@@ -57,17 +59,17 @@ impl BoundedListener {
                     return (BoundedStream::new(stream, place, self.idle_timeout), peer, gives_way);
                 }
                 None => {
-                    tracing::debug!(%peer, "closing a web connection: all others of its address, or all, are at work")
+                    tracing::debug!(%peer, "refusing a web connection: no connection in its scope is idle")
                 }
             }
         }
     }
 }
 
-/// Places for connections.
+/// Limit on the number of open connections.
 pub(crate) struct ConnectionLimit {
     most: usize,
-    /// Limit of one address.
+    /// Maximum number of connections per address.
     share: usize,
     began: Instant,
     taken: Mutex<OpenConnections>,
@@ -85,17 +87,17 @@ struct Entry {
     give_way: oneshot::Sender<()>,
 }
 
-/// What happens on a connection.
+/// Activity of a connection.
 #[derive(Clone)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Microseconds from `began` to when a byte moved last; of a connection without a request: to when it came.
+    /// Microseconds from `began` to the last traffic. For a connection without a request: to its acceptance.
     moved: Arc<AtomicU64>,
     has_request: Arc<AtomicBool>,
     work: InFlight,
 }
 
-/// A connection's, given back when this is dropped.
+/// Permit of an open connection. Dropping it releases the place.
 pub(crate) struct ConnectionPermit {
     places: Arc<ConnectionLimit>,
     number: u64,
@@ -107,7 +109,7 @@ impl ConnectionLimit {
         Arc::new(Self { most, share, began: Instant::now(), taken: Mutex::default() })
     }
 
-    /// `None`: all connections are at work, or all of the address, which has its share.
+    /// Admits a connection from `address`. Returns `None` if a limit is reached and no connection in its scope is idle.
     fn admit(self: &Arc<Self>, address: IpAddr) -> Option<(ConnectionPermit, oneshot::Receiver<()>)> {
         let now = Instant::now();
         let mut taken = self.taken.lock();
@@ -126,14 +128,14 @@ impl ConnectionLimit {
         Some((ConnectionPermit { places: self.clone(), number, activity }, gives_way))
     }
 
-    /// Ends a connection that does nothing, if there is one.
+    /// Closes an idle connection, if there is any.
     fn shed(&self) {
         self.taken.lock().make_room(None, Instant::now());
     }
 }
 
 impl OpenConnections {
-    /// Makes an idle connection give way, one of `address` if that is given. Returns `None` when every connection is at work.
+    /// Closes an idle connection, one of `address` if that is given. Returns `None` if every connection is at work.
     fn make_room(&mut self, address: Option<IpAddr>, now: Instant) -> Option<()> {
         let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
         for entry in self.places.values() {
@@ -149,10 +151,10 @@ impl OpenConnections {
             let may = !known || idle >= IDLE_MIN;
             may.then_some(((known == known_first, of_address[&entry.address], idle), *number))
         });
-        // Of equal ones the oldest.
+        // The oldest among equal ones.
         let (_, number) = idle.max_by_key(|(key, number)| (*key, Reverse(*number)))?;
         let entry = self.places.remove(&number)?;
-        // It may be about to end by itself.
+        // Its task may be about to end by itself, so a failure to send does not matter.
         let _ = entry.give_way.send(());
         Some(())
     }
@@ -165,7 +167,7 @@ impl Activity {
         this
     }
 
-    /// A whole request has come, if only its header.
+    /// Notes that the head of a request has arrived.
     pub fn has_request(&self) {
         self.has_request.store(true, Ordering::Relaxed);
     }
@@ -175,14 +177,14 @@ impl Activity {
         self.moved.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// A byte moved.
+    /// Notes traffic on the connection.
     fn moved(&self, now: Instant) {
         if self.has_request.load(Ordering::Relaxed) {
             self.moved_at(now);
         }
     }
 
-    /// For how long nothing has happened. `None`: the server is at work.
+    /// Returns the idle time, or `None` while the server works for the client.
     fn idle(&self, now: Instant) -> Option<Duration> {
         let moved = self.began + Duration::from_micros(self.moved.load(Ordering::Relaxed));
         let since = self.work.last().map_or(moved, |at_work| at_work.max(moved));
@@ -196,7 +198,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// When the client of a connection has to have taken all of its answer, if it is to be taken in a certain time.
+/// Time by which the client must have received the whole answer, if there is such a limit.
 #[derive(Clone, Default)]
 pub(crate) struct Deadline(Arc<Mutex<Option<Instant>>>);
 
@@ -210,26 +212,27 @@ impl Deadline {
     }
 }
 
-/// Of a connection: whether its server is at work, so that a silence is not its client's.
+/// Tracks the server's work for a connection, so that the wait for it does not count as the client's idle time.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight(Arc<Mutex<InFlightState>>);
 
 #[derive(Debug, Default)]
 struct InFlightState {
-    /// How many do something for the client.
+    /// Number of operations in progress for the client.
     running: usize,
-    /// When the last of them had done it.
+    /// End of the last operation.
     ended: Option<Instant>,
 }
 
 impl InFlight {
-    /// Waits for `work`, which has a bound of its own: as long as it takes, the connection is not closed because no byte moves on it.
+    /// Runs `work`, which must have a time-out of its own. While it runs, the connection is not closed for lack of
+    /// traffic.
     pub async fn track<F: Future>(&self, work: F) -> F::Output {
         let _running = InFlightGuard::new(self);
         work.await
     }
 
-    /// The last moment of which it is known that somebody was at work.
+    /// Returns the latest time at which an operation is known to have been in progress.
     fn last(&self) -> Option<Instant> {
         let at_work = self.0.lock();
         if at_work.running > 0 { Some(Instant::now()) } else { at_work.ended }
@@ -260,12 +263,12 @@ impl Drop for InFlightGuard<'_> {
 pub(crate) struct BoundedStream {
     stream: TcpStream,
     idle_timeout: Duration,
-    /// When a byte moved last, or the server did something for which the client had to wait.
+    /// Time of the last traffic, or of the last work of the server that the client had to wait for.
     moved: Instant,
     due: Deadline,
-    /// Something is yet to be written: what is due is that, not what the client asks next.
+    /// A write is pending. The deadline applies only then, not while waiting for the client's next request.
     is_writing: bool,
-    /// Wakes when one of the two is over.
+    /// Wakes at the idle time-out or the deadline, whichever is earlier.
     timer: Pin<Box<Sleep>>,
     place: ConnectionPermit,
 }
@@ -288,7 +291,8 @@ impl BoundedStream {
         self.place.activity.clone()
     }
 
-    /// Passes on what is ready; what waits longer than the idle time-out, or comes after what is due, becomes an error.
+    /// Passes on a ready result. Returns a time-out error if nothing is ready within the idle time-out, or by the
+    /// deadline while writing.
     fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.moved = Instant::now();
@@ -341,7 +345,7 @@ impl AsyncWrite for BoundedStream {
         self.watch_write(polled, cx)
     }
 
-    /// Else each body would be copied behind its header.
+    /// Without vectored writes, each body would be copied behind its head.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_ends_a_connection_and_gives_its_place_back() {
+    async fn silent_connection_times_out_and_frees_its_place() {
         let places = ConnectionLimit::new(1, 1);
         let (mut bounded, address) = listen(places.clone(), Duration::from_millis(100)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_whose_server_is_at_work_is_not_idle() {
+    async fn connection_with_work_is_not_idle() {
         let (mut bounded, address) = listen(ConnectionLimit::new(1, 1), Duration::from_millis(100)).await;
         let _client = TcpStream::connect(address).await.unwrap();
         let (mut stream, _, _gives_way) = bounded.accept().await;
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_due_ends_a_connection_on_which_bytes_move() {
+    async fn deadline_ends_an_active_connection() {
         let (mut bounded, address) = listen(ConnectionLimit::new(1, 1), Duration::from_secs(60)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         let (mut stream, _, _gives_way) = bounded.accept().await;
@@ -420,7 +424,7 @@ mod tests {
         tokio::select! {
             kind = answering => assert_eq!(kind, io::ErrorKind::TimedOut),
             () = taking => panic!("the connection is open"),
-            () = sleep(Duration::from_secs(60)) => panic!("it does not end"),
+            () = sleep(Duration::from_secs(60)) => panic!("the connection does not end"),
         }
     }
 
@@ -444,12 +448,12 @@ mod tests {
             held.push(bounded.accept().await);
         }
         assert_eq!(held.iter_mut().map(gave_way).collect::<Vec<_>>(), [false, true, false, false]);
-        // Both that are left of the address have sent a request a moment ago.
+        // Both remaining connections of the address have sent a request just now.
         held[2].0.activity().has_request();
         held[3].0.activity().has_request();
         let mut refused = from("127.0.0.1", address).await;
         let mut client = from("127.0.0.3", address).await;
-        // All places are taken: the oldest without a request gives way.
+        // All places are taken: the oldest connection without a request is closed.
         let accepted = bounded.accept().await;
         assert_eq!(accepted.1.ip(), IpAddr::from([127, 0, 0, 3]));
         assert_eq!(refused.read(&mut [0]).await.unwrap(), 0, "it is closed");
@@ -458,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn quiet_connections_give_way_and_those_at_work_do_not() {
+    async fn only_idle_connections_make_room() {
         let places = ConnectionLimit::new(2, 2);
         let address = IpAddr::from([127, 0, 0, 1]);
         let (first, mut first_gives_way) = places.admit(address).unwrap();

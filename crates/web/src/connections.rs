@@ -1,5 +1,6 @@
-//! HTTP/1.1 on the connections of a listener, whatever else the libraries could speak: the bounds are those of HTTP/1.1. One request at a
-//! time on each, its header within a time; an answer that is there as a whole is to be taken within a time, too.
+//! HTTP/1.1 on the connections of a listener. Other versions are disabled, because the limits are written for HTTP/1.1.
+//! Each connection serves one request at a time. The head of a request has a time-out, and so has the receipt of an
+//! answer that is complete when it is sent.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -20,20 +21,20 @@ use tokio::time::Instant;
 use crate::bounded::{Accepted, BoundedListener};
 use crate::webhdfs::PREFIX;
 
-/// Who asks.
+/// Address of the client.
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub SocketAddr);
 
-/// How long clients may take.
+/// Time-outs for clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Timeouts {
-    /// From the end of an answer, or the beginning of the connection, to the end of the next request's header.
+    /// From the end of an answer, or the start of the connection, to the end of the next request's head.
     pub header: Duration,
-    /// To take an answer that is there as a whole. One that comes as it is told has a patience of its own.
+    /// To receive an answer of known length. A streamed answer has a time-out of its own.
     pub answer: Duration,
 }
 
-/// Answers until the sender of `stopped` is dropped. What is being answered then is answered.
+/// Serves until the sender of `stopped` is dropped. Requests in progress are then completed.
 pub(crate) async fn serve(
     mut listener: BoundedListener,
     router: Router,
@@ -61,7 +62,7 @@ async fn answer(
     let (due, work, activity) = (stream.due(), stream.work(), stream.activity());
     let pages = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        // Making the answer has time-outs of its own.
+        // The production of the answer has time-outs of its own.
         due.set(None);
         activity.has_request();
         request.extensions_mut().insert(ConnectInfo(Peer(peer)));
@@ -69,7 +70,8 @@ async fn answer(
         let is_page = !request.uri().path().starts_with(PREFIX);
         let (answered, due, work) = (pages.call(request), due.clone(), work.clone());
         async move {
-            // Pages have a bound of their own. Of WebHDFS the service says when it works, for it also waits for its client.
+            // The work of pages is limited in time, so it is tracked as a whole. The WebHDFS service tracks its own
+            // work, because it also waits for its client.
             let answered = if is_page { work.track(answered).await } else { answered.await };
             answered.inspect(|answer| {
                 let is_whole = answer.body().size_hint().exact().is_some();
@@ -80,13 +82,13 @@ async fn answer(
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        Ok(()) = &mut gives_way => return tracing::debug!(%peer, "closing a web connection that does nothing, among too many"),
+        Ok(()) = &mut gives_way => return tracing::debug!(%peer, "closing an idle web connection to make room"),
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
-        tracing::trace!(%peer, %error, "an HTTP connection was broken off");
+        tracing::trace!(%peer, %error, "HTTP connection aborted");
     }
 }

@@ -1,4 +1,4 @@
-//! The JSON that Hadoop's `/jmx` servlet gives: `{"beans": [{"name": ..., "modelerType": ..., ATTRIBUTE: VALUE, ...}]}`.
+//! The JSON of Hadoop's `/jmx` servlet: `{"beans": [{"name": ..., "modelerType": ..., ATTRIBUTE: VALUE, ...}]}`.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Bean {
         self
     }
 
-    /// What each answer begins with.
+    /// Returns the first members of each bean's object.
     fn named(&self) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("name".into(), self.name.clone().into());
@@ -39,7 +39,7 @@ impl Bean {
         Value::Object(object)
     }
 
-    /// With one attribute only. `Err`: it has none of that name, which is said in its place.
+    /// Returns the bean with a single attribute. `Err`: an object that reports that the attribute does not exist.
     fn with_only(&self, attribute: &str) -> Result<Value, Value> {
         let mut object = self.named();
         match self.attributes.iter().find(|(name, _)| name == attribute) {
@@ -56,11 +56,11 @@ impl Bean {
     }
 }
 
-/// The answer to `/jmx?get=BEAN::ATTRIBUTE`: that attribute of the beans whose names fit; or to `/jmx?qry=BEAN`: those beans; or to
-/// `/jmx`: all of them. See [`Pattern`] for what a BEAN is.
+/// Answers `/jmx?get=BEAN::ATTRIBUTE` with that attribute of the matching beans, `/jmx?qry=BEAN` with the matching
+/// beans, and `/jmx` with all beans. See [`Pattern`] for the form of BEAN.
 ///
-/// Status: 400 where the question is not of that form; 404 where a bean has no such attribute, which is the last of the answer. A bean
-/// that is not there is no error. Source: Hadoop's `JMXJsonServlet`.
+/// Status: 400 for a malformed query; 404 if a matching bean lacks the attribute, which ends the list of beans. A
+/// pattern without matches is not an error. Source: Hadoop's `JMXJsonServlet`.
 pub(crate) fn answer(beans: &[Bean], get: Option<&str>, qry: Option<&str>) -> (StatusCode, Value) {
     let malformed = || {
         let answer = json!({ "result": "ERROR", "message": "query format is not as expected." });
@@ -88,9 +88,10 @@ pub(crate) fn answer(beans: &[Bean], get: Option<&str>, qry: Option<&str>) -> (S
     (status, json!({ "beans": chosen }))
 }
 
-/// `DOMAIN:KEY=VALUE,...`, the properties in any order: the name of a bean, or what names are to be like. In the domain and in values `*`
-/// then stands for any text and `?` for any character; `*` among the properties says that there may be others. Nothing at all is `*:*`.
-/// Source: Java's `ObjectName`, without its quoted values, of which no bean here has any.
+/// `DOMAIN:KEY=VALUE,...` with the properties in any order: the name of a bean, or a pattern for names. In a pattern,
+/// `*` in the domain and in values matches any text, and `?` any character. A property `*` allows further properties.
+/// The empty text means `*:*`.
+/// Source: Java's `ObjectName`, without quoted values, which no bean here has.
 struct Pattern<'a> {
     domain: &'a str,
     properties: BTreeMap<&'a str, &'a str>,
@@ -98,7 +99,7 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// `None`: it is not of that form.
+    /// Parses a name or pattern. Returns `None` if it is malformed.
     fn parse(text: &'a str) -> Option<Self> {
         let (domain, list) = if text.is_empty() { ("*", "*") } else { text.split_once(':')? };
         let mut pattern = Self { domain, properties: BTreeMap::new(), may_have_others: false };
@@ -126,8 +127,8 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Whether `text` is what `pattern` says, in which `*` stands for any run of bytes and `?` for any one. Linear in both but for one step
-/// back per `*`.
+/// Returns true if `text` matches `pattern`, in which `*` stands for any run of bytes and `?` for any single byte.
+/// Backtracks only to the last `*`.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut back: Option<(usize, usize)> = None;
@@ -188,7 +189,7 @@ mod tests {
             ("Hadoop:service=NameNode,name=NameNodeInfo,type=*", vec![]),
             ("Hadoop:service=DataNode,name=*", vec![]),
             ("*:type=Runtime", vec![&runtime]),
-            // A star is within one property.
+            // A star matches within one property only.
             ("Hadoop:service=*", vec![]),
         ] {
             assert_eq!(chosen(Some(pattern)).iter().collect::<Vec<_>>(), expected, "{pattern}");

@@ -1,8 +1,8 @@
-//! HTTP of both servers: `/jmx`, `/metrics`, `/conf`, a status page, and whatever text pages a server adds (`/fsck`).
+//! HTTP for both servers: `/jmx`, `/metrics`, `/conf`, a status page, and further text pages of a server (`/fsck`).
 //!
-//! A [`Site`] is put together from closures that read the server's state when asked; nothing is cached here. Text pages are told
-//! while they are being made ([`TextSender`]). Connections, text pages at work, what waits for a client and how long, and query strings
-//! are bounded, for HTTP/1.1, which is all that is spoken.
+//! A [`Site`] consists of closures that read the server's state on each request; nothing is cached here. Text pages are
+//! streamed while they are produced ([`TextSender`]). The number of connections and of text pages in progress, the data
+//! queued for a client and its waiting time, and the length of query strings are limited. Only HTTP/1.1 is supported.
 
 mod bounded;
 mod connections;
@@ -20,10 +20,10 @@ pub use page::{Page, size};
 pub use site::{BoundSite, ConfEntry, Query, Site, WebServer};
 pub use text_stream::{Disconnected, TextBody, TextSender};
 
-/// The HTTP library, in whose words answers of WebHDFS are made.
+/// The HTTP library. Its types appear in the interface of WebHDFS services.
 pub use axum;
 
-/// What can go wrong while bringing up the web port.
+/// Errors of opening the web port.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot listen on {address} for HTTP: {source}")]

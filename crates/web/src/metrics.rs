@@ -1,4 +1,4 @@
-//! The numbers of `/metrics`, in Prometheus' text form.
+//! The values of `/metrics`, in Prometheus' text format.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// One number, as it is at this moment.
+/// A metric and its current value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Prometheus' name, without the `_total` that counters get.
+    /// Prometheus' name, without the suffix `_total` that counters get.
     pub name: &'static str,
     pub help: &'static str,
     pub value: u64,
-    /// Only rises while the process lives.
+    /// The value never falls during the life of the process.
     pub counts: bool,
 }
 
 impl Metric {
-    /// Something that only rises.
+    /// A value that only rises.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, value, counts: true }
     }
 
-    /// Something that rises and falls.
+    /// A value that rises and falls.
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, value, counts: false }
     }
@@ -34,7 +34,7 @@ impl Metric {
 
 pub(crate) type MetricSource = Arc<dyn Fn() -> Vec<Metric> + Send + Sync>;
 
-/// The text of `/metrics`.
+/// Returns the text of `/metrics`.
 pub(crate) fn text(figures: MetricSource) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Now(figures)));
@@ -58,7 +58,7 @@ impl Collector for Now {
             if figure.counts {
                 write(&ConstCounter::new(figure.value))?;
             } else {
-                // Beyond i64 nothing is measured here.
+                // No value here exceeds i64.
                 write(&ConstGauge::new(i64::try_from(figure.value).unwrap_or(i64::MAX)))?;
             }
         }
@@ -66,7 +66,7 @@ impl Collector for Now {
     }
 }
 
-/// Both kinds are written alike; the library's own trait cannot be made an object.
+/// Object-safe version of the library's trait, so that counters and gauges are written by the same code.
 trait Encode {
     fn write(&self, encoder: &mut DescriptorEncoder<'_>, figure: &Metric) -> Result<(), fmt::Error>;
 }

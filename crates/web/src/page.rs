@@ -1,4 +1,4 @@
-//! Status pages: a heading, tables, and links to the other pages. Everything that is shown is escaped here.
+//! Status pages: a heading, tables, and links to the other pages. All text is escaped here.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ impl Page {
         Self { title: title.to_owned(), body: String::new() }
     }
 
-    /// Rows of two columns: what, and its value.
+    /// Adds a table of two columns: name and value.
     #[must_use]
     pub fn facts(mut self, rows: &[(&str, String)]) -> Self {
         self.body.push_str("<table>");
@@ -27,7 +27,7 @@ impl Page {
         self
     }
 
-    /// A table under a heading of its own.
+    /// Adds a table with a heading.
     #[must_use]
     pub fn table(mut self, heading: &str, columns: &[&str], rows: &[Vec<String>]) -> Self {
         let _ = write!(self.body, "<h2>{}</h2><table><tr>", escape(heading));
@@ -46,7 +46,7 @@ impl Page {
         self
     }
 
-    /// The whole HTML, with links to what every server has and to `more`.
+    /// Returns the complete HTML, with links to the pages that every server has and to `more`.
     pub fn html(&self, more: &[&str]) -> String {
         let links: Vec<String> = ["/jmx", "/metrics", "/conf"]
             .iter()
@@ -66,7 +66,7 @@ impl Page {
     }
 }
 
-/// Bytes for people: `1.5 GiB`.
+/// Formats a number of bytes for display: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_named_is_text_not_markup() {
+    fn page_text_is_escaped() {
         let html = Page::new("a <b>")
             .facts(&[("host", "<script>".to_owned())])
             .table("t & u", &["c\""], &[vec!["<i>".to_owned()]])
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_for_people() {
+    fn sizes_are_formatted_for_display() {
         assert_eq!(size(0), "0 B");
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");

@@ -26,33 +26,36 @@ use crate::metrics::{self, Metric, MetricSource};
 use crate::text_stream::{Disconnected, TextBody, TextSender};
 use crate::webhdfs;
 
-/// A request's parameters, decoded. The first value of a name counts.
+/// Decoded parameters of a request. The first value of a name counts.
 pub type Query = BTreeMap<String, String>;
 
 type TextAnswer = Pin<Box<dyn Future<Output = Result<(), Disconnected>> + Send>>;
 type TextPage = Arc<dyn Fn(Query, IpAddr, TextSender) -> TextAnswer + Send + Sync>;
 
-/// Longer query strings are refused with 414.
+/// Longest query string. Longer ones are refused with 414.
 const QUERY_BYTES_MAX: usize = 8 * 1024;
-/// Requests served at a time; the next ones wait.
+/// Maximum number of requests served at a time. Further ones wait.
 const REQUESTS_MAX: usize = 64;
-/// Pages that are made at a time by threads which may wait, for a disk or a lock: one that hangs takes as many threads, no more.
+/// Maximum number of pages produced at a time on blocking threads, which may wait for a disk or a lock. If one hangs,
+/// only this number of threads is held.
 const RENDERING_MAX: usize = 2;
-/// Connections open at a time. At this number one that does nothing gives way to the next.
+/// Maximum number of open connections. At the limit an idle one is closed in favour of the next.
 const CONNECTIONS_MAX: usize = 256;
-/// Of them, those of one address: beyond it, its own give way. Half, so that one client cannot have all of them.
+/// Maximum number of them per address. Beyond it, idle connections of the same address are closed. Half of the total,
+/// so that one client cannot take all places.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = CONNECTIONS_MAX / 2;
-/// A connection on which no byte moves for so long is closed.
+/// A connection without traffic for this time is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// A page that has said nothing by then is answered with 503. From then on it may take as long as it likes, while its client takes
-/// something of what it says within this time.
+/// Time within which a page must produce its first text; otherwise the answer is 503. After that it may take any time,
+/// as long as its client receives some of the text within this time.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// A connection on which no request, or not all of its header, has come for so long is closed, however many bytes move.
+/// Time within which the whole head of a request must arrive, however many bytes arrive in between. Otherwise the
+/// connection is closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A page that is there as a whole is to be taken within this time.
+/// Time within which the client must receive an answer of known length.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where nobody answers it.
+/// Answer to WebHDFS requests if no service is set.
 const NO_WEBHDFS: &str =
     "WebHDFS is not enabled here: use hdfs://, with the NameNode's RPC port, instead of webhdfs://";
 
@@ -62,12 +65,12 @@ pub struct ConfEntry {
     pub key: String,
     pub value: String,
     pub is_final: bool,
-    /// The file or `code` it came from.
+    /// The file it came from, or `code`.
     pub source: String,
 }
 
 impl ConfEntry {
-    /// All of a server's, by name, without what is secret.
+    /// Returns all entries of a server's configuration by name, without secrets.
     pub fn all(configuration: &Configuration) -> Vec<Self> {
         let entries = configuration.redacted_entries().into_iter();
         entries
@@ -81,7 +84,7 @@ impl ConfEntry {
     }
 }
 
-/// What a server shows over HTTP.
+/// The pages that a server offers over HTTP.
 pub struct Site {
     beans: Arc<dyn Fn() -> Vec<Bean> + Send + Sync>,
     conf: Arc<dyn Fn() -> Vec<ConfEntry> + Send + Sync>,
@@ -95,8 +98,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// `front` gives the HTML of `/`; `beans` the content of `/jmx`; `metrics` the numbers of `/metrics`. They are called by threads
-    /// that may wait. `conf` must not.
+    /// Creates a site. `front` returns the HTML of `/`, `beans` the content of `/jmx`, and `metrics` the values of
+    /// `/metrics`. These closures run on threads that may block. `conf` must not block.
     pub fn new(
         front: impl Fn() -> String + Send + Sync + 'static,
         beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,
@@ -116,9 +119,9 @@ impl Site {
         }
     }
 
-    /// Adds a plain-text page, such as `/fsck`, made of the request's parameters and the address that it came from. It is a task of
-    /// its own, which nobody ends: that nobody hears it any more it learns when it says something. One that says nothing for as
-    /// long as a connection may be idle loses its client.
+    /// Adds a plain-text page, such as `/fsck`. `page` gets the request's parameters and the client's address. It runs
+    /// in its own task and is never cancelled; its next write fails once the client has disconnected. A page that
+    /// writes nothing for the idle time-out of a connection loses its client.
     #[must_use]
     pub fn page<F, A>(mut self, path: &'static str, page: F) -> Self
     where
@@ -129,7 +132,7 @@ impl Site {
         self
     }
 
-    /// Has WebHDFS answered. Without it, it is refused.
+    /// Sets the WebHDFS service. Without one, WebHDFS requests are refused.
     #[must_use]
     pub fn webhdfs(mut self, service: Arc<dyn webhdfs::Service>) -> Self {
         self.webhdfs = Some(service);
@@ -143,9 +146,9 @@ impl Site {
         Ok(self.bind(address).await?.serve())
     }
 
-    /// Takes `address`, of which clients may know from here on; they are answered when the site is served.
+    /// Binds `address`. Clients can connect from then on; their requests are answered once the site is served.
     ///
-    /// Errors: as [`Site::serve`]'s.
+    /// Errors: the same as those of [`Site::serve`].
     pub async fn bind(self, address: &str) -> Result<BoundSite, Error> {
         let failed = |source| Error::Listen { address: address.to_string(), source };
         let listener = listen(address).await.map_err(failed)?;
@@ -198,15 +201,16 @@ impl Site {
     }
 }
 
-/// Connections that the kernel keeps until they are accepted. In a burst beyond it clients wait a second before they try again.
+/// Number of connections that the kernel queues until they are accepted. In a burst beyond it, clients wait a second
+/// before they retry.
 const BACKLOG: u32 = 1024;
 
-/// Listens on the first address of `address` that can be bound.
+/// Listens on the first of the addresses of `address` that can be bound.
 async fn listen(address: &str) -> io::Result<TcpListener> {
     let mut failed = io::Error::other("the name has no address");
     for address in tokio::net::lookup_host(address).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait for the last process's connections to leave TIME_WAIT.
+        // A restart must not wait until the last process's connections leave TIME_WAIT.
         socket.set_reuseaddr(true)?;
         match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
             Ok(listener) => return Ok(listener),
@@ -216,7 +220,7 @@ async fn listen(address: &str) -> io::Result<TcpListener> {
     Err(failed)
 }
 
-/// A site that has its address, and answers nobody yet.
+/// A site that is bound to its address and does not serve requests yet.
 pub struct BoundSite {
     site: Site,
     listener: TcpListener,
@@ -240,10 +244,10 @@ impl BoundSite {
     }
 }
 
-/// A running web port; it closes when this is dropped.
+/// A running web server. Dropping it closes the port.
 pub struct WebServer {
     address: SocketAddr,
-    /// Dropped, it ends connections that are not answered anything.
+    /// Dropping the sender ends connections without a request in progress.
     _stop: watch::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -271,14 +275,14 @@ struct Shared {
 }
 
 impl Shared {
-    /// Has something made by a thread that may wait, when it is its turn.
+    /// Runs `make` on a blocking thread, once one of the permits is free.
     ///
-    /// Errors: 503, when it is not made in time; 500, when making it broke off.
+    /// Errors: 503 if that takes too long; 500 if `make` panicked.
     async fn render<T: Send + 'static>(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
         let made = async {
             let place = self.render_permits.clone().acquire_owned().await.ok()?;
             let making = move || {
-                // As long as the thread is taken, whoever still waits for it.
+                // Hold the permit as long as the thread is busy, even if the request has timed out.
                 let _place = place;
                 make()
             };
@@ -291,7 +295,7 @@ impl Shared {
     }
 }
 
-/// An answer without a page.
+/// Returns an answer that consists of a status only.
 fn refused(status: StatusCode) -> Response {
     match status {
         StatusCode::SERVICE_UNAVAILABLE => (status, "busy: try again\n").into_response(),
@@ -307,7 +311,7 @@ async fn front(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// As Hadoop writes it.
+/// Content type as Hadoop writes it.
 const JSON: &str = "application/json; charset=utf8";
 
 async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -> Response {
@@ -399,7 +403,7 @@ async fn text_page(
         tokio::spawn(async move {
             let _permit = permit;
             if made.await.is_ok() {
-                // Whoever is not there to hear it misses nothing.
+                // A client that has disconnected needs no end marker.
                 let _ = telling.end().await;
             }
         });
@@ -417,7 +421,7 @@ async fn text_page(
     }
 }
 
-/// What is yet to be said. A page that was broken off ends with an error, and with it the connection.
+/// Returns the remaining pieces of a page. A page that was aborted ends with an error, which also ends the connection.
 pub(crate) fn body_stream(listening: TextBody) -> impl Stream<Item = io::Result<Bytes>> {
     unfold(Some(listening), |listening| async {
         let mut listening = listening?;
@@ -429,7 +433,8 @@ pub(crate) fn body_stream(listening: TextBody) -> impl Stream<Item = io::Result<
     })
 }
 
-/// Decodes `a=b&c=d` with `%XX` and `+`. Errors: 414 when too long, 400 when an escape or the text is not valid.
+/// Decodes `a=b&c=d` with `%XX` and `+`. Errors: 414 for a query that is too long, 400 for an invalid escape or text
+/// that is not UTF-8.
 fn parse_query(raw: &str) -> Result<Query, StatusCode> {
     if raw.len() > QUERY_BYTES_MAX {
         return Err(StatusCode::URI_TOO_LONG);
@@ -443,7 +448,7 @@ fn parse_query(raw: &str) -> Result<Query, StatusCode> {
     Ok(query)
 }
 
-/// Text made safe inside XML and HTML.
+/// Escapes text for XML and HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -506,22 +511,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_server_waits_for_holds_up_its_page_and_nothing_else() {
+    async fn blocking_page_does_not_delay_other_pages() {
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Mutex::new(wait);
         let beans = move || {
-            // Until the sender is gone.
+            // Blocks until the sender is dropped.
             let _ = wait.lock().unwrap().recv();
             vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState")]
         };
         let mut site = Site::new(String::new, beans, Vec::new, Vec::new);
         site.request_timeout = Duration::from_millis(300);
         let server = site.serve("127.0.0.1:0").await.unwrap();
-        // One more than there are threads for it.
+        // One request more than there are threads.
         for _ in 0..=RENDERING_MAX {
             assert!(fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 503"));
         }
-        // Nor do those who wait for it, however many.
+        // Waiting requests, however many, do not delay other pages either.
         let address = server.address();
         let waiting: Vec<_> =
             (0..=REQUESTS_MAX).map(|_| tokio::spawn(async move { fetch(address, "/jmx").await })).collect();
@@ -539,7 +544,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn webhdfs_is_refused_as_its_clients_understand() {
+    async fn disabled_webhdfs_is_refused_with_an_exception() {
         let server = Site::new(String::new, Vec::new, Vec::new, Vec::new).serve("127.0.0.1:0").await.unwrap();
         for asked in [
             "GET /webhdfs/v1/?op=LISTSTATUS",
@@ -548,7 +553,7 @@ mod tests {
             "DELETE /webhdfs/v1/tmp?op=DELETE",
         ] {
             let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
-            // A body is announced, and never comes.
+            // Announce a body and never send it.
             let request = format!("{asked} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n");
             socket.write_all(request.as_bytes()).await.unwrap();
             let answer = read_until(&mut socket, "}}").await;
@@ -564,10 +569,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_comes_before_a_site_is_served_is_answered_then() {
+    async fn early_requests_are_answered_once_served() {
         let is_ready = Arc::new(std::sync::OnceLock::<&str>::new());
         let ready = is_ready.clone();
-        let front = move || ready.get().copied().unwrap_or("nobody asks this early").to_owned();
+        let front = move || ready.get().copied().unwrap_or("requested too early").to_owned();
         let bound = Site::new(front, Vec::new, Vec::new, Vec::new).bind("127.0.0.1:0").await.unwrap();
         let address = bound.address();
         let asking = tokio::spawn(async move { fetch(address, "/").await });
@@ -580,19 +585,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_versions_of_http_are_not_spoken() {
+    async fn other_http_versions_are_refused() {
         let server = Site::new(String::new, Vec::new, Vec::new, Vec::new).serve("127.0.0.1:0").await.unwrap();
         let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
-        // The beginning of HTTP/2 without TLS, and an empty frame of settings.
+        // The start of HTTP/2 without TLS, and an empty frame of settings.
         socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
         let mut answer = Vec::new();
-        // Where the connection is reset, that says it too.
-        let _ = tokio::time::timeout(WAIT, socket.read_to_end(&mut answer)).await.expect("it ends");
+        // A reset of the connection is also a refusal.
+        let _ = tokio::time::timeout(WAIT, socket.read_to_end(&mut answer)).await.expect("the connection ends");
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
     }
 
     #[tokio::test]
-    async fn a_header_that_comes_a_byte_at_a_time_is_not_waited_for() {
+    async fn slow_request_head_times_out() {
         let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
         site.timeouts.header = Duration::from_millis(300);
         let server = site.serve("127.0.0.1:0").await.unwrap();
@@ -605,28 +610,28 @@ mod tests {
             }
         });
         let mut answer = Vec::new();
-        let _ = tokio::time::timeout(WAIT, reading.read_to_end(&mut answer)).await.expect("it ends");
+        let _ = tokio::time::timeout(WAIT, reading.read_to_end(&mut answer)).await.expect("the connection ends");
         assert!(answer.is_empty(), "{answer:?}");
         asking.abort();
     }
 
     #[tokio::test]
-    async fn a_whole_page_is_to_be_taken_in_time() {
+    async fn slow_receipt_of_a_complete_page_times_out() {
         const WHOLE: usize = 64 << 20;
         let mut site = Site::new(|| "x".repeat(WHOLE), Vec::new, Vec::new, Vec::new);
         site.timeouts.answer = Duration::from_millis(300);
         let server = site.serve("127.0.0.1:0").await.unwrap();
-        // Nothing of it comes where this process stands still before it begins to answer: then once more.
+        // If this process stalls before it begins to answer, no data arrives. Then retry.
         for _ in 0..20 {
             let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
             socket.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
             let (mut taken, mut bytes) = (0, vec![0; 16 << 10]);
-            // Again and again a little, so that something moves.
+            // Read a little at a time, so that there is traffic.
             for _ in 0..60 {
                 taken += socket.read(&mut bytes).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            // What had gone into the buffers of the two sockets, no more.
+            // Only the data in the buffers of the two sockets arrives.
             while let Ok(count) = socket.read(&mut bytes).await
                 && count > 0
             {
@@ -637,10 +642,10 @@ mod tests {
                 return;
             }
         }
-        panic!("nothing of it comes");
+        panic!("no data of the page arrives");
     }
 
-    /// A site with nothing but one page, at `/told`, and these limits in milliseconds.
+    /// Starts a site with a single page at `/told` and these time-outs in milliseconds.
     async fn told<A>(limits_ms: [u64; 2], page: impl Fn(TextSender) -> A + Send + Sync + 'static) -> WebServer
     where
         A: Future<Output = Result<(), Disconnected>> + Send + 'static,
@@ -656,7 +661,7 @@ mod tests {
         socket
     }
 
-    /// Reads until `end` has come.
+    /// Reads until the text contains `end`.
     async fn read_until(socket: &mut tokio::net::TcpStream, end: &str) -> String {
         let (mut text, mut bytes) = (String::new(), [0; 4096]);
         while !text.contains(end) {
@@ -668,8 +673,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_comes_as_it_is_told_and_may_take_longer_than_its_beginning() {
-        // What the client takes lets the page go on: the second line never comes before the first has been read.
+    async fn streamed_page_may_outlast_the_request_timeout() {
+        // The page continues only after the client has read: the second line is never written before the first has
+        // arrived.
         let heard = Arc::new(Semaphore::new(0));
         let lines = heard.clone();
         let server = told([400, 10_000], move |telling| {
@@ -694,13 +700,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_hears_that_its_client_has_gone() {
+    async fn page_detects_a_disconnected_client() {
         let (sender, mut ended) = tokio::sync::mpsc::channel(1);
         let server = told([60_000, 90_000], move |telling| {
             let sender = sender.clone();
             async move {
                 telling.send("first".to_owned()).await?;
-                // It has nothing more to say, and asks.
+                // It has no more text and checks the connection with empty writes.
                 while telling.send(String::new()).await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -717,7 +723,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_given_up_and_sees_that_the_page_is_not_whole() {
+    async fn stalled_client_gets_a_truncated_page() {
         const MOST: usize = 256 << 20;
         let (sender, mut said) = tokio::sync::mpsc::channel(1);
         let server = told([300, 60_000], move |telling| {
@@ -733,17 +739,17 @@ mod tests {
         })
         .await;
         let mut socket = ask(&server, "1.1").await;
-        // What fits into the buffers of the two sockets, no more.
+        // Only the data that fits into the buffers of the two sockets is accepted.
         let said = tokio::time::timeout(WAIT, said.recv()).await.unwrap().unwrap();
         assert!(said < MOST);
         let mut answer = Vec::new();
-        // Where the connection is reset, that says it too.
+        // A reset of the connection also shows that the page is incomplete.
         let _ = socket.read_to_end(&mut answer).await;
         assert!(answer.starts_with(b"HTTP/1.1 200") && !answer.ends_with(b"\r\n0\r\n\r\n"));
     }
 
     #[tokio::test]
-    async fn a_page_that_is_not_begun_in_time_is_refused_and_one_that_ends_without_a_word_has_failed() {
+    async fn late_pages_get_503_and_failed_pages_500() {
         let late = told([100, 60_000], |telling| async move {
             tokio::time::sleep(WAIT).await;
             telling.send("late".to_owned()).await

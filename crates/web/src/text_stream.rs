@@ -1,7 +1,7 @@
-//! A page that is told while it is being made: pieces of text on their way to its client.
+//! A streaming text response with back-pressure: pieces of text are sent to the client while the page is produced.
 //!
-//! Few pieces wait; whoever makes the page waits with them. It hears that the client has gone, or has taken nothing for too long,
-//! when it has something to say the next time, and ends then: where it likes, as nothing is broken off under it.
+//! The queue is short, and the producer waits while it is full. If the client has disconnected, or received nothing for
+//! too long, the producer's next write fails. It can then stop at a point of its choice, because it is never cancelled.
 
 use std::time::Duration;
 
@@ -9,44 +9,45 @@ use axum::body::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-/// Bytes of a piece. What a client has taken is known by the piece: small ones, so that a slow one is seen to take something.
+/// Bytes per piece. Progress of the client is measured in pieces, so they are small enough that a slow client shows
+/// progress.
 const PIECE_BYTES: usize = 16 << 10;
-/// Pieces that wait for the client.
+/// Maximum number of pieces that wait for the client.
 const PIECES_QUEUED_MAX: usize = 4;
 
-/// Nobody hears the page any more: its client has gone, or took nothing for too long.
+/// The client of the page has disconnected, or received nothing for too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("nobody hears the page any more")]
+#[error("the client of the page has disconnected or stopped reading")]
 pub struct Disconnected;
 
 enum Piece {
     Text(Bytes),
-    /// The page is whole.
+    /// The page is complete.
     End,
 }
 
-/// Where a page leaves its text.
+/// Sending half: the page writes its text here.
 #[derive(Clone)]
 pub struct TextSender {
     pieces: Sender<Piece>,
-    /// A client that takes nothing for so long is given up.
+    /// Time after which a client that receives nothing is given up.
     patience: Duration,
 }
 
-/// The other end: what the client gets.
+/// Receiving half: the text for the client.
 pub struct TextBody {
     pieces: Receiver<Piece>,
     is_whole: bool,
 }
 
 impl TextSender {
-    /// Both ends.
+    /// Creates both halves.
     pub fn new(patience: Duration) -> (Self, TextBody) {
         let (sender, receiver) = channel(PIECES_QUEUED_MAX);
         (Self { pieces: sender, patience }, TextBody { pieces: receiver, is_whole: false })
     }
 
-    /// Hands on the next text, and waits for room. An empty one only asks whether anybody still listens.
+    /// Queues text for the client, and waits for room. An empty text only checks that the client is still connected.
     ///
     /// Errors: `Disconnected`.
     pub async fn send(&self, text: String) -> Result<(), Disconnected> {
@@ -61,7 +62,7 @@ impl TextSender {
         Ok(())
     }
 
-    /// Says that this was all. A page that ends without it has been broken off, which its client sees.
+    /// Marks the page as complete. If a page ends without this, its client sees that it was aborted.
     pub(crate) async fn end(&self) -> Result<(), Disconnected> {
         self.send_piece(Piece::End).await
     }
@@ -75,7 +76,7 @@ impl TextSender {
 }
 
 impl TextBody {
-    /// The next piece; `None` when there are no more.
+    /// Returns the next piece, or `None` at the end.
     pub async fn next(&mut self) -> Option<Bytes> {
         match self.pieces.recv().await? {
             Piece::Text(text) => Some(text),
@@ -86,7 +87,7 @@ impl TextBody {
         }
     }
 
-    /// There are no more pieces, and none is missing.
+    /// Returns true if the page has ended and is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_said_waits_for_room_and_a_client_that_takes_nothing_is_given_up() {
+    async fn sender_waits_for_room_and_drops_stalled_clients() {
         let patience = Duration::from_secs(1);
         let (telling, mut listening) = TextSender::new(patience);
         let long = "é".repeat(PIECE_BYTES);
@@ -115,7 +116,7 @@ mod tests {
         let began = Instant::now();
         let mut heard = Vec::new();
         while let Some(piece) = listening.next().await {
-            // The whole takes longer than the patience is, but something is taken again and again.
+            // The whole takes longer than the time-out, but there is progress all the time.
             tokio::time::sleep(patience / 6).await;
             heard.extend_from_slice(&piece);
         }

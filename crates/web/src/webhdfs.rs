@@ -1,4 +1,5 @@
-//! WebHDFS as both servers have it in common: what is asked under `/webhdfs/v1`, and how a refusal is told. Who answers is a [`Service`].
+//! The part of WebHDFS that both servers share: parsing of requests under `/webhdfs/v1`, and the form of refusals. A
+//! [`Service`] produces the answers.
 //!
 //! Source: Hadoop's "WebHDFS REST API", `ParamFilter`, `ExceptionHandler`, `JsonUtil`.
 
@@ -22,39 +23,41 @@ use crate::InFlight;
 use crate::site::{REQUEST_TIMEOUT, body_stream};
 use crate::text_stream::{Disconnected, TextSender};
 
-/// Before the path of a file in the path of a URL.
+/// Prefix of a file's path in the path of a URL.
 pub const PREFIX: &str = "/webhdfs/v1";
 
-/// Longer requests are refused: a path and parameters, ACLs and values of extended attributes among them.
+/// Longest URL. It holds a path and parameters, including ACLs and values of extended attributes.
 const URI_BYTES_MAX: usize = 60 * 1024;
 
-/// What is still taken of a body that nobody wants, and for how long. Whoever sends more finds the connection reset, perhaps before he has
-/// read why.
+/// Maximum bytes read of an unwanted body, and the time-out for reading them. A client that sends more finds the
+/// connection reset, possibly before it has read the refusal.
 const DRAIN_BYTES_MAX: usize = 4 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Answers what is asked of WebHDFS. What it takes memory and time for it bounds itself; connections, and how long one may be idle, are
-/// bounded for it.
+/// Service that answers WebHDFS requests. It must limit its own use of memory and time. The number of connections and
+/// their idle time are limited for it.
 pub trait Service: Send + Sync + 'static {
     fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>>;
 }
 
-/// What a client asks. A body is read by who answers, or not at all: what is left of it ends the connection.
+/// A client's request. The service reads the body or ignores it; an unread rest ends the connection.
 #[derive(Debug)]
 pub struct Request {
     pub method: Method,
-    /// Of the file or directory: absolute, decoded.
+    /// Absolute, decoded path of the file or directory.
     pub path: String,
     pub headers: HeaderMap,
     pub body: Body,
     pub peer: IpAddr,
-    /// For what takes long: a connection on which no byte moves meanwhile is closed, unless it is done within [`InFlight::track`].
+    /// Tracker of long work. A connection without traffic is closed unless the work runs within [`InFlight::track`].
     pub work: InFlight,
     pub parameters: Parameters,
 }
 
 impl Request {
-    /// Errors: an [`Exception`] to answer with, when the URL is too long or is not encoded as such.
+    /// Parses a request.
+    ///
+    /// Errors: an [`Exception`] to answer with, if the URL is too long or badly encoded.
     pub fn parse(request: axum::extract::Request, peer: IpAddr) -> Result<Self, Exception> {
         let (head, body) = request.into_parts();
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or(""));
@@ -78,11 +81,11 @@ impl Request {
     }
 }
 
-/// What clients are refused with: Java's clients throw it.
+/// Exception in the answer to a refused request. Java's clients throw it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{class}: {message}")]
 pub struct Exception {
-    /// Of Java, with its package.
+    /// Java's class name, with its package.
     pub class: String,
     pub message: String,
 }
@@ -104,18 +107,18 @@ impl Exception {
         Self::new("java.io.IOException", message)
     }
 
-    /// The class without its package.
+    /// Returns the class name without its package.
     pub fn simple_name(&self) -> &str {
         self.class.rsplit(['.', '$']).next().unwrap_or(&self.class)
     }
 
-    /// Source: `ExceptionHandler.toResponse`.
+    /// Returns the HTTP status for this class. Source: `ExceptionHandler.toResponse`.
     pub fn status(&self) -> StatusCode {
         match self.simple_name() {
             "SecurityException" => StatusCode::FORBIDDEN,
             "FileNotFoundException" => StatusCode::NOT_FOUND,
             "IllegalArgumentException" | "UnsupportedOperationException" => StatusCode::BAD_REQUEST,
-            // They extend IllegalArgumentException.
+            // These extend IllegalArgumentException.
             "HadoopIllegalArgumentException" | "InvalidPathException" | "NumberFormatException" => {
                 StatusCode::BAD_REQUEST
             }
@@ -124,7 +127,8 @@ impl Exception {
         }
     }
 
-    /// Whether it extends `IOException`, as all that Hadoop's servers throw does but for what Java's own packages have.
+    /// Returns true if the class extends `IOException`. All exceptions of Hadoop's servers do, except those from other
+    /// packages of Java.
     fn is_io(&self) -> bool {
         !self.class.starts_with("java.") || self.class.starts_with("java.io.") || self.class.starts_with("java.net.")
     }
@@ -141,13 +145,13 @@ impl IntoResponse for Exception {
     }
 }
 
-/// An answer in JSON.
+/// Returns an answer in JSON.
 pub fn json(status: StatusCode, value: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
 }
 
-/// An answer in JSON whose length nobody knows before: its text goes to the client as it is told. Where that ends with an error, the
-/// connection ends.
+/// Returns an answer in JSON whose length is not known beforehand. `tell` produces the text, which is streamed to the
+/// client. If `tell` fails, the connection ends.
 pub fn stream_json<A>(tell: impl FnOnce(TextSender) -> A) -> Response
 where
     A: Future<Output = Result<(), Disconnected>> + Send + 'static,
@@ -156,14 +160,14 @@ where
     let made = tell(telling.clone());
     tokio::spawn(async move {
         if made.await.is_ok() {
-            // Whoever is not there to hear it misses nothing.
+            // A client that has disconnected needs no end marker.
             let _ = telling.end().await;
         }
     });
     ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body_stream(listening))).into_response()
 }
 
-/// An answer without content; `location`: where what was made is, or where to ask instead.
+/// Returns an answer without content. `location`: the path of a created file, or the target of a redirection.
 pub fn empty(status: StatusCode, location: Option<&str>) -> Response {
     let mut response = bare(status, location);
     let kind = HeaderValue::from_static("application/octet-stream");
@@ -171,23 +175,24 @@ pub fn empty(status: StatusCode, location: Option<&str>) -> Response {
     response
 }
 
-/// As [`empty`], without saying of what kind the content would be.
+/// Like [`empty`], but without a content type.
 pub fn bare(status: StatusCode, location: Option<&str>) -> Response {
     let mut response = status.into_response();
-    // Encoded by who made it: there is no other text in it.
+    // The caller has encoded the location, so it is valid; an invalid one is omitted.
     if let Some(location) = location.and_then(|location| HeaderValue::from_str(location).ok()) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     response
 }
 
-/// Whether the client sends its body when it is asked to, which reading it does; it never comes where the client is refused before.
+/// Returns true if the client waits for `100 Continue` before it sends the body. Reading the body sends that. If the
+/// request is refused first, the body never arrives.
 pub fn waits_to_send(headers: &HeaderMap) -> bool {
     headers.contains_key(header::EXPECT)
 }
 
-/// Takes a little more of a body that nobody wants: what has come and is not read when a connection is closed resets it, and the client,
-/// which still writes, may not find the answer.
+/// Reads a limited part of an unwanted body. Closing a connection with unread data resets it, and a client that is
+/// still writing might miss the answer.
 pub async fn drain(body: &mut BodyDataStream) {
     let hearing = async {
         let mut left = DRAIN_BYTES_MAX;
@@ -198,11 +203,11 @@ pub async fn drain(body: &mut BodyDataStream) {
             }
         }
     };
-    // Too long, or at its end: either way it is answered now.
+    // At a limit or at the end of the body: in both cases the answer is sent now.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, hearing).await;
 }
 
-/// `%XX` and, in parameters, `+`. None: not encoded so, or not UTF-8.
+/// Decodes `%XX` and, in parameters, `+`. Returns `None` for an invalid escape or text that is not UTF-8.
 pub(crate) fn decode(text: &str, is_parameter: bool) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -219,7 +224,7 @@ pub(crate) fn decode(text: &str, is_parameter: bool) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Encodes what is to stand in a path (`/` stays) or in a parameter.
+/// Encodes text for a path (`/` is kept) or a parameter.
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_urls_are_refused() {
         for url in ["/webhdfs/v1/a%zz", "/webhdfs/v1/a%2", "/webhdfs/v1/%ff", "/webhdfs/v1/?a=%e"] {
             assert_eq!(parse(url).unwrap_err().status(), StatusCode::BAD_REQUEST, "{url}");
         }
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_content_says_where_and_may_say_of_what_kind() {
+    fn answers_without_content_have_a_location() {
         let sent_on = empty(StatusCode::TEMPORARY_REDIRECT, Some("http://dn1:1/webhdfs/v1/a"));
         assert_eq!(sent_on.headers()[header::LOCATION], "http://dn1:1/webhdfs/v1/a");
         assert_eq!(sent_on.headers()[header::CONTENT_TYPE], "application/octet-stream");
@@ -271,12 +276,12 @@ mod tests {
         assert_eq!(made.status(), StatusCode::CREATED);
         assert_eq!(made.headers()[header::LOCATION], "hdfs://nn/a");
         assert!(!made.headers().contains_key(header::CONTENT_TYPE));
-        // What cannot stand in a header does not come there.
+        // A location that is not valid in a header is omitted.
         assert!(!bare(StatusCode::CREATED, Some("hdfs://nn/a\r\nx: y")).headers().contains_key(header::LOCATION));
     }
 
     #[tokio::test]
-    async fn an_unwanted_body_is_heard_out_within_bounds() {
+    async fn unwanted_body_is_drained_within_limits() {
         use std::future::pending;
         use std::io;
 

@@ -1,4 +1,4 @@
-//! What a client's error becomes for those who asked over HTTP.
+//! Conversion of the client's errors to the exceptions that WebHDFS answers.
 
 use std::error::Error as _;
 
@@ -7,7 +7,7 @@ use hearth_web::webhdfs::Exception;
 
 pub(crate) const INVALID_PATH: &str = "org.apache.hadoop.fs.InvalidPathException";
 
-/// The NameNode's exception, or what Java's client would throw.
+/// Returns the NameNode's exception, or the one that Java's client would throw.
 pub(crate) fn exception_for(error: &Error) -> Exception {
     match error {
         Error::Refused { class, message, .. } => Exception::new(class.clone(), message.clone()),
@@ -17,13 +17,13 @@ pub(crate) fn exception_for(error: &Error) -> Exception {
         Error::SeekBeyondEnd { .. } => Exception::new("java.io.EOFException", error.to_string()),
         Error::Unsupported { .. } => Exception::unsupported(error.to_string()),
         Error::InvalidPath { .. } => Exception::new(INVALID_PATH, error.to_string()),
-        // What names no NameNode is found so.
+        // A request that names no NameNode ends in one of these errors.
         Error::InvalidUri { .. } | Error::Configuration(_) => Exception::illegal_argument(message_with_sources(error)),
         _ => Exception::io(message_with_sources(error)),
     }
 }
 
-/// With its causes.
+/// Returns the error's message followed by its causes.
 fn message_with_sources(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_told_what_the_namenode_said() {
+    fn namenode_exceptions_are_passed_on() {
         let class = "org.apache.hadoop.security.AccessControlException";
         let refused = Error::Refused {
             method: "create",
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_are_what_javas_client_would_throw() {
+    fn other_errors_map_to_java_exceptions() {
         let path = || "/a".to_owned();
         for (error, name, status) in [
             (Error::NotFound { path: path() }, "FileNotFoundException", 404),

@@ -1,5 +1,5 @@
-//! File systems in the names of those who asked lately. Each has connections, and knows where replicas are; uploads of one user share
-//! its lease.
+//! Cache of file systems, one per NameNode and recent user. Each has its own connections and knowledge of replica
+//! locations. All uploads of one user share a lease.
 
 use hearth_client::FileSystem;
 use hearth_config::Configuration;
@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 
 use crate::exceptions::exception_for;
 
-/// Kept for the next request; one that is forgotten stays as long as somebody reads or writes with it.
+/// Maximum number of cached file systems. An evicted one lives on while a reader or writer uses it.
 const CACHED_MAX: usize = 32;
 
 pub(crate) struct FileSystems {
     configuration: Configuration,
-    /// The one that was asked of last comes first.
+    /// The cached file systems, most recently used first.
     cached: Mutex<Vec<CachedFileSystem>>,
 }
 
-/// In whose name a file system is used.
+/// User on whose behalf a file system is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct User<'a> {
     pub name: &'a str,
-    /// The user who acts for it (`doas`).
+    /// The user who makes the calls on behalf of `name` (`doas`).
     pub acted_for_by: Option<&'a str>,
 }
 
@@ -46,19 +46,20 @@ impl CachedFileSystem {
 
 impl FileSystems {
     pub(crate) fn new(configuration: &Configuration) -> Self {
-        // The one kind that WebHDFS has.
+        // The only kind of checksum that WebHDFS has.
         let configuration = configuration.clone().with("dfs.checksum.combine.mode", "MD5MD5CRC");
         Self { configuration, cached: Mutex::default() }
     }
 
-    /// `namenode`: `host:port`, or a nameservice of the configuration. Within a runtime.
+    /// Returns the file system of `namenode` for `user`. `namenode`: `host:port`, or a nameservice of the
+    /// configuration. Must be called within a runtime.
     ///
-    /// Errors: `IllegalArgumentException`, when it is neither.
+    /// Errors: `IllegalArgumentException` if `namenode` is neither.
     pub(crate) fn get<'a>(&self, namenode: &str, user: impl Into<User<'a>>) -> Result<FileSystem, Exception> {
         let user = user.into();
         let is_authority = |character: char| character.is_ascii_alphanumeric() || "-._:[]".contains(character);
         if !namenode.chars().all(is_authority) {
-            return Err(Exception::illegal_argument(format!("{namenode:?} is no NameNode's address")));
+            return Err(Exception::illegal_argument(format!("{namenode:?} is not the address of a NameNode")));
         }
         let uri = format!("hdfs://{namenode}");
         let mut cached = self.cached.lock();
@@ -73,13 +74,13 @@ impl FileSystems {
         let file_system = found.file_system.clone();
         cached.insert(0, found);
         let longest_ago = if cached.len() > CACHED_MAX { cached.pop() } else { None };
-        // Before it is dropped, which takes a while.
+        // Release the lock before the drop, which takes a while.
         drop(cached);
         drop(longest_ago);
         Ok(file_system)
     }
 
-    /// The next request gets another one, with a lease of its own.
+    /// Removes a file system from the cache. The next request gets a new one, with a lease of its own.
     pub(crate) fn forget(&self, file_system: &FileSystem) {
         let mut cached = self.cached.lock();
         let at = cached.iter().position(|known| known.file_system.is_same(file_system));
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn few_are_kept_and_those_of_another_user_are_others() {
+    async fn cache_is_bounded_and_separates_users() {
         let file_systems = FileSystems::new(&Configuration::empty());
         let users =
             || file_systems.cached.lock().iter().map(|known| known.file_system.user().to_owned()).collect::<Vec<_>>();
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_user_has_one_for_each_user_who_acts_for_it() {
+    async fn cache_separates_proxy_users() {
         let file_systems = FileSystems::new(&Configuration::empty());
         let by = |acted_for_by| User { name: "ann", acted_for_by };
         for acted_for_by in [None, Some("hive"), Some("knox"), Some("hive")] {
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nameservices_are_known_by_the_configuration() {
+    async fn nameservices_come_from_the_configuration() {
         let configuration = Configuration::empty()
             .with("dfs.nameservices", "two")
             .with("dfs.ha.namenodes.two", "a,b")

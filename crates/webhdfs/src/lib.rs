@@ -1,11 +1,11 @@
-//! The DataNodes' half of WebHDFS: bytes of files over HTTP. A NameNode, Apache's or our own, sends its clients here, and says with
-//! `namenoderpcaddress` whose file it is.
+//! The DataNodes' half of WebHDFS: file contents over HTTP. A NameNode, Apache's or Hearth's, redirects its clients
+//! here. The parameter `namenoderpcaddress` names the NameNode of the file.
 //!
-//! A [`WebHdfs`] is a client of HDFS like any other, as the user whom the request names; where it runs the DataNode's own memory is
-//! near, which the client finds by itself.
+//! A [`WebHdfs`] is an ordinary client of HDFS that acts as the user named in the request. The DataNode's own memory is
+//! local to it, and the client detects that by itself.
 //!
 //! ```text
-//! GET OPEN                  open.rs     the client's Reader → pieces in memory that is used again → the connection
+//! GET OPEN                  open.rs     the client's Reader → pieces in reused buffers → the connection
 //! PUT CREATE, POST APPEND   upload.rs   the connection → the client's Writer, in a task that outlives the connection
 //! GET GETFILECHECKSUM       here
 //! ```
@@ -38,38 +38,39 @@ use parameters::RequestedOperation;
 use served_namenodes::ServedNamenodes;
 use upload::{Upload, UploadKind};
 
-/// Operations carried out at a time; the next ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
+/// Maximum number of concurrent operations. Further ones wait. A writer holds up to 8 MiB, a reader less than 1 MiB.
 const OPERATIONS_MAX: usize = 64;
 
-/// Whoever has waited so long for his turn is told to come again.
+/// Maximum wait for a permit. After it, the client is asked to retry later.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a browser may remember what it was told of another site's requests. Source: `WebHdfsHandler.allowCORSOnCreate`.
+/// Time for which a browser may cache the answer to a preflight request. Source: `WebHdfsHandler.allowCORSOnCreate`.
 const PREFLIGHT_SECONDS: u32 = 1_728_000;
 
-/// Of `DataOutputBuffer`, as it is made. Source: Hadoop's `JsonUtil.toJsonString(MD5MD5CRC32FileChecksum)`.
+/// Initial size of Java's `DataOutputBuffer`. Source: Hadoop's `JsonUtil.toJsonString(MD5MD5CRC32FileChecksum)`.
 const JAVA_BUFFER_BYTES: usize = 32;
 
-/// Answers WebHDFS where a DataNode is.
+/// The WebHDFS service of a DataNode.
 pub struct WebHdfs {
     file_systems: Arc<FileSystems>,
     served: ServedNamenodes,
     permits: Arc<Semaphore>,
     permit_timeout: Duration,
-    /// Who asks and does not say who he is.
+    /// User of requests that name none.
     default_user: String,
 }
 
-/// NameNode that an operation asks, and the users in whose name it does.
+/// The NameNode that an operation calls, and the users on whose behalf it does.
 struct Caller {
     namenode: String,
     user: String,
-    /// The user who acts for `user` (`doas`).
+    /// The user who makes the calls on behalf of `user` (`doas`).
     acted_for_by: Option<String>,
 }
 
 impl WebHdfs {
-    /// `configuration`: the DataNode's. Nameservices are known by it, and what a request leaves open it says.
+    /// Creates the service. `configuration`: the DataNode's. It defines the nameservices and the defaults of omitted
+    /// parameters.
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigError> {
         Ok(Self {
             file_systems: Arc::new(FileSystems::new(configuration)),
@@ -131,22 +132,22 @@ impl WebHdfs {
         }
     }
 
-    /// The file system of a NameNode that this DataNode serves.
+    /// Returns the file system of a NameNode that this DataNode serves.
     async fn file_system(&self, caller: &Caller) -> Result<FileSystem, Exception> {
         let user = User { name: &caller.user, acted_for_by: caller.acted_for_by.as_deref() };
         self.file_systems.get(&self.served.authority(&caller.namenode).await?, user)
     }
 
-    /// What is asked, of which NameNode, and as which user. Nothing is sent anywhere yet.
+    /// Parses the operation, its NameNode and its user. Sends nothing yet.
     fn parse(&self, request: &Request) -> Result<(RequestedOperation, Caller), Exception> {
         let asked = RequestedOperation::parse(request)?;
-        // The client would take such names for what they mean elsewhere, and so for another file. NameNodes have none.
+        // The client would resolve `.` and `..`, and so access a different file. NameNodes have no such names.
         if request.path.split('/').any(|name| matches!(name, "." | "..")) {
             return Err(Exception::new(INVALID_PATH, format!("Invalid path name {}", request.path)));
         }
         let parameters = &request.parameters;
         let user = parameters.user()?.unwrap_or(&self.default_user);
-        // The NameNode decides whether that user may act for another one.
+        // The NameNode decides if that user may act for another one.
         let other = parameters.text("doas").filter(|other| *other != user);
         let namenode = parameters.needed("namenoderpcaddress", parameters.text("op").unwrap_or_default())?;
         let caller = Caller {
@@ -168,7 +169,8 @@ impl Service for WebHdfs {
     }
 }
 
-/// Hadoop's clients come again after this exception, if they come again at all (`dfs.http.client.retry.policy.enabled`).
+/// Returns the answer to a request that got no permit. Some Hadoop clients retry after this exception
+/// (`dfs.http.client.retry.policy.enabled`).
 fn busy() -> Response {
     let busy =
         Exception::new("org.apache.hadoop.ipc.RetriableException", "too many WebHDFS operations are running here");
@@ -177,7 +179,8 @@ fn busy() -> Response {
     response
 }
 
-/// What browsers ask before they let a page of another site create a file.
+/// Returns the answer to a browser's preflight request, which precedes the creation of a file by a page of another
+/// site.
 fn preflight() -> Response {
     let mut response = bare(StatusCode::OK, None);
     let headers = response.headers_mut();
@@ -199,10 +202,11 @@ async fn checksum(file_system: &FileSystem, path: &str) -> Result<Response, Exce
     let bytes = checksum.bytes();
     let mut digits = String::with_capacity(2 * bytes.len());
     for byte in &bytes {
-        // Into a string, which does not fail.
+        // Writing into a string cannot fail.
         let _ = write!(digits, "{byte:02x}");
     }
-    // Java's DataNode shows the whole of the buffer that it wrote them into. Its clients read what they need of it.
+    // Java's DataNode outputs the whole buffer that holds the checksum, with its unused zeros. Java's clients ignore
+    // those.
     digits.extend(std::iter::repeat_n("00", JAVA_BUFFER_BYTES.saturating_sub(bytes.len())));
     let answer = serde_json::json!({ "FileChecksum": {
         "algorithm": checksum.algorithm(),
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_done_is_refused_as_hadoop_does() {
+    async fn unsupported_requests_get_hadoops_exceptions() {
         let service = WebHdfs::new(&configuration()).unwrap();
         for (method, url, status, exception) in [
             (Method::GET, "/webhdfs/v1/a?op=LISTSTATUS", 400, "IllegalArgumentException"),
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn browsers_may_create_from_pages_of_other_sites() {
+    async fn preflight_allows_cross_origin_create() {
         let service = WebHdfs::new(&configuration()).unwrap();
         let response = service.respond(request(Method::OPTIONS, "/webhdfs/v1/a?op=CREATE")).await;
         assert_eq!(response.status(), StatusCode::OK);
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_created_is_told_as_hadoop_tells_it() {
+    fn created_answer_has_hadoops_headers() {
         let response = created("hdfs://nn/a%20b");
         assert_eq!(response.status(), StatusCode::CREATED);
         assert_eq!(response.headers()[header::LOCATION], "hdfs://nn/a%20b");
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_get_his_turn_is_told_to_come_again() {
+    async fn request_without_permit_gets_503() {
         let permit_timeout = Duration::from_millis(20);
         let service = WebHdfs { permit_timeout, ..WebHdfs::new(&configuration()).unwrap() };
         let permits = Arc::clone(&service.permits).acquire_many_owned(OPERATIONS_MAX as u32).await.unwrap();

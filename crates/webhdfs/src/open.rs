@@ -1,5 +1,6 @@
-//! A file's bytes on their way to a client. They are read when the connection has room for more, a piece at a time; what breaks off
-//! ends the connection before its announced length, never the body alone.
+//! Downloads: the bytes of a file are sent to a client. They are read piece by piece, whenever the connection has room
+//! for more. After an error, the connection ends before the announced length, so that a short body never looks
+//! complete.
 
 use std::future::ready;
 use std::io;
@@ -19,14 +20,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::exceptions::exception_for;
 use crate::parameters::OpenRange;
 
-/// Read at a time: what a processor's second-level cache has between the copy, which is verified, and the send. The connection
-/// takes up to two before it sends.
+/// Bytes read at a time. A piece stays in a processor's second-level cache between the verified copy and the send. The
+/// connection takes up to two pieces before it sends.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Up to so much is asked for as it is; for more the blocks are streamed, and what a DataNode sends beyond the wanted part is dropped.
+/// Largest range that is read with positioned reads, which request exactly the range. For a larger range the blocks are
+/// streamed, and bytes that a DataNode sends beyond the range are dropped.
 const POSITIONED_BYTES_MAX: u64 = 1 << 20;
 
-/// Memory of pieces that the connection has sent.
+/// Buffers of pieces that were sent, for reuse.
 type Buffers = Arc<Mutex<Vec<Vec<u8>>>>;
 
 enum Source {
@@ -37,14 +39,14 @@ enum Source {
 struct Download {
     path: String,
     source: Source,
-    /// Announced, and not yet read.
+    /// Announced bytes that are not read yet.
     left: u64,
     buffers: Buffers,
     work: InFlight,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Source: `WebHdfsHandler.onOpen`.
+/// Opens a file and returns the response with its bytes. Source: `WebHdfsHandler.onOpen`.
 pub(crate) async fn open(
     file_system: &FileSystem,
     path: String,
@@ -62,7 +64,7 @@ pub(crate) async fn open(
         Source::Positioned { reader: reader.positioned(), position: part.offset }
     };
     let mut download = Download { path, source, left: length, buffers: Buffers::default(), work, _permit: permit };
-    // What cannot be read at all is refused, rather than broken off.
+    // Read the first piece before answering: an unreadable file then gets an error instead of a broken connection.
     let first = if length > 0 { download.next().await.map_err(refused)? } else { Bytes::new() };
     let body = match download.left {
         0 => Body::from(first),
@@ -72,7 +74,7 @@ pub(crate) async fn open(
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    // So that the NameNode's pages can show files.
+    // Allow the NameNode's pages to show files.
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET"));
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     Ok(response)
@@ -84,7 +86,7 @@ fn body_stream(download: Download) -> impl Stream<Item = io::Result<Bytes>> + Se
         match download.next().await {
             Ok(piece) => Some((Ok(piece), Some(download))),
             Err(error) => {
-                tracing::info!(path = %download.path, left = download.left, %error, "a download was broken off");
+                tracing::info!(path = %download.path, left = download.left, %error, "download aborted");
                 Some((Err(io::Error::other(error)), None))
             }
         }
@@ -92,7 +94,7 @@ fn body_stream(download: Download) -> impl Stream<Item = io::Result<Bytes>> + Se
 }
 
 impl Download {
-    /// The next bytes; there must be some left.
+    /// Returns the next bytes. Some must be left.
     async fn next(&mut self) -> Result<Bytes, Error> {
         let Self { path, source, left, buffers, work, .. } = self;
         let used = buffers.lock().pop();
@@ -108,14 +110,14 @@ impl Download {
             }
         };
         if count < wanted {
-            return Err(Error::FileChanged { path: path.clone(), why: "it is shorter than it was".to_owned() });
+            return Err(Error::FileChanged { path: path.clone(), why: "it became shorter".to_owned() });
         }
         *left -= count as u64;
         Ok(Bytes::from_owner(PooledBuffer { bytes, length: count, buffers: Arc::clone(buffers) }))
     }
 }
 
-/// Its memory comes back when nobody looks at it any more.
+/// A piece of data. Its buffer returns to the pool when the last reference to the piece is dropped.
 struct PooledBuffer {
     bytes: Vec<u8>,
     length: usize,
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_was_sent_is_used_again() {
+    fn sent_buffers_are_reused() {
         let buffers = Buffers::default();
         let piece = Bytes::from_owner(PooledBuffer { bytes: vec![7; 10], length: 4, buffers: Arc::clone(&buffers) });
         let part = piece.slice(1..3);

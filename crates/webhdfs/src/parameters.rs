@@ -1,4 +1,4 @@
-//! What a request asks, as Hadoop reads it.
+//! Parsing of the operations and parameters of requests, with Hadoop's rules.
 //!
 //! Source: `ParameterParser`, and the parameters in `org.apache.hadoop.hdfs.web.resources`.
 
@@ -6,7 +6,7 @@ use hearth_client::CreateOptions;
 use hearth_types::FsPermission;
 use hearth_web::webhdfs::{Exception, Parameters, Request};
 
-/// Of files whose creator says nothing of it. Source: `PermissionParam`.
+/// Permission of a new file if the request has none. Source: `PermissionParam`.
 const FILE_PERMISSION: FsPermission = FsPermission(0o644);
 
 #[derive(Debug)]
@@ -17,25 +17,27 @@ pub(crate) enum RequestedOperation {
     Append,
 }
 
-/// Of a file.
+/// Range of a file to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OpenRange {
     pub offset: u64,
-    /// `None`: up to its end.
+    /// `None`: to the end of the file.
     pub length: Option<u64>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct CreateRequest {
     pub options: CreateOptions,
-    /// Each block is to be on the DataNodes' disks when it has ended.
+    /// Sync each block to the DataNodes' disks when it ends.
     pub syncs: bool,
-    /// A file that is there is replaced, and none is made where there is none.
+    /// Only replace an existing file; do not create a missing one.
     pub must_exist: bool,
 }
 
 impl RequestedOperation {
-    /// Errors: what Hadoop's DataNode would refuse, too, and what this client cannot do.
+    /// Parses a request.
+    ///
+    /// Errors: requests that Hadoop's DataNode also refuses, and those that this client does not support.
     pub(crate) fn parse(request: &Request) -> Result<Self, Exception> {
         let parameters = &request.parameters;
         let operation = parameters.text("op").unwrap_or("null");
@@ -49,17 +51,18 @@ impl RequestedOperation {
             ("POST", "APPEND") => Self::Append,
             _ => return Err(Exception::illegal_argument(format!("Invalid operation {operation}"))),
         };
-        // The client has buffers of its own.
+        // Validated, but not used: the client has buffers of its own.
         parameters.integer("buffersize", 1)?;
         Ok(asked)
     }
 }
 
 impl CreateRequest {
-    /// Java's DataNode looks at neither policy. Where replicas are to lie (`NO_LOCAL_WRITE` and its like) is a wish, which is not passed on.
+    /// Parses the parameters of CREATE. Like Java's DataNode, it ignores placement hints (`NO_LOCAL_WRITE` and
+    /// similar), which are not passed on.
     fn parse(given: &Parameters) -> Result<Self, Exception> {
         let name = "ecpolicy";
-        // Files that are not replicated this client does not make.
+        // This client can only create replicated files.
         if given.text(name).is_some_and(|policy| !policy.eq_ignore_ascii_case("replication")) {
             return Err(Exception::unsupported(format!("the parameter {name} is not supported for CREATE")));
         }
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_files() {
+    fn open_ranges_are_parsed() {
         for (query, offset, length) in [
             ("op=OPEN", 0, None),
             ("op=open&offset=7&length=null", 7, None),
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_of_a_new_file_has_hadoops_defaults() {
+    fn create_has_hadoops_defaults() {
         let plain = CreateOptions {
             overwrite: false,
             parents: true,
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_parameters_are_refused() {
         for query in [
             "permission=9",
             "permission=2000",

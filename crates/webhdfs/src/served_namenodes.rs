@@ -1,5 +1,5 @@
-//! NameNodes to which this DataNode's WebHDFS talks: those that the DataNode serves. Requests name the NameNode of their file, and could
-//! otherwise have this process read from any cluster and probe any port.
+//! NameNodes that this DataNode's WebHDFS may contact: those that the DataNode serves. A request names the NameNode of
+//! its file. Without this check, it could make this process read from any cluster and probe any port.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use hearth_config::{ConfigError, Configuration, HostPort, keys};
 use hearth_web::webhdfs::Exception;
 
-/// Port of a NameNode that is named without one. Source: `HdfsClientConfigKeys.DFS_NAMENODE_RPC_PORT_DEFAULT`.
+/// Port of a NameNode whose address has none. Source: `HdfsClientConfigKeys.DFS_NAMENODE_RPC_PORT_DEFAULT`.
 const RPC_PORT: u16 = 8020;
 
-/// Limit of a look-up of names.
+/// Time-out of a name lookup.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The NameNodes of the DataNode's configuration, and those that `hearth.datanode.webhdfs.namenodes` adds.
+/// The NameNodes of the DataNode's configuration, and those added by `hearth.datanode.webhdfs.namenodes`.
 pub(crate) struct ServedNamenodes {
     any: bool,
-    /// Nameservices.
+    /// Names of nameservices.
     names: Vec<String>,
     addresses: Vec<HostPort>,
 }
@@ -30,16 +30,17 @@ impl ServedNamenodes {
             match HostPort::parse(&more, None) {
                 _ if more == "*" => this.any = true,
                 Ok(address) => this.addresses.push(address),
-                // Without a port: a nameservice.
+                // Without a port it is a nameservice.
                 Err(_) => this.names.push(more),
             }
         }
         Ok(this)
     }
 
-    /// The authority under which to reach `namenode`, a request's `host:port` or nameservice.
+    /// Returns the authority by which to reach `namenode`, the `host:port` or nameservice of a request.
     ///
-    /// Errors: `AccessControlException`, when it is none of the NameNodes; `IllegalArgumentException`, when it is no address.
+    /// Errors: `AccessControlException` if it is not one of the NameNodes; `IllegalArgumentException` if it is not an
+    /// address.
     pub(crate) async fn authority(&self, namenode: &str) -> Result<String, Exception> {
         let name = namenode.strip_suffix(":8020").unwrap_or(namenode);
         if self.any || self.names.iter().any(|known| known == name) {
@@ -47,18 +48,18 @@ impl ServedNamenodes {
         }
         let is_authority = |character: char| character.is_ascii_alphanumeric() || "-._:[]".contains(character);
         let asked = HostPort::parse(namenode, Some(RPC_PORT)).ok().filter(|_| namenode.chars().all(is_authority));
-        let unusable = || Exception::illegal_argument(format!("{namenode:?} is no NameNode's address"));
+        let unusable = || Exception::illegal_argument(format!("{namenode:?} is not the address of a NameNode"));
         let asked = asked.ok_or_else(unusable)?;
         let same_port = || self.addresses.iter().filter(|known| known.port == asked.port);
         if same_port().any(|known| known.host.eq_ignore_ascii_case(&asked.host)) {
             return Ok(namenode.to_owned());
         }
-        // The same machine may have several names.
+        // One machine may have several names.
         if same_port().next().is_some() {
             let addresses = look_up(&asked).await;
             for known in same_port() {
                 if !addresses.is_disjoint(&look_up(known).await) {
-                    // By the name that is known: that of the request may mean another machine the next time.
+                    // Use the known name: the requested name may resolve to another machine the next time.
                     return Ok(known.to_string());
                 }
             }
@@ -72,7 +73,7 @@ impl ServedNamenodes {
     }
 }
 
-/// No addresses, where a name has none or they take too long.
+/// Resolves a host. Returns no addresses if the name has none or the lookup times out.
 async fn look_up(of: &HostPort) -> HashSet<IpAddr> {
     let found = tokio::time::timeout(LOOK_UP_TIMEOUT, tokio::net::lookup_host((of.host.as_str(), of.port))).await;
     match found {
@@ -91,11 +92,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_namenodes_that_the_datanode_serves_are_talked_to() {
+    async fn only_served_namenodes_are_contacted() {
         let single = Configuration::empty().with("fs.defaultFS", "hdfs://127.0.0.1:9");
         for (namenode, expected) in [
             ("127.0.0.1:9", Ok("127.0.0.1:9")),
-            // Another name of it.
+            // Another name of the same NameNode.
             ("localhost:9", Ok("127.0.0.1:9")),
             ("127.0.0.1:10", Err("AccessControlException")),
             ("127.0.0.1", Err("AccessControlException")),
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nameservices_and_all_addresses_of_their_namenodes_are_served() {
+    async fn all_addresses_of_nameservices_are_served() {
         let configuration = Configuration::empty()
             .with("dfs.nameservices", "one,two,other")
             .with("dfs.internal.nameservices", "one,two")

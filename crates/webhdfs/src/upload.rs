@@ -1,5 +1,6 @@
-//! A request's body on its way into a file. A task of its own sees to it, so that nobody who goes away in the middle leaves a file open:
-//! what has come is then the file, as with Hadoop's DataNode, and it is never acknowledged.
+//! Uploads: the body of a request is written to a file. Each runs in a task of its own, so that a client that
+//! disconnects half way does not leave a file open. The file then consists of the bytes received, as with Hadoop's
+//! DataNode, and the upload is never acknowledged.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::exceptions::exception_for;
 use crate::file_systems::FileSystems;
 use crate::parameters::CreateRequest;
 
-/// How the file is opened for it.
+/// Way in which the file is opened.
 pub(crate) enum UploadKind {
     Create(CreateRequest),
     Append,
@@ -26,18 +27,18 @@ pub(crate) struct Upload {
     pub path: String,
     pub kind: UploadKind,
     pub body: BodyDataStream,
-    /// The client sends its body when it is asked to, which reading it does.
+    /// The client waits for `100 Continue` before it sends the body. Reading the body sends that.
     pub waits_to_send: bool,
     pub work: InFlight,
     pub permit: OwnedSemaphorePermit,
 }
 
 impl Upload {
-    /// The file is closed, with all of the body.
+    /// Writes the whole body to the file and closes it.
     pub(crate) async fn run(self) -> Result<(), Exception> {
-        // Whether it is waited for or not, it goes on.
+        // The task continues even if this future is dropped.
         let stored = tokio::spawn(self.store()).await;
-        stored.unwrap_or_else(|_| Err(Exception::io("the upload was broken off")))
+        stored.unwrap_or_else(|_| Err(Exception::io("the upload was aborted")))
     }
 
     async fn store(self) -> Result<(), Exception> {
@@ -63,14 +64,14 @@ impl Upload {
         match (closed, gone) {
             (Ok(()), None) => Ok(()),
             (Ok(()), Some(why)) => {
-                tracing::info!(path, error = %why, "an upload was broken off: the file ends there");
-                Err(Exception::io(format!("the upload was broken off: {why}")))
+                tracing::info!(path, error = %why, "upload aborted: the file ends with the bytes received");
+                Err(Exception::io(format!("the upload was aborted: {why}")))
             }
             (Err(error), gone) => {
-                tracing::info!(path, %error, "an upload failed");
+                tracing::info!(path, %error, "upload failed");
                 file_systems.forget(&file_system);
                 if may_be_open(&error) {
-                    // Who asked need not wait for it.
+                    // The client need not wait for this.
                     tokio::spawn(async move {
                         abandon(&file_system, inode, &path).await;
                         drop(permit);
@@ -92,13 +93,13 @@ async fn open(file_system: &FileSystem, path: &str, kind: UploadKind) -> Result<
     }
     let mut writer = file_system.create(path, creation.options).await?;
     if creation.syncs {
-        // Of nothing yet; each block that ends from here on is.
+        // Nothing to sync yet, but from now on each block is synced when it ends.
         writer.hsync().await?;
     }
     Ok(writer)
 }
 
-/// Writes what comes. The second: the client went away before its end.
+/// Writes the body as it arrives. The second value is set if the client disconnected before the end.
 async fn receive(
     body: &mut BodyDataStream,
     writer: &mut Writer,
@@ -109,7 +110,7 @@ async fn receive(
             Ok(bytes) => bytes,
             Err(error) => return (Ok(()), Some(error)),
         };
-        // The client waits meanwhile.
+        // The client waits during the write.
         if let Err(error) = work.track(writer.write(&bytes)).await {
             return (Err(error), None);
         }
@@ -117,27 +118,28 @@ async fn receive(
     (Ok(()), None)
 }
 
-/// Whether this client may have the file open still. Where the NameNode says that the file is gone or somebody else's, who writes it now
-/// is left in peace.
+/// Returns true if this client may still have the file open. If the NameNode says that the file is gone or has another
+/// writer, that writer must not be disturbed.
 fn may_be_open(error: &Error) -> bool {
     !matches!(error.exception(), Some(Known::LeaseExpired | Known::FileNotFound))
 }
 
-/// Has the NameNode close a file that its writer cannot close. Else nobody could write it for as long as other uploads of the same user
-/// renew their common lease.
+/// Makes the NameNode close a file that its writer cannot close. Otherwise no other client could write it for as long
+/// as other uploads of the same user renew their common lease.
 async fn abandon(file_system: &FileSystem, inode: u64, path: &str) {
     let file = written_file(inode, path);
     match file_system.recover_lease(&file).await {
         Ok(_) => {}
-        // Deleted meanwhile, or replaced.
+        // Deleted or replaced in the meantime.
         Err(error) if error.exception() == Some(Known::FileNotFound) => {}
         Err(error) => {
-            tracing::warn!(path, %error, "a file whose upload failed stays open until its lease runs out");
+            tracing::warn!(path, %error, "a file stays open after a failed upload until its lease expires");
         }
     }
 }
 
-/// A file by its number: by now another may have its path, which somebody else writes. 0: the NameNode did not say.
+/// Returns the path of a file by its inode number: another client may write a different file at its path by now. 0: the
+/// NameNode sent no number.
 fn written_file(inode: u64, path: &str) -> String {
     if inode == 0 { path.to_owned() } else { format!("/.reserved/.inodes/{inode}") }
 }
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_ones_own_is_given_up() {
+    fn only_own_files_are_abandoned() {
         let refused = |class: &str| Error::Refused {
             method: "complete",
             exception: Known::from_class(class),

@@ -1,4 +1,4 @@
-//! A DataNode's web port as clients of WebHDFS use it after the NameNode has sent them there.
+//! Tests of a DataNode's web port, used as by WebHDFS clients that the NameNode has redirected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation};
 use hearth_types::FsPermission;
 
 const BLOCK: usize = 1 << 20;
-/// Of several blocks, the last one short.
+/// Length of a file of several blocks, the last one short.
 const LENGTH: usize = 3 * BLOCK + 777;
 const CONTENT: Content = Content { seed: 31 };
 
@@ -33,14 +33,14 @@ impl Answer {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// What it has been refused with.
+    /// Returns the name of the exception in the answer.
     fn exception(&self) -> Result<String> {
         let body: serde_json::Value = serde_json::from_slice(&self.body)?;
         Ok(body["RemoteException"]["exception"].as_str().context("no exception")?.to_owned())
     }
 }
 
-/// The one DataNode's web port.
+/// The web port of the only DataNode.
 struct Web {
     port: u16,
     namenode: String,
@@ -48,7 +48,7 @@ struct Web {
 }
 
 impl Web {
-    /// Sends the header of a request. `asked`: method, path and operation with its parameters.
+    /// Sends the head of a request. `asked`: method, path, and operation with its parameters.
     fn begin(&self, asked: (&str, &str, &str), headers: &str) -> Result<TcpStream> {
         let (method, path, query) = asked;
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
@@ -74,7 +74,7 @@ impl Web {
 }
 
 fn check_reads(web: &Web, path: &str, length: usize) -> Result<()> {
-    // Whole, a long part, short parts over a boundary of blocks and at the end, and beyond.
+    // The whole file, a long part, short parts across a block boundary and at the end, and an empty part at the end.
     for (offset, wanted) in
         [(0, None), (5, Some(2 * BLOCK)), (BLOCK - 3, Some(7)), (length - 9, Some(100)), (length, None)]
     {
@@ -84,14 +84,14 @@ fn check_reads(web: &Web, path: &str, length: usize) -> Result<()> {
         ensure!(answer.status() == "200", "{}", answer.head);
         ensure!(answer.head.contains(&format!("content-length: {count}\r\n")), "{}", answer.head);
         ensure!(answer.head.contains("access-control-allow-origin: *"), "{}", answer.head);
-        ensure!(answer.body == CONTENT.bytes(offset as u64, count), "{count} bytes at {offset} of {path} are others");
+        ensure!(answer.body == CONTENT.bytes(offset as u64, count), "{count} bytes at {offset} of {path} differ");
     }
     let beyond = web.ask("GET", path, &format!("OPEN&offset={}", length + 1), &[])?;
     ensure!((beyond.status(), &*beyond.exception()?) == ("403", "EOFException"), "{}", beyond.head);
     Ok(())
 }
 
-/// Creating waits to be told to go on: it is, or it is refused first.
+/// A creation with `Expect: 100-continue` gets the continuation, or a refusal before the body is sent.
 fn check_continue(web: &Web) -> Result<()> {
     for (path, query, first) in
         [("/asked", "CREATE", "HTTP/1.1 100 "), ("/dir/file", "CREATE&overwrite=false", "HTTP/1.1 403 ")]
@@ -110,15 +110,15 @@ fn check_continue(web: &Web) -> Result<()> {
     Ok(())
 }
 
-/// Two write the same path, the second one over the first. That the first fails does not end the second, though both are one client of
-/// the NameNode's, with one lease.
+/// Two uploads to the same path: the second replaces the file of the first. The failure of the first must not end the
+/// second, although the NameNode sees both as one client with one lease.
 fn check_replaced(web: &Web) -> Result<()> {
     let bytes = CONTENT.bytes(0, LENGTH);
     let begun = BLOCK / 2;
     let length = format!("Content-Length: {LENGTH}\r\n");
     let mut first = web.begin(("PUT", "/replaced", "CREATE"), &length)?;
     first.write_all(&bytes[..begun])?;
-    // Until it is made.
+    // Wait until the file is created.
     for _ in 0..500 {
         if web.ask("GET", "/replaced", "OPEN", &[])?.status() == "200" {
             break;
@@ -128,11 +128,11 @@ fn check_replaced(web: &Web) -> Result<()> {
     let mut second = web.begin(("PUT", "/replaced", "CREATE&overwrite=true"), &length)?;
     second.write_all(&bytes[..begun])?;
     std::thread::sleep(Duration::from_millis(500));
-    // Where it is refused before all has come, its connection may end.
+    // The server may close the connection when it refuses the upload before the whole body has arrived.
     let is_made = first.write_all(&bytes[begun..]).is_ok()
         && Answer::read(&mut first).is_ok_and(|answer| answer.status() == "201");
-    ensure!(!is_made, "the file that was replaced is acknowledged");
-    // What becomes of the first one's file takes its time, too.
+    ensure!(!is_made, "the replaced file was acknowledged");
+    // The clean-up of the first upload's file also takes time.
     std::thread::sleep(Duration::from_millis(500));
     second.write_all(&bytes[begun..])?;
     let made = Answer::read(&mut second)?;
@@ -144,18 +144,18 @@ async fn is_closed(fs: &FileSystem, path: &str) -> Result<()> {
     for _ in 0..300 {
         match fs.is_file_closed(path).await {
             Ok(true) => return Ok(()),
-            // Not yet made.
+            // Not created yet.
             Ok(false) | Err(Error::Refused { .. } | Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    bail!("{path} is open still")
+    bail!("{path} is still open")
 }
 
 async fn carry_out(cluster: &Cluster) -> Result<()> {
     let conf = Configuration::load_dir(cluster.conf(), Environment::empty())?;
-    // Who runs the daemons: a superuser.
+    // The user that runs the daemons: a superuser.
     let user = hearth_client::os_user_name();
     let fs = FileSystem::connect(&conf, None, &user)?;
     let namenode = cluster.uri().strip_prefix("hdfs://").context("the URI of HDFS")?.to_owned();
@@ -174,7 +174,7 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
     check_continue(&web)?;
     check_replaced(&web)?;
 
-    // In chunks, of which the client need not know the sum.
+    // In chunks, so that the total length need not be known.
     let more = CONTENT.bytes(LENGTH as u64, BLOCK);
     let mut stream = web.begin(("POST", "/dir/file", "APPEND"), "Transfer-Encoding: chunked\r\n")?;
     for chunk in more.chunks(100_000) {
@@ -193,13 +193,13 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
     let told =
         format!("{}:{}", checksum["algorithm"].as_str().unwrap_or("?"), checksum["bytes"].as_str().unwrap_or("?"));
     let known = fs.checksum("/dir/file", None).await?.to_string();
-    // Behind it is the rest of Java's buffer.
+    // The rest of Java's buffer follows the checksum.
     ensure!(told.strip_prefix(&known) == Some("00000000") && checksum["length"] == 28, "{answer}, not {known}");
 
     let missing = web.ask("GET", "/none", "OPEN", &[])?;
     ensure!((missing.status(), &*missing.exception()?) == ("404", "FileNotFoundException"), "{}", missing.head);
 
-    // Of another NameNode nothing is read, and it is not even connected to.
+    // A foreign NameNode is not read from, and not even connected to.
     let elsewhere = std::net::TcpListener::bind("127.0.0.1:0")?;
     elsewhere.set_nonblocking(true)?;
     let (port, user) = (web.port, web.user.clone());
@@ -208,13 +208,13 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
     ensure!((refused.status(), &*refused.exception()?) == ("403", "AccessControlException"), "{}", refused.head);
     let connected = elsewhere.accept().map(drop).map_err(|error| error.kind());
     ensure!(connected == Err(std::io::ErrorKind::WouldBlock), "{connected:?}");
-    // By another name it is the same NameNode.
+    // Under another name it is the same NameNode.
     let namenode = web.namenode.replace("127.0.0.1", "localhost");
     let named = Web { port: web.port, namenode, user: web.user.clone() };
     let read = named.ask("GET", "/dir/file", "OPEN", &[])?;
     ensure!(read.status() == "200", "{}", read.head);
 
-    // Broken off in the middle: what came is the file, which nobody has open.
+    // Aborted half way: the file consists of the bytes received and is closed.
     let sent = BLOCK + 4321;
     let mut stream = web.begin(("PUT", "/broken", "CREATE"), &format!("Content-Length: {LENGTH}\r\n"))?;
     stream.write_all(&bytes[..sent])?;
@@ -230,7 +230,7 @@ async fn carry_out(cluster: &Cluster) -> Result<()> {
 }
 
 #[test]
-fn files_are_written_read_and_continued_over_http() {
+fn files_are_written_read_and_appended_over_http() {
     let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).start().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(carry_out(&cluster)).unwrap_or_else(|error| panic!("{error:?}"));

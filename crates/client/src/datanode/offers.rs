@@ -1,8 +1,9 @@
-//! What datanodes offer beyond packets: a domain socket on their own machine, a listener for one-sided connections.
+//! Endpoints that datanodes offer besides packets: a domain socket on their own machine, and a listener for one-sided
+//! connections.
 //!
-//! Hearth's namenode says it with the locations of blocks, which costs nothing. Under another namenode the datanode itself is asked,
-//! once in a while. What the namenode says is a hint: it may be of a life of the datanode that is over. Whoever finds that out
-//! says so here, and the datanode is asked.
+//! Hearth's namenode sends a datanode's offer with the locations of blocks, at no extra cost. With another namenode,
+//! the client asks the datanode itself from time to time. The namenode's version is a hint: it may come from an earlier
+//! incarnation of the datanode. A caller that detects this calls [`Offers::note_stale`], and the datanode is asked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use super::request;
 use crate::DatanodeError;
 use crate::file_system::Shared;
 
-/// How long a datanode's own word is believed, and that it has none to say.
+/// Time for which a datanode's own answer is cached: an offer, and the absence of one.
 const OFFER_TTL: Duration = Duration::from_secs(60);
 const NO_OFFER_TTL: Duration = Duration::from_secs(600);
 
-/// Datanodes that are remembered at most.
+/// Maximum number of datanodes in the cache.
 const DATANODES_MAX: usize = 4096;
 
-/// What is known of datanodes' offers.
+/// Cache of the offers of datanodes.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
     datanodes: Mutex<HashMap<DatanodeUuid, CachedOffer>>,
@@ -33,11 +34,11 @@ pub(crate) struct Offers {
 
 #[derive(Debug, Default)]
 struct CachedOffer {
-    /// As the namenode had it, and what it means.
+    /// The namenode's hint: its bytes and the decoded offer.
     hint: Option<(Bytes, Arc<Offer>)>,
-    /// The incarnation of a hint that led nowhere.
+    /// Incarnation of a hint that proved stale.
     stale_incarnation: Option<u64>,
-    /// What the datanode itself said, and when; nothing when it is not Hearth's.
+    /// The datanode's own answer and its time. The inner `None`: it is not a Hearth datanode.
     described: Option<(Option<Arc<Offer>>, Instant)>,
 }
 
@@ -55,7 +56,7 @@ impl CachedOffer {
 }
 
 impl Offers {
-    /// Takes in what the namenode says of a datanode, if it says anything.
+    /// Stores the offer that the namenode sent for a datanode, if any.
     pub(crate) fn note(&self, datanode: &DatanodeInfo) {
         let Some(bytes) = &datanode.offer else { return };
         let mut datanodes = self.datanodes.lock();
@@ -68,12 +69,13 @@ impl Offers {
         entry(&mut datanodes, &datanode.id.uuid).hint = Some((bytes.clone(), Arc::new(offer)));
     }
 
-    /// Waits for nothing. `None`: it must be asked; `Some(None)`: it is not Hearth's.
+    /// Returns the cached offer without waiting. `None`: the datanode must be asked. `Some(None)`: it is not a Hearth
+    /// datanode.
     pub(crate) fn known(&self, datanode: &DatanodeUuid) -> Option<Option<Arc<Offer>>> {
         self.datanodes.lock().get(datanode)?.offer()
     }
 
-    /// What is known, else what the datanode answers. `None`: it is not Hearth's.
+    /// Returns the cached offer, or asks the datanode. `None`: it is not a Hearth datanode.
     pub(crate) async fn get_or_describe(
         &self,
         shared: &Shared,
@@ -87,7 +89,7 @@ impl Offers {
         Ok(offer)
     }
 
-    /// Nobody was where `offer` says: the next to ask hears it from the datanode.
+    /// Marks `offer` as stale because the datanode was not at its address. The next lookup asks the datanode.
     pub(crate) fn note_stale(&self, datanode: &DatanodeUuid, offer: &Offer) {
         let mut datanodes = self.datanodes.lock();
         let Some(known) = datanodes.get_mut(datanode) else { return };
@@ -110,7 +112,7 @@ async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Offer
     let mut peer = request(shared, datanode, &question, shared.options.read_timeouts()).await?;
     match peer.receiver.receive(DatanodeDescription::decode).await {
         Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
-        // Whoever does not know the question closes the connection.
+        // A server that does not know the request closes the connection.
         Err(error) if error.is_closed() => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_counts_until_it_led_nowhere_and_the_next_life_counts_again() {
+    fn stale_hints_are_ignored_until_the_next_incarnation() {
         let offers = Offers::default();
         let uuid = datanode(None).id.uuid;
         let life = |incarnation| Offer { incarnation, ..Offer::default() };
@@ -146,13 +148,13 @@ mod tests {
         offers.note(&datanode(Some(&life(1))));
         assert_eq!(known(), Some(Some(1)));
         offers.note_stale(&uuid, &life(1));
-        assert_eq!(known(), None, "now it must be asked");
-        // An older answer of the namenode comes by once more.
+        assert_eq!(known(), None, "the datanode must be asked now");
+        // An older answer of the namenode arrives once more.
         offers.note(&datanode(Some(&life(1))));
         assert_eq!(known(), None);
         offers.note(&datanode(Some(&life(2))));
         assert_eq!(known(), Some(Some(2)));
-        // What cannot be read changes nothing.
+        // An unreadable offer changes nothing.
         offers.note(&DatanodeInfo { offer: Some(Bytes::from_static(b"\xff")), ..datanode(None) });
         assert_eq!(known(), Some(Some(2)));
     }

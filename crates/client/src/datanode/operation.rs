@@ -5,7 +5,7 @@ use hearth_wire::data_transfer::{BlockOpResponse, Operation, Status};
 use crate::DatanodeError;
 use crate::file_system::Shared;
 
-/// Both halves of a connection to a datanode.
+/// A connection to a datanode: its sending and receiving halves.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub sender: DataSender,
@@ -13,7 +13,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The answer to an operation; anything but success is an error.
+    /// Receives the response to an operation. Any status other than success is an error.
     pub(crate) async fn accepted(
         &mut self,
         operation: &'static str,
@@ -33,7 +33,7 @@ impl Peer {
     }
 }
 
-/// Sends `operation` over a fresh connection that nothing else uses.
+/// Sends `operation` over a new connection that nothing else uses.
 pub(crate) async fn request(
     shared: &Shared,
     datanode: &DatanodeId,

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use super::Peer;
 use crate::DatanodeError;
 
-/// Connections that finished a read and may serve another: the youngest last, at most `idle_max` of them.
+/// Cache of connections that finished a read and can serve another one. The newest is last; at most `idle_max` are
+/// kept.
 #[derive(Debug)]
 pub(crate) struct PeerCache {
     idle: Mutex<Vec<(Peer, Instant)>>,
@@ -18,13 +19,13 @@ pub(crate) struct PeerCache {
 }
 
 impl PeerCache {
-    /// `idle_max`: connections; `expiry`: shorter than the datanodes wait for another request; `buffer_bytes`: what one system
-    /// call of a reader fetches.
+    /// Creates a cache. `idle_max`: number of connections. `expiry`: must be shorter than the time that datanodes wait
+    /// for another request. `buffer_bytes`: bytes that a reader fetches per system call.
     pub(crate) fn new(idle_max: usize, expiry: Duration, buffer_bytes: usize) -> Self {
         Self { idle: Mutex::new(Vec::new()), idle_max, expiry, buffer_bytes }
     }
 
-    /// A connection that packets will come on.
+    /// Opens a connection on which packets will arrive.
     pub(crate) async fn connect_for_packets(
         &self,
         address: SocketAddr,
@@ -34,7 +35,7 @@ impl PeerCache {
         Ok(Peer { sender, receiver })
     }
 
-    /// A connection that only answers and acknowledgements will come on.
+    /// Opens a connection on which only responses and acknowledgements will arrive.
     pub(crate) async fn connect_for_messages(
         &self,
         address: SocketAddr,
@@ -45,7 +46,7 @@ impl PeerCache {
         Ok(Peer { sender, receiver })
     }
 
-    /// An idle connection to `address` that the datanode has not closed, as far as one can see.
+    /// Returns an idle connection to `address` that, as far as can be seen, the datanode has not closed.
     pub(crate) async fn reuse(&self, address: SocketAddr) -> Option<Peer> {
         loop {
             let mut peer = {
@@ -60,7 +61,7 @@ impl PeerCache {
         }
     }
 
-    /// Keeps a connection that is between requests.
+    /// Returns a connection that is between requests to the cache.
     pub(crate) fn keep(&self, peer: Peer) {
         if self.idle_max == 0 || peer.receiver.has_unread() {
             return;

@@ -5,10 +5,10 @@ use hearth_types::DatanodeUuid;
 
 use crate::DataPath;
 
-/// Paths that are remembered at most; those beyond it are not.
+/// Maximum number of entries. Further ones are not stored.
 const ENTRIES_MAX: usize = 4096;
 
-/// Paths to datanodes of which something was noted within [`RecentPaths::RECENT`].
+/// Paths to datanodes with an event noted within [`RecentPaths::RECENT`].
 #[derive(Debug, Default)]
 pub(crate) struct RecentPaths(HashMap<(DatanodeUuid, DataPath), Instant>);
 

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 
-/// How long a datanode that could not be reached comes last in every choice of this client.
+/// Time for which a datanode that could not be reached comes last in every choice of this client.
 const UNREACHABLE_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Entries beyond this are not kept: a memory, not a directory.
+/// Maximum number of entries. Further ones are not stored: this is a cache, not a complete list.
 const ENTRIES_MAX: usize = 4096;
 
-/// Datanodes that did not answer lately. One reader's time-out spares the next reader the same.
+/// Datanodes that recently did not answer. After one reader's time-out, the next readers avoid the same wait.
 #[derive(Debug, Default)]
 pub(crate) struct Unreachable {
     since: Mutex<HashMap<DatanodeUuid, Instant>>,

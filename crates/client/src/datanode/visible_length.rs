@@ -10,20 +10,20 @@ use crate::DatanodeError;
 use crate::file_system::Shared;
 use crate::namenode::Exception;
 
-/// What a datanode says of a replica that is being written.
+/// Answer of a datanode about a replica that is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VisibleLength {
-    /// Acknowledged bytes: readers may have them.
+    /// Number of acknowledged bytes, which readers may see.
     Bytes(u64),
     /// The replica awaits recovery.
     NotReadable,
     NoReplica,
 }
 
-/// Asks `datanode` how much of `block` readers may see.
+/// Asks `datanode` how many bytes of `block` readers may see.
 ///
-/// Source: ClientDatanodeProtocol.proto. The user of the call is the block's name, and each call has a connection of its
-/// own, as in Apache's client.
+/// Source: ClientDatanodeProtocol.proto. As in Apache's client, the call's user is the name of the block, and each call
+/// has a connection of its own.
 pub(crate) async fn visible_length(
     shared: &Shared,
     datanode: &DatanodeInfo,
@@ -32,7 +32,7 @@ pub(crate) async fn visible_length(
     let address = address_of(&shared.options, &datanode.id, datanode.id.ipc_port).await?;
     let user: Arc<str> = block.block.to_string().into();
     let target = Target { address, protocol: protocols::CLIENT_DATANODE, user };
-    // Nobody makes this call in the name of another.
+    // This call is never made on behalf of another user.
     let rpc = RpcClient::new(RpcClientOptions { real_user: None, ..shared.rpc_options.clone() });
     let request = GetReplicaVisibleLengthRequestProto { block: block.into() };
     let answer: Result<GetReplicaVisibleLengthResponseProto, _> =

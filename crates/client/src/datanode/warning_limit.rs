@@ -6,14 +6,15 @@ use parking_lot::Mutex;
 use super::RecentPaths;
 use crate::DataPath;
 
-/// Which failed paths people were told of lately: a thousand reads that take the next path need not say so a thousand times.
+/// Rate limit of warnings about failed paths, so that a thousand reads that fall back to the next path do not log a
+/// thousand warnings.
 #[derive(Debug, Default)]
 pub(crate) struct WarningLimit {
     recent: Mutex<RecentPaths>,
 }
 
 impl WarningLimit {
-    /// Whether it is time for a warning that `path` to `datanode` has failed. Then it counts as given.
+    /// Returns true if a warning that `path` to `datanode` failed is due. The warning then counts as given.
     pub(crate) fn is_due(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
         let mut recent = self.recent.lock();
         if recent.has(datanode, path, now) {
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_to_each_datanode_is_complained_of_once_a_minute() {
+    fn warnings_are_limited_per_path_and_datanode() {
         let warning_limit = WarningLimit::default();
         let (one, other) = (DatanodeUuid("one".into()), DatanodeUuid("other".into()));
         let start = Instant::now();

@@ -1,7 +1,8 @@
 //! One connection that carries many reads.
 //!
-//! Whoever asks takes credit, puts his request behind the others', and sends what is there, unless somebody is sending: then that one sends it too. A task
-//! receives the answers and hands each to who waits for it. When nobody does any more, the answer is dropped, and its credit is free as well.
+//! A read takes credit, appends its request to the unsent requests, and sends all of them. If another task is already
+//! sending, that task sends the new request too. A background task receives the answers and passes each to the read
+//! that waits for it. If a read was dropped, its answer is discarded, and its credit is free again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,17 +27,18 @@ use super::{MultiplexOptions, WantedRange};
 use crate::DatanodeError;
 use crate::short_circuit::FetchedRange;
 
-/// Memory that answers are received into, a piece at a time; readers hold what they got of it until they have copied that.
+/// Size of the pieces of memory that answers are received into. Readers hold their part of a piece until they have
+/// copied it.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// Ranges that are asked for together at most, and how many such parts the credit is for.
+/// Maximum number of ranges requested together, and the number of such batches that the credit is divided into.
 const BATCH_RANGES_MAX: usize = 32;
 const BATCHES_IN_CREDIT: u32 = 4;
 
-/// With less room than this left, the next piece of memory is taken.
+/// With less room than this left, the next piece of memory is allocated.
 const RECEIVE_ROOM_BYTES_MIN: usize = 16 << 10;
 
-/// One connection. Ends when it breaks, is closed by the datanode, or was not used for a while.
+/// One connection. Ends when it breaks, when the datanode closes it, or when it was idle for a while.
 #[derive(Debug)]
 pub(super) struct MultiplexedConnection {
     connection: Connection,
@@ -44,31 +46,31 @@ pub(super) struct MultiplexedConnection {
     expiry: Duration,
     credit: Arc<Semaphore>,
     credit_limit: u32,
-    /// Where answers may be put.
+    /// Memory into which the datanode may put answers.
     shared_memory: Option<Arc<SharedMemory>>,
     state: Mutex<ConnectionState>,
     ended: AtomicBool,
-    /// Something is to be sent that the socket did not take, or the link is to end.
+    /// Signalled when the socket did not accept all unsent bytes.
     wake: Notify,
     outstanding: AtomicUsize,
-    /// From so many on, nothing more is asked for.
+    /// Once this many bytes are outstanding, no more are requested.
     window: AtomicU32,
-    /// Told when there may be room in the window, and when the link has ended.
+    /// Notified when there may be room in the window, and when the connection has ended.
     freed: Arc<Notify>,
     received: AtomicU64,
-    /// How long answers took lately, in microseconds.
+    /// Moving average of the answer time, in microseconds.
     answer_time: AtomicU64,
-    /// In microseconds.
+    /// Shortest round trip seen, in microseconds.
     round_trip: AtomicU64,
 }
 
 #[derive(Debug)]
 struct ConnectionState {
-    /// Requests that nobody has sent.
+    /// Requests not yet sent.
     unsent: Vec<u8>,
-    /// Somebody sends, or waits until the socket takes more.
+    /// A task is sending, or the background task waits until the socket accepts more.
     sending: bool,
-    /// The socket takes no more: the task waits for it.
+    /// The socket accepts no more bytes; the background task waits for it.
     blocked: bool,
     next_request: u64,
     pending: HashMap<u64, PendingRange>,
@@ -76,20 +78,20 @@ struct ConnectionState {
     failure: Option<ConnectionFailure>,
 }
 
-/// A range that was asked for.
+/// A requested range.
 #[derive(Debug)]
 struct PendingRange {
     range: ByteRange,
     since: Instant,
-    /// Bytes that were outstanding then, its own among them.
+    /// Bytes that were outstanding when it was requested, including its own.
     outstanding_then: usize,
     answer: oneshot::Sender<RangeResponse>,
     permit: OwnedSemaphorePermit,
     place: Option<ResponseBuffer>,
 }
 
-/// What has come for a range, and the credit that it took: free again when this is dropped, so that whoever keeps it until he has copied
-/// the bytes bounds what lies in memory uncopied.
+/// Bytes received for a range, with the credit that they took. The credit is released on drop, so a reader that holds
+/// it until it has copied the bytes bounds the uncopied bytes in memory.
 #[derive(Debug)]
 pub(super) struct ReceivedRange {
     pub fetched: FetchedRange,
@@ -98,15 +100,15 @@ pub(super) struct ReceivedRange {
 
 pub(super) type RangeResponse = Result<ReceivedRange, RangeRefusal>;
 
-/// Credit for some ranges.
+/// Credit for one or more ranges.
 #[derive(Debug)]
 pub(super) struct Credit(OwnedSemaphorePermit);
 
-/// Its answer is on its way.
+/// A requested range whose answer has not arrived yet.
 #[derive(Debug)]
 pub(super) struct PendingResponse(oneshot::Receiver<RangeResponse>);
 
-/// Why a connection is of no use any more, for each of those who wait on it.
+/// Reason why a connection has failed, cloned for each of its waiters.
 #[derive(Clone, Debug)]
 pub(super) enum ConnectionFailure {
     Connection(Arc<TransferError>),
@@ -118,17 +120,17 @@ impl ConnectionFailure {
         Self::Misbehaviour { peer, what: what.into() }
     }
 
-    /// It does not want to answer many reads.
+    /// The datanode refused READ_MANY.
     pub(super) fn refused(peer: PeerAddress, refusal: &RangeRefusal) -> Self {
         Self::misbehaviour(peer, format!("READ_MANY: {:?}: {}", refusal.status, refusal.message))
     }
 
-    /// The datanode closed it. One that said nothing for as long as is borne has not: to ask it again takes as long.
+    /// Returns true if the datanode closed the connection. A time-out does not count: a retry would take as long again.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self, Self::Connection(error) if error.is_closed())
     }
 
-    /// The datanode does not keep to the protocol.
+    /// Returns true if the datanode violated the protocol.
     pub(super) fn is_misbehaviour(&self) -> bool {
         matches!(self, Self::Misbehaviour { .. })
     }
@@ -149,29 +151,31 @@ impl From<ConnectionFailure> for DatanodeError {
     }
 }
 
-/// A link that ends, at the latest, with the task that receives on it: that may end with its runtime, and then nobody hands out answers.
+/// Ends the connection, at the latest, with the task that receives on it. The task may end with its runtime, and then
+/// no more answers are delivered.
 struct ReceiveGuard(Arc<MultiplexedConnection>);
 
 impl Drop for ReceiveGuard {
     fn drop(&mut self) {
         let Self(connection) = self;
-        // Unless it has ended before, and why is known.
+        // Has no effect if the connection has already ended, with a known reason.
         connection.end(stream::Error::Closed { peer: connection.connection.peer() }.into());
     }
 }
 
-/// Receives until the link ends, and tells everybody why.
+/// Receives until the connection ends, and reports the reason to all waiters.
 async fn run(receive_guard: ReceiveGuard, has_terms: bool) {
     let ReceiveGuard(connection) = &receive_guard;
     connection.flush();
     if let Err(failure) = connection.receive(has_terms).await {
-        tracing::debug!(peer = %connection.connection.peer(), ?failure, "a connection of many reads ends");
+        tracing::debug!(peer = %connection.connection.peer(), ?failure, "shared connection ended");
         connection.end(failure);
     }
 }
 
 impl MultiplexedConnection {
-    /// Makes `connection` one of many reads, unless its `handshake` has. `freed`: told when more may be asked for on it.
+    /// Starts READ_MANY on `connection`, unless its `handshake` has done so. `freed`: notified when more may be
+    /// requested on it.
     pub(super) fn start(
         connection: Connection,
         handshake: Handshake,
@@ -219,7 +223,7 @@ impl MultiplexedConnection {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Asked for, and not yet there.
+    /// Returns the number of bytes requested and not yet received.
     pub(super) fn outstanding_bytes(&self) -> usize {
         self.outstanding.load(Ordering::Relaxed)
     }
@@ -228,12 +232,14 @@ impl MultiplexedConnection {
         self.window.load(Ordering::Relaxed)
     }
 
-    /// Only the credit bounds what is asked for: the way is short, or carries as much.
+    /// Returns true if only the credit limits the requests: the round trip is short, or the window is as large as the
+    /// credit.
     pub(super) fn is_credit_limited(&self) -> bool {
         self.window_bytes() >= self.credit_limit
     }
 
-    /// What is outstanding is enough for as long as is looked ahead on a long way.
+    /// Returns true if enough bytes are outstanding for the target time of the window. Always false if only the credit
+    /// limits.
     pub(super) fn is_window_full(&self) -> bool {
         !self.is_credit_limited() && self.outstanding_bytes() >= self.window_bytes() as usize
     }
@@ -242,23 +248,23 @@ impl MultiplexedConnection {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// How long answers took lately.
+    /// Returns the moving average of the answer time.
     pub(super) fn answer_time(&self) -> Duration {
         Duration::from_micros(self.answer_time.load(Ordering::Relaxed))
     }
 
-    /// The shortest time in which the connection was made, or anything answered.
+    /// Returns the shortest time of the connection set-up or of any answer.
     pub(super) fn round_trip(&self) -> Duration {
         Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
     }
 
-    /// Nobody asks for anything any more.
+    /// Closes the connection. No requests may follow.
     pub(super) fn close(&self) {
         self.connection.shutdown();
     }
 
-    /// How many of `wanted`, from the first on, are asked for together: a part of the credit's, or of the window's, so that others have
-    /// some too.
+    /// Returns how many of `wanted`, from the first on, are requested together. This is a part of the credit or of the
+    /// window, so that other reads get some too.
     pub(super) fn batch_len(&self, wanted: &[WantedRange<'_>]) -> usize {
         let most = self.window_bytes().min(self.credit_limit) / BATCHES_IN_CREDIT;
         let mut bytes = 0;
@@ -274,12 +280,13 @@ impl MultiplexedConnection {
         all.fold(0, u32::saturating_add).min(self.credit_limit)
     }
 
-    /// Credit for `wanted`, one or a batch, if there is as much now.
+    /// Returns credit for `wanted`, one range or a batch, if it is available now.
     pub(super) fn try_credit(&self, wanted: &[WantedRange<'_>]) -> Option<Credit> {
         Arc::clone(&self.credit).try_acquire_many_owned(self.credit_for(wanted)).ok().map(Credit)
     }
 
-    /// As `try_credit`, and waits for it. Only for who holds none: he might wait for himself.
+    /// Like `try_credit`, but waits. The caller must hold no credit of this connection, otherwise it could wait for
+    /// itself.
     pub(super) async fn credit(&self, wanted: &[WantedRange<'_>]) -> Result<Credit, ConnectionFailure> {
         let acquired = Arc::clone(&self.credit).acquire_many_owned(self.credit_for(wanted));
         match tokio::time::timeout(self.timeouts.read, acquired).await {
@@ -289,7 +296,7 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Waits for credit, and asks.
+    /// Waits for credit and sends the request.
     pub(super) async fn request(&self, wanted: WantedRange<'_>) -> Result<PendingResponse, ConnectionFailure> {
         let credit = match self.try_credit(&[wanted]) {
             Some(credit) => Ok(credit),
@@ -300,7 +307,8 @@ impl MultiplexedConnection {
         asked
     }
 
-    /// Puts the request behind the others; `flush` sends it. `credit`: for this range, or with it for more.
+    /// Appends the request to the unsent ones; `flush` sends it. `credit`: for this range, and possibly for more
+    /// ranges.
     pub(super) fn enqueue(
         &self,
         wanted: WantedRange<'_>,
@@ -308,7 +316,7 @@ impl MultiplexedConnection {
     ) -> Result<PendingResponse, ConnectionFailure> {
         let since = Instant::now();
         let bytes = self.credit_for(&[wanted]);
-        let permit = credit.0.split(bytes as usize).expect("the credit is for this range, too");
+        let permit = credit.0.split(bytes as usize).expect("the credit covers this range");
         let place = self.shared_memory.as_ref().and_then(|shared_memory| shared_memory.take(wanted.range.length()));
         let (answer, answered) = oneshot::channel();
         let mut state = self.state.lock();
@@ -331,7 +339,7 @@ impl MultiplexedConnection {
         Ok(PendingResponse(answered))
     }
 
-    /// The answer to what was asked. Can be waited for again when this is dropped.
+    /// Waits for the answer to a request. Cancel safe: can be called again.
     pub(super) async fn answer(&self, asked: &mut PendingResponse) -> Result<RangeResponse, ConnectionFailure> {
         match tokio::time::timeout(self.timeouts.read, &mut asked.0).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -344,13 +352,14 @@ impl MultiplexedConnection {
         stream::Error::ReadTimedOut { peer: self.connection.peer(), after: self.timeouts.read }
     }
 
-    /// Why it has ended.
+    /// Returns the reason why the connection has ended.
     pub(super) fn failure(&self) -> ConnectionFailure {
         let failure = self.state.lock().failure.clone();
         failure.unwrap_or_else(|| stream::Error::Closed { peer: self.connection.peer() }.into())
     }
 
-    /// Sends what is there, as far as the socket takes it now; the rest, the task sends. Never waits.
+    /// Sends the unsent requests as far as the socket accepts them now. The background task sends the rest. Never
+    /// waits.
     pub(super) fn flush(&self) {
         let mut state = self.state.lock();
         if !state.sending {
@@ -359,7 +368,7 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Called by who has set `sending`.
+    /// Sends the unsent requests. The caller must have set `sending`.
     fn send<'a>(&'a self, mut state: parking_lot::MutexGuard<'a, ConnectionState>) {
         loop {
             if state.unsent.is_empty() {
@@ -377,7 +386,7 @@ impl MultiplexedConnection {
                     Ok(Some(count)) => sent += count,
                     Ok(None) => break true,
                     Err(_) => {
-                        // The task sees the end of the connection and tells everybody.
+                        // The background task sees the end of the connection and reports it to all waiters.
                         self.connection.shutdown();
                         break true;
                     }
@@ -394,7 +403,7 @@ impl MultiplexedConnection {
                 return;
             }
             if state.unsent.is_empty() {
-                // Its memory serves the next.
+                // Reuse the buffer for the next requests.
                 state.unsent = bytes;
                 state.unsent.clear();
             }
@@ -411,11 +420,11 @@ impl MultiplexedConnection {
         self.credit.close();
         self.freed.notify_one();
         self.connection.shutdown();
-        // Their senders are dropped: that is how they hear of it.
+        // Dropping the senders notifies the waiters.
         drop(pending);
     }
 
-    /// Ends with `Ok` when the link was not used for long.
+    /// Receives answers until the connection ends. Returns `Ok` if it was idle for long.
     async fn receive(&self, mut has_terms: bool) -> Result<(), ConnectionFailure> {
         let mut buffer = BytesMut::with_capacity(RECEIVE_BYTES);
         loop {
@@ -435,7 +444,8 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Waits for something to receive, and sends meanwhile. False when nobody has used the link for long.
+    /// Waits for bytes to receive, and sends unsent requests in the meantime. Returns false if the connection was idle
+    /// for long.
     async fn wait(&self) -> Result<bool, ConnectionFailure> {
         loop {
             let (idle, blocked) = {
@@ -452,7 +462,7 @@ impl MultiplexedConnection {
                             state.failure = Some(stream::Error::Closed { peer: self.connection.peer() }.into());
                             return Ok(false);
                         }
-                        // Somebody has come meanwhile, and has all his time before him.
+                        // A request arrived in the meantime: wait for its full time-out.
                     }
                     Err(error) => return Err(error.into()),
                 },
@@ -467,13 +477,13 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Hands out the whole answers at the front of `buffer`. How many bytes the next one lacks.
+    /// Delivers the complete answers at the front of `buffer`. Returns the number of bytes missing of the next one.
     fn take_answers(&self, buffer: &mut BytesMut, has_terms: &mut bool) -> Result<usize, ConnectionFailure> {
         let mut answers = Vec::new();
         let outcome = self.decode_answers(buffer, has_terms, &mut answers);
-        // The last first: who reads many waits for the first of them, and finds the others when that one wakes him.
+        // In reverse order: a reader of many ranges waits for the first, and finds the others when that one wakes it.
         for (pending, answer) in answers.into_iter().rev() {
-            // Who does not wait any more does not get it.
+            // The send fails if the read was dropped.
             let _ = pending.send(answer);
         }
         outcome
@@ -514,7 +524,7 @@ impl MultiplexedConnection {
         }
     }
 
-    /// What has come for a range, and who waits for it.
+    /// Returns the answer to a range, with the sender to deliver it to.
     fn answered(
         &self,
         head: RangeHead,
@@ -525,7 +535,7 @@ impl MultiplexedConnection {
         let Some(PendingRange { range, since, outstanding_then, answer, permit, place }) =
             state.pending.remove(&head.request)
         else {
-            return Err(self.misbehaviour(format!("an answer to request {}, which is not one", head.request)));
+            return Err(self.misbehaviour(format!("answer to unknown request {}", head.request)));
         };
         let (bytes, took) = (permit.num_permits(), now.saturating_duration_since(since));
         state.window.update(Sample { bytes: bytes as u32, outstanding: outstanding_then, elapsed: took });
@@ -536,7 +546,8 @@ impl MultiplexedConnection {
         let lately = self.answer_time.load(Ordering::Relaxed);
         self.answer_time.store(lately - lately / 8 + microseconds(took) / 8, Ordering::Relaxed);
         self.round_trip.store(microseconds(round_trip), Ordering::Relaxed);
-        // Where it is wide nobody waits for room, but for credit. Also when it has just become so: who waits is to see that.
+        // If only the credit limits, reads wait for credit and not for room in the window. Notify once more when this
+        // has just become so, so that those that wait for room see it.
         if !self.is_credit_limited() || self.window_bytes() != window {
             self.window.store(window, Ordering::Relaxed);
             self.freed.notify_one();
@@ -545,7 +556,7 @@ impl MultiplexedConnection {
             Ok(piece) if piece.placed => {
                 let filled = place.and_then(|place| place.filled(&piece));
                 let body =
-                    filled.ok_or_else(|| self.misbehaviour("an answer in a place that it has not".to_owned()))?;
+                    filled.ok_or_else(|| self.misbehaviour("answer in a memory slot that was not lent".to_owned()))?;
                 self.received.fetch_add(body.len() as u64, Ordering::Relaxed);
                 Ok(self.fit(range, piece, body)?)
             }
@@ -555,7 +566,7 @@ impl MultiplexedConnection {
         Ok((answer, fetched.map(|fetched| ReceivedRange { fetched, permit })))
     }
 
-    /// `body` as what was asked for: the chunks that `range` touches and no others.
+    /// Checks that `body` contains exactly the chunks that `range` touches.
     fn fit(&self, range: ByteRange, piece: RangePiece, mut body: Bytes) -> Result<FetchedRange, ConnectionFailure> {
         let chunk = u64::from(piece.checksum.bytes_per_chunk.max(1));
         let (start, end) = (piece.offset, piece.offset.saturating_add(u64::from(piece.data_bytes)));
@@ -565,7 +576,7 @@ impl MultiplexedConnection {
             && end >= range.end()
             && end - range.end() < chunk;
         if !fits {
-            let what = format!("bytes {start}..{end} for {}..{}", range.start(), range.end());
+            let what = format!("bytes {start}..{end} instead of {}..{}", range.start(), range.end());
             return Err(self.misbehaviour(what));
         }
         let checksums = body.split_to(piece.checksum_bytes());

@@ -1,3 +1,6 @@
+//! Shared connections to one endpoint of a datanode. A read uses the least loaded connection, and waits for room in its
+//! window or for credit. Congested connections make the pool open more of them, as [`Scaling`] decides.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,39 +22,41 @@ use crate::DatanodeError;
 use crate::short_circuit::FetchedRange;
 use crate::single_flight::SingleFlight;
 
-/// How long a datanode that broke the protocol is read in other ways.
+/// Time for which a datanode that violated the protocol is read in other ways.
 const DISABLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A connection with less than this outstanding is as good as an idle one: the first of them is taken, so that others can end.
+/// A connection with fewer bytes outstanding counts as idle. The first such connection is chosen, so that the others
+/// can expire.
 const LIGHT_BYTES: usize = 64 << 10;
 
-/// A connection with so much outstanding is held up when answers take longer than this and two round trips.
+/// A connection with this many bytes outstanding is congested if answers take longer than `QUEUEING_TIME_MAX` plus two
+/// round trips.
 const HEAVY_BYTES: usize = 256 << 10;
 const QUEUEING_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// Who waits for credit looks so often whether there is another connection by now. And who waits behind others for room, whether there is
-/// some that nobody takes: the first of them may be a read that nobody polls.
+/// Poll interval of waiters. Those that wait for credit check for a better connection; those that queue for room check
+/// for room that is not taken. The head of the queue may be a future that is not polled.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How often a read is begun anew because its connection had ended before it could be asked for.
+/// Maximum number of attempts of a read whose connection was closed before it answered.
 const ATTEMPTS_MAX: usize = 4;
 
-/// The connections to one place where a datanode listens.
+/// Connections to one endpoint of a datanode.
 #[derive(Debug)]
 pub(crate) struct ConnectionPool {
     endpoint: Endpoint,
     options: MultiplexOptions,
     client_name: String,
     connections: Mutex<Vec<Arc<MultiplexedConnection>>>,
-    /// Of who makes the first connection.
+    /// Single-flight for the first connection.
     opening: SingleFlight,
     scaling: Mutex<Scaling>,
     growing: AtomicBool,
-    /// Where no connection's window has room, who came first takes what becomes free on any of them.
+    /// If no connection's window has room, waiters get room on any connection in the order of this queue.
     queue: Arc<tokio::sync::Mutex<()>>,
-    /// Told when there may be room; who is first in the queue waits for it.
+    /// Notified when there may be room; the head of the queue waits for it.
     freed: Arc<Notify>,
-    /// Bytes that came over connections that have ended.
+    /// Bytes received over connections that have ended.
     ended_bytes: Mutex<u64>,
     disabled_until: Mutex<Option<Instant>>,
 }
@@ -73,12 +78,12 @@ impl ConnectionPool {
         }
     }
 
-    /// Whether the datanode has kept to the protocol lately.
+    /// Returns true unless the datanode recently violated the protocol.
     pub(crate) fn is_enabled(&self) -> bool {
         self.disabled_until.lock().is_none_or(|until| Instant::now() >= until)
     }
 
-    /// The chunks that the range touches, with their CRCs, not verified.
+    /// Fetches the chunks that the range touches, with their CRCs, not verified.
     pub(crate) async fn fetch(self: &Arc<Self>, wanted: WantedRange<'_>) -> Result<FetchedRange, DatanodeError> {
         let mut tries = 0;
         loop {
@@ -96,14 +101,15 @@ impl ConnectionPool {
             match outcome {
                 Ok(Ok(fetched)) => return Ok(fetched),
                 Ok(Err(refusal)) => return Err(refused(wanted, refusal)),
-                // The datanode may have closed it in this moment: that says nothing of the datanode.
+                // The datanode may have closed the connection just now, which does not mean that the datanode failed.
                 Err(failure) if !fresh && tries < ATTEMPTS_MAX && failure.is_closed() => {}
                 Err(failure) => return Err(self.failed(failure)),
             }
         }
     }
 
-    /// Asks on `connection`, or, when it is its turn, on another that has room: on which.
+    /// Sends the request on `connection`, or, if its window is limited, waits for room on any connection. Returns the
+    /// connection used.
     async fn request(
         self: &Arc<Self>,
         connection: Arc<MultiplexedConnection>,
@@ -124,14 +130,14 @@ impl ConnectionPool {
         Ok((connection, asked))
     }
 
-    /// As `fetch`, for many ranges at once: their answers come in any order. `take` is given the index of each and its outcome, as soon
-    /// as those before it have been taken; what it has not taken bounds what is asked for. The first for which the datanode cannot be
-    /// reached is the last.
+    /// Like `fetch`, for many ranges at once; their answers may arrive in any order. Calls `take` with the index and
+    /// outcome of each range, once the earlier ones have been taken. Outcomes not taken yet limit the further requests.
+    /// Stops at the first range for which the datanode cannot be reached.
     pub(crate) async fn fetch_many(self: &Arc<Self>, wanted: &[WantedRange<'_>], mut take: impl FnMut(usize, Outcome)) {
         let mut under_way = VecDeque::<Batch<'_>>::new();
         let (mut next, mut unreachable) = (0, None);
         while next < wanted.len() {
-            // A part at a time: another part may take another connection.
+            // One batch at a time: the next batch may use another connection.
             let connection = match self.connection().await {
                 Ok((connection, _)) => connection,
                 Err(error) => {
@@ -144,7 +150,7 @@ impl ConnectionPool {
                 let batch = &rest[..connection.batch_len(rest)];
                 let (connection, credit) = match connection.try_credit(batch) {
                     Some(credit) => (connection, Ok(credit)),
-                    // What has come is taken before more is asked for.
+                    // Take answers before requesting more.
                     None => match under_way.pop_front() {
                         Some(batch) => {
                             self.take(batch, &mut take).await;
@@ -164,7 +170,8 @@ impl ConnectionPool {
                         let batch = &rest[..connection.batch_len(rest)];
                         Batch::enqueue(next, batch, connection, Err(failure))
                     }
-                    // Who was silent for so long is not asked for the next few on another connection, to be silent as long again.
+                    // After a time-out, do not request the next ranges on another connection, which would take as long
+                    // again.
                     Err(failure) => {
                         unreachable = Some(self.failed(failure));
                         break;
@@ -182,8 +189,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Waits for credit on `connection`, or on another connection that has come to be much less loaded meanwhile: on which, and the credit. Takes
-    /// two read timeouts at most.
+    /// Waits for credit on `connection`, or on another connection that is much less loaded by then. Returns the
+    /// connection and the credit. Takes at most two read time-outs.
     async fn credit(
         self: &Arc<Self>,
         mut connection: Arc<MultiplexedConnection>,
@@ -197,7 +204,8 @@ impl ConnectionPool {
                     if let Ok(credit) = tokio::time::timeout(RECHECK_INTERVAL, &mut credit).await {
                         return (Arc::clone(&connection), credit);
                     }
-                    // Half: those who wait shall not go to and fro. Nor for ever: credit may also be held by what nobody takes.
+                    // At most half the load, so that waiters do not switch back and forth. Only until the deadline,
+                    // because the credit may also be held by answers that are not taken.
                     let is_better = |other: &Arc<MultiplexedConnection>| {
                         other.outstanding_bytes() <= connection.outstanding_bytes() / 2
                     };
@@ -212,8 +220,8 @@ impl ConnectionPool {
         }
     }
 
-    /// As `room`, and takes meanwhile what comes of the parts that are under way: their first may be on a connection that stands still, and
-    /// then the others are not left without work for that.
+    /// Like `room`, but also takes arriving answers of the batches under way. The first batch may be on a stalled
+    /// connection, and the other connections must not run idle because of it.
     async fn room_and_take(
         self: &Arc<Self>,
         connection: &Arc<MultiplexedConnection>,
@@ -236,10 +244,11 @@ impl ConnectionPool {
         }
     }
 
-    /// Waits for its turn, and for a connection whose window has room: with credit there for the first of `wanted`, as many as are asked for
-    /// together. Or for one where only credit bounds what is asked for. Takes a read time-out at most.
+    /// Waits for its turn, and for a connection whose window has room, with credit for the first batch of `wanted`.
+    /// Alternatively returns a connection that only the credit limits. Takes at most one read time-out.
     ///
-    /// Errors: `connection`, which was to be used, has ended. Who waits hears it once, and does not wait for the next one as long again.
+    /// Errors: `connection`, the intended one, has ended. A waiter gets this error once instead of waiting as long for
+    /// the next connection.
     async fn room(
         self: &Arc<Self>,
         connection: &Arc<MultiplexedConnection>,
@@ -257,7 +266,7 @@ impl ConnectionPool {
         let mut queued = std::pin::pin!(Arc::clone(&self.queue).lock_owned());
         let mut turn = tokio::time::timeout(RECHECK_INTERVAL, &mut queued).await.ok();
         loop {
-            // One that was closed says nothing of the others; one that was silent, or broke the protocol, does.
+            // A closed connection says nothing about the others; a time-out or a protocol violation does.
             if connection.has_ended() && !connection.failure().is_closed() {
                 return Err(connection.failure());
             }
@@ -276,8 +285,9 @@ impl ConnectionPool {
         }
     }
 
-    /// The least loaded connection with room in its window and credit for the first of `wanted`, and for how many of them. Credit is also held
-    /// by what has come and nobody has taken: the least loaded one of all may have none.
+    /// Returns the least loaded connection with room in its window and credit for the first batch of `wanted`, and the
+    /// size of the batch. The least loaded connection may have no credit, because answers not yet taken also hold
+    /// credit.
     fn with_room(&self, wanted: &[WantedRange<'_>]) -> Option<(Arc<MultiplexedConnection>, usize, Credit)> {
         let connections = self.connections.lock();
         let mut with_room: Vec<_> =
@@ -290,7 +300,7 @@ impl ConnectionPool {
         })
     }
 
-    /// What came over `connection` with this credit has been taken.
+    /// Releases the credit of an answer from `connection` that has been taken.
     fn release_credit(&self, permit: OwnedSemaphorePermit, connection: &MultiplexedConnection) {
         drop(permit);
         if !connection.is_credit_limited() {
@@ -304,7 +314,8 @@ impl ConnectionPool {
         }
     }
 
-    /// What a connection that ended owes is not asked for again here: the answers of other parts may hold the credit for that.
+    /// Passes an outcome to `take`. Ranges of an ended connection are not requested again here, because the answers of
+    /// other batches may hold the credit for them.
     fn deliver(&self, answered: Answered<'_>, take: &mut impl FnMut(usize, Outcome)) {
         let Answered { index, wanted, connection, outcome } = answered;
         match outcome {
@@ -324,7 +335,7 @@ impl ConnectionPool {
         failure.into()
     }
 
-    /// The connection to use, and whether it was made for this.
+    /// Returns the connection to use, and whether it was opened for this call.
     async fn connection(self: &Arc<Self>) -> Result<(Arc<MultiplexedConnection>, bool), DatanodeError> {
         if let Some(connection) = self.pick() {
             return Ok((connection, false));
@@ -337,7 +348,7 @@ impl ConnectionPool {
         let started = Instant::now();
         let connected = self.endpoint.connect(self.options.timeouts.connect).await;
         let connection = connected.map_err(|error| DatanodeError::Transfer(error.into()))?;
-        // Whoever is on this machine has been reached before the clock ticks.
+        // Measured before the handshake. On this machine it is close to zero.
         let round_trip = started.elapsed();
         let handshake = match self.endpoint {
             Endpoint::Tcp(_) => Handshake::default(),
@@ -354,7 +365,8 @@ impl ConnectionPool {
         Ok(connection)
     }
 
-    /// The least loaded of the connections, before those whose window is full; `None` when there is none.
+    /// Returns the least loaded connection, preferring those whose window has room, or `None` if there is no
+    /// connection.
     fn pick(self: &Arc<Self>) -> Option<Arc<MultiplexedConnection>> {
         let mut connections = self.connections.lock();
         if connections.iter().any(|connection| connection.has_ended()) {
@@ -370,7 +382,7 @@ impl ConnectionPool {
         };
         let best = connections.iter().min_by_key(load)?;
         let round_trip = best.round_trip();
-        // Where even the best is full, somebody is going to wait.
+        // If even the best window is full, the caller will have to wait.
         let is_heavy = best.is_window_full() || best.outstanding_bytes() >= HEAVY_BYTES;
         if is_heavy && best.answer_time() > QUEUEING_TIME_MAX + 2 * round_trip {
             let best = Arc::clone(best);
@@ -386,8 +398,8 @@ impl ConnectionPool {
                     }
                 }
                 ScalingDecision::ShrinkTo(count) => {
-                    tracing::debug!(place = ?self.endpoint, count, "the last connections brought nothing");
-                    // What is asked on them is answered; then they are idle, and expire.
+                    tracing::debug!(place = ?self.endpoint, count, "closing connections without gain");
+                    // Their outstanding requests are answered; then they are idle and expire.
                     let given_up = connections.drain(count..);
                     *self.ended_bytes.lock() += given_up.map(|connection| connection.received_bytes()).sum::<u64>();
                 }
@@ -397,7 +409,7 @@ impl ConnectionPool {
         Some(Arc::clone(best))
     }
 
-    /// Opens `count` further connections, while reads go on. Called by who has set `growing`.
+    /// Opens `count` more connections in the background. The caller must have set `growing`.
     fn grow(self: &Arc<Self>, count: usize) {
         let growing = GrowthGuard(Arc::clone(self));
         tokio::spawn(async move {
@@ -407,9 +419,9 @@ impl ConnectionPool {
             let count = pool.connections.lock().len();
             match error {
                 None => {
-                    tracing::debug!(place = ?pool.endpoint, count, "further connections, for the others are held up")
+                    tracing::debug!(place = ?pool.endpoint, count, "opened more connections: others are congested")
                 }
-                Some(error) => tracing::debug!(place = ?pool.endpoint, count, %error, "not all further connections"),
+                Some(error) => tracing::debug!(place = ?pool.endpoint, count, %error, "cannot open all connections"),
             }
         });
     }
@@ -425,7 +437,7 @@ impl ConnectionPool {
     }
 }
 
-/// Lets the next look for further connections, also when the runtime ended this one.
+/// Clears `growing` on drop, also when the runtime ended the task.
 struct GrowthGuard(Arc<ConnectionPool>);
 
 impl Drop for GrowthGuard {
@@ -440,31 +452,31 @@ impl Drop for ConnectionPool {
     }
 }
 
-/// What there is for who has waited for room.
+/// Result of waiting for room.
 enum Found {
     Room {
         connection: Arc<MultiplexedConnection>,
-        /// So many ranges may be asked for on it, with this credit.
+        /// Number of ranges that may be requested on it, with this credit.
         count: usize,
         credit: Credit,
-        /// Kept until they are asked for: only then is the room taken.
+        /// Held until they are requested, because only then is the room taken.
         turn: Option<OwnedMutexGuard<()>>,
     },
-    /// A connection on which only credit bounds what is asked for.
+    /// A connection on which only the credit limits the requests.
     CreditLimited(Arc<MultiplexedConnection>),
 }
 
-/// Some ranges, asked for on one connection, and what became of each question.
+/// Ranges requested on one connection, with their pending answers.
 struct Batch<'a> {
-    /// Index of its first among all of them.
+    /// Index of the first range among all ranges.
     first: usize,
     wanted: &'a [WantedRange<'a>],
     connection: Arc<MultiplexedConnection>,
-    /// Of those that have not been answered.
+    /// Requests of the ranges that have not been answered.
     asked: VecDeque<Result<PendingResponse, ConnectionFailure>>,
 }
 
-/// What came of one of its ranges.
+/// Outcome of one range of a batch.
 struct Answered<'a> {
     index: usize,
     wanted: WantedRange<'a>,
@@ -473,7 +485,7 @@ struct Answered<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Asks on `connection` for all of `wanted`, with credit for them.
+    /// Requests all of `wanted` on `connection`, with credit for them.
     fn enqueue(
         first: usize,
         wanted: &'a [WantedRange<'a>],
@@ -488,7 +500,7 @@ impl<'a> Batch<'a> {
         Self { first, wanted, connection, asked }
     }
 
-    /// The next answer, in the order of the ranges; `None` when all have been. Nothing is lost when it is not waited for any more.
+    /// Waits for the next answer, in the order of the ranges; `None` after the last. Cancel safe.
     async fn answered(&mut self) -> Option<Answered<'a>> {
         let nth = self.wanted.len() - self.asked.len();
         let outcome = match self.asked.front_mut()? {
@@ -501,7 +513,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What became of a range in the end.
+/// Final result of a range.
 pub(crate) type Outcome = Result<FetchedRange, DatanodeError>;
 
 fn refused(wanted: WantedRange<'_>, refusal: RangeRefusal) -> DatanodeError {
@@ -517,7 +529,7 @@ fn refused(wanted: WantedRange<'_>, refusal: RangeRefusal) -> DatanodeError {
     }
 }
 
-/// Credit that a range takes: its data, the chunks around it, CRCs and head, about.
+/// Returns the credit that a range takes: approximately its data, the chunks around it, CRCs and head.
 pub(super) fn credit(range: ByteRange, limit: u32) -> u32 {
     let length = range.length().min(u64::from(limit));
     u32::try_from(length + length / 100 + 1536).unwrap_or(u32::MAX).min(limit)
@@ -531,11 +543,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn further_connections_can_be_opened_though_a_runtime_ended_while_some_were() {
+    fn growth_resumes_after_runtime_ended() {
         const WAIT: Duration = Duration::from_secs(60);
         let timeouts = Timeouts { connect: WAIT, read: WAIT, write: WAIT };
         let options = MultiplexOptions::read(&Configuration::empty(), timeouts).unwrap();
-        // Nobody is there; the attempts are over before they have begun.
+        // No server listens there; the attempts end before they begin.
         let connections =
             Arc::new(ConnectionPool::new(Endpoint::Socket("/nowhere".into()), options, "test".to_owned()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

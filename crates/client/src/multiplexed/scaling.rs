@@ -1,82 +1,88 @@
+//! Number of connections to one datanode. While connections are congested, the controller adds some, measures the bytes
+//! per second before and after, and closes them again if they brought no gain.
+
 use std::time::{Duration, Instant};
 
-/// Between two looks at what connections bring: several round trips, and long enough to count bytes.
+/// Period between two throughput measurements: several round trips, and long enough to count bytes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_ROUND_TRIPS: u32 = 8;
 
-/// New connections are not looked at before they have found their speed: opened, asked, and their congestion windows grown.
+/// Warm-up of new connections before they are measured: they must be opened and used, and their congestion windows must
+/// grow.
 const WARM_UP_ROUND_TRIPS: u32 = 6;
 
-/// How many times as many connections there are when some are added: few steps, for each takes fourteen round trips and a pass over
-/// thousands of files a hundred.
+/// Factor by which the number of connections grows. Large, so that few steps are needed: each takes fourteen round
+/// trips, and a pass over thousands of files takes a hundred.
 const GROWTH_FACTOR: usize = 4;
 
-/// The same where the other end is far: a step takes a fifth of a second and more, and what one connection brings is least (its window, or
-/// what losses leave of it, once a round trip).
+/// Growth factor for a distant datanode. A step takes at least a fifth of a second, and one connection brings least
+/// (its window, or what losses leave of it, once per round trip).
 const GROWTH_FACTOR_WAN: usize = 16;
 const WAN_ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 
-/// Further connections helped when so many times the bytes came in a second: as many times as there are connections where losses or windows
-/// are the limit, as many as before where the network or a processor is.
+/// Gain in bytes per second above which the additional connections helped, so that more are tried. If losses or windows
+/// are the limit, the gain is the factor in connections; if the network or a processor is, the gain is 1.
 const GAIN_TO_GROW: f64 = 1.25;
 
-/// With less than this they are given up again.
+/// Gain below which the additional connections are closed again.
 const GAIN_TO_KEEP: f64 = 1.05;
 
-/// How long no further ones are tried when the last did not help: twice as long each time, for that may have been the chance of a moment.
+/// Time for which no more connections are tried when the last ones did not help. Doubles each time, because one bad
+/// measurement may be chance.
 const COOLDOWN_MIN: Duration = Duration::from_millis(500);
 const COOLDOWN_MAX: Duration = Duration::from_secs(10);
 
-/// How long it is remembered how many were worth having. Connections that nobody uses end much earlier; the next that is held up then needs
-/// no looks to have as many beside it.
+/// Time for which the useful number of connections is remembered. Idle connections expire much earlier. When a
+/// connection is congested later, the same number is opened without new measurements.
 const USEFUL_COUNT_TTL: Duration = Duration::from_secs(300);
 
-/// Connections opened within this time have either failed or are there: less than one that is idle lives.
+/// Connections opened within this time have either failed or exist. Shorter than the expiry of an idle connection.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Decides how many connections are worth having. Fed only while connections are held up.
+/// Controller of the number of connections. Called only while connections are congested.
 #[derive(Debug, Default)]
 pub(super) struct Scaling {
-    /// When the present period began, and how many bytes had come by then.
+    /// Start of the current period, and the bytes received until then.
     period: Option<(Instant, u64)>,
-    /// Not yet: the new connections are still starting.
+    /// End of the warm-up of new connections.
     warm_up_until: Option<Instant>,
     baseline: Option<Baseline>,
     cooldown_until: Option<Instant>,
-    /// How long the last of these took.
+    /// Length of the last cooldown.
     cooldown: Duration,
-    /// How many there were when last a connection was held up and none were being tried, and when that was.
+    /// Number of connections when one was last congested and no more were being tried, with the time.
     useful: Option<(usize, Instant)>,
-    /// When last as many were opened again.
+    /// Time when the remembered number of connections was last opened again.
     reopened_at: Option<Instant>,
 }
 
-/// What was before the last connections were added.
+/// Measurement before the last connections were added.
 #[derive(Clone, Copy, Debug)]
 struct Baseline {
     connections: usize,
     bytes_per_second: f64,
 }
 
-/// How many there are, and may be.
+/// Current and maximum number of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolSize {
     pub count: usize,
     pub most: usize,
 }
 
-/// What to do now.
+/// Decision of the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ScalingDecision {
     Keep,
-    /// Open further connections: there are to be so many, which is more than there are.
+    /// Open more connections, up to this total, which is more than the current number.
     GrowTo(usize),
-    /// Give up all but the first so many, fewer than there are.
+    /// Close all but the first connections up to this number, which is less than the current number.
     ShrinkTo(usize),
 }
 
 impl Scaling {
-    /// What to do with `connections`, over which so many `bytes` have come so far. `round_trip`: as far as it is known.
+    /// Decides on the number of `connections`, over which `bytes` have arrived in total. `round_trip`: the best known
+    /// value.
     pub(super) fn decide(
         &mut self,
         now: Instant,
@@ -92,14 +98,14 @@ impl Scaling {
             let is_fresh = |when: Instant, length| now.saturating_duration_since(when) < length;
             let useful =
                 self.useful.filter(|(_, when)| is_fresh(*when, USEFUL_COUNT_TTL)).map_or(0, |(useful, _)| useful);
-            // Opened just now and not there: so many cannot be had.
+            // Connections were opened just now and are missing, so that many cannot be opened.
             let failed = self.reopened_at.is_some_and(|when| is_fresh(when, REOPEN_INTERVAL));
             if useful > count && !failed {
                 self.reopened_at = Some(now);
                 return self.add(now, useful.min(most), round_trip);
             }
             self.useful = Some((count, now));
-            // All are there, and the last of them have been looked at.
+            // The maximum is reached, and the last connections have been measured.
             if count >= most {
                 return ScalingDecision::Keep;
             }
@@ -117,7 +123,7 @@ impl Scaling {
             return ScalingDecision::Keep;
         }
         self.period = Some((now, bytes));
-        // There was a pause: what came in it says nothing.
+        // There was a pause, so the bytes in this period are not comparable.
         if elapsed > 4 * length {
             self.baseline = None;
             return ScalingDecision::Keep;
@@ -161,7 +167,7 @@ mod tests {
 
     const NEAR: Duration = Duration::from_millis(4);
 
-    /// Feeds a growth once in ten milliseconds. What comes in a second: `rate` of the number of connections.
+    /// Calls the controller every ten milliseconds. The bytes per second are `rate` of the number of connections.
     struct Fed {
         scaling: Scaling,
         round_trip: Duration,
@@ -178,7 +184,7 @@ mod tests {
             Self { scaling, round_trip: NEAR, most: 16, start, now_ms: 0, connections: 1, bytes: 0 }
         }
 
-        /// Until `until_ms`; what was done, when, and how many connections there are after it.
+        /// Runs until `until_ms`. Returns the time of each decision and the number of connections after it.
         fn run(&mut self, until_ms: u64, rate: impl Fn(u64, usize) -> u64) -> Vec<(u64, usize)> {
             let mut done = Vec::new();
             while self.now_ms < until_ms {
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_added_as_long_as_each_helps() {
+    fn connections_grow_while_throughput_gains() {
         let mut fed = Fed::new();
         let done = fed.run(300, |_, connections| 1_000_000 * connections.min(4) as u64);
         assert_eq!(done, [(100, 4), (230, 16)]);
@@ -207,28 +213,28 @@ mod tests {
     }
 
     #[test]
-    fn to_a_far_end_there_are_many_in_two_steps() {
+    fn distant_datanode_reaches_maximum_in_two_steps() {
         let mut fed = Fed { round_trip: Duration::from_millis(20), most: 64, ..Fed::new() };
         let done = fed.run(1000, |_, connections| 1_000_000 * connections as u64);
         assert_eq!(done, [(160, 16), (440, 64)]);
     }
 
     #[test]
-    fn the_last_ones_are_looked_at_too() {
+    fn last_connections_are_measured() {
         let mut fed = Fed::new();
         let done = fed.run(60_000, |_, connections| 1_000_000 * connections as u64);
         assert_eq!(done.last(), Some(&(230, 16)), "they help, and there are no more");
     }
 
     #[test]
-    fn what_brings_a_little_is_kept_and_not_added_to() {
+    fn small_gain_keeps_count() {
         let mut fed = Fed::new();
         let done = fed.run(700, |_, connections| if connections == 1 { 1_000_000 } else { 1_150_000 });
         assert_eq!(done, [(100, 4)]);
     }
 
     #[test]
-    fn where_nothing_helps_it_is_tried_more_and_more_rarely() {
+    fn cooldown_grows_without_gain() {
         let mut fed = Fed::new();
         let done = fed.run(120_000, |_, _| 1_000_000);
         let tried: Vec<u64> = done.iter().filter(|(_, connections)| *connections > 1).map(|(at, _)| *at).collect();
@@ -240,9 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_moment_does_not_settle_it_for_long() {
+    fn growth_resumes_after_stalled_measurement() {
         let mut fed = Fed::new();
-        // While the first further connections are looked at, the network stands still.
+        // The network stalls while the first additional connections are measured.
         let rate = |at: u64, connections: usize| {
             if (130..240).contains(&at) { 0 } else { 1_000_000 * connections as u64 }
         };
@@ -252,14 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_were_worth_having_are_there_at_once_the_next_time() {
+    fn useful_count_is_reopened_at_once() {
         let mut fed = Fed::new();
         let rate = |_: u64, connections: usize| 1_000_000 * connections.min(4) as u64;
         assert_eq!(fed.run(2000, rate)[..3], [(100, 4), (230, 16), (360, 4)]);
-        // Nobody reads for a minute: all have ended but a new one.
+        // No reads for a minute: all connections have expired, and a new one is opened.
         (fed.now_ms, fed.connections) = (62_000, 1);
         assert_eq!(fed.run(62_100, rate), [(62_000, 4)]);
-        // That was too short to look at them, and is no reason to forget. Now not all can be had: what is there is gone on from.
+        // That time was too short to measure them, but the number is remembered. Now not all can be opened: growth
+        // continues from the existing ones.
         (fed.now_ms, fed.connections) = (70_000, 1);
         assert_eq!(fed.run(70_010, rate), [(70_000, 4)]);
         fed.connections = 2;
@@ -267,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_worth_having_long_ago_is_forgotten() {
+    fn useful_count_expires() {
         let mut fed = Fed::new();
         let rate = |_: u64, connections: usize| 1_000_000 * connections as u64;
         assert_eq!(fed.run(1000, rate).last(), Some(&(230, 16)));
@@ -276,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_nothing_is_known() {
+    fn pause_resets_measurement() {
         let mut fed = Fed::new();
         fed.run(140, |_, connections| 1_000_000 * connections as u64);
-        // Nobody reads for five seconds.
+        // No reads for five seconds.
         fed.now_ms = 5300;
         assert_eq!(fed.run(5390, |_, _| 100), [], "what came before it is not compared");
         assert_eq!(fed.run(5500, |_, _| 100).len(), 1, "a new beginning");

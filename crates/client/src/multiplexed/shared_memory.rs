@@ -1,8 +1,9 @@
-//! Memory that this client lends a datanode on its machine: what it asks for is put there, and only heads go over the socket.
+//! Memory that this client lends to a datanode on the same machine. The datanode puts its answers there, and only their
+//! heads go over the socket.
 //!
-//! A place belongs to one range from when it is asked for until its answer has been copied out by whoever waited, or thrown away because
-//! nobody did. Nothing else is put there meanwhile, whatever becomes of who waits. When the connection ends, no place of its memory is
-//! given out again: what the datanode may still write is read by nobody.
+//! A slot belongs to one range from its request until its answer has been copied out, or discarded because the read was
+//! dropped. The slot is not reused before, even if the read is dropped. When the connection ends, no slot of its memory
+//! is handed out again, so bytes that the datanode may still write are never read.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,17 +21,18 @@ use super::MultiplexOptions;
 use super::connection::ConnectionFailure;
 use crate::short_circuit::SMALL_BYTES;
 
-/// Room for the longest small replica and its CRCs, as they usually are. What does not fit comes over the socket.
+/// Room for the largest small replica and its CRCs at the usual chunk size. A larger answer comes over the socket.
 const RESPONSE_BUFFER_BYTES: u64 = SMALL_BYTES + (4 << 10);
 
-/// Below it a copy through the socket costs nothing beside what else a read costs, and leaves the place to another.
+/// Below this size, a copy through the socket costs little compared with the rest of a read, and leaves the slot to
+/// other reads.
 const SHARED_BYTES_MIN: u64 = 2 << 10;
 
-/// The memory of one connection.
+/// Memory of one connection.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     map: FileMapping,
-    /// The last one given back is given out first: its bytes are in the processor's cache.
+    /// Last in, first out: the bytes of the most recently returned slot are in the processor's cache.
     free: Mutex<Vec<u32>>,
 }
 
@@ -42,7 +44,8 @@ impl SharedMemory {
         Ok((Arc::new(Self { map, free: Mutex::new((0..places).rev().collect()) }), memory))
     }
 
-    /// A place for an answer with `bytes` of data, unless they are few or there is none.
+    /// Returns a slot for an answer with `bytes` of data, or `None` if the answer is too short or too long, or no slot
+    /// is free.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<ResponseBuffer> {
         if !(SHARED_BYTES_MIN..=SMALL_BYTES).contains(&bytes) {
             return None;
@@ -52,7 +55,7 @@ impl SharedMemory {
     }
 }
 
-/// Part of the memory. Given back when it is dropped.
+/// Slot of the memory. Returned on drop.
 #[derive(Debug)]
 pub(super) struct ResponseBuffer {
     shared_memory: Arc<SharedMemory>,
@@ -60,7 +63,7 @@ pub(super) struct ResponseBuffer {
 }
 
 impl ResponseBuffer {
-    /// As the datanode is told of it.
+    /// Returns the slot as it is described to the datanode.
     pub(super) fn name(&self) -> wire::AnswerSlot {
         wire::AnswerSlot { offset: self.start(), bytes: RESPONSE_BUFFER_BYTES as u32 }
     }
@@ -69,9 +72,10 @@ impl ResponseBuffer {
         u64::from(self.index) * RESPONSE_BUFFER_BYTES
     }
 
-    /// CRCs and data that the datanode says it has put here. They go back when the last part of them is dropped.
+    /// Returns the CRCs and data that the datanode reports to have put here. The slot is returned when the last part of
+    /// them is dropped.
     ///
-    /// `None`: that is more than there is room for.
+    /// Returns `None` if they do not fit into the slot.
     pub(super) fn filled(self, piece: &RangePiece) -> Option<Bytes> {
         let bytes = piece.body_bytes();
         (bytes as u64 <= RESPONSE_BUFFER_BYTES).then(|| Bytes::from_owner(FilledBuffer { place: self, bytes }))
@@ -96,8 +100,8 @@ impl AsRef<[u8]> for FilledBuffer {
     }
 }
 
-/// Makes `connection`, over a domain socket, one of many reads, and lends the datanode memory for them if it takes any. Without memory to
-/// lend nothing is said.
+/// Starts READ_MANY on `connection`, over a domain socket, and lends the datanode memory if it accepts. Sends nothing
+/// if there is no memory to lend.
 pub(super) async fn set_up(
     connection: &Connection,
     options: &MultiplexOptions,
@@ -111,7 +115,7 @@ pub(super) async fn set_up(
     let (shared_memory, descriptor) = match SharedMemory::new(memory_bytes) {
         Ok(made) => made,
         Err(error) => {
-            tracing::info!(%error, memory_bytes, "no memory to lend a datanode: answers come over its socket");
+            tracing::info!(%error, memory_bytes, "no memory to lend to the datanode, using its socket");
             return Ok(Handshake::default());
         }
     };
@@ -124,15 +128,15 @@ pub(super) async fn set_up(
     Ok(Handshake { has_terms: true, shared_memory: takes.then_some(shared_memory) })
 }
 
-/// What has been settled on a connection before it carries ranges.
+/// State of a connection before it carries ranges.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
-    /// The request was sent, and the terms have come.
+    /// The request was sent, and the terms were received.
     pub has_terms: bool,
     pub shared_memory: Option<Arc<SharedMemory>>,
 }
 
-/// Whether the datanode takes the memory; not a byte behind its terms is received.
+/// Receives the terms. Returns true if the datanode accepts the memory. Receives not a byte after the terms.
 async fn terms(connection: &Connection, options: &MultiplexOptions) -> Result<bool, ConnectionFailure> {
     let mut buffer = ReceiveBuffer::new(256, ReadMany::HEAD_BYTES_MAX + 16);
     let failed = |source: MessageError| ConnectionFailure::misbehaviour(connection.peer(), source.to_string());
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_given_out_once_and_come_back_when_what_lies_there_is_dropped() {
+    fn slots_return_when_their_bytes_are_dropped() {
         let (shared_memory, _descriptor) = SharedMemory::new(3 * RESPONSE_BUFFER_BYTES).unwrap();
         let places: Vec<_> = (0..3).map(|_| shared_memory.take(32 << 10).unwrap()).collect();
         let mut offsets: Vec<_> = places.iter().map(|place| place.name().offset).collect();
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_answers_need_no_place() {
+    fn short_and_long_answers_get_no_slot() {
         let (shared_memory, _descriptor) = SharedMemory::new(RESPONSE_BUFFER_BYTES).unwrap();
         assert!(
             shared_memory.take(100).is_none()

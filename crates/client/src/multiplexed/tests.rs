@@ -16,7 +16,7 @@ use crate::DatanodeError;
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// The answer to `range` of a replica with these bytes, or of one that is not there.
+/// Encodes the answer to `range` of a replica with these bytes, or a refusal if the replica does not exist.
 fn answer(range: &RangeRequest, bytes: Option<&[u8]>) -> Vec<u8> {
     let request = range.request;
     let mut out = Vec::new();
@@ -60,12 +60,12 @@ async fn receive<T>(
     }
 }
 
-/// The next range that the client asks for; `None` at the connection's end.
+/// Receives the next requested range; `None` at the end of the connection.
 async fn next_range(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<RangeRequest> {
     receive(connection, buffer, |bytes| RangeRequest::decode(bytes).ok()).await
 }
 
-/// What the client asks for until it asks for no more; `None` at the connection's end.
+/// Receives the requested ranges until the client pauses; `None` at the end of the connection.
 async fn next_ranges(connection: &Connection, buffer: &mut ReceiveBuffer) -> Option<Vec<RangeRequest>> {
     let mut ranges = Vec::new();
     loop {
@@ -84,7 +84,7 @@ async fn take_on(connection: &Connection) {
         .unwrap();
 }
 
-/// Serves a connection behind its READ_MANY, each range when it comes.
+/// Serves a connection after its READ_MANY request, and answers each range as it arrives.
 pub(crate) async fn serve_many(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
@@ -109,7 +109,7 @@ fn block(id: i64) -> ExtendedBlock {
     }
 }
 
-/// A datanode that does on each connection what the test says, and how many connections it had.
+/// A fake datanode that runs the test's function on each connection, and counts connections.
 struct Fake {
     connection_pool: Arc<ConnectionPool>,
     connections: Arc<AtomicUsize>,
@@ -122,8 +122,8 @@ impl Drop for Fake {
     }
 }
 
-/// A datanode on a domain socket that takes the memory which the first connection lends, and answers each range by what `answer` makes of
-/// it and of the memory.
+/// A fake datanode on a domain socket. It accepts the memory that the first connection lends, and answers each range
+/// with the result of `answer` for the range and the memory.
 fn placing(
     directory: &std::path::Path,
     options: MultiplexOptions,
@@ -148,7 +148,7 @@ fn placing(
     Fake { connection_pool, connections: Arc::default(), server }
 }
 
-/// `serve`: a connection behind its READ_MANY, and its number from 0.
+/// `serve`: called with each connection after its READ_MANY request, and its number from 0.
 fn fake<F>(options: MultiplexOptions, serve: impl Fn(Connection, ReceiveBuffer, usize) -> F + Send + 'static) -> Fake
 where
     F: Future<Output = ()> + Send + 'static,
@@ -189,8 +189,8 @@ async fn fetch(connection_pool: &Arc<ConnectionPool>, id: i64, start: u64, end: 
 }
 
 #[tokio::test]
-async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone() {
-    // Takes ten, and answers the last first.
+async fn out_of_order_answers_reach_their_requests() {
+    // Receives ten requests and answers the last one first.
     let fake = fake(options(), |connection, mut buffer, _| async move {
         take_on(&connection).await;
         loop {
@@ -216,7 +216,7 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
         }
     }
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
-    // Many at once, over several parts.
+    // Many ranges at once, in several batches.
     let (blocks, token): (Vec<_>, _) = ((0..100).map(block).collect(), Token::default());
     let range = ByteRange::new(7, 700).unwrap();
     let wanted: Vec<_> = blocks.iter().map(|block| WantedRange { block, token: &token, range }).collect();
@@ -233,7 +233,7 @@ async fn answers_come_in_any_order_each_to_who_asked_and_a_refusal_is_one_alone(
 }
 
 #[tokio::test]
-async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
+async fn dropped_read_releases_its_credit() {
     let bounded = MultiplexOptions { outstanding_bytes: 64 << 10, connections_max: 1, ..options() };
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -251,7 +251,7 @@ async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
         }
     });
     for round in 0..20 {
-        // Takes nearly all the credit, and leaves when the datanode has its question.
+        // Takes nearly all the credit, and is dropped when the datanode has its request.
         let mut leaving = Box::pin(fetch(&fake.connection_pool, 1, 0, 60_000));
         let is_asked = async {
             while asked.load(Ordering::Relaxed) < 2 * round + 1 {
@@ -273,7 +273,7 @@ async fn a_dropped_read_gives_its_credit_back_and_its_bytes_to_nobody() {
 }
 
 #[tokio::test]
-async fn no_more_is_asked_for_than_the_credit_allows() {
+async fn requests_stay_within_credit() {
     let bounded = MultiplexOptions { outstanding_bytes: 256 << 10, connections_max: 1, ..options() };
     let most = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&most);
@@ -299,13 +299,13 @@ async fn no_more_is_asked_for_than_the_credit_allows() {
     assert!(most > 32_768 && most <= 256 << 10, "{most}");
 }
 
-/// As if every datanode were far away.
+/// Options under which every datanode counts as distant.
 fn far(connections_max: usize) -> MultiplexOptions {
     MultiplexOptions { lan_round_trip_max: Duration::ZERO, connections_max, ..options() }
 }
 
 #[tokio::test]
-async fn far_away_less_is_asked_for_at_first_and_all_comes() {
+async fn distant_connection_starts_with_small_window() {
     let first = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&first);
     let fake = fake(far(1), move |connection, mut buffer, _| {
@@ -322,20 +322,20 @@ async fn far_away_less_is_asked_for_at_first_and_all_comes() {
             }
         }
     });
-    // Half of them each alone, half by one who wants many.
+    // Half of the ranges are read individually, half together.
     let alone = futures_util::future::join_all((0..60).map(|id| fetch(&fake.connection_pool, id, 0, 32_768)));
     let (alone, many) = tokio::join!(alone, fetch_all(&fake.connection_pool, 60, 32_768));
     for (id, outcome) in (0..).zip(alone) {
         assert!(outcome.unwrap() == content(id, 32_768));
     }
     assert_eq!(many, (60, 0));
-    // The credit is for sixteen times as much.
+    // The credit would allow sixteen times as much.
     let first = first.load(Ordering::Relaxed);
     assert!(first > 0 && first <= (256 << 10) + 32_768, "{first}");
 }
 
 #[tokio::test]
-async fn who_leaves_while_he_waits_for_room_holds_up_nobody() {
+async fn cancelled_waiter_does_not_block_queue() {
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let served = Arc::clone(&go);
     let fake = fake(far(1), move |connection, mut buffer, _| {
@@ -356,22 +356,22 @@ async fn who_leaves_while_he_waits_for_room_holds_up_nobody() {
             tokio::spawn(async move { fetch(&connection_pool, id, 0, 32_768).await })
         });
         let reading: Vec<_> = reading.collect();
-        // The first eight or so are asked for, the others wait for room. Nobody answers yet.
+        // About the first eight are requested, the others wait for room. Nothing is answered yet.
         tokio::time::sleep(Duration::from_millis(10)).await;
         reading.iter().step_by(2).for_each(|reading| reading.abort());
         go.add_permits(40);
         for (id, reading) in (0..).zip(reading).skip(1).step_by(2) {
             assert!(reading.await.unwrap().unwrap() == content(id, 32_768), "{id}");
         }
-        // For those that were never asked for.
+        // Permits for the ranges that were never requested.
         go.forget_permits(40);
     }
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 
-/// As one that was begun, and is not polled while something else is waited for.
+/// Models a read that was started and is not polled while its task waits for something else.
 #[tokio::test]
-async fn who_waits_for_room_and_is_not_polled_holds_up_nobody() {
+async fn unpolled_waiter_does_not_block_queue() {
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let served = Arc::clone(&go);
     let fake = fake(far(1), move |connection, mut buffer, _| {
@@ -387,7 +387,7 @@ async fn who_waits_for_room_and_is_not_polled_holds_up_nobody() {
     });
     fake.connection_pool.open_another().await;
     let mut begun: Vec<_> = (0..20).map(|id| Box::pin(fetch(&fake.connection_pool, id, 0, 32_768))).collect();
-    // Some are asked for, one is the first of those who wait, and the others are behind it.
+    // Some are requested, one is the head of the queue, and the others wait behind it.
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_millis(2)).await;
         begun.iter_mut().for_each(|reading| assert!(reading.now_or_never().is_none()));
@@ -401,8 +401,8 @@ async fn who_waits_for_room_and_is_not_polled_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_far_connection_that_stands_still_does_not_hold_up_the_others() {
-    // More than there is room for at once on one connection.
+async fn stalled_connection_does_not_block_others() {
+    // More ranges than one connection has room for at once.
     const BROUGHT: u32 = 20;
     let brought = Arc::new(tokio::sync::Semaphore::new(0));
     let counted = Arc::clone(&brought);
@@ -429,9 +429,9 @@ async fn a_far_connection_that_stands_still_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn who_finds_no_credit_on_an_idle_connection_asks_on_another() {
-    // The first connection stands still until the third has brought something, which is made when all of the second's credit is held by what
-    // it has brought: that is not taken before what the first one owes.
+async fn connection_without_credit_is_skipped() {
+    // The first connection stalls until the third has brought some answers. The third is opened when the answers from
+    // the second hold all of its credit: they are not taken before those of the first.
     let (brought, goes_on) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
     let (counted, allowed) = (Arc::clone(&brought), Arc::clone(&goes_on));
     let options = MultiplexOptions { outstanding_bytes: 512 << 10, ..far(3) };
@@ -456,7 +456,7 @@ async fn who_finds_no_credit_on_an_idle_connection_asks_on_another() {
     fake.connection_pool.open_another().await;
     fake.connection_pool.open_another().await;
     let opening = async {
-        // Most of what the credit is for.
+        // These take most of the credit.
         drop(brought.acquire_many(10).await.unwrap());
         fake.connection_pool.open_another().await;
     };
@@ -465,7 +465,7 @@ async fn who_finds_no_credit_on_an_idle_connection_asks_on_another() {
     assert_eq!(fake.connections.load(Ordering::Relaxed), 3);
 }
 
-/// The answer to `range`, with its bytes in the place that it names.
+/// Encodes the answer to `range`, with its bytes in the slot that it names.
 fn placed(range: &RangeRequest, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
     let place = range.place.expect("a place");
     let inline = answer(range, Some(bytes));
@@ -480,9 +480,9 @@ fn placed(range: &RangeRequest, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn answers_are_read_where_they_were_put_and_places_serve_again() {
+async fn placed_answers_are_read_and_slots_reused() {
     let directory = tempfile::tempdir().unwrap();
-    // Three places for many more ranges at once.
+    // Three slots for many more ranges at once.
     let little = MultiplexOptions { memory_bytes: 3 * (68 << 10) + 1000, ..options() };
     let named = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&named);
@@ -502,14 +502,14 @@ async fn answers_are_read_where_they_were_put_and_places_serve_again() {
         for (id, outcome) in (0..).zip(futures_util::future::join_all(reading).await) {
             assert!(outcome.unwrap() == content(id, 60_000)[round as usize * 100..40_000 + round as usize * 500]);
         }
-        // Too few bytes for a place.
+        // Too few bytes for a slot.
         assert!(fetch(&fake.connection_pool, 1, 5, 105).await.unwrap() == content(1, 60_000)[5..105]);
     }
     assert!(named.load(Ordering::Relaxed) >= 60, "three at least in each round");
 }
 
 #[tokio::test]
-async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come() {
+async fn dropped_reads_slot_is_held_until_answered() {
     let directory = tempfile::tempdir().unwrap();
     let one = MultiplexOptions { memory_bytes: 68 << 10, ..options() };
     let late: Arc<Mutex<Option<RangeRequest>>> = Arc::default();
@@ -517,7 +517,7 @@ async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come
     let fake = placing(directory.path(), one, move |range, memory| {
         let bytes = content(range.block.id().0, 60_000);
         match range.block.id().0 {
-            // Answered with the next.
+            // Answered together with the next.
             1 => {
                 *kept.lock() = Some(range.clone());
                 Vec::new()
@@ -547,7 +547,7 @@ async fn a_place_whose_reader_has_gone_is_nobody_elses_until_its_answer_has_come
 }
 
 #[tokio::test]
-async fn more_than_a_place_holds_was_not_put_there() {
+async fn answer_larger_than_slot_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let fake = placing(directory.path(), options(), |range, _| {
         let piece = RangePiece {
@@ -568,7 +568,7 @@ async fn more_than_a_place_holds_was_not_put_there() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is_left_alone() {
+async fn invalid_answer_ends_connection_and_disables_pool() {
     let head = |request, piece| {
         let mut bytes = Vec::new();
         RangeHead { request, piece: Ok(piece) }.encode_into(&mut bytes);
@@ -621,14 +621,14 @@ async fn bytes_that_are_no_answer_end_the_connection_for_all_and_the_datanode_is
 }
 
 #[tokio::test]
-async fn when_the_datanode_dies_in_the_middle_all_hear_of_it_and_the_next_begins_anew() {
+async fn all_reads_fail_when_datanode_dies() {
     let fake = fake(options(), |connection, mut buffer, number| async move {
         take_on(&connection).await;
         while let Some(range) = next_range(&connection, &mut buffer).await {
             let bytes = content(range.block.id().0, 100_000);
             let whole = answer(&range, Some(&bytes));
             if number < 2 {
-                // A part of an answer, and the end.
+                // Part of an answer, then the end of the connection.
                 connection.write_all(&whole[..whole.len() / 2], WAIT).await.unwrap();
                 return;
             }
@@ -640,7 +640,7 @@ async fn when_the_datanode_dies_in_the_middle_all_hear_of_it_and_the_next_begins
     for (id, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Ok(bytes) => assert!(bytes == content(id as i64, 30_000)),
-            // Who came first had made the connection for it.
+            // The first read had opened the connection for itself and gets the error.
             Err(error) => assert!(matches!(error, DatanodeError::SharedConnection { .. }), "{error}"),
         }
     }
@@ -649,7 +649,7 @@ async fn when_the_datanode_dies_in_the_middle_all_hear_of_it_and_the_next_begins
 }
 
 #[tokio::test]
-async fn a_connection_that_is_not_used_ends_and_the_next_read_makes_another() {
+async fn idle_connection_expires_and_is_reopened() {
     let brief = MultiplexOptions { expiry: Duration::from_millis(50), ..options() };
     let fake = fake(brief, |connection, mut buffer, _| async move {
         serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await;
@@ -665,9 +665,9 @@ async fn a_connection_that_is_not_used_ends_and_the_next_read_makes_another() {
     }
 }
 
-/// The tasks of a connection live in the runtime of who made it.
+/// The tasks of a connection live in the runtime that opened it.
 #[tokio::test]
-async fn a_connection_whose_runtime_has_ended_is_not_used_again() {
+async fn connection_of_ended_runtime_is_not_reused() {
     let fake = fake(options(), |connection, mut buffer, _| async move {
         serve_many(&connection, &mut buffer, |range| Some(content(range.block.id().0, 100_000))).await;
     });
@@ -682,7 +682,7 @@ async fn a_connection_whose_runtime_has_ended_is_not_used_again() {
     assert_eq!(fake.connections.load(Ordering::Relaxed), 2);
 }
 
-/// Each of its connections, three at most, brings a range in 2 ms.
+/// A datanode with at most three connections, each of which brings a range in 2 ms.
 fn slow() -> Fake {
     let three = MultiplexOptions { connections_max: 3, ..options() };
     fake(three, |connection, mut buffer, _| async move {
@@ -698,11 +698,12 @@ fn slow() -> Fake {
 }
 
 #[tokio::test]
-async fn who_waits_for_credit_goes_over_to_new_connections() {
+async fn credit_waiters_move_to_new_connections() {
     let fake = slow();
-    // Again where the machine stood still: what comes over a pause says nothing of a connection.
+    // Repeat in case the machine stalls: bytes that arrive over a pause say nothing about a connection.
     for _ in 0..20 {
-        // All are asked for at the beginning, four times what may be outstanding on one connection, by tasks that ask only once.
+        // All ranges are requested at the start, four times the limit of one connection, by tasks that request only
+        // once.
         let tasks = (0..64).map(|task| {
             let connection_pool = &fake.connection_pool;
             async move {
@@ -716,7 +717,7 @@ async fn who_waits_for_credit_goes_over_to_new_connections() {
             }
         });
         assert_eq!(futures_util::future::join_all(tasks).await.into_iter().sum::<usize>(), 64 * 8);
-        // The third depends on how much more the second brings, which is the machine's affair.
+        // A third connection depends on the gain from the second, which depends on the machine.
         if fake.connections.load(Ordering::Relaxed) > 1 {
             return;
         }
@@ -724,7 +725,7 @@ async fn who_waits_for_credit_goes_over_to_new_connections() {
     panic!("all wait for one connection");
 }
 
-/// Asks for `count` ranges at once. How many came, how many did not.
+/// Requests `count` ranges at once. Returns the number of successes and failures.
 async fn fetch_all(connection_pool: &Arc<ConnectionPool>, count: i64, length: u64) -> (usize, usize) {
     let (blocks, token): (Vec<_>, _) = ((0..count).map(block).collect(), Token::default());
     let range = ByteRange::new(0, length).unwrap();
@@ -736,7 +737,7 @@ async fn fetch_all(connection_pool: &Arc<ConnectionPool>, count: i64, length: u6
 }
 
 #[tokio::test]
-async fn a_silent_datanode_is_waited_for_once() {
+async fn silent_datanode_costs_one_time_out() {
     let read = Duration::from_secs(3);
     let timeouts = Timeouts { connect: WAIT, read, write: WAIT };
     let fake = fake(
@@ -748,32 +749,32 @@ async fn a_silent_datanode_is_waited_for_once() {
     );
     let started = Instant::now();
     assert_eq!(fetch_all(&fake.connection_pool, 40, 4096).await, (0, 40));
-    // Not each of the forty waits.
+    // The forty reads do not wait one after the other.
     assert!(started.elapsed() < 20 * read, "{:?}", started.elapsed());
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn far_away_too_a_silent_datanode_is_asked_on_one_connection() {
+async fn silent_distant_datanode_gets_one_connection() {
     let timeouts = Timeouts { connect: WAIT, read: Duration::from_secs(1), write: WAIT };
     let fake = fake(MultiplexOptions { timeouts, ..far(4) }, |connection, mut buffer, _| async move {
         take_on(&connection).await;
         while next_range(&connection, &mut buffer).await.is_some() {}
     });
-    // Those that there was room for, and the first of the others.
+    // The ranges that there was room for, and the first of the others.
     let (came, failed) = fetch_all(&fake.connection_pool, 40, 32_768).await;
     assert!(came == 0 && (2..40).contains(&failed), "{came} came, {failed} failed");
     assert_eq!(fake.connections.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn who_waited_for_a_connection_that_cannot_be_made_waits_no_longer() {
+async fn waiters_share_failed_connection_attempt() {
     let brief = Duration::from_millis(300);
     let silent = MultiplexOptions { timeouts: Timeouts { read: brief, ..options().timeouts }, ..options() };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dn");
     let listener = local::Listener::bind(&path, 0o600, 16).unwrap();
-    // It answers none.
+    // Accepts connections and answers none.
     let connections = Arc::new(Mutex::new(Vec::new()));
     let accepted = Arc::clone(&connections);
     let server = tokio::spawn(async move {
@@ -792,7 +793,7 @@ async fn who_waited_for_a_connection_that_cannot_be_made_waits_no_longer() {
             let DatanodeError::SharedConnection { source } = error.cause() else { panic!("{error}") };
             assert!(source.is_time_out(), "{source}");
         }
-        // The datanode may not have looked yet.
+        // The datanode may not have accepted the connection yet.
         let looked = async {
             while connections.lock().len() < attempt {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -803,9 +804,9 @@ async fn who_waited_for_a_connection_that_cannot_be_made_waits_no_longer() {
     }
 }
 
-/// More is asked for than one connection may owe; the first ends, and answers none.
+/// More is requested than one connection may have outstanding; the first connection ends without answering.
 #[tokio::test]
-async fn a_connection_that_ends_under_many_is_not_waited_for() {
+async fn ended_connection_does_not_block_batch() {
     let fake = fake(options(), |connection, mut buffer, number| async move {
         match number {
             0 => {
@@ -822,7 +823,7 @@ async fn a_connection_that_ends_under_many_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_held_up_gets_company_up_to_the_limit() {
+async fn congestion_opens_connections_up_to_limit() {
     let fake = slow();
     let deadline = Instant::now() + 3 * WAIT;
     while fake.connection_pool.connections() < 3 {
@@ -834,7 +835,8 @@ async fn a_connection_that_is_held_up_gets_company_up_to_the_limit() {
     }
     for _ in 0..5 {
         futures_util::future::join_all((0..60).map(|id| fetch(&fake.connection_pool, id, 0, 32_768))).await;
-        // Where the machine stood still while they were looked at, some are given up again, and others may be opened later.
+        // If the machine stalls during a measurement, some connections are closed again, and others may be opened
+        // later.
         assert!(fake.connection_pool.connections() <= 3, "{} connections", fake.connection_pool.connections());
     }
     assert!(fake.connections.load(Ordering::Relaxed) >= 3);

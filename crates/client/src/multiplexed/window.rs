@@ -1,23 +1,25 @@
-//! How much may be asked for on a connection before it comes.
+//! Window: the number of bytes that may be requested on a connection before they arrive.
 //!
-//! What is asked for on one connection no other brings any more. Over a long way with losses one brings a megabyte a second or less, and
-//! whichever was unlucky is waited for in the end. So it is asked for what it brings in a quarter of a second, by what it has shown:
-//! an answer comes behind all that was outstanding when it was asked for, and how long that took says how fast the connection is.
+//! A range requested on one connection cannot be served by another. Over a long, lossy path a connection may bring a
+//! megabyte per second or less, and in the end all reads wait for the slowest one. The window is therefore the number
+//! of bytes that the connection brings in a quarter of a second. An answer arrives after all bytes that were
+//! outstanding at its request, so its time shows the speed of the connection.
 
 use std::time::Duration;
 
-/// Who has answered sooner than this is near: all that may be outstanding there comes in a few milliseconds, unless a disk is waited for, and
-/// that wants many ranges at once.
+/// Round trip below which a datanode counts as near. All bytes that may be outstanding there arrive within a few
+/// milliseconds, unless they wait for a disk, and a disk benefits from many ranges at once.
 pub(super) const LAN_ROUND_TRIP_MAX: Duration = Duration::from_millis(2);
 
-/// To begin with: what a new connection brings in its first four round trips or five.
+/// Initial window: the bytes that a new connection brings in its first four or five round trips.
 const INITIAL_BYTES: u32 = 256 << 10;
 
-/// A connection of a megabyte a second and twenty milliseconds has six times as much as is on the way at once: it is not without
-/// work while a lost packet is sent again.
+/// Minimum window. At a megabyte per second and twenty milliseconds, this is six times the bytes in flight, so the
+/// connection is not idle while a lost packet is sent again.
 const BYTES_MIN: u32 = 128 << 10;
 
-/// What is outstanding shall have come in this time, or in so many round trips, of which some are the losses'.
+/// Time, or number of round trips, within which the outstanding bytes should arrive. The round trips include some for
+/// losses.
 const TARGET_TIME_MIN: Duration = Duration::from_millis(250);
 const TARGET_ROUND_TRIPS: u32 = 6;
 
@@ -26,23 +28,23 @@ const TARGET_ROUND_TRIPS: u32 = 6;
 pub(super) struct Window {
     limit: u32,
     lan_round_trip_max: Duration,
-    /// The shortest time in which it was made, or anything answered.
+    /// Shortest time of the connection set-up or of any answer.
     round_trip: Duration,
     bytes: u32,
 }
 
-/// What came, and how.
+/// Measurement from one answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub bytes: u32,
-    /// What was outstanding when it was asked for, itself among it.
+    /// Bytes outstanding when it was requested, including its own.
     pub outstanding: usize,
-    /// From when it was asked for.
+    /// Time since its request.
     pub elapsed: Duration,
 }
 
 impl Window {
-    /// `limit`: bytes at most; at once where the round trip is shorter than `lan_round_trip_max`.
+    /// `limit`: maximum number of bytes. Allowed at once if the round trip is shorter than `lan_round_trip_max`.
     pub(super) fn new(limit: u32, lan_round_trip_max: Duration, round_trip: Duration) -> Self {
         let bytes = if round_trip < lan_round_trip_max { limit } else { INITIAL_BYTES.min(limit) };
         Self { limit, lan_round_trip_max, round_trip, bytes }
@@ -56,7 +58,7 @@ impl Window {
         self.round_trip
     }
 
-    /// Learns from an answer.
+    /// Updates the window with the measurement of an answer.
     pub(super) fn update(&mut self, Sample { bytes, outstanding, elapsed }: Sample) {
         self.round_trip = self.round_trip.min(elapsed);
         if self.round_trip < self.lan_round_trip_max {
@@ -65,14 +67,15 @@ impl Window {
         }
         let target_time = TARGET_TIME_MIN.max(self.round_trip * TARGET_ROUND_TRIPS);
         if elapsed > target_time {
-            // All the others that are outstanding will say the same: this is no step down from where they were asked for.
+            // All other outstanding answers will show the same delay. Reducing from the bytes outstanding then, not
+            // from the current window, counts it once.
             let brings = outstanding as f64 * target_time.as_secs_f64() / elapsed.as_secs_f64();
             self.bytes = self.bytes.min(brings as u32);
         } else if elapsed <= target_time / 2 && outstanding >= self.bytes as usize / 2 {
-            // As TCP begins: twice as much for each time that all of it came.
+            // Like TCP slow start: the window doubles each time that all of it has arrived.
             self.bytes = self.bytes.saturating_add(bytes);
         }
-        // Two, for else nothing is on the way between one long range and the next.
+        // At least two ranges, otherwise nothing is in flight between one long range and the next.
         let least = BYTES_MIN.max(bytes.saturating_mul(2));
         self.bytes = self.bytes.max(least).min(self.limit);
     }
@@ -90,7 +93,7 @@ mod tests {
         Window::new(LIMIT, LAN_ROUND_TRIP_MAX, TRIP)
     }
 
-    /// As many answers of a connection that is kept full and brings so many bytes a second.
+    /// Simulates `answers` answers of a connection whose window is kept full and that brings `bytes_per_second`.
     fn bring(window: &mut Window, answers: usize, bytes_per_second: f64) {
         for _ in 0..answers {
             let outstanding = window.bytes() as usize;
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_has_all_of_it_at_once_and_keeps_it() {
+    fn near_connection_keeps_full_window() {
         let mut window = Window::new(LIMIT, LAN_ROUND_TRIP_MAX, Duration::from_micros(200));
         assert_eq!(window.bytes(), LIMIT);
         window.update(Sample { bytes: RANGE, outstanding: 100_000, elapsed: Duration::from_secs(10) });
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_quick_answer_shows_that_it_is_near() {
+    fn quick_answer_opens_full_window() {
         let mut window = Window::new(LIMIT, LAN_ROUND_TRIP_MAX, Duration::from_secs(1));
         assert!(window.bytes() < LIMIT);
         window.update(Sample { bytes: 100, outstanding: 100, elapsed: Duration::from_micros(300) });
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_one_has_twice_as_much_with_each_round_trip() {
+    fn fast_connection_doubles_window_per_round_trip() {
         let mut window = far();
         for doubled in 1..=4 {
             let before = window.bytes();
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_one_has_what_it_brings_in_a_quarter_of_a_second() {
+    fn slow_connection_window_covers_quarter_second() {
         let speeds = [(0.3e6, BYTES_MIN, BYTES_MIN), (1e6, BYTES_MIN, 250_000), (4e6, 400_000, 1_000_000)];
         for (bytes_per_second, least, most) in speeds {
             let mut window = far();
@@ -137,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stood_still_has_less_and_soon_more_again() {
+    fn stalled_connection_shrinks_then_recovers() {
         let mut window = far();
         bring(&mut window, 200, 1e9);
-        // All of it comes after a second: each of those that were outstanding says how fast that was.
+        // All arrive after one second: each of the outstanding answers shows this speed.
         for outstanding in (RANGE..LIMIT).step_by(RANGE as usize).rev() {
             window.update(Sample { bytes: RANGE, outstanding: outstanding as usize, elapsed: Duration::from_secs(1) });
         }
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_does_not_grow() {
+    fn unused_window_does_not_grow() {
         let mut window = far();
         for _ in 0..1000 {
             window.update(Sample { bytes: RANGE, outstanding: RANGE as usize, elapsed: TRIP });
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_two_long_ranges_and_never_for_more_than_the_limit() {
+    fn window_fits_two_ranges_within_limit() {
         let mut window = far();
         window.update(Sample { bytes: 266_301, outstanding: 266_301, elapsed: Duration::from_millis(200) });
         assert_eq!(window.bytes(), 2 * 266_301);

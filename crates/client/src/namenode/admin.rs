@@ -1,4 +1,4 @@
-//! Calls about the cluster rather than about files.
+//! Calls about the whole cluster.
 
 use hearth_types::DatanodeInfo;
 use hearth_wire::proto::hdfs::*;
@@ -7,7 +7,7 @@ use super::Namenode;
 use super::files::converted;
 use crate::Error;
 
-/// Sizes in bytes over all live datanodes, and blocks that need care.
+/// Sizes in bytes over all live datanodes, and counts of blocks that need attention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsUsage {
     pub capacity: u64,
@@ -21,7 +21,7 @@ pub struct FsUsage {
     pub pending_deletion_blocks: u64,
 }
 
-/// Blocks that need care, of replicated files or of erasure-coded ones.
+/// Counts of blocks that need attention, either of replicated files or of erasure-coded ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockStatistics {
     pub low_redundancy: u64,
@@ -29,12 +29,12 @@ pub struct BlockStatistics {
     pub missing: u64,
     /// Replicated files only.
     pub missing_of_replication_one: u64,
-    /// Waiting for the most urgent copies.
+    /// Blocks that wait for the most urgent copies.
     pub highest_priority_low_redundancy: u64,
     pub pending_deletion: u64,
 }
 
-/// Numbers as in `DatanodeReportTypeProto`.
+/// Selection of datanodes for a report. Numbers as in `DatanodeReportTypeProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DatanodeReportKind {
@@ -46,7 +46,7 @@ pub enum DatanodeReportKind {
     InMaintenance = 6,
 }
 
-/// Numbers as in `SafeModeActionProto`.
+/// Safe mode actions. Numbers as in `SafeModeActionProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SafeModeAction {
@@ -105,7 +105,7 @@ impl Namenode {
         converted(METHOD, answer.di.into_iter().map(DatanodeInfo::try_from).collect())
     }
 
-    /// Whether safe mode is on after the action.
+    /// Performs a safe mode action. Returns true if safe mode is on afterwards.
     pub(crate) async fn safe_mode(&self, action: SafeModeAction) -> Result<bool, Error> {
         let request = SetSafeModeRequestProto { action: action as i32, checked: Some(false) };
         let answer: SetSafeModeResponseProto = self.call("setSafeMode", &request).await?;

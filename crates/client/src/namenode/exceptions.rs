@@ -1,4 +1,4 @@
-//! Java's exception classes, as the namenode names them on the wire, and what they mean here.
+//! Java's exception classes as the namenode names them on the wire, and the error kinds they map to.
 
 use hearth_wire::rpc::exceptions as names;
 
@@ -6,16 +6,16 @@ use crate::ErrorKind;
 
 macro_rules! exceptions {
     ($($variant:ident = $name:ident, $kind:ident;)*) => {
-        /// The class of an exception that a namenode answered.
+        /// Class of an exception that a namenode answered.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Exception {
             $($variant,)*
-            /// Any other class; its name stands in the error.
+            /// Any other class. The error contains its name.
             Other,
         }
 
         impl Exception {
-            /// From the fully qualified name.
+            /// Maps a fully qualified class name to its variant.
             pub fn from_class(class: &str) -> Self {
                 match class {
                     $(names::$name => Self::$variant,)*
@@ -23,6 +23,7 @@ macro_rules! exceptions {
                 }
             }
 
+            /// Returns the error category of this exception.
             pub fn kind(self) -> ErrorKind {
                 match self {
                     $(Self::$variant => ErrorKind::$kind,)*
@@ -68,7 +69,7 @@ exceptions! {
     Io = IO, Other;
 }
 
-/// The first lines of a Java message, without the stack trace that servers append.
+/// Returns the first lines of a Java message, without the stack trace that servers append.
 pub(crate) fn without_stack_trace(message: &str) -> &str {
     match message.find("\n\tat ") {
         Some(end) => message[..end].trim_end(),

@@ -1,4 +1,4 @@
-//! Access control lists, extended attributes and snapshots.
+//! Calls for access control lists, extended attributes and snapshots.
 
 use hearth_types::{AclChange, AclEntry, AclStatus, Xattr};
 use hearth_wire::proto::hdfs::*;
@@ -7,7 +7,7 @@ use super::Namenode;
 use super::files::converted;
 use crate::Error;
 
-/// Makes what is not there and changes what is. Source: `XAttrSetFlagProto`.
+/// Flags to create a missing attribute and replace an existing one. Source: `XAttrSetFlagProto`.
 const CREATE_OR_REPLACE: u32 = 3;
 
 fn to_wire(entries: &[AclEntry]) -> Vec<AclEntryProto> {
@@ -69,7 +69,7 @@ impl Namenode {
         Ok(())
     }
 
-    /// Returns the snapshot's path. `name`: empty for one of the namenode's choice.
+    /// Creates a snapshot and returns its path. With an empty `name`, the namenode chooses the name.
     pub(crate) async fn create_snapshot(&self, path: &str, name: &str) -> Result<String, Error> {
         let snapshot_name = (!name.is_empty()).then(|| name.to_owned());
         let request = CreateSnapshotRequestProto { snapshot_root: path.to_owned(), snapshot_name };

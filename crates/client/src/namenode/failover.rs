@@ -1,4 +1,4 @@
-//! Which namenode a call goes to, and what happens when it does not answer.
+//! Choice of the namenode for a call, with retries and failover when it does not answer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::{Exception, Observers, without_stack_trace};
 use crate::options::ClientOptions;
 use crate::{Error, backoff};
 
-/// Answers of "try the same server again later" before it is believed to mean never.
+/// Maximum number of answers "try the same server again later" before the call fails.
 const RETRIABLE_MAX: u32 = 10;
 
-/// The namenodes of one file system. All methods are idempotent or protected by the namenode's retry cache (same call
-/// id on every repetition), so a call whose answer was lost is repeated.
+/// The namenodes of one file system. All methods are idempotent or protected by the namenode's retry cache (every
+/// repetition has the same call id), so a call whose answer was lost is repeated.
 pub(crate) struct Namenode {
     rpc: RpcClient,
     service: Nameservice,
-    /// When reads go to observers.
+    /// Set if reads go to observer namenodes.
     observers: Option<Observers>,
     user: Arc<str>,
     /// Index of the namenode that answered last.
@@ -33,16 +33,16 @@ pub(crate) struct Namenode {
     failovers_max: u32,
     failover_sleep: Duration,
     failover_sleep_max: Duration,
-    /// When a namenode said that it does not know the call that opens many files.
+    /// Time at which a namenode answered that it does not support the call that opens many files.
     pub(super) open_many_unsupported: Mutex<Option<Instant>>,
 }
 
-/// What to do after a call failed.
+/// Next step after a failed call.
 enum RetryDecision {
     GiveUp,
-    /// The same namenode, after a pause.
+    /// Retry at the same namenode after a pause.
     Retry(Duration),
-    /// The next namenode, after a pause.
+    /// Retry at the next namenode after a pause.
     FailOver(Duration),
 }
 
@@ -76,7 +76,7 @@ impl Namenode {
         }
     }
 
-    /// `host:port` of the namenode that calls go to now.
+    /// Returns `host:port` of the namenode that calls currently go to.
     pub(crate) fn address(&self) -> &HostPort {
         let count = self.service.namenodes.len();
         &self.service.namenodes[self.current.load(Ordering::Relaxed) % count].rpc
@@ -103,7 +103,7 @@ impl Namenode {
         self.call_active(method, request).await
     }
 
-    /// One try at one namenode.
+    /// Makes one attempt at one namenode.
     pub(super) async fn call_one<A: Message + Default>(
         &self,
         index: usize,
@@ -129,7 +129,7 @@ impl Namenode {
         self.rpc.call_after(state, call, repetition, &target, method, request).await
     }
 
-    /// Asks the active namenode, wherever that is now.
+    /// Calls the active namenode, and follows it after a failover.
     pub(super) async fn call_active<A: Message + Default>(
         &self,
         method: &'static str,
@@ -157,13 +157,13 @@ impl Namenode {
                 RetryDecision::GiveUp => return Err(failed(method, &address, error)),
                 RetryDecision::Retry(pause) => pause,
                 RetryDecision::FailOver(pause) => {
-                    // Another task may have moved on already.
+                    // Another task may already have switched to the next namenode.
                     let next = index.wrapping_add(1);
                     let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
                     pause
                 }
             };
-            tracing::debug!(%address, method, %error, ?pause, "calling again");
+            tracing::debug!(%address, method, %error, ?pause, "retrying");
             tokio::time::sleep(pause).await;
         }
     }
@@ -205,7 +205,7 @@ impl Namenode {
         RetryDecision::FailOver(pause)
     }
 
-    /// Half to one and a half of a base that doubles with every attempt.
+    /// Returns 0.5 to 1.5 times a base that doubles with every attempt.
     fn pause(&self, attempt: u32) -> Duration {
         let base = self.failover_sleep.saturating_mul(1 << attempt.min(10)).min(self.failover_sleep_max);
         base / 2 + backoff::random_part(base)

@@ -1,4 +1,4 @@
-//! Calls that look at or change names: status, listings, directories, renames, attributes.
+//! Calls that read or change names: status, listings, directories, renames, attributes.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,18 @@ use hearth_wire::proto::hdfs::*;
 use super::Namenode;
 use crate::Error;
 
-/// What quotas count. Source: ClientNamenodeProtocol.proto, `QuotaUsageProto`.
+/// Usage of a directory as counted for quotas. Source: ClientNamenodeProtocol.proto, `QuotaUsageProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QuotaUsage {
-    /// Files and directories, the directory itself included.
+    /// Number of files and directories, including the directory itself.
     pub names: u64,
+    /// Quota of files and directories.
     pub name_quota: Option<u64>,
-    /// Bytes, all replicas counted.
+    /// Bytes of all replicas.
     pub space_consumed: u64,
-    /// Bytes.
+    /// Quota in bytes.
     pub space_quota: Option<u64>,
-    /// Of each type that a quota may be set for; empty where there is no such quota.
+    /// Quota and usage per storage type that supports quotas. Empty if there are no such quotas.
     pub type_quotas: Vec<TypeQuota>,
 }
 
@@ -35,14 +36,14 @@ fn quota(value: u64) -> Option<u64> {
 }
 
 impl Namenode {
-    /// `None` when nothing is there.
+    /// Returns the status of a path, or `None` if it does not exist.
     pub(crate) async fn file_info(&self, path: &str) -> Result<Option<FileStatus>, Error> {
         let request = GetFileInfoRequestProto { src: path.to_owned() };
         let answer: GetFileInfoResponseProto = self.call("getFileInfo", &request).await?;
         answer.fs.map(|status| converted("getFileInfo", status.try_into())).transpose()
     }
 
-    /// As `file_info`, of a link itself.
+    /// Like `file_info`, but does not follow a symbolic link.
     pub(crate) async fn file_link_info(&self, path: &str) -> Result<Option<FileStatus>, Error> {
         let request = GetFileLinkInfoRequestProto { src: path.to_owned() };
         let answer: GetFileLinkInfoResponseProto = self.call("getFileLinkInfo", &request).await?;
@@ -127,7 +128,7 @@ impl Namenode {
         Ok(())
     }
 
-    /// Milliseconds since the epoch; `None` leaves a time as it is.
+    /// Sets times in milliseconds since the epoch. `None` leaves a time unchanged.
     pub(crate) async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
         let request = SetTimesRequestProto {
             src: path.to_owned(),
@@ -138,7 +139,7 @@ impl Namenode {
         Ok(())
     }
 
-    /// `action`: bits of rwx, as `FsActionProto` counts them (read 4, write 2, execute 1).
+    /// Checks permissions. `action`: bits of rwx as in `FsActionProto` (read 4, write 2, execute 1).
     pub(crate) async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
         let request = CheckAccessRequestProto { path: path.to_owned(), mode: i32::from(action & 7) };
         let _: CheckAccessResponseProto = self.call("checkAccess", &request).await?;
@@ -188,7 +189,8 @@ impl Namenode {
         Ok(answer.result)
     }
 
-    /// One page of a listing: entries, and whether more follow. `None` when the directory is not there.
+    /// Fetches one page of a listing. Returns its entries, and true if more follow. `None` if the directory does not
+    /// exist.
     async fn listing_page(&self, path: &str, after: &[u8]) -> Result<Option<(Vec<FileStatus>, bool)>, Error> {
         const METHOD: &str = "getListing";
         let request =
@@ -198,33 +200,33 @@ impl Namenode {
         let entries: Result<Vec<_>, _> = page.partial_listing.into_iter().map(FileStatus::try_from).collect();
         let entries = converted(METHOD, entries)?;
         if entries.is_empty() && page.remaining_entries > 0 {
-            return Err(Error::Answer { method: METHOD, why: "an empty page with more to come".to_owned() });
+            return Err(Error::Answer { method: METHOD, why: "an empty page although more entries remain".to_owned() });
         }
         Ok(Some((entries, page.remaining_entries > 0)))
     }
 }
 
-/// The entries of a directory, fetched page by page: a large directory is never held whole. Entries that come or go
-/// meanwhile may or may not be seen.
+/// Iterator over the entries of a directory. They are fetched page by page, so a large directory is never held in
+/// memory completely. Entries created or removed during the listing may or may not be seen.
 #[derive(Debug)]
 pub struct Listing {
     shared: std::sync::Arc<crate::file_system::Shared>,
     path: String,
     page: VecDeque<FileStatus>,
-    /// Name of the last entry fetched.
+    /// Name of the last fetched entry.
     after: Vec<u8>,
     more: bool,
 }
 
 impl Listing {
-    /// Fetches the first page, so that a missing directory is an error now.
+    /// Fetches the first page, so that a missing directory is reported here.
     pub(crate) async fn start(shared: std::sync::Arc<crate::file_system::Shared>, path: String) -> Result<Self, Error> {
         let mut listing = Self { shared, path, page: VecDeque::new(), after: Vec::new(), more: true };
         listing.fetch().await?;
         Ok(listing)
     }
 
-    /// The next entry; `None` behind the last. Of a file, its own status with an empty name.
+    /// Returns the next entry, or `None` at the end. For a file, the only entry is its own status with an empty name.
     pub async fn next(&mut self) -> Result<Option<FileStatus>, Error> {
         while self.page.is_empty() && self.more {
             self.fetch().await?;

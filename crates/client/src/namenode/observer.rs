@@ -1,10 +1,11 @@
-//! Reads from observer namenodes, which follow the active one's edits: they take the reading off it, and answer only what
-//! this client must not miss, its own changes among it.
+//! Reads from observer namenodes. They follow the edits of the active namenode and take reads off it. An observer
+//! answers only once it has caught up with everything that this client has seen, including its own changes.
 //!
-//! Configured as for Java: `dfs.client.failover.proxy.provider.NS` names `ObserverReadProxyProvider`. Each answer brings
-//! the state id (last transaction) that its namenode knew; each call carries the highest one seen, and an observer that is
-//! behind lets it wait. Before the first read, and every `dfs.client.failover.observer.auto-msync-period.NS`, `msync` asks
-//! the active one for its state id, so that other clients' changes are seen, too.
+//! The configuration is that of Java's client: `dfs.client.failover.proxy.provider.NS` names
+//! `ObserverReadProxyProvider`. Each answer carries the state id (last transaction) of its namenode. Each call carries
+//! the highest state id seen, and an observer that is behind delays the call. Before the first read, and every
+//! `dfs.client.failover.observer.auto-msync-period.NS`, `msync` asks the active namenode for its state id, so that
+//! changes of other clients are seen too.
 //! Source: Hadoop's `ObserverReadProxyProvider`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,10 +24,10 @@ use super::Exception;
 use super::failover::{Namenode, failed};
 use crate::Error;
 
-/// With no observer found, they are looked for again after this. Hadoop's figure.
+/// Interval at which observers are looked for again after none was found. The value is Hadoop's.
 const PROBE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What an observer may answer, of what this client asks.
+/// Methods that an observer may answer, among those that this client calls.
 /// Source: the methods marked `@ReadOnly` of ClientProtocol, less those marked `activeOnly`.
 const OBSERVER_METHODS: &[&str] = &[
     "getBlockLocations",
@@ -39,7 +40,7 @@ const OBSERVER_METHODS: &[&str] = &[
     "getContentSummary",
 ];
 
-/// When to ask the active namenode how far it is.
+/// Policy for asking the active namenode for its state id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Msync {
     /// Before the first read only.
@@ -47,12 +48,12 @@ pub(crate) enum Msync {
     Every(Duration),
 }
 
-/// The observers of one nameservice, as this client sees them.
+/// State of this client's use of one nameservice's observers.
 pub(crate) struct Observers {
     pub(super) state: StateId,
     msync: Msync,
     view: Mutex<ObserverView>,
-    /// Whose turn it is.
+    /// Round-robin counter.
     next: AtomicUsize,
 }
 
@@ -65,7 +66,7 @@ struct ObserverView {
 }
 
 impl Observers {
-    /// `None` unless the configuration wants reads from observers.
+    /// Returns `None` unless the configuration enables reads from observers.
     pub(crate) fn read(configuration: &Configuration, nameservice: &str) -> Result<Option<Self>, ConfigError> {
         let key = format!("dfs.client.failover.proxy.provider.{nameservice}");
         let provider = configuration.get_as(&key, parse::text)?.unwrap_or_default();
@@ -113,7 +114,7 @@ impl Observers {
 }
 
 impl Namenode {
-    /// Asks an observer. `Ok(None)`: none could or would answer, the active namenode is to be asked.
+    /// Calls an observer. `Ok(None)`: no observer could or would answer, so the active namenode must be asked.
     pub(super) async fn call_observer<A: Message + Default>(
         &self,
         observers: &Observers,
@@ -143,20 +144,20 @@ impl Namenode {
             };
             let address = &self.namenodes()[index].rpc;
             match error.remote_class().map(Exception::from_class) {
-                // It will not answer this one, e.g. because it knows of no replica yet.
+                // It will not answer this call, for example because it knows no replica yet.
                 Some(Exception::ObserverRetryOnActive) => return Ok(None),
-                // Far behind; later perhaps.
+                // It is far behind and may answer later.
                 Some(Exception::Retriable) => {}
                 Some(Exception::Standby) => observers.forget(index),
                 None if error.is_transport() => observers.forget(index),
                 _ => return Err(failed(method, address, error)),
             }
-            tracing::debug!(%address, method, %error, "an observer does not answer");
+            tracing::debug!(%address, method, %error, "observer call failed");
         }
         Ok(None)
     }
 
-    /// Finds out which namenodes are observers.
+    /// Determines which namenodes are observers.
     async fn probe(&self, observers: &Observers) {
         let mut found = Vec::new();
         for (index, namenode) in self.namenodes().iter().enumerate() {
@@ -166,10 +167,10 @@ impl Namenode {
             match answer {
                 Ok(answer) if answer.state() == HaServiceStateProto::Observer => found.push(index),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(address = %namenode.rpc, %error, "asking for its state"),
+                Err(error) => tracing::debug!(address = %namenode.rpc, %error, "cannot query the namenode's state"),
             }
         }
-        tracing::debug!(observers = found.len(), "looked for observers");
+        tracing::debug!(observers = found.len(), "probed for observers");
         let mut view = observers.view.lock();
         view.observers = found;
         view.probed = Some(Instant::now());
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn observers_are_read_from_when_the_provider_says_so() {
+    fn observers_are_enabled_by_the_proxy_provider() {
         let provider = |name: &str| {
             Configuration::empty().with("dfs.client.failover.proxy.provider.ns", format!("org.apache.hadoop.{name}"))
         };

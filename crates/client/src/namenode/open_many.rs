@@ -1,4 +1,4 @@
-//! Many files opened by one call (`openMany`), where the namenode is Hearth's; else by many calls at once.
+//! Opening of many files by one call (`openMany`) if the namenode is Hearth's, else by concurrent calls.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use super::files::converted;
 use super::{Exception, Namenode, without_stack_trace};
 use crate::Error;
 
-/// Paths of one call, and such calls at the same time.
+/// Maximum paths per call, and maximum concurrent calls of this kind.
 const PATHS_PER_CALL_MAX: usize = 1024;
 const CONCURRENT_CALLS: usize = 2;
 
-/// Calls for one file each at the same time, where there is no call for many.
+/// Maximum concurrent calls for single files, if the namenode does not support `openMany`.
 const CONCURRENT_SINGLE_CALLS: usize = 64;
 
-/// How long it is remembered that a namenode does not know the method.
+/// Time for which the client remembers that a namenode does not support the method.
 const UNSUPPORTED_TTL: Duration = Duration::from_secs(600);
 
 impl Namenode {
-    /// Where the bytes of a range of each of `paths` are, in their order.
+    /// Locates a range of each of `paths`. Returns the results in the same order.
     pub(crate) async fn open_many(
         &self,
         paths: &[String],
@@ -38,7 +38,7 @@ impl Namenode {
         let mut located: Vec<Result<LocatedBlocks, Error>> = Vec::with_capacity(paths.len());
         while located.len() < paths.len() {
             let rest = &paths[located.len()..];
-            // A call for one is no fewer.
+            // For a single path, `openMany` saves no call.
             if rest.len() == 1 || !self.supports_open_many() {
                 let calls = rest.iter().map(|path| self.block_locations(path, offset, length));
                 located.extend(stream::iter(calls).buffered(CONCURRENT_SINGLE_CALLS).collect::<Vec<_>>().await);
@@ -65,7 +65,7 @@ impl Namenode {
         located
     }
 
-    /// Whether the namenode may know the method.
+    /// Returns true if the namenode may support the method.
     fn supports_open_many(&self) -> bool {
         self.open_many_unsupported.lock().is_none_or(|since| since.elapsed() >= UNSUPPORTED_TTL)
     }

@@ -1,7 +1,8 @@
-//! Calls of a file's life under construction, and leases.
+//! Calls for files under construction and for leases.
 //!
-//! Apache's namenode also has files that this client cannot write, erasure-coded and encrypted ones. It lets one be made or opened, and says
-//! so in its answer only. What can be known before is found out before anything changes, and what was opened is not left open.
+//! Apache's namenode also has files that this client cannot write: erasure-coded and encrypted ones. It allows such a
+//! file to be created or opened, and reports the fact only in its answer. This module checks what it can before
+//! anything changes, and closes a file that was opened in spite of that.
 
 use std::time::Duration;
 
@@ -19,15 +20,15 @@ const APPEND: u32 = 4;
 const LAZY_PERSIST: u32 = 16;
 const NEW_BLOCK: u32 = 32;
 
-/// Where inodes are by their number. Source: `FSDirectory.DOT_INODES_STRING`.
+/// Directory that addresses inodes by number. Source: `FSDirectory.DOT_INODES_STRING`.
 const INODE_PATH_PREFIX: &str = "/.reserved/.inodes";
 
-/// Pauses before the namenode is asked again to close a file that is as it was: it knows all of its blocks.
+/// Pauses between requests to close an unchanged file. They are short, because the namenode knows all of its blocks.
 const CLOSE_RETRY_DELAYS_MS: [u64; 3] = [10, 100, 1000];
 
 pub(crate) struct CreateRequest<'a> {
     pub path: &'a str,
-    /// After and before the umask.
+    /// Permission after and before the umask.
     pub permission: (FsPermission, FsPermission),
     pub client: &'a str,
     pub overwrite: bool,
@@ -39,10 +40,13 @@ pub(crate) struct CreateRequest<'a> {
 }
 
 impl Namenode {
-    /// Errors: `Unsupported`: the file would be encrypted or erasure-coded. Nothing was changed then, unless its directory came to be so in
-    /// this moment.
+    /// Creates a file.
+    ///
+    /// Errors: `Unsupported`: the file would be encrypted or erasure-coded. Nothing was changed, unless the directory
+    /// became erasure-coded or encrypted during the call.
     pub(crate) async fn create(&self, create_request: &CreateRequest<'_>) -> Result<Option<FileStatus>, Error> {
-        // The namenode would replace a file before it says what the new one is. That is worth a question; a new file can go again.
+        // The namenode replaces an existing file before it reports the kind of the new one. Avoiding that loss is worth
+        // an extra call; a file that was newly created can be deleted again.
         if create_request.overwrite && self.is_erasure_coded_in(directory_of(create_request.path)).await? {
             return Err(Error::Unsupported { path: create_request.path.to_owned() });
         }
@@ -57,7 +61,7 @@ impl Namenode {
             create_parent: create_request.parents,
             replication: u32::from(create_request.replication),
             block_size: create_request.block_size,
-            // None: a file in an encryption zone is refused before anything changes.
+            // Empty: a file in an encryption zone is refused before anything changes.
             crypto_protocol_version: Vec::new(),
             unmasked: Some(unmasked.into()),
             ec_policy_name: None,
@@ -72,29 +76,30 @@ impl Namenode {
         };
         let Some(status) = answer.fs else { return Ok(None) };
         if !is_written_here(&status) {
-            // By its number: another may have the path by now.
+            // By inode number: another file may have the path by now.
             let made = format!("{INODE_PATH_PREFIX}/{}", status.file_id());
             if let Err(error) = self.delete(&made, false).await {
-                tracing::warn!(path = create_request.path, %error, "an empty file that this client cannot write stays");
+                tracing::warn!(path = create_request.path, %error, "cannot delete an unsupported new file");
             }
             return Err(unsupported());
         }
         converted("create", status.try_into()).map(Some)
     }
 
-    /// Whether what is made in `directory` is erasure-coded.
+    /// Returns true if new files in `directory` are erasure-coded.
     async fn is_erasure_coded_in(&self, directory: &str) -> Result<bool, Error> {
         match self.file_info(directory).await {
             Ok(status) => Ok(status.is_some_and(|status| status.erasure_coding_policy.is_some())),
-            // What is the matter with the path, the creation says better.
+            // The creation reports a problem with the path more precisely.
             Err(error) if error.exception().is_some() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The block to continue, if the last one has room, and the file's status.
+    /// Opens a file for append. Returns the block to continue, if the last one has room, and the file's status.
     ///
-    /// Errors: `Unsupported`: the file is encrypted or erasure-coded. It is closed again, as it was, also after `Answer`.
+    /// Errors: `Unsupported`: the file is encrypted or erasure-coded. On this error and on `Answer`, the file is closed
+    /// again unchanged.
     pub(crate) async fn append(
         &self,
         path: &str,
@@ -105,7 +110,7 @@ impl Namenode {
         let request = AppendRequestProto { src: path.to_owned(), client_name: client.to_owned(), flag: Some(flag) };
         let answer: AppendResponseProto = self.call("append", &request).await?;
         let inode = answer.stat.as_ref().map_or(0, |status| status.file_id());
-        // For a new block the last one was not opened again.
+        // With a new block, the namenode does not reopen the last one.
         let last = answer.block.as_ref().filter(|_| !new_block).map(|block| block.b.clone());
         let opened = if answer.stat.as_ref().is_none_or(is_written_here) {
             opened(answer)
@@ -119,19 +124,19 @@ impl Namenode {
         opened
     }
 
-    /// Closes a file that was opened for append and that nothing was written to. Else nobody else could write it as long as this client renews
-    /// its lease for others.
+    /// Closes a file that was opened for append and not written to. Otherwise no other client could write it while this
+    /// client renews its lease for other files.
     ///
-    /// `last`: the block that was opened again.
+    /// `last`: the block that was reopened.
     pub(crate) async fn close_unchanged(&self, path: &str, inode: u64, client: &str, last: Option<&ExtendedBlock>) {
         match self.complete_soon(path, inode, client, last, &CLOSE_RETRY_DELAYS_MS).await {
             Ok(true) => {}
-            Ok(false) => tracing::warn!(path, "a file that this client cannot write stays open"),
-            Err(error) => tracing::warn!(path, %error, "a file that this client cannot write stays open"),
+            Ok(false) => tracing::warn!(path, "cannot close a file that this client cannot write"),
+            Err(error) => tracing::warn!(path, %error, "cannot close a file that this client cannot write"),
         }
     }
 
-    /// As `complete`, asked again after each of these pauses, milliseconds.
+    /// Like `complete`, but retries after each of `pauses_ms` (milliseconds).
     pub(crate) async fn complete_soon(
         &self,
         path: &str,
@@ -150,7 +155,7 @@ impl Namenode {
         }
     }
 
-    /// `previous`: the last block with its final length, which this call commits.
+    /// Adds a block to the file. `previous`: the last block with its final length, which this call commits.
     pub(crate) async fn add_block(
         &self,
         path: &str,
@@ -189,7 +194,7 @@ impl Namenode {
         Ok(())
     }
 
-    /// The existing datanodes and one more, if there is one.
+    /// Returns the existing datanodes and one more, if one is available.
     #[expect(clippy::too_many_arguments, reason = "the fields of the request, each used once")]
     pub(crate) async fn additional_datanode(
         &self,
@@ -215,7 +220,7 @@ impl Namenode {
         converted("getAdditionalDatanode", answer.block.try_into())
     }
 
-    /// The block with a fresh stamp, and a token for it.
+    /// Returns the block with a new generation stamp, and a token for it.
     pub(crate) async fn update_block_for_pipeline(
         &self,
         block: &ExtendedBlock,
@@ -245,7 +250,7 @@ impl Namenode {
         Ok(())
     }
 
-    /// Makes the file's blocks durable, the last one with `length` bytes.
+    /// Persists the file's blocks in the namenode, the last one with `length` bytes.
     pub(crate) async fn fsync(&self, path: &str, inode: u64, client: &str, length: u64) -> Result<(), Error> {
         let request = FsyncRequestProto {
             src: path.to_owned(),
@@ -257,7 +262,7 @@ impl Namenode {
         Ok(())
     }
 
-    /// False: not yet, ask again.
+    /// Completes the file. False means that it is not complete yet and the call must be repeated.
     pub(crate) async fn complete(
         &self,
         path: &str,
@@ -288,19 +293,19 @@ impl Namenode {
     }
 }
 
-/// What the namenode says of a file that it has opened for append.
+/// Decodes the answer about a file that was opened for append.
 fn opened(answer: AppendResponseProto) -> Result<(Option<LocatedBlock>, Option<FileStatus>), Error> {
     let block = answer.block.map(|block| converted("append", block.try_into())).transpose()?;
     let status = answer.stat.map(|status| converted("append", status.try_into())).transpose()?;
     Ok((block, status))
 }
 
-/// Whether this client can write a file that the namenode describes so.
+/// Returns true if this client can write a file of this status.
 fn is_written_here(status: &HdfsFileStatusProto) -> bool {
     status.ec_policy.is_none() && status.file_encryption_info.is_none()
 }
 
-/// Of an absolute path.
+/// Returns the parent directory of an absolute path.
 fn directory_of(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some((directory, _)) if !directory.is_empty() => directory,

@@ -1,4 +1,5 @@
-//! A replica that a datanode has advertised: reads of it, and how far they are to be believed.
+//! One-sided reads of a replica that a datanode has advertised, and the checks that make their bytes trustworthy:
+//! lease, validity record and CRCs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use super::buffer_pool::{BufferPool, PooledBuffer};
 use super::crc_tables::CrcTable;
 use super::read_connection::ReadConnection;
 
-/// Bytes that are copied and checked at a time: they are in the processor's cache when they are checked.
+/// Bytes that are copied and verified at a time: they are still in the processor's cache when they are verified.
 const WINDOW_BYTES: u64 = 128 << 10;
 
 /// An advertised replica, and the connection to its datanode.
@@ -23,56 +24,57 @@ pub(crate) struct AdvertisedReplica {
     buffers: Arc<BufferPool>,
     advertisement: Advertisement,
     source: AdvertisementSource,
-    /// Nothing is posted after this.
+    /// No reads are posted after this time.
     lease_end: Instant,
-    /// For one batch of reads.
+    /// Time-out of one batch of reads.
     timeout: Duration,
-    /// All CRCs, once they have come with a record that says whose they are.
+    /// Table of all CRCs, once fetched together with a valid record.
     table: Arc<CrcTable>,
 }
 
-/// Who has said where a replica's memory is.
+/// Source of an advertisement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AdvertisementSource {
     Datanode,
-    /// Bytes that do not fit their CRCs are no sign of corruption until the datanode has said the same.
+    /// Bytes that do not match their CRCs are no sign of corruption until the datanode has confirmed the advertisement.
     Namenode,
 }
 
-/// Where a replica's memory is, as somebody has said.
+/// An advertisement as received.
 #[derive(Debug)]
 pub(super) struct ReceivedAdvertisement {
     pub advertisement: Advertisement,
-    /// When the question was sent that it answers.
+    /// Time of the request that it answers.
     pub asked: Instant,
     pub source: AdvertisementSource,
 }
 
-/// Why a batch of reads brought nothing that may be believed.
+/// Failure of a batch of reads.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error(transparent)]
     Network(#[from] Error),
-    /// The memory is not the replica's any more.
+    /// The memory no longer belongs to the replica.
     #[error("the replica was withdrawn")]
     Withdrawn,
-    /// The bytes do not fit their CRCs, and only the namenode has said that they are the replica's.
-    #[error("bytes at a place that the namenode named do not fit their checksums")]
+    /// The bytes do not match their CRCs, and only the namenode has advertised them as the replica's.
+    #[error("bytes at the location from the namenode do not match their checksums")]
     Unconfirmed,
 }
 
 /// Reads that were posted together.
 pub(crate) struct PostedRead {
     replica: Arc<AdvertisedReplica>,
-    /// Owned by the operation as well, until it is over.
+    /// Also held by the operation until it ends.
     buffer: PooledBuffer,
     pieces: Vec<PostedPiece>,
-    /// All CRCs, if they were known: pieces then have none of their own, and others may have taken the table's room meanwhile.
+    /// Table of all CRCs, if it was cached. The pieces then have no CRCs of their own, and the table may have been
+    /// evicted since.
     table: Option<Arc<[u8]>>,
-    /// The table of all CRCs begins here, if it was asked for.
+    /// Offset in the buffer of the table of all CRCs, if it was requested.
     table_at: Option<u64>,
     shown_at: u64,
-    /// Locked by nobody: it makes the whole fit for readers that are shared between tasks.
+    /// Never locked. The mutex only makes the type `Sync`, for readers that are shared between tasks.
     done: Mutex<BoxFuture<'static, Result<(), Error>>>,
 }
 
@@ -82,17 +84,17 @@ impl std::fmt::Debug for PostedRead {
     }
 }
 
-/// Where in the buffer one of the ranges is.
+/// Position of one of the ranges in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct PostedPiece {
-    /// Of the block, whole chunks.
+    /// Range of the block, in whole chunks.
     range: ByteRange,
     data_at: u64,
-    /// `None`: the CRCs are in the replica's kept table.
+    /// `None` if the CRCs are in the replica's cached table.
     crcs_at: Option<u64>,
 }
 
-/// Ranges of a replica that are its own, and are yet to be checked against their CRCs.
+/// Ranges of a replica that passed the validity check, not yet verified against their CRCs.
 #[derive(Debug)]
 pub(crate) struct CompletedRead {
     replica: Arc<AdvertisedReplica>,
@@ -102,7 +104,7 @@ pub(crate) struct CompletedRead {
 }
 
 impl AdvertisedReplica {
-    /// `table`: of this copy. `timeout_max`: for a batch of reads.
+    /// `table`: of this copy of the replica. `timeout_max`: upper limit of the time-out of a batch of reads.
     pub(super) fn new(
         read_connection: Arc<ReadConnection>,
         buffers: Arc<BufferPool>,
@@ -111,13 +113,13 @@ impl AdvertisedReplica {
         timeout_max: Duration,
     ) -> Self {
         let ReceivedAdvertisement { advertisement, asked, source } = received;
-        // Whatever is posted has ended, one way or the other, when the lease does.
+        // Every posted read has completed or failed by the end of the lease.
         let timeout = timeout_max.min(advertisement.lease / 3);
         let lease_end = asked + advertisement.lease - timeout;
         Self { read_connection, buffers, advertisement, source, lease_end, timeout, table }
     }
 
-    /// The table, if this is a lease of the same copy as another with this advertisement.
+    /// Returns the table, if this is a lease of the same copy as `advertisement`.
     pub(super) fn table_of(&self, advertisement: &Advertisement) -> Option<Arc<CrcTable>> {
         (self.advertisement.record() == advertisement.record()).then(|| Arc::clone(&self.table))
     }
@@ -126,7 +128,7 @@ impl AdvertisedReplica {
         self.advertisement.block.length()
     }
 
-    /// Whether reads may be posted now.
+    /// Returns true if reads may be posted now.
     pub(crate) fn is_usable(&self) -> bool {
         Instant::now() < self.lease_end && self.read_connection.is_open()
     }
@@ -142,10 +144,10 @@ impl AdvertisedReplica {
         ByteRange::new(range.start() / chunk * size, range.end().div_ceil(chunk) * size).expect("in the same order")
     }
 
-    /// Posts reads of `ranges` (each within the replica), of their CRCs unless they are known, and, behind them, of the record
-    /// that says whose memory it is: one round trip.
+    /// Posts reads of `ranges` (each within the replica), of their CRCs unless they are cached, and, after them, of the
+    /// record that identifies the replica in that memory. All in one round trip.
     ///
-    /// Errors: `Withdrawn` when its lease is over; `Network`.
+    /// Errors: `Withdrawn` when its lease has expired; `Network`.
     pub(crate) fn post(self: &Arc<Self>, ranges: &[ByteRange]) -> Result<PostedRead, ReadError> {
         if !self.is_usable() {
             return Err(ReadError::Withdrawn);
@@ -199,12 +201,13 @@ impl AdvertisedReplica {
 }
 
 impl PostedRead {
-    /// Waits until the reads are over; once, but who breaks the wait off may wait again.
+    /// Waits until the reads are over. Call it once; if the wait is cancelled, it may be called again.
     pub(crate) async fn wait(&mut self) -> Result<(), Error> {
         self.done.get_mut().await
     }
 
-    /// The bytes, when the reads are `over` without an error. They were the replica's when they were read.
+    /// Returns the bytes. Call it when `wait` has returned without an error. They belonged to the replica when they
+    /// were read.
     ///
     /// Errors: `Withdrawn`.
     pub(crate) fn complete(self) -> Result<CompletedRead, ReadError> {
@@ -227,20 +230,22 @@ impl PostedRead {
 }
 
 impl CompletedRead {
-    /// Whether the datanode itself has said where the bytes are.
+    /// Returns true if the datanode itself sent the advertisement.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.replica.source == AdvertisementSource::Datanode
     }
 
-    /// Copies bytes `[start, start + into.len())` of the block out of the range number `piece`, and checks them on the way.
+    /// Copies bytes `[start, start + into.len())` of the block out of range number `piece`, and verifies them in the
+    /// same pass.
     ///
-    /// Errors: the first chunk that does not fit, at an offset in the block; `into` holds nothing useful then.
+    /// Errors: the first chunk that does not match, with its offset in the block. The contents of `into` are then
+    /// unspecified.
     pub(crate) fn copy(&self, piece: usize, start: u64, into: &mut [u8]) -> Result<(), (u64, ChecksumError)> {
         let piece = self.pieces[piece];
         let wanted = ByteRange::with_length(start, into.len() as u64).expect("a slice is a range");
         let whole = self.replica.widen_to_chunks(wanted);
         let within = piece.range.start() <= whole.start() && whole.end() <= piece.range.end();
-        assert!(within, "bytes that were not asked for");
+        assert!(within, "bytes outside of the requested range");
         let chunk = u64::from(self.replica.advertisement.checksum.bytes_per_chunk);
         let window = (WINDOW_BYTES / chunk).max(1) * chunk;
         let mut edge = Vec::new();
@@ -248,7 +253,7 @@ impl CompletedRead {
         while at < whole.end() {
             let mut end = (at + window).min(whole.end());
             if at >= wanted.start() {
-                // A last chunk that is wanted in part only goes by itself.
+                // A partly requested last chunk is copied separately.
                 if end > wanted.end() && wanted.end() / chunk * chunk > at {
                     end = wanted.end() / chunk * chunk;
                 }
@@ -273,7 +278,7 @@ impl CompletedRead {
         Ok(())
     }
 
-    /// Whole chunks.
+    /// Copies and verifies whole chunks.
     fn copy_chunks(&self, piece: PostedPiece, range: ByteRange, into: &mut [u8]) -> Result<(), (u64, ChecksumError)> {
         let memory = self.buffer.as_ref().expect("it is given back on drop").memory();
         memory.read(piece.data_at + (range.start() - piece.range.start()), into);
@@ -294,7 +299,7 @@ impl CompletedRead {
                 }
             }
             (None, Some(table)) => checksum.verify(into, &table[crcs.start() as usize..crcs.end() as usize]),
-            // Without CRCs there is nothing to check.
+            // Without CRCs there is nothing to verify.
             (None, None) => Ok(()),
         };
         checked.map_err(|error| (range.start(), error))
@@ -324,7 +329,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(60);
     const LENGTH: u64 = 100_000;
     const TABLE_BYTES: u64 = LENGTH.div_ceil(512) * 4;
-    /// What is read.
+    /// Range that is read.
     const START: u64 = 700;
     const END: u64 = 3000;
 
@@ -338,7 +343,7 @@ mod tests {
         (0..LENGTH as usize).map(|index| (index / 7 + replica) as u8).collect()
     }
 
-    /// `count` replicas, whose tables have room for `tables` together.
+    /// Shows `count` replicas, with a cache of `tables` bytes for their tables.
     async fn shown(count: usize, tables: u64) -> Shown {
         let sim = Sim::new();
         let domain = sim.domain().unwrap();
@@ -347,7 +352,7 @@ mod tests {
         let connect = sim.connect(&domain, listener.address(), b"", Limits::default(), WAIT);
         let (near, far) = tokio::join!(connect, accept);
         let read_connection = Arc::new(ReadConnection::new(near.unwrap(), 1));
-        // It is never asked anything, but its end would be the other's.
+        // It receives no requests, but dropping it would end the connection.
         tokio::spawn(async move { far.unwrap().closed().await });
         let (buffers, tables) = (Arc::new(BufferPool::new(domain.clone(), 1 << 20)), CrcTables::new(tables));
         let (mut memory, mut replicas) = (Vec::new(), Vec::new());
@@ -394,7 +399,7 @@ mod tests {
             self.replicas[replica].post(&[ByteRange::new(START, END).unwrap()]).unwrap()
         }
 
-        /// Whether a read brings the replica's bytes, or finds that they do not fit.
+        /// Returns true if a read brings the replica's bytes, and false if they do not match their CRCs.
         async fn reads(&self, replica: usize) -> bool {
             fits(self.post(replica), replica).await
         }
@@ -422,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_tables_are_kept_than_there_is_room_for() {
+    async fn table_cache_stays_within_limit() {
         let shown = shown(3, 2 * TABLE_BYTES).await;
         for replica in 0..3 {
             shown.learn_table(replica).await;
@@ -436,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_goes_while_a_read_is_under_way_still_checks_it() {
+    async fn evicted_table_still_verifies_pending_read() {
         let shown = shown(2, TABLE_BYTES).await;
         shown.learn_table(0).await;
         let good = shown.post(0);
@@ -450,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_is_longer_than_all_may_be_is_done_without() {
+    async fn oversized_table_is_not_cached() {
         let shown = shown(1, TABLE_BYTES - 1).await;
         for _ in 0..20 {
             assert!(shown.reads(0).await && !shown.knows_table(0));

@@ -1,4 +1,4 @@
-//! Registered memory of this client, kept for the next operation: registering costs more than most reads.
+//! Pool of registered memory of this client. Registering memory costs more than most reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,20 +7,21 @@ use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Domain, Error, Region};
 use parking_lot::Mutex;
 
-/// Sizes of buffers, bytes: for a few chunks with their CRCs, for a small replica, for a window of a stream with its CRCs.
+/// Buffer sizes in bytes: a few chunks with their CRCs, a small replica, a stream window with its CRCs, and larger
+/// batches.
 const CLASSES: [u64; 4] = [16 << 10, 160 << 10, (1 << 20) + (64 << 10), (8 << 20) + (128 << 10)];
 
-/// Buffers that are kept, or out, at a time.
+/// Pool of buffers by size class.
 #[derive(Debug)]
 pub(super) struct BufferPool {
     domain: Arc<dyn Domain>,
     idle: [Mutex<Vec<Arc<dyn Region>>>; CLASSES.len()],
-    /// Bytes of those in `idle`.
+    /// Bytes of the buffers in `idle`.
     idle_bytes: AtomicU64,
     idle_bytes_max: u64,
 }
 
-/// A buffer in use. Dropped, it is deregistered as soon as no operation has it any more; `give_back` keeps it.
+/// A buffer in use. On drop, it is deregistered once no operation holds it; `give_back` returns it to the pool.
 #[derive(Debug)]
 pub(super) struct PooledBuffer {
     region: Arc<dyn Region>,
@@ -38,12 +39,12 @@ impl PooledBuffer {
 }
 
 impl BufferPool {
-    /// `idle_bytes_max`: bytes of idle buffers.
+    /// `idle_bytes_max`: maximum bytes of idle buffers.
     pub(super) fn new(domain: Arc<dyn Domain>, idle_bytes_max: u64) -> Self {
         Self { domain, idle: Default::default(), idle_bytes: AtomicU64::new(0), idle_bytes_max }
     }
 
-    /// Memory of at least `bytes`, with whatever it held before.
+    /// Returns memory of at least `bytes`. It may contain old data.
     ///
     /// Errors: `Register`.
     pub(super) fn take(&self, bytes: u64) -> Result<PooledBuffer, Error> {
@@ -60,7 +61,7 @@ impl BufferPool {
         Ok(PooledBuffer { region: self.domain.register(&memory, 0..size, Access::Local)?, class })
     }
 
-    /// Keeps a buffer that no operation uses any more.
+    /// Returns a buffer that no operation uses to the pool.
     pub(super) fn give_back(&self, buffer: PooledBuffer) {
         let Some(class) = buffer.class else { return };
         let size = CLASSES[class];
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_used_again_and_not_more_are_kept_than_may_be() {
+    fn buffers_are_reused_up_to_idle_limit() {
         let domain = Sim::new().domain().unwrap();
         let buffers = BufferPool::new(domain.clone(), 40 << 10);
         let first = buffers.take(100).unwrap();

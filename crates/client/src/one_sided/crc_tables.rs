@@ -1,5 +1,5 @@
-//! Tables of all CRCs of a replica, kept so that reads of it are data and record alone: as many as a bound on their bytes allows, and
-//! those that were used last.
+//! Cache of tables of all CRCs of a replica. Reads of a replica with a cached table fetch only data and record. The
+//! cache is bounded in bytes and evicts the least recently used table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-/// After so many reads of a replica without its table that comes with the next. So many pay for a table that soon goes again.
+/// Number of reads of a replica without its table, after which the next read fetches the table. That many reads
+/// outweigh the cost of a table that is soon evicted.
 const READS_BEFORE_TABLE: u32 = 8;
 
-/// A table longer than this is never kept, bytes: that of a block of 1 GiB.
+/// Maximum length of a table in bytes: that of a block of 1 GiB. A longer table is never cached.
 const TABLE_BYTES_MAX: u64 = 8 << 20;
 
-/// Of all tables together, bytes: those of 64 blocks of 128 MiB under a CRC for each 512 bytes.
+/// Maximum bytes of all tables: those of 64 blocks of 128 MiB with a CRC for each 512 bytes.
 pub(super) const TABLES_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug)]
@@ -24,9 +25,9 @@ pub(super) struct CrcTables {
 
 #[derive(Debug, Default)]
 struct CachedTables {
-    /// By number of the copy: the table, and when it was used last, counted in uses of all.
+    /// Tables by the number of their copy, with the time of their last use, counted in uses of all tables.
     tables: HashMap<u64, (Arc<[u8]>, u64)>,
-    /// Which it was, by that use.
+    /// Number of the copy, by the time of its last use.
     by_use: BTreeMap<u64, u64>,
     bytes: u64,
     uses: u64,
@@ -59,22 +60,23 @@ impl CachedTables {
     }
 }
 
-/// The table of one copy of a replica, when it is kept. The leases of the copy share it, and with the last of them it goes.
+/// Handle to the table of one copy of a replica. The leases of the copy share it; the table is removed when the last
+/// handle is dropped.
 #[derive(Debug)]
 pub(super) struct CrcTable {
     tables: Arc<CrcTables>,
     number: u64,
-    /// Reads since the table was last asked for.
+    /// Reads since the table was last fetched.
     reads: AtomicU32,
 }
 
 impl CrcTables {
-    /// `bytes_max`: of all that are kept.
+    /// `bytes_max`: maximum bytes of all cached tables.
     pub(super) fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self { cached: Mutex::default(), bytes_max })
     }
 
-    /// That of another copy, not known yet.
+    /// Returns a handle for the table of another copy.
     pub(super) fn new_table(self: &Arc<Self>) -> Arc<CrcTable> {
         let mut cached = self.cached.lock();
         cached.numbers += 1;
@@ -83,12 +85,12 @@ impl CrcTables {
 }
 
 impl CrcTable {
-    /// The table, if it is kept. It stays good for who has it, whatever goes.
+    /// Returns the table, if it is cached. The reference stays valid after an eviction.
     pub(super) fn get(&self) -> Option<Arc<[u8]>> {
         self.tables.cached.lock().touch(self.number)
     }
 
-    /// Counts a read without the table. Whether the table, of `bytes`, is to come with it.
+    /// Counts a read without the table. Returns true if that read should fetch the table, of `bytes` length.
     pub(super) fn is_due(&self, bytes: u64) -> bool {
         if bytes > TABLE_BYTES_MAX.min(self.tables.bytes_max) {
             return false;
@@ -100,7 +102,7 @@ impl CrcTable {
         due
     }
 
-    /// Keeps it, in the place of those that were used longest ago.
+    /// Caches the table, and evicts the least recently used tables if necessary.
     pub(super) fn keep(&self, table: Arc<[u8]>) {
         let mut cached = self.tables.cached.lock();
         cached.insert(self.number, table);
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_makes_room() {
+    fn least_recently_used_table_is_evicted() {
         let tables = CrcTables::new(1000);
         let copies: Vec<_> = (0..4).map(|_| tables.new_table()).collect();
         let known =
@@ -143,7 +145,7 @@ mod tests {
         copies[1].keep(table(900));
         assert_eq!(known(), [false, true, false, false]);
         assert_eq!(held.len(), 300, "who has it keeps it");
-        // More than there is room for: it is gone at once.
+        // Exceeds the limit: it is evicted at once.
         copies[2].keep(table(1001));
         assert_eq!((known(), tables.cached.lock().bytes), (vec![false; 4], 0));
         copies[2].keep(table(100));
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_comes_after_some_reads_and_again_after_as_many_when_it_is_gone() {
+    fn table_is_due_after_enough_reads() {
         let copy = CrcTables::new(1000).new_table();
         let reads_until_due = |bytes| (0..100).position(|_| copy.is_due(bytes));
         assert_eq!(reads_until_due(1000), Some(READS_BEFORE_TABLE as usize));

@@ -1,5 +1,6 @@
-//! What the namenode said of replicas' memory with the locations of blocks, until somebody reads the replica: then the datanode need
-//! not be asked. A hint with a lease; whatever does not fit is dropped, and the datanode is asked as if nothing had been said.
+//! Cache of the advertisements that the namenode sends with the locations of blocks. With one, the first read of a
+//! replica need not ask the datanode. An advertisement is a hint with a lease: one that does not match is dropped, and
+//! the datanode is asked.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::Key;
 
-/// Replicas that are remembered at most.
+/// Maximum number of replicas remembered.
 const REPLICAS_MAX: usize = 16384;
 
-/// What is left of a lease for it to be of use. Reads have to end well before it does, and one that does not ends the connection of all who
-/// read from that datanode.
+/// Minimum remaining time of a useful lease. Reads must end well before the lease does; a read that does not would end
+/// the connection for all readers of that datanode.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -29,9 +30,9 @@ pub(super) struct PiggybackedAdvertisements {
 #[derive(Debug)]
 struct PiggybackedAdvertisement {
     advertisement: Bytes,
-    /// When the namenode was asked.
+    /// Time of the request to the namenode.
     asked: Instant,
-    /// From then.
+    /// Lease, counted from `asked`.
     lease: Duration,
 }
 
@@ -42,7 +43,7 @@ impl PiggybackedAdvertisement {
 }
 
 impl PiggybackedAdvertisements {
-    /// Takes in what came with the locations of `block`, in answer to a question of `asked`.
+    /// Stores the advertisements that came with the locations of `block`. `asked`: time of the request.
     pub(super) fn note(&self, block: &LocatedBlock, asked: Instant) {
         let mut replicas = self.replicas.lock();
         for handed_on in &block.advertisements {
@@ -66,12 +67,12 @@ impl PiggybackedAdvertisements {
         self.replicas.lock().contains_key(key)
     }
 
-    /// What was said of a replica of a datanode in its life `incarnation`, with its lease and the time from which that counts. It is
-    /// said once.
+    /// Takes the advertisement of a replica on a datanode with this `incarnation`, with its lease and the time from
+    /// which the lease counts. Each is returned only once.
     pub(super) fn take(&self, key: &Key, incarnation: u64, now: Instant) -> Option<(Advertisement, Instant)> {
         let entry = self.replicas.lock().remove(key)?;
         let advertisement = Advertisement::decode(&entry.advertisement).ok();
-        // Of an earlier life its keys may be those of other memory by now.
+        // Keys of an earlier incarnation may now belong to other memory.
         let advertisement = advertisement.filter(|said| said.incarnation == incarnation && !entry.has_expired(now));
         let Some(advertisement) = advertisement else {
             self.note_refused();
@@ -92,7 +93,7 @@ impl PiggybackedAdvertisements {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Used, refused.
+    /// Returns the numbers of advertisements used and refused.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.used.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_taken_once_and_counts_from_the_question() {
+    fn advertisement_is_taken_once_with_its_lease() {
         let (piggybacked, block, asked) = (PiggybackedAdvertisements::default(), located(0, None), Instant::now());
         let key = Key::new(&block, &datanode());
         piggybacked.note(&block, asked);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_life_too_old_or_unreadable_it_is_refused() {
+    fn stale_or_unreadable_advertisement_is_refused() {
         let (piggybacked, asked) = (PiggybackedAdvertisements::default(), Instant::now());
         let block = located(0, None);
         let key = Key::new(&block, &datanode());

@@ -1,4 +1,5 @@
-//! A connection to one datanode: questions and their answers, and the reads that need none.
+//! A connection to one datanode, for one-sided reads and for requests that locate replicas. A task receives the answers
+//! and passes each to its request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,23 +13,24 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-/// The answers of a datanode are waited for one at a time; this wait alone ends nothing.
+/// Time-out of one wait for an answer. It is not an error; the wait is repeated.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest small replica that is answered within the message.
+/// Longest small replica that is sent within the answer.
 const INLINE_BYTES_MAX: u32 = 7 << 10;
 
-/// Memory of askers who have gone that the datanode may still write to, on one connection: 5 MiB. Then no more is lent on it.
+/// Maximum number of abandoned requests on one connection whose memory the datanode may still write to: 5 MiB. At the
+/// limit, no more memory is lent on it.
 const ABANDONED_MAX: usize = 64;
 
-/// An answer, and the memory that was lent for it: the datanode writes there no more.
+/// An answer, with the memory that was lent for it, to which the datanode writes no more.
 pub(super) type LocateResponse = (Located, Option<Arc<dyn Region>>);
 
-/// A connection, as long as it lasts.
+/// A connection with its pending requests.
 #[derive(Debug)]
 pub(super) struct ReadConnection {
     connection: Arc<dyn Connection>,
-    /// Which life of the datanode this leads to.
+    /// Incarnation of the datanode that this leads to.
     incarnation: u64,
     pending: Arc<PendingRequests>,
     receive_task: AbortHandle,
@@ -40,28 +42,29 @@ impl Drop for ReadConnection {
     }
 }
 
-/// Questions that were asked and not answered.
+/// Requests that are not answered yet.
 #[derive(Debug)]
 struct PendingRequests {
     next: AtomicU64,
-    /// `None`: the connection has ended.
+    /// `None` if the connection has ended.
     requests: Mutex<Option<LocateRequests>>,
 }
 
 #[derive(Debug, Default)]
 struct LocateRequests {
     open: HashMap<u64, LocateRequest>,
-    /// Those of `open` that keep memory of an asker who has gone.
+    /// Number of requests in `open` that were cancelled but keep lent memory.
     abandoned: usize,
 }
 
 #[derive(Debug)]
 struct LocateRequest {
     answer: oneshot::Sender<LocateResponse>,
-    /// The datanode may write there until it has answered. Once that is deregistered its writing would end the connection, for all who
-    /// share it, or go to memory that has got the same key since.
+    /// Memory that the datanode may write to until it has answered. If it were deregistered earlier, such a write would
+    /// end the connection for all readers that share it. It could also reach other memory that has since got the same
+    /// key.
     into: Option<Arc<dyn Region>>,
-    /// Its asker has gone.
+    /// The request was cancelled.
     abandoned: bool,
 }
 
@@ -73,7 +76,7 @@ impl LocateRequests {
     }
 }
 
-/// Somebody waits for the answer to a question.
+/// Removes a pending request on drop, or marks it as abandoned if it holds lent memory.
 struct RequestGuard<'a> {
     pending: &'a PendingRequests,
     request: u64,
@@ -117,12 +120,12 @@ impl ReadConnection {
         self.pending.requests.lock().is_some()
     }
 
-    /// Whether memory may be lent for an answer.
+    /// Returns true if memory may be lent for an answer.
     pub(super) fn may_grant_memory(&self) -> bool {
         self.pending.requests.lock().as_ref().is_some_and(|requests| requests.abandoned < ABANDONED_MAX)
     }
 
-    /// Asks where the bytes of `block` are. `into`: lent for the answer, with which it comes back.
+    /// Asks for the location of the bytes of `block`. `into`: memory lent for the answer, which is returned with it.
     pub(super) async fn locate(
         &self,
         block: &ExtendedBlock,
@@ -131,12 +134,12 @@ impl ReadConnection {
         timeout: Duration,
     ) -> Result<LocateResponse, Error> {
         let peer = self.connection.peer();
-        let closed = || Error::Closed { peer, why: "it ended while an answer was waited for".to_owned() };
+        let closed = || Error::Closed { peer, why: "the connection ended before the answer".to_owned() };
         let request = self.pending.next.fetch_add(1, Ordering::Relaxed);
         let (block, token, slice) = (block.clone(), token.clone(), into.as_ref().map(|into| into.remote()));
         let message = Locate { request, block, token, inline_bytes_max: INLINE_BYTES_MAX, into: slice };
         let message = ControlMessage::Locate(message).encode().map_err(|_| Error::TooLong {
-            what: "a question",
+            what: "a request to locate a replica",
             bytes: usize::MAX,
             limit: hearth_wire::rdma_control::MESSAGE_BYTES_MAX,
         })?;
@@ -150,15 +153,15 @@ impl ReadConnection {
         match tokio::time::timeout(timeout, answer).await {
             Ok(answer) => answer.map_err(|_| closed()),
             Err(_) => {
-                // What comes so late may write where this client has other things by then.
+                // A late answer could write to memory that this client has reused by then.
                 self.connection.close().await;
-                Err(Error::TimedOut { peer, action: "asking for a replica", after: timeout })
+                Err(Error::TimedOut { peer, action: "locating a replica", after: timeout })
             }
         }
     }
 }
 
-/// Nobody is left waiting, and nobody asks any more, when the task that hears the answers ends: also with its runtime.
+/// Drops all pending requests and refuses new ones when the receiving task ends, also with its runtime.
 struct ReceiveGuard(Arc<PendingRequests>);
 
 impl Drop for ReceiveGuard {
@@ -168,7 +171,7 @@ impl Drop for ReceiveGuard {
     }
 }
 
-/// Hands out answers until the connection ends.
+/// Delivers answers until the connection ends.
 async fn receive_responses(connection: Arc<dyn Connection>, receive_task: ReceiveGuard) {
     let ReceiveGuard(pending) = &receive_task;
     loop {
@@ -179,12 +182,12 @@ async fn receive_responses(connection: Arc<dyn Connection>, receive_task: Receiv
                     let locate_request = requests.as_mut().and_then(|requests| requests.remove(located.request()));
                     drop(requests);
                     if let Some(LocateRequest { answer, into, .. }) = locate_request {
-                        // Who asked may have gone.
+                        // The send fails if the request was cancelled.
                         let _ = answer.send((located, into));
                     }
                 }
                 other => {
-                    tracing::warn!(peer = %connection.peer(), ?other, "the datanode does not keep to the protocol");
+                    tracing::warn!(peer = %connection.peer(), ?other, "unexpected message, closing the connection");
                     connection.close().await;
                     break;
                 }
@@ -210,7 +213,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(60);
 
-    /// A link, the other end of its connection, and where memory for it is registered.
+    /// A client's connection, the other end of it, and the domain in which memory for it is registered.
     async fn connect() -> (ReadConnection, Arc<dyn Connection>, Arc<dyn Domain>) {
         let sim = Sim::new();
         let domain = sim.domain().unwrap();
@@ -232,7 +235,7 @@ mod tests {
             .await
     }
 
-    /// Asks, and leaves when the question has come to the other side, which is given back.
+    /// Sends a request and cancels it once the other side has received it. Returns the request.
     async fn leave(read_connection: &ReadConnection, far: &dyn Connection, into: Arc<dyn Region>) -> Locate {
         let received = tokio::select! {
             _ = locate(read_connection, Some(into)) => panic!("nobody has answered"),
@@ -249,14 +252,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_stays_until_the_question_is_answered_whoever_has_gone_and_so_much_and_no_more() {
+    async fn abandoned_memory_is_held_until_answered() {
         let (read_connection, far, domain) = connect().await;
         let mut asked = Vec::new();
         while read_connection.may_grant_memory() {
             asked.push(leave(&read_connection, &*far, register(&*domain)).await);
         }
         assert_eq!((asked.len(), domain.registered_bytes()), (ABANDONED_MAX, ABANDONED_MAX as u64 * 4096));
-        // The answers are heard before the one to a question that is asked behind them.
+        // These answers are received before that of the next request.
         for asked in &asked {
             answer(&*far, asked).await;
         }
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_stays_when_the_connection_has_ended() {
+    async fn ended_connection_releases_memory() {
         let (read_connection, far, domain) = connect().await;
         leave(&read_connection, &*far, register(&*domain)).await;
         far.close().await;
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_whose_runtime_has_ended_is_not_open() {
+    async fn connection_of_ended_runtime_is_not_open() {
         let elsewhere = tokio::task::spawn_blocking(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(connect())

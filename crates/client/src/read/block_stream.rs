@@ -1,4 +1,4 @@
-//! A range of a block, streamed over whichever path.
+//! Stream of a range of a block. Dispatches to the stream of the candidate's path.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::file_system::Shared;
 use crate::short_circuit::LocalReplica;
 use crate::{DataPath, DatanodeError};
 
-/// Bytes of a replica, in order, where the path left them; verified, unless it was opened without checks.
+/// Bytes of a replica, in order, in the memory where the path left them. Verified, unless opened without checks.
 #[derive(Debug)]
 pub(super) struct BlockStream {
     candidate: Candidate,
     source: PathStream,
-    /// Bytes have come over it.
+    /// The stream has delivered bytes.
     delivered: bool,
 }
 
@@ -59,12 +59,12 @@ impl BlockStream {
         &self.candidate
     }
 
-    /// Whether bytes have come over it.
+    /// Returns true if the stream has delivered bytes.
     pub(super) fn has_delivered(&self) -> bool {
         self.delivered
     }
 
-    /// The replica, when it is open on this machine.
+    /// Returns the replica, if it is open on this machine.
     pub(super) fn local_replica(&self) -> Option<&Arc<LocalReplica>> {
         match &self.source {
             PathStream::Local(stream) => stream.replica(),
@@ -72,7 +72,7 @@ impl BlockStream {
         }
     }
 
-    /// What `advance` brought and was not consumed.
+    /// Returns the bytes that `advance` brought and that were not consumed.
     pub(super) fn data(&self) -> &[u8] {
         match &self.source {
             PathStream::Local(stream) => stream.data(),
@@ -91,7 +91,8 @@ impl BlockStream {
         }
     }
 
-    /// Brings more and verifies it; what was not consumed before is gone. False when everything asked for has come.
+    /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
+    /// been shown.
     pub(super) async fn advance(&mut self, shared: &Shared) -> Result<bool, DatanodeError> {
         let more = match &mut self.source {
             PathStream::Local(stream) => stream.advance(shared, &self.candidate).await,
@@ -104,7 +105,8 @@ impl BlockStream {
         Ok(more)
     }
 
-    /// Copies verified bytes into `into` (not empty), as many as come in one go. 0 when everything asked for has come.
+    /// Copies verified bytes into `into` (not empty), as many as are available at once. Returns 0 when all requested
+    /// bytes have been read.
     pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
         let shown = self.data().len();
         let copied = match &mut self.source {
@@ -118,12 +120,12 @@ impl BlockStream {
             PathStream::Local(_) => return self.read_shown(shared, into).await,
         };
         self.delivered |= copied > 0;
-        // What was shown is counted already.
+        // Bytes that were shown are counted already.
         shared.counters.count_read(self.candidate.path, if shown > 0 { 0 } else { copied });
         Ok(copied)
     }
 
-    /// As `read`, of what `advance` brings.
+    /// Implements `read` with the bytes that `advance` brings.
     async fn read_shown(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
         while self.data().is_empty() {
             if !self.advance(shared).await? {
@@ -137,7 +139,7 @@ impl BlockStream {
         Ok(count)
     }
 
-    /// What the path keeps for the next reader, when the read came to its end.
+    /// Returns the path's resources for the next reader, if the read is complete.
     pub(super) fn finish(self, shared: &Shared) {
         match self.source {
             PathStream::Local(_) => {}

@@ -1,4 +1,4 @@
-//! What stands between a block and its bytes: a replica of it, and a path to that replica.
+//! Candidates for a read: a replica of a block, and a path to that replica.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::file_system::Shared;
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub block: Arc<LocatedBlock>,
-    /// Which of the block's locations.
+    /// Index in the block's locations.
     pub replica: usize,
     pub path: DataPath,
 }
@@ -24,16 +24,16 @@ impl Candidate {
     }
 }
 
-/// Whether a reader's bytes are verified against their checksums.
+/// Verification of a reader's bytes against their checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Checks {
     All,
-    /// The bytes are handed out as they are stored. Only packets over TCP are read so, whatever paths are configured.
+    /// Bytes are returned as they are stored. Uses only packets over TCP, regardless of the configured paths.
     None,
 }
 
 impl Checks {
-    /// The paths of readers with these checks, in the order in which they are tried.
+    /// Returns the paths of readers with these checks, in the order in which they are tried.
     pub(super) fn paths<'a>(self, configured: &'a DataPaths) -> impl Iterator<Item = DataPath> + use<'a> {
         let only = (self == Self::None).then_some(DataPath::Packets);
         let configured = (self == Self::All).then(|| configured.iter()).into_iter().flatten();
@@ -41,17 +41,18 @@ impl Checks {
     }
 }
 
-/// What can be said of a path to a replica before it is tried. No path waits for anything to say it.
+/// Health of a path to a replica before it is tried. Determined without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Healthy,
-    /// It failed lately, for this reader or another: only when nothing better is left.
+    /// It recently failed, for this reader or another: used only if no better candidate is left.
     Suspect,
-    /// It cannot lead there; why, for people.
+    /// It cannot be used, with the reason as text.
     Unusable(&'static str),
 }
 
-/// The prospect of `path` to the replica of `block` on `datanode`. `being_written`: the namenode has not heard of the block's end.
+/// Returns the health of `path` to the replica of `block` on `datanode`. `being_written`: the end of the block has not
+/// been reported to the namenode.
 pub(super) fn health(
     shared: &Shared,
     block: &LocatedBlock,
@@ -61,7 +62,7 @@ pub(super) fn health(
 ) -> Health {
     let failed_lately = match path {
         DataPath::Packets => return packet_stream::health(shared, datanode),
-        // Its datanode shows only finalized replicas, and its CRCs change with every packet.
+        // The datanode shows only finalized replicas, and the CRCs of others change with every packet.
         _ if being_written => return Health::Unusable("the block is being written"),
         DataPath::Local => shared.short_circuit.failed_lately(block, &datanode.id),
         DataPath::OneSided => shared.one_sided.failed_lately(&shared.offers, block, &datanode.id),

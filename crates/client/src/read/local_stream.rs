@@ -1,4 +1,4 @@
-//! One replica, or a range of it, in the memory of a datanode on this machine.
+//! Stream of a replica, or a range of it, in the memory of a datanode on this machine.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use crate::DatanodeError;
 use crate::file_system::Shared;
 use crate::short_circuit::{Checksummed, FetchedRange, LocalReplica, OpenLocalReplica};
 
-/// Bytes that are verified, and shown, at a time: few enough that the caller finds them in the processor's cache.
+/// Bytes that are verified and shown at a time: few enough to be in the processor's cache when the caller reads them.
 const WINDOW_BYTES: u64 = 128 << 10;
 
 /// Bytes that are copied before other tasks get their turn on this thread.
 const BYTES_BETWEEN_YIELDS: u64 = 4 << 20;
 
-/// Bytes that are read at a time of a replica that is not mapped.
+/// Bytes per read of a replica that is not mapped.
 const FETCH_BYTES: u64 = 1 << 20;
 
-/// Verified bytes of a replica, in order, where they lie in the datanode's memory.
+/// Verified bytes of a replica, in order, in the datanode's memory.
 #[derive(Debug)]
 pub(super) struct LocalStream {
     opened: OpenLocalReplica,
-    /// Asked for, and not yet shown or copied.
+    /// Requested bytes not yet shown or copied.
     left: ByteRange,
-    /// Verified, shown and not consumed.
+    /// Bytes verified, shown and not consumed.
     shown: ByteRange,
-    /// Where the shown bytes are when the replica is not mapped.
+    /// Buffer with the shown bytes, if the replica is not mapped.
     fetched: Option<FetchedRange>,
 }
 
@@ -39,7 +39,7 @@ impl LocalStream {
         Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
     }
 
-    /// What other readers of the block can use without waiting.
+    /// Returns the open replica, which other readers of the block can use without waiting.
     pub(super) fn replica(&self) -> Option<&Arc<LocalReplica>> {
         match &self.opened {
             OpenLocalReplica::Replica(replica) => Some(replica),
@@ -66,10 +66,10 @@ impl LocalStream {
 
     pub(super) fn consume(&mut self, bytes: usize) {
         let start = self.shown.start() + bytes as u64;
-        self.shown = ByteRange::new(start, self.shown.end()).expect("more consumed than there is");
+        self.shown = ByteRange::new(start, self.shown.end()).expect("consumed more bytes than available");
     }
 
-    /// Verifies the next bytes; what was not consumed before is gone. False when everything asked for has come.
+    /// Verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have been shown.
     pub(super) async fn advance(&mut self, shared: &Shared, candidate: &Candidate) -> Result<bool, DatanodeError> {
         tokio::task::consume_budget().await;
         self.shown = empty(self.left.start());
@@ -78,7 +78,7 @@ impl LocalStream {
         }
         self.check_valid(candidate)?;
         let bytes = if self.mapped().is_some() { WINDOW_BYTES } else { FETCH_BYTES };
-        // Windows end on a chunk boundary wherever the range begins.
+        // Windows end on a chunk boundary, regardless of where the range begins.
         let end = ((self.left.start() / bytes + 1) * bytes).min(self.left.end());
         let next = range(self.left.start(), end);
         self.fetched = match self.mapped() {
@@ -99,13 +99,13 @@ impl LocalStream {
         Ok(true)
     }
 
-    /// Whether `read` can be used.
+    /// Returns true if `read` can be used.
     pub(super) fn is_mapped(&self) -> bool {
         self.mapped().is_some()
     }
 
-    /// Copies out of the mapping, verified in the same go, without showing anything, into `into` (not empty). 0 when everything
-    /// asked for has come.
+    /// Copies bytes out of the mapping into `into` (not empty) and verifies them in the same pass, without showing
+    /// them. Returns 0 when all requested bytes have been read.
     pub(super) async fn read(
         &mut self,
         shared: &Shared,
@@ -120,7 +120,7 @@ impl LocalStream {
         }
         let count = self.left.length().min(into.len() as u64).min(BYTES_BETWEEN_YIELDS);
         if count == BYTES_BETWEEN_YIELDS {
-            // Before anything is taken: here the caller may break off.
+            // Before anything is taken: the call may be dropped here.
             tokio::task::yield_now().await;
         }
         let Some(mapped) = self.mapped() else { return Ok(0) };
@@ -162,12 +162,12 @@ impl LocalStream {
         if replica.is_valid() { Ok(()) } else { Err(withdrawn(candidate)) }
     }
 
-    /// What is said of bytes at `offset` that do not fit their CRCs.
+    /// Builds the error for bytes at `offset` that do not match their CRCs.
     fn bad(&self, shared: &Shared, candidate: &Candidate, offset: u64, source: ChecksumError) -> DatanodeError {
         if let Some(replica) = self.replica() {
             shared.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
             if !replica.is_valid() {
-                // Changed while it was read, as only a foreign datanode's can: that is no damage.
+                // The replica changed while it was read, which only a foreign datanode's can. It is not corrupt.
                 return withdrawn(candidate);
             }
         }

@@ -1,4 +1,5 @@
-//! Which blocks a file has and where their replicas are: fetched ahead, kept, fetched again when they turn out stale.
+//! Cache of a file's blocks and the locations of their replicas. Prefetches locations, and fetches them again when they
+//! are stale.
 
 use std::sync::Arc;
 
@@ -14,20 +15,21 @@ pub(super) struct Locations {
     shared: Arc<Shared>,
     path: String,
     length: u64,
-    /// Of the block that is being written: its visible length when the file was opened.
+    /// The block that is being written, with its visible length when the file was opened.
     open_block: Option<LocatedBlock>,
-    /// In order of offset, not overlapping, perhaps with gaps. The open block is always there.
+    /// In order of offset, not overlapping, possibly with gaps. Always contains the open block.
     blocks: Mutex<Vec<Arc<LocatedBlock>>>,
 }
 
 impl Locations {
-    /// `located`: the answer that opened the file, which has no open block.
+    /// Creates the cache from `located`, the response that opened a file without an open block.
     pub(super) fn of(shared: Arc<Shared>, path: String, located: LocatedBlocks) -> Self {
         let length = located.file_length;
         Self::new(shared, path, length, None, located.blocks)
     }
 
-    /// `located`: the answer that opened the file. The datanodes of an open block are asked how much of it there is.
+    /// Creates the cache from `located`, the response that opened the file. Asks the datanodes of an open block for its
+    /// visible length.
     pub(super) async fn open(shared: Arc<Shared>, path: String, mut located: LocatedBlocks) -> Result<Self, Error> {
         let mut length = located.file_length;
         let mut open_block = None;
@@ -35,7 +37,7 @@ impl Locations {
             && let Some(last) = located.last_block.take()
         {
             let (mut last, visible) = length_of_open_block(&shared, &path, last).await?;
-            // Another block than before may be the last one by now.
+            // The last block may be another one by now.
             length = length.max(last.offset) + visible;
             last.block.block.length = visible;
             open_block = (visible > 0).then_some(last);
@@ -50,7 +52,8 @@ impl Locations {
         open_block: Option<LocatedBlock>,
         blocks: Vec<LocatedBlock>,
     ) -> Self {
-        // However far it lies behind what was asked for: the namenode tells of it with every answer.
+        // Includes the open block, even if it is far behind the requested range: the namenode sends it with every
+        // response.
         let known = blocks.into_iter().chain(open_block.clone()).collect();
         let locations = Self { shared, path, length, open_block, blocks: Mutex::new(Vec::new()) };
         locations.keep(known);
@@ -65,12 +68,12 @@ impl Locations {
         self.length
     }
 
-    /// Whether the block was being written when the file was opened.
+    /// Returns true if the block was being written when the file was opened.
     pub(super) fn is_being_written(&self, block: &LocatedBlock) -> bool {
         self.open_block.as_ref().is_some_and(|open| open.block.id() == block.block.id())
     }
 
-    /// The block with the byte at `position`, which lies within the file.
+    /// Returns the block with the byte at `position`, which must be within the file.
     pub(super) async fn block_at(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
         if let Some(block) = self.known(position) {
             return Ok(block);
@@ -78,20 +81,23 @@ impl Locations {
         self.refresh(position).await
     }
 
-    /// As `block_at`, asked of the namenode in any case.
+    /// Like `block_at`, but always asks the namenode.
     ///
-    /// Errors: `FileChanged` also when another file has taken the path: what it has at `position` is not what was opened.
+    /// Errors: `FileChanged`, also if another file has taken the path, because its bytes at `position` are not those of
+    /// the opened file.
     pub(super) async fn refresh(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
         let prefetch = self.shared.options.prefetch_bytes;
-        // From a block that we know on, if one is near: it tells whose the others are, in the same answer.
+        // If a known block is near, start from it: in the same response, it shows whether the other blocks belong to
+        // the same file.
         let start = self.neighbour(position).filter(|start| position - start <= prefetch).unwrap_or(position);
         let length = (position - start).saturating_add(prefetch);
         let mut located = self.shared.locate(&self.path, start, length).await?;
         self.add_open_block(&mut located);
         let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
-        let another = || changed("its blocks are others now");
+        let another = || changed("its blocks have changed");
         if !self.same_file(&located.blocks).ok_or_else(another)? {
-            // All of them are new to us, e.g. those of a jump. Asked for after them, a block that we know tells whose they are.
+            // All returned blocks are unknown, for example after a jump. A known block, requested after them, shows
+            // whether they belong to the same file.
             let witness = self.blocks.lock().first().map(|block| block.offset);
             if let Some(offset) = witness {
                 let located = self.shared.locate(&self.path, offset, 1).await?;
@@ -101,11 +107,11 @@ impl Locations {
             }
         }
         self.keep(located.blocks);
-        self.known(position).ok_or_else(|| changed("the namenode no longer knows a block at the position"))
+        self.known(position).ok_or_else(|| changed("the namenode returns no block at this position"))
     }
 
-    /// Puts the block that was open when the file was opened among the others. The namenode counts what it was told of its length, as a rule
-    /// by the first flush only: a range behind that has no block.
+    /// Adds the block that was open when the file was opened to the other blocks. The namenode usually knows its length
+    /// only from the first flush, so it returns no block for a range behind that.
     ///
     /// Source: `DFSInputStream.getBlockAt`, which has such offsets in the last located block.
     fn add_open_block(&self, located: &mut LocatedBlocks) {
@@ -117,7 +123,7 @@ impl Locations {
         }
     }
 
-    /// The last byte at `position` or before it that is in a block that we know.
+    /// Returns the last offset, at most `position`, that is in a known block.
     fn neighbour(&self, position: u64) -> Option<u64> {
         let blocks = self.blocks.lock();
         let after = blocks.partition_point(|block| block.offset <= position);
@@ -125,7 +131,7 @@ impl Locations {
         Some((known.offset + known.block.length().saturating_sub(1)).min(position))
     }
 
-    /// Whether one of these blocks stands where it stood before. `None`: another one does.
+    /// Returns true if one of these blocks is known at its offset, and `None` if a different block is known there.
     ///
     /// Source: `DFSInputStream.fetchAndCheckLocatedBlocks`, "Blocklist for ... has changed!"
     fn same_file(&self, located: &[LocatedBlock]) -> Option<bool> {
@@ -155,7 +161,7 @@ impl Locations {
             if let Some(open) = &self.open_block
                 && open.block.id() == block.block.id()
             {
-                // A longer length now would show bytes beyond the length that this reader promised.
+                // A longer length now would expose bytes beyond the length that this reader reported.
                 block.block.block.length = open.block.length();
                 if block.locations.is_empty() {
                     block.locations = open.locations.clone();
@@ -170,9 +176,9 @@ impl Locations {
     }
 }
 
-/// Asks the datanodes of a block that is being written how much of it readers may see.
+/// Asks the datanodes of a block that is being written for the length that readers may see.
 ///
-/// Gives back the block, as located again if the namenode had no datanodes for it at first.
+/// Returns the block too: it is located again if the namenode had no datanodes for it at first.
 async fn length_of_open_block(
     shared: &Shared,
     path: &str,
@@ -192,7 +198,7 @@ async fn length_of_open_block(
         tokio::time::sleep(shared.options.last_block_length_interval).await;
         let located = shared.locate(path, last.offset, 1).await?;
         match located.last_block {
-            // Closed meanwhile: its length is the namenode's to say.
+            // The block was closed in the meantime, so the namenode reports its length.
             Some(block) if located.last_block_complete => {
                 let length = located.file_length.saturating_sub(block.offset);
                 return Ok((block, length));
@@ -205,7 +211,8 @@ async fn length_of_open_block(
 
 async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Option<Arc<crate::DatanodeError>>> {
     if last.locations.is_empty() {
-        // Nobody was given the block yet, so nobody has bytes of it; else its datanodes are not registered (any more).
+        // With length 0, the block has no datanodes yet and therefore no bytes. Otherwise its datanodes are not
+        // registered, or no longer.
         return if last.block.length() == 0 { Ok(0) } else { Err(None) };
     }
     let mut missing = 0;
@@ -218,6 +225,7 @@ async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Opti
             Err(error) => failure = Some(Arc::new(error)),
         }
     }
-    // Chosen but never written to: the writer has not got so far. What the namenode was told of is lost to all of them.
+    // No datanode has a replica. With length 0, the writer has not written to the block yet; otherwise the bytes that
+    // were reported to the namenode are lost.
     if missing == last.locations.len() && last.block.length() == 0 { Ok(0) } else { Err(failure) }
 }

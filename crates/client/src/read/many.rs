@@ -1,5 +1,5 @@
-//! Many ranges of many files at once: what is mapped is copied, what one datanode has goes together over its shared connections, and
-//! whatever is left, or failed, is read alone over the usual ways.
+//! Reads of many ranges of many files at once. Mapped ranges are copied. Ranges on the same datanode are requested
+//! together over its shared connections. All others, and those that failed, are read individually over the usual paths.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
 use crate::short_circuit::SMALL_BYTES;
 use crate::{DataPath, Error};
 
-/// Files that are opened or read alone at the same time.
+/// Number of files opened or read individually at the same time.
 const CONCURRENT_READS: usize = 32;
 
 /// A range of an open file.
@@ -32,27 +32,27 @@ pub(crate) struct FileRange {
 
 /// A range that lies in one block.
 struct BlockRange {
-    /// Which of the ranges.
+    /// Index of the requested range.
     index: usize,
     block: Arc<LocatedBlock>,
-    /// Within the block.
+    /// Range within the block.
     range: ByteRange,
 }
 
-/// Pieces that one datanode has, and the way to it.
+/// Ranges on one datanode, with the connections to it.
 struct Group {
     connection_pool: Arc<ConnectionPool>,
     path: DataPath,
     pieces: Vec<BlockRange>,
 }
 
-/// Opens each of `paths`, which are absolute, in their order.
+/// Opens each of `paths`, which must be absolute, in order.
 pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
     let asked = Instant::now();
     let mut located = shared.namenode.open_many(&paths, 0, shared.options.prefetch_bytes).await;
     located.iter_mut().flatten().for_each(|located| shared.take_piggybacked(located, asked));
     let mut opened = Vec::with_capacity(located.len());
-    // Only of files that are being written datanodes are asked, of some at the same time.
+    // Datanodes are asked only for files that are being written, for several files at the same time.
     let mut asking = Vec::new();
     for (path, located) in paths.into_iter().zip(located) {
         opened.push(match located {
@@ -71,10 +71,10 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
     while let Some((index, reader)) = asking.next().await {
         opened[index] = Some(reader);
     }
-    opened.into_iter().map(|reader| reader.expect("each was opened above, or asked for")).collect()
+    opened.into_iter().map(|reader| reader.expect("each file was opened in one of the two loops")).collect()
 }
 
-/// Shows `visit` a range of each of some files, as [`visit_ranges`] does, or why it could not be opened.
+/// Calls `visit` with a range of each file, like [`visit_ranges`], or with the error that prevented opening it.
 pub(crate) async fn visit_opened(
     shared: &Arc<Shared>,
     opened: Vec<Result<Reader, Error>>,
@@ -94,14 +94,14 @@ pub(crate) async fn visit_opened(
     visit_ranges(shared, found, |place, bytes| visit(places[place], bytes)).await;
 }
 
-/// The bytes of each of `ranges`, in their order; of what lies beyond the end of its file, nothing.
+/// Returns the bytes of each of `ranges`, in order. A range beyond the end of its file is cut off there.
 pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
     let mut collected = Collected::new(ranges.len());
     visit_ranges(shared, ranges, |index, bytes| collected.put(index, bytes)).await;
     collected.all()
 }
 
-/// Bytes of each range, in the places of the ranges.
+/// Bytes of each range, by its index.
 pub(crate) struct Collected(Vec<Result<Vec<u8>, Error>>);
 
 impl Collected {
@@ -118,14 +118,14 @@ impl Collected {
     }
 }
 
-/// Shows `visit` the verified bytes of each of `ranges` by its index, each once, as they come; of what lies beyond the end of its file, nothing.
-/// What came with others is shown where it was received.
+/// Calls `visit` with the verified bytes of each of `ranges` and its index, once each, as they arrive. A range beyond
+/// the end of its file is cut off there. Bytes that arrived together with others are shown in the receive buffer.
 pub(crate) async fn visit_ranges(
     shared: &Arc<Shared>,
     ranges: Vec<FileRange>,
     visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
 ) {
-    // Several connections take turns, on this task.
+    // Several connections take turns, within this task.
     let visit = Mutex::new(visit);
     let show = |index: usize, bytes: Result<Cow<'_, [u8]>, Error>| (visit.lock())(index, bytes);
     let mut left = Vec::new();
@@ -133,7 +133,7 @@ pub(crate) async fn visit_ranges(
     let mut known = Vec::new();
     for (index, FileRange { replicas, range }) in ranges.iter().enumerate() {
         let length = usize::try_from(length_of(replicas, *range)).unwrap_or(usize::MAX);
-        // What is as small as that is never mapped, and comes with memory of its own.
+        // A file this small is never mapped, and its bytes arrive in their own buffer.
         let mut bytes = if replicas.locations.length() <= SMALL_BYTES { Vec::new() } else { vec![0; length] };
         if replicas.read_mapped(range.start(), &mut bytes) == length {
             show(index, Ok(Cow::Owned(bytes)));
@@ -153,7 +153,7 @@ pub(crate) async fn visit_ranges(
     let fetched = join_all(groups.iter().map(|group| async {
         let wanted: Vec<_> = group.pieces.iter().map(BlockRange::wanted).collect();
         let mut shown = vec![false; wanted.len()];
-        // At once: the memory that it came in is for the next answers.
+        // Immediately, because the receive memory is reused for the next answers.
         let take = |nth: usize, outcome: Outcome| {
             let BlockRange { index, range, .. } = group.pieces[nth];
             shown[nth] = outcome.is_ok_and(|fetched| {
@@ -169,7 +169,7 @@ pub(crate) async fn visit_ranges(
             });
         };
         group.connection_pool.fetch_many(&wanted, take).await;
-        // Also those that nothing came of. What is the matter, the usual ways find out and say.
+        // Includes ranges without an answer. The usual paths then find and report the error.
         let missed = group.pieces.iter().zip(shown).filter(|(_, shown)| !shown);
         missed.map(|(piece, _)| piece.index).collect::<Vec<_>>()
     }));
@@ -177,7 +177,7 @@ pub(crate) async fn visit_ranges(
     read_alone(&ranges, left, show).await;
 }
 
-/// Bytes of `range` that the file has.
+/// Returns the number of bytes of `range` that the file has.
 fn length_of(replicas: &Replicas, range: ByteRange) -> u64 {
     range.end().min(replicas.locations.length()).saturating_sub(range.start())
 }
@@ -188,12 +188,13 @@ impl BlockRange {
     }
 }
 
-/// The connections by which small replicas of a datanode are read over a path; `None`: there are none.
+/// Connections over which small replicas of a datanode are read, by path; `None` if there are none.
 type KnownPools = Vec<(DatanodeUuid, DataPath, Option<Arc<ConnectionPool>>)>;
 
-/// By which connections a range can be fetched with others; `None`: it is to be read alone.
+/// Returns the connections over which a range can be fetched together with others, or `None` if it must be read
+/// individually.
 ///
-/// `known`: what was found out for ranges before this one.
+/// `known`: results for earlier ranges.
 async fn group_for(
     shared: &Shared,
     known: &mut KnownPools,
@@ -229,7 +230,7 @@ async fn group_for(
     Some((connection_pool, *path, BlockRange { index, block: Arc::clone(block), range }))
 }
 
-/// The connections by which a small replica is read over `candidate`.
+/// Returns the connections over which a small replica is read for `candidate`.
 async fn connection_pool(shared: &Shared, candidate: &Candidate) -> Option<Arc<ConnectionPool>> {
     let datanode = &candidate.datanode().id;
     if candidate.path == DataPath::Packets {
@@ -239,7 +240,7 @@ async fn connection_pool(shared: &Shared, candidate: &Candidate) -> Option<Arc<C
     Some(shared.short_circuit.open_small(&candidate.block, datanode).await.ok()??.connection_pool())
 }
 
-/// Reads those of `ranges` whose places are `left` each for itself, some at the same time.
+/// Reads those of `ranges` with an index in `left` individually, several at the same time.
 async fn read_alone(ranges: &[FileRange], left: Vec<usize>, show: impl Fn(usize, Result<Cow<'_, [u8]>, Error>)) {
     let mut left = left.into_iter();
     let mut running = tokio::task::JoinSet::new();
@@ -261,7 +262,7 @@ async fn read_alone(ranges: &[FileRange], left: Vec<usize>, show: impl Fn(usize,
         match running.join_next().await {
             None => break,
             Some(Ok((index, read))) => show(index, read.map(Cow::Owned)),
-            // Nobody cancels them.
+            // These tasks are never cancelled.
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         }
     }

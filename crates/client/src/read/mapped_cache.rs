@@ -1,5 +1,5 @@
-//! The short cut of positioned reads and views: replicas of the file that are open and mapped, found by their offset. Nothing
-//! here waits, allocates or starts a task.
+//! Cache of a file's open and mapped replicas, by offset: the shortcut of positioned reads and views. Nothing here
+//! waits, allocates or starts a task.
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +11,7 @@ use crate::DataPath;
 use crate::short_circuit::LocalReplica;
 use crate::statistics::Counters;
 
-/// Open replicas of one file's blocks. They are kept open elsewhere.
+/// Open replicas of one file's blocks. Holds weak references: [`crate::short_circuit`] keeps them open.
 #[derive(Debug, Default)]
 pub(super) struct MappedCache {
     /// In order of offset.
@@ -20,17 +20,17 @@ pub(super) struct MappedCache {
 
 #[derive(Debug)]
 struct Block {
-    /// Where in the file the block lies.
+    /// Range of the block in the file.
     start: u64,
     end: u64,
     replica: Weak<LocalReplica>,
 }
 
-/// A read that is longer takes the way on which other tasks get their turn.
+/// Longer reads use the normal path, on which other tasks get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 impl MappedCache {
-    /// Remembers that `replica` of `block` is open.
+    /// Adds `replica` of `block`, which is open.
     pub(super) fn insert(&self, block: &LocatedBlock, replica: &Arc<LocalReplica>) {
         if replica.mapped().is_none() {
             return;
@@ -39,7 +39,7 @@ impl MappedCache {
         let is_cached = |entry: &Block| {
             (entry.start, entry.end) == (start, end) && std::ptr::eq(entry.replica.as_ptr(), Arc::as_ptr(replica))
         };
-        // Readers of a stream come here for each of their blocks, time and again.
+        // The common case: streams call this for each of their blocks repeatedly.
         if self.blocks.read().iter().any(is_cached) {
             return;
         }
@@ -49,7 +49,7 @@ impl MappedCache {
         blocks.insert(at, Block { start, end, replica: Arc::downgrade(replica) });
     }
 
-    /// The open replica with the file's byte at `position`, and where its block starts and ends in the file.
+    /// Returns the open replica with the file's byte at `position`, and the start and end of its block in the file.
     fn at(&self, position: u64) -> Option<(Arc<LocalReplica>, u64, u64)> {
         let blocks = self.blocks.read();
         let after = blocks.partition_point(|entry| entry.start <= position);
@@ -64,8 +64,8 @@ impl MappedCache {
         replica.is_valid().then_some((replica, range.0, range.1))
     }
 
-    /// Fills `into` from `offset` on as far as open replicas reach and their bytes fit their CRCs. Bytes filled; who wants the rest
-    /// learns on the long way what is the matter with it.
+    /// Fills `into` from `offset` on, as far as open replicas reach and their bytes match their CRCs. Returns the
+    /// number of bytes filled. The normal path reads the rest and reports its errors.
     pub(super) fn read(&self, offset: u64, into: &mut [u8], counters: &Counters) -> usize {
         if into.len() > READ_BYTES_MAX {
             return 0;
@@ -87,7 +87,7 @@ impl MappedCache {
         filled
     }
 
-    /// The bytes from `offset` on, `length` at most.
+    /// Returns a view of at most `length` bytes from `offset` on.
     pub(super) fn view(&self, offset: u64, length: usize) -> Option<View> {
         let (replica, start, end) = self.at(offset)?;
         View::of(&replica, offset - start, end.min(offset + length as u64) - start)

@@ -1,4 +1,5 @@
-//! A short range of a replica over a connection that many reads share: one message to ask, one to answer. A form of the packets path.
+//! A short range of a replica over a connection that many reads share: one request message, one response. A form of the
+//! packets path.
 
 use std::sync::Arc;
 
@@ -13,26 +14,27 @@ use crate::file_system::Shared;
 use crate::multiplexed::{ConnectionPool, WantedRange};
 use crate::short_circuit::FetchedRange;
 
-/// Verified bytes of a replica, all of them here.
+/// Verified bytes of a replica, all received.
 #[derive(Debug)]
 pub(super) struct MultiplexedStream {
     fetched: FetchedRange,
-    /// Asked for, and not yet shown.
+    /// Requested bytes not yet shown.
     left: ByteRange,
-    /// Verified, shown and not consumed.
+    /// Bytes verified, shown and not consumed.
     shown: ByteRange,
 }
 
-/// The connections to `datanode` that many reads share; `None` when it has no such, or did not keep to the protocol lately.
+/// Returns the shared connections to `datanode`, or `None` if it does not support them or recently violated the
+/// protocol.
 ///
-/// Errors: it cannot be reached, to be asked what it has.
+/// Errors: the datanode cannot be reached for DESCRIBE.
 pub(super) async fn connection_pool(
     shared: &Shared,
     datanode: &DatanodeId,
 ) -> Result<Option<Arc<ConnectionPool>>, DatanodeError> {
     let offer = match shared.offers.get_or_describe(shared, datanode).await {
         Ok(offer) => offer,
-        // It would not be reached by READ_BLOCK either, and after as long a wait.
+        // READ_BLOCK would not reach it either, after an equally long wait.
         Err(error @ DatanodeError::Transfer(TransferError::Connection(_))) => return Err(error),
         Err(_) => None,
     };
@@ -44,8 +46,8 @@ pub(super) async fn connection_pool(
 }
 
 impl MultiplexedStream {
-    /// Fetches `range` (not empty) of the replica of `candidate`. `None`: it is to be read by READ_BLOCK, for the range is long, or its datanode
-    /// does not serve that, or has refused.
+    /// Fetches `range` (not empty) of the replica of `candidate`. Returns `None` if it must be read by READ_BLOCK: the
+    /// range is long, or its datanode does not support READ_MANY or has refused.
     pub(super) async fn open(
         shared: &Shared,
         candidate: &Candidate,
@@ -59,13 +61,13 @@ impl MultiplexedStream {
         match connection_pool.fetch(wanted).await {
             Ok(fetched) => Ok(Some(Self { fetched, left: range, shown: empty(range.start()) })),
             Err(error) => match error.cause() {
-                // Who was silent for so long is not waited for as long again.
+                // The datanode timed out; READ_BLOCK would wait as long again.
                 DatanodeError::SharedConnection { source } if source.is_time_out() => Err(error),
-                // Asking in another form does not help.
+                // READ_BLOCK would fail in the same way.
                 DatanodeError::AccessToken { .. } | DatanodeError::Transfer(_) => Err(error),
                 _ => {
                     let (block, datanode) = (&candidate.block.block, &candidate.datanode().id);
-                    tracing::info!(%block, %datanode, %error, "READ_BLOCK instead");
+                    tracing::info!(%block, %datanode, %error, "READ_MANY failed, using READ_BLOCK");
                     Ok(None)
                 }
             },
@@ -79,10 +81,10 @@ impl MultiplexedStream {
 
     pub(super) fn consume(&mut self, bytes: usize) {
         let start = self.shown.start() + bytes as u64;
-        self.shown = ByteRange::new(start, self.shown.end()).expect("more consumed than there is");
+        self.shown = ByteRange::new(start, self.shown.end()).expect("consumed more bytes than available");
     }
 
-    /// Verifies all of it. False when it was shown before.
+    /// Verifies all bytes. Returns false if they were shown before.
     pub(super) fn advance(&mut self, candidate: &Candidate) -> Result<bool, DatanodeError> {
         self.shown = empty(self.left.start());
         if self.left.is_empty() {
@@ -96,7 +98,8 @@ impl MultiplexedStream {
         Ok(true)
     }
 
-    /// Copies into `into` (not empty), verified in the same go. 0 when everything asked for was taken.
+    /// Copies bytes into `into` (not empty) and verifies them in the same pass. Returns 0 when all requested bytes have
+    /// been taken.
     pub(super) fn read(&mut self, candidate: &Candidate, into: &mut [u8]) -> Result<usize, DatanodeError> {
         if !self.shown.is_empty() {
             let data = self.data();

@@ -1,4 +1,5 @@
-//! One replica, or a range of it, in the memory of a datanode on another machine.
+//! Stream of a replica, or a range of it, in the memory of a remote datanode. Posts several one-sided reads ahead,
+//! verifies their bytes, and looks the replica up again if it was withdrawn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +11,20 @@ use crate::DatanodeError;
 use crate::file_system::Shared;
 use crate::one_sided::{AdvertisedReplica, CompletedRead, OpenRemoteReplica, PostedRead, ReadError};
 
-/// Bytes that are fetched at a time when many are wanted, and how many such fetches are under way at once.
+/// Bytes per fetch of a long range, and the number of such fetches in flight.
 const WINDOW_BYTES: u64 = 1 << 20;
 const WINDOWS: usize = 4;
 
-/// Bytes that are verified, and shown, at a time.
+/// Bytes that are verified and shown at a time.
 const SHOWN_BYTES: u64 = 128 << 10;
 
 /// Verified bytes of a replica, in order.
 #[derive(Debug)]
 pub(super) struct OneSidedStream {
     source: OneSidedSource,
-    /// Asked for, and not yet shown or copied.
+    /// Requested bytes not yet shown or copied.
     left: ByteRange,
-    /// Verified, shown and not consumed: bytes from `shown_at` on.
+    /// Verified and shown bytes; those from `shown_at` on are not consumed.
     shown: Vec<u8>,
     shown_at: usize,
 }
@@ -31,26 +32,26 @@ pub(super) struct OneSidedStream {
 #[derive(Debug)]
 enum OneSidedSource {
     Advertised(Windows),
-    /// All of a small replica, verified.
+    /// All bytes of a small replica, verified.
     Small(Vec<u8>),
 }
 
-/// What of a replica is on its way, or has come.
+/// Fetches of a replica that are in flight or completed.
 #[derive(Debug)]
 struct Windows {
     replica: Arc<AdvertisedReplica>,
-    /// Not posted yet. Behind `posted`, which is behind `current`, without a gap.
+    /// Range not posted yet. Follows `posted`, which follows `current`, without a gap.
     rest: ByteRange,
     posted: VecDeque<(ByteRange, PostedRead)>,
     current: Option<(ByteRange, CompletedRead)>,
-    /// The replica was looked for again because of a failure, and nothing has come since.
+    /// The replica was looked up again after a failure, and nothing has arrived since.
     retried: bool,
-    /// It was looked for again because what came did not fit its CRCs.
+    /// The replica was looked up again because its bytes did not match their CRCs.
     confirmed: bool,
 }
 
 impl OneSidedStream {
-    /// Finds the replica of `candidate`, or has found it before, to read `range` of it.
+    /// Looks up the replica of `candidate`, or uses a cached lookup, to read `range` of it.
     pub(super) async fn open(shared: &Shared, candidate: &Candidate, range: ByteRange) -> Result<Self, DatanodeError> {
         let opened = shared.one_sided.open(shared, &candidate.block, &candidate.datanode().id).await?;
         let source = match opened {
@@ -68,11 +69,12 @@ impl OneSidedStream {
     }
 
     pub(super) fn consume(&mut self, bytes: usize) {
-        assert!(bytes <= self.shown.len() - self.shown_at, "more consumed than there is");
+        assert!(bytes <= self.shown.len() - self.shown_at, "consumed more bytes than available");
         self.shown_at += bytes;
     }
 
-    /// Fetches and verifies the next bytes; what was not consumed before is gone. False when everything asked for has come.
+    /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
+    /// been shown.
     pub(super) async fn advance(&mut self, shared: &Shared, candidate: &Candidate) -> Result<bool, DatanodeError> {
         let mut shown = std::mem::take(&mut self.shown);
         self.shown_at = 0;
@@ -83,7 +85,8 @@ impl OneSidedStream {
         Ok(count > 0)
     }
 
-    /// Copies and verifies in one go into `into` (not empty). 0 when everything asked for has come.
+    /// Copies and verifies bytes in one pass into `into` (not empty). Returns 0 when all requested bytes have been
+    /// read.
     pub(super) async fn read(
         &mut self,
         shared: &Shared,
@@ -100,7 +103,7 @@ impl OneSidedStream {
         self.fill(shared, candidate, into).await
     }
 
-    /// The next bytes, as many as come in one go.
+    /// Copies the next bytes, as many as one fetch contains.
     async fn fill(&mut self, shared: &Shared, candidate: &Candidate, into: &mut [u8]) -> Result<usize, DatanodeError> {
         if self.left.is_empty() || into.is_empty() {
             return Ok(0);
@@ -133,7 +136,7 @@ impl Windows {
         Self { replica, rest, posted: VecDeque::new(), current: None, retried: false, confirmed: false }
     }
 
-    /// What holds the byte at `start`, and where it ends.
+    /// Returns the completed read that holds the byte at `start`, and the offset at which it ends.
     async fn at(
         &mut self,
         shared: &Shared,
@@ -159,29 +162,30 @@ impl Windows {
         Ok((range.end(), fetched))
     }
 
-    /// The next window, in order.
+    /// Waits for the next window, in order.
     async fn next(&mut self) -> Result<(ByteRange, CompletedRead), ReadError> {
         while self.posted.len() < WINDOWS && !self.rest.is_empty() {
-            // Windows end on a boundary wherever the range begins.
+            // Windows end on a boundary, regardless of where the range begins.
             let end = ((self.rest.start() / WINDOW_BYTES + 1) * WINDOW_BYTES).min(self.rest.end());
             let window = ByteRange::new(self.rest.start(), end).expect("a part of it");
             match self.replica.post(&[window]) {
                 Ok(posted) => self.posted.push_back((window, posted)),
-                // What is on its way is still good.
+                // The reads in flight are still good.
                 Err(_) if !self.posted.is_empty() => break,
                 Err(error) => return Err(error),
             }
             self.rest = ByteRange::new(end, self.rest.end()).expect("a part of it");
         }
-        let (_, posted) = self.posted.front_mut().expect("there is something left");
-        // Whoever breaks off here finds it in its place the next time.
+        let (_, posted) = self.posted.front_mut().expect("a read is posted while bytes are left");
+        // Cancel safe: if dropped here, the read stays in its place for the next call.
         let over = posted.wait().await;
-        let (window, posted) = self.posted.pop_front().expect("it has been waited for");
+        let (window, posted) = self.posted.pop_front().expect("the read was waited for");
         over?;
         Ok((window, posted.complete()?))
     }
 
-    /// Finds the replica anew after a failure; once, then the failure is the caller's. Whoever breaks it off reads on from `start`.
+    /// Looks the replica up again after a failure. This is done once; a second failure is returned to the caller. If
+    /// dropped, the next call continues from `start`.
     async fn confirm_again(
         &mut self,
         shared: &Shared,
@@ -199,7 +203,7 @@ impl Windows {
                 return Err(shared.one_sided.note_refusal(
                     &candidate.block,
                     datanode,
-                    "the datanode does not say the same as the namenode",
+                    "the datanode did not confirm the namenode's advertisement",
                 ));
             }
             ReadError::Unconfirmed => withdrawn(),
@@ -207,24 +211,24 @@ impl Windows {
         };
         if self.retried {
             return Err(match error {
-                // It changes faster than it can be found.
+                // The replica changes faster than it can be looked up.
                 DatanodeError::Withdrawn { .. } => {
-                    shared.one_sided.note_refusal(&candidate.block, datanode, "it was withdrawn twice")
+                    shared.one_sided.note_refusal(&candidate.block, datanode, "the replica was withdrawn twice")
                 }
                 error => error,
             });
         }
-        tracing::debug!(block = %candidate.block.block, %datanode, %error, "looking for the replica again");
+        tracing::debug!(block = %candidate.block.block, %datanode, %error, "looking up the replica again");
         self.posted.clear();
         self.current = None;
-        self.rest = ByteRange::new(start, self.rest.end()).expect("what comes is before what is left");
+        self.rest = ByteRange::new(start, self.rest.end()).expect("the next byte is before the rest of the range");
         match shared.one_sided.open(shared, &candidate.block, datanode).await? {
             OpenRemoteReplica::Advertised(replica) => {
                 self.replica = replica;
                 (self.retried, self.confirmed) = (true, confirmed);
                 Ok(())
             }
-            // Another replica than the one that was begun.
+            // The replica is not the one that was begun.
             OpenRemoteReplica::Small(_) => Err(withdrawn()),
         }
     }

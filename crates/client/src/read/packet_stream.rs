@@ -1,4 +1,4 @@
-//! One replica, or a range of it, as packets over TCP.
+//! Stream of a replica, or a range of it, as packets over TCP (READ_BLOCK).
 
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketHeader, ReadBlock, Status};
@@ -8,37 +8,39 @@ use crate::DatanodeError;
 use crate::datanode::{Peer, PeerCache, address_of};
 use crate::file_system::Shared;
 
-/// Into less memory bytes are copied from where they were received: one call may bring more than that.
+/// Destinations smaller than this get a copy from the receive buffer, because one receive call may bring more bytes
+/// than they hold.
 const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 
-/// Bytes of a replica, in order, where they were received: verified, unless the reader wants them without.
+/// Bytes of a replica, in order, in the memory where they were received. Verified, unless the reader was opened without
+/// checks.
 #[derive(Debug)]
 pub(super) struct PacketStream {
     peer: Peer,
     block: ExtendedBlock,
-    /// Asked for.
+    /// Requested range.
     wanted: ByteRange,
     checksum: ChecksumSpec,
     checks: Checks,
-    /// Where the next packet starts.
+    /// Offset at which the next packet starts.
     next_offset: u64,
     next_sequence: i64,
-    /// Of the packet that the receiver lends: what the caller has not consumed.
+    /// Part of the packet in the receiver's buffer that the caller has not consumed.
     start: usize,
     end: usize,
-    /// The last packet has come: the datanode is told so, or was.
+    /// The last packet has arrived; the final status is being sent or was sent.
     ended: bool,
-    /// It was told that all is well: the connection can serve another request.
+    /// The final status was sent, so the connection can serve another request.
     finished: bool,
 }
 
-/// Every datanode can be read so; one that another reader could not reach comes last.
+/// Returns the health of this path. It leads to every datanode; one that another reader could not reach comes last.
 pub(super) fn health(shared: &Shared, datanode: &DatanodeInfo) -> Health {
     if shared.unreachable.contains(&datanode.id.uuid) { Health::Suspect } else { Health::Healthy }
 }
 
 impl PacketStream {
-    /// Asks `datanode` for `range` (not empty) of the block, over a connection kept from before if there is one.
+    /// Requests `range` (not empty) of the block from `datanode`, over a cached connection if there is one.
     pub(super) async fn open(
         shared: &Shared,
         located: &LocatedBlock,
@@ -58,7 +60,8 @@ impl PacketStream {
         });
         while let Some(peer) = shared.peer_cache.reuse(address).await {
             match Self::start(peer, &operation, located, range, checks).await {
-                // The datanode may have closed it in this moment: that says nothing of the datanode.
+                // The datanode may have closed the cached connection just now, which does not mean that the datanode
+                // failed.
                 Err(DatanodeError::Transfer(error)) if error.is_closed() => {}
                 outcome => return outcome,
             }
@@ -77,10 +80,10 @@ impl PacketStream {
         peer.sender.send_operation(operation).await?;
         let response = peer.accepted("READ_BLOCK", &located.block).await?;
         let protocol = |what: String| DatanodeError::Protocol { peer: peer.receiver.peer(), what };
-        let checksum = response.read_checksum.ok_or_else(|| protocol("no checksum in its answer".to_owned()))?;
+        let checksum = response.read_checksum.ok_or_else(|| protocol("no checksum in the answer".to_owned()))?;
         let first = checksum.chunk_offset;
         if first > wanted.start() || wanted.start() - first >= u64::from(checksum.spec.bytes_per_chunk) {
-            return Err(protocol(format!("data from {first} where {} was asked for", wanted.start())));
+            return Err(protocol(format!("data from offset {first} instead of {}", wanted.start())));
         }
         peer.receiver.expect(wanted.end() - first);
         Ok(Self {
@@ -98,28 +101,28 @@ impl PacketStream {
         })
     }
 
-    /// What `advance` brought and was not consumed.
+    /// Returns the bytes that `advance` received and that were not consumed.
     pub(super) fn data(&self) -> &[u8] {
         &self.peer.receiver.lent()[self.start..self.end]
     }
 
     pub(super) fn consume(&mut self, bytes: usize) {
-        assert!(bytes <= self.end - self.start, "more consumed than there is");
+        assert!(bytes <= self.end - self.start, "consumed more bytes than available");
         self.start += bytes;
     }
 
-    /// Receives verified bytes to the front of `into`, as many of one packet as come in one go. `None` where that cannot be, or something is
-    /// shown that was not consumed: `advance` brings them.
+    /// Receives verified bytes to the front of `into`, as many bytes of one packet as are available. Returns `None` if
+    /// that is not possible, or if shown bytes are not consumed: use `advance` then.
     pub(super) async fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, DatanodeError> {
         if self.ended || !self.data().is_empty() || into.len() < IN_PLACE_BYTES_MIN {
             return Ok(None);
         }
-        // The receiver lends nothing from here on.
+        // The receiver's buffer is not lent from here on.
         (self.start, self.end) = (0, 0);
         let (head, taken) = self.peer.receiver.receive_head().await?;
         let PacketHead { header, checksum_bytes, data_bytes } = head;
         let spec = self.checksum;
-        // All of it was asked for, and a chunk fits.
+        // True if all data of the packet was requested and a chunk fits.
         let is_for_that = data_bytes > 0
             && !header.last
             && self.next_offset >= self.wanted.start()
@@ -140,8 +143,8 @@ impl PacketStream {
         Ok(Some(bytes))
     }
 
-    /// Receives and verifies the next packet, or what is left of it; what was not consumed of the last one is gone. False when everything asked
-    /// for has come.
+    /// Receives and verifies the next packet, or the rest of it; unconsumed bytes are dropped. Returns false when all
+    /// requested bytes have been shown.
     pub(super) async fn advance(&mut self) -> Result<bool, DatanodeError> {
         (self.start, self.end) = (0, 0);
         if self.ended {
@@ -158,7 +161,7 @@ impl PacketStream {
         self.next_sequence += 1;
         if self.next_offset >= self.wanted.end() {
             if !header.last {
-                return Err(self.protocol("more data than was asked for".to_owned()));
+                return Err(self.protocol("more data than requested".to_owned()));
             }
             return self.finished().await;
         }
@@ -174,7 +177,7 @@ impl PacketStream {
         DatanodeError::Checksum { block: Box::new(self.block.clone()), offset: self.next_offset, source }
     }
 
-    /// The packets of a replica are numbered and leave no gap. `taken`: of its data, before.
+    /// Checks that packets are numbered and leave no gap. `taken`: bytes of the packet's data received before.
     fn check_order(&self, header: &PacketHeader, taken: usize) -> Result<(), DatanodeError> {
         if header.seqno != self.next_sequence {
             return Err(self.protocol(format!("packet {} instead of {}", header.seqno, self.next_sequence)));
@@ -186,7 +189,7 @@ impl PacketStream {
         Ok(())
     }
 
-    /// Shows the part of the packet's data that was asked for: chunks are sent whole.
+    /// Shows the requested part of the packet's data, because chunks are sent whole.
     fn show(&mut self, data_start: usize, data_bytes: usize) {
         let skipped = self.wanted.start().saturating_sub(self.next_offset).min(data_bytes as u64) as usize;
         self.next_offset += data_bytes as u64;
@@ -196,9 +199,9 @@ impl PacketStream {
     }
 
     async fn finished(&mut self) -> Result<bool, DatanodeError> {
-        // Who breaks off while it is sent does not wait for another packet the next time.
+        // Set before the send: if the call is dropped there, the next call must not wait for another packet.
         self.ended = true;
-        // A datanode may take `ChecksumOk` for a verification of the replica.
+        // A datanode may take `ChecksumOk` as a verification of the replica.
         let verified = self.checks == Checks::All && self.checksum.kind.size() > 0;
         let status = if verified { Status::ChecksumOk } else { Status::Success };
         self.peer.sender.send_read_status(status).await?;
@@ -206,7 +209,7 @@ impl PacketStream {
         Ok(false)
     }
 
-    /// Gives the connection back for reuse, when the read came to its end.
+    /// Returns the connection to the cache, if the read is complete.
     pub(super) fn finish(self, peers: &PeerCache) {
         if self.finished {
             peers.keep(self.peer);

@@ -1,6 +1,6 @@
-//! Which replica of a block to read and by which path, and what to do when that fails: the only retry loop of reading.
+//! Choice of replica and path for a block, and the reaction to failures. This is the only retry loop of reading.
 //!
-//! A path that fails gives way to the next for that replica, and the last of them to the next replica.
+//! If a path fails, the next path to that replica is tried, and after the last path the next replica.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use super::view::View;
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError, Error, backoff};
 
-/// The replicas of one open file and what was learnt about them.
+/// Replicas of one open file, with the failures seen so far.
 #[derive(Debug)]
 pub(super) struct Replicas {
     pub(super) shared: Arc<Shared>,
     pub(super) locations: Locations,
     checks: Checks,
-    /// Paths to datanodes that failed a read of this file, and when; forgotten when none is left.
+    /// Paths to datanodes that failed a read of this file, with the time; cleared when no path is left.
     dead: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
-    /// Open replicas on this machine, for reads that need not wait for anything.
+    /// Open replicas on this machine, for reads that do not wait.
     mapped_cache: MappedCache,
-    /// Replicas whose data did not fit their checksums, not yet reported; each datanode of a block once.
+    /// Replicas with checksum errors, not yet reported; each datanode of a block is listed once.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
 }
 
-/// How often one read went over all replicas in vain.
+/// Failures of one read, and the number of rounds in which all replicas failed.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     rounds: u32,
@@ -59,7 +59,7 @@ impl Replicas {
         }
     }
 
-    /// Starts reading the block at `position`: to its end, or `length` bytes of it at most.
+    /// Opens a stream of the block at `position`, to its end, or of at most `length` bytes.
     pub(super) async fn open(
         &self,
         position: u64,
@@ -92,12 +92,12 @@ impl Replicas {
         }
     }
 
-    /// Fills `into` from `offset` on as far as that takes no waiting.
+    /// Fills `into` from `offset` on, as far as possible without waiting.
     pub(super) fn read_mapped(&self, offset: u64, into: &mut [u8]) -> usize {
         self.mapped_cache.read(offset, into, &self.shared.counters)
     }
 
-    /// The way by which the byte at `position` would be read first; `None` when there is none now.
+    /// Returns the candidate that a read of the byte at `position` would try first, or `None` if all have failed.
     pub(super) async fn candidate_at(&self, position: u64) -> Option<Candidate> {
         let block = self.locations.block_at(position).await.ok()?;
         self.choose(&block).ok()?
@@ -132,7 +132,8 @@ impl Replicas {
         Ok(filled)
     }
 
-    /// The bytes from `offset` on, `length` at most and not beyond the end of their block, where they lie if that can be.
+    /// Returns the bytes from `offset` on: at most `length`, and not beyond the end of their block. Shown in place if
+    /// possible.
     pub(super) async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
         let available = self.locations.length().saturating_sub(offset);
         let wanted = length.min(usize::try_from(available).unwrap_or(usize::MAX));
@@ -150,7 +151,7 @@ impl Replicas {
             return Ok(self.viewed(view));
         }
         drop(stream);
-        // What cannot be shown is copied, up to the end of the block as well.
+        // Bytes that cannot be shown are copied, also only up to the end of the block.
         let mut bytes = vec![0; (end - start) as usize];
         let filled = self.read_at(offset, &mut bytes).await?;
         bytes.truncate(filled);
@@ -162,10 +163,10 @@ impl Replicas {
         view
     }
 
-    /// The first path to the first replica that has not failed; those that failed other readers come last. `None` when all
-    /// failed.
+    /// Returns the first path to the first replica that has not failed. Candidates that recently failed other readers
+    /// come last. Returns `None` if all failed.
     ///
-    /// Errors: `NoPath`, when no path that may be used leads to any of the replicas.
+    /// Errors: `NoPath`, if no permitted path leads to any of the replicas.
     fn choose(&self, block: &Arc<LocatedBlock>) -> Result<Option<Candidate>, Error> {
         let paths = &self.shared.options.read_paths;
         let being_written = self.locations.is_being_written(block);
@@ -195,8 +196,9 @@ impl Replicas {
         })
     }
 
-    /// As `handle_failure`, of a stream that was open. One over which bytes have come may just have been idle for longer than its datanode waits, or
-    /// the datanode was started again: it is asked once more, for one that brings nothing then has failed.
+    /// Handles a failure of an open stream. If it had delivered bytes and was closed, it may only have been idle for
+    /// longer than its datanode waits, or the datanode restarted. The same candidate is then tried once more; a stream
+    /// that delivers nothing has failed.
     ///
     /// Source: `DFSInputStream.readBuffer`, `retryCurrentNode`.
     pub(super) async fn handle_stream_failure(
@@ -210,12 +212,12 @@ impl Replicas {
             return self.handle_failure(candidate, error, failures).await;
         }
         let (file, datanode, path) = (self.locations.path(), &candidate.datanode().id, candidate.path);
-        tracing::info!(file, block = %candidate.block.block, %datanode, %path, %error, "reading on over another connection");
+        tracing::info!(file, block = %candidate.block.block, %datanode, %path, %error, "continuing over a new connection");
         failures.last = Some(Arc::new(error));
         Ok(())
     }
 
-    /// Draws the consequences of a failure: whether to go on is the result.
+    /// Records the consequences of a failure. Returns `Ok` if the read should continue.
     pub(super) async fn handle_failure(
         &self,
         candidate: &Candidate,
@@ -224,7 +226,7 @@ impl Replicas {
     ) -> Result<(), Error> {
         let Candidate { block, path, .. } = candidate;
         let datanode = candidate.datanode();
-        // What every reader meets now and then is no trouble.
+        // Expected failures that every reader meets now and then are not warned about.
         let usual = match error.cause() {
             DatanodeError::AccessToken { .. } => !failures.token_refreshed,
             DatanodeError::Withdrawn { .. } => !failures.withdrawn,
@@ -233,7 +235,7 @@ impl Replicas {
         };
         let file = self.locations.path();
         if !usual && self.shared.warning_limit.is_due(&datanode.id.uuid, *path, Instant::now()) {
-            tracing::warn!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed: going on another way");
+            tracing::warn!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed, trying another path or replica");
         } else {
             tracing::info!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed");
         }
@@ -244,17 +246,19 @@ impl Replicas {
                 self.locations.refresh(block.offset).await?;
                 return Ok(());
             }
-            // Opened anew, it is what the datanode serves now; if it is soon withdrawn again, another way is better.
+            // Opening it again gives the replica that the datanode serves now. If that is soon withdrawn too, another
+            // path is better.
             DatanodeError::Withdrawn { .. } if !failures.withdrawn => {
                 failures.withdrawn = true;
                 failures.last = Some(Arc::new(error));
                 return Ok(());
             }
-            // The last path to the replica judges it: bytes that came another way may have been hurt on it.
+            // Only the last path to the replica decides that it is corrupt: bytes may have been damaged on another
+            // path.
             DatanodeError::Checksum { .. } if self.is_last_path(candidate) => {
                 let mut corrupt = self.corrupt.lock();
                 let bad = corrupt.entry(block.block.id()).or_default();
-                // Several reads may meet it at once.
+                // Several reads may find the same corrupt replica at once.
                 if bad.iter().all(|known| known.id.uuid != datanode.id.uuid) {
                     bad.push(datanode.clone());
                 }
@@ -262,11 +266,11 @@ impl Replicas {
             DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
             }
-            // It is silent, to all that share the connection.
+            // The datanode does not respond to any reader that shares the connection.
             DatanodeError::SharedConnection { source } if source.is_time_out() && *path == DataPath::Packets => {
                 self.shared.unreachable.insert(datanode.id.uuid.clone())
             }
-            // That is of this replica alone, and known for a while.
+            // This concerns only this replica, and is remembered for a while.
             DatanodeError::NotAdvertised { .. } | DatanodeError::NoDomainSocket { .. } => {
                 failures.last = Some(Arc::new(error));
                 return Ok(());
@@ -278,8 +282,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Whether all other paths to the replica of `candidate` are closed or have failed, this reader or, lately, another: none of those is tried
-    /// before the next replica, which may well end the read.
+    /// Returns true if all other paths to the replica of `candidate` are unusable, or have recently failed this reader
+    /// or another. None of those is tried before the next replica, which may well complete the read.
     fn is_last_path(&self, candidate: &Candidate) -> bool {
         let datanode = candidate.datanode();
         let being_written = self.locations.is_being_written(&candidate.block);
@@ -290,7 +294,8 @@ impl Replicas {
         })
     }
 
-    /// All replicas failed: wait, forget, and ask the namenode anew, a few times.
+    /// Handles the failure of all replicas: waits, clears the failures, and asks the namenode again. Limited to a few
+    /// rounds.
     async fn handle_exhausted(
         &self,
         block: &LocatedBlock,
@@ -299,7 +304,7 @@ impl Replicas {
     ) -> Result<(), Error> {
         self.report_corrupt(block).await;
         failures.rounds += 1;
-        // Before any wait, which a caller may break off: whoever reads again asks again.
+        // Before any await, where the call may be dropped: a later read then tries all replicas again.
         self.dead.lock().clear();
         if failures.rounds > self.shared.options.block_acquire_failures {
             return Err(Error::BlockMissing {
@@ -313,13 +318,14 @@ impl Replicas {
         Ok(())
     }
 
-    /// Grows with the rounds, with a random part, so that the readers of a lost block do not return in step.
+    /// Returns the pause before the next round. It grows with the rounds and has a random part, so that the readers of
+    /// a lost block do not retry in step.
     fn pause(&self, round: u32) -> Duration {
         let window = self.shared.options.retry_window;
         window * round + backoff::random_part(window * (round + 1))
     }
 
-    /// Verified bytes of the block came: what failed before is forgotten, and replicas that were corrupt are reported.
+    /// Called when verified bytes of the block arrived: clears the failures and reports corrupt replicas.
     pub(super) async fn note_success(&self, block: &LocatedBlock, failures: &mut Failures) {
         if !failures.is_none() {
             *failures = Failures::default();
@@ -327,8 +333,9 @@ impl Replicas {
         }
     }
 
-    /// Tells the namenode of corrupt replicas, unless all of several seemed so: then the fault may be nearer. It is waited for, since a
-    /// process that has what it wanted may end the next moment; but not for long.
+    /// Reports corrupt replicas to the namenode, unless all of several replicas seemed corrupt: then the fault may be
+    /// in this client. Waits for the report, because a process that has its bytes may exit at any moment, but not for
+    /// long.
     async fn report_corrupt(&self, block: &LocatedBlock) {
         let Some(bad) = self.corrupt.lock().remove(&block.block.id()) else { return };
         if bad.len() >= block.locations.len() && block.locations.len() > 1 {
@@ -343,24 +350,24 @@ impl Replicas {
         let shared = Arc::clone(&self.shared);
         let told = tokio::spawn(async move {
             if let Err(error) = shared.namenode.report_bad_blocks(&[report]).await {
-                tracing::warn!(%error, "corrupt replicas could not be reported");
+                tracing::warn!(%error, "cannot report corrupt replicas to the namenode");
             }
         });
-        // Later it goes on by itself.
+        // After the time-out, the report continues in its own task.
         let _ = tokio::time::timeout(REPORT_TIMEOUT, told).await;
     }
 }
 
-/// Whether the datanode ended a connection; one that falls silent has not.
+/// Returns true if the datanode closed the connection. A time-out does not count.
 fn is_closed(error: &DatanodeError) -> bool {
     matches!(error, DatanodeError::Transfer(error) if error.is_closed())
 }
 
-/// How long a reader waits for its report of a corrupt replica.
+/// Time that a reader waits for its report of a corrupt replica.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a path that failed is not tried again while a reader has others. A path over which every replica can be read is left
-/// for good, until there is no other.
+/// Time for which a failed path is not tried again while a reader has others. `Packets`, over which every replica can
+/// be read, is not tried again until no other path is left.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(60);
 
 fn is_dead(dead: &HashMap<(DatanodeUuid, DataPath), Instant>, datanode: &DatanodeUuid, path: DataPath) -> bool {

@@ -1,4 +1,4 @@
-//! Readers of a whole client, against a namenode and datanodes of the tests' own, which do what they are told.
+//! Tests of readers of a whole client, against a fake namenode and fake datanodes.
 
 mod fake_datanode;
 mod fake_namenode;
@@ -24,7 +24,7 @@ use fake_one_sided::OneSidedDatanode;
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Bytes that no path brings in one go.
+/// More bytes than any path brings at once.
 const LONG: usize = 9 << 20;
 
 fn content(id: i64, length: usize) -> Vec<u8> {
@@ -55,7 +55,7 @@ fn datanode_info(transfer_port: u16, offer: &Offer) -> DatanodeInfo {
     DatanodeInfo { offer: Some(offer.encode()), ..DatanodeInfo::of(id) }
 }
 
-/// A client that reads by `paths` only and goes over all replicas once.
+/// A client that reads by `paths` only and tries all replicas once.
 fn client(namenode: &FakeNamenode, paths: &str, settings: &[(&str, &str)]) -> FileSystem {
     let mut configuration = Configuration::empty()
         .with("hearth.client.paths", paths)
@@ -68,13 +68,14 @@ fn client(namenode: &FakeNamenode, paths: &str, settings: &[(&str, &str)]) -> Fi
     FileSystem::connect(&configuration, Some(&namenode.uri()), "tester").unwrap()
 }
 
-/// Reads the rest of the file, and breaks each read off after a while, now sooner and now later. How many did not come to their end.
-async fn read_breaking_off(reader: &mut Reader, expected: &[u8]) -> u32 {
+/// Reads the rest of the file, and drops each read after a varying time. Returns the number of reads that did not
+/// complete.
+async fn read_with_cancellation(reader: &mut Reader, expected: &[u8]) -> u32 {
     let mut into = vec![0; 5 << 20];
     let (mut round, mut broken_off) = (0, 0);
     while reader.position() < reader.length() {
         let before = reader.position() as usize;
-        // What begins anew each time comes to its end once.
+        // The time grows, so that a read that starts over each time also completes.
         let patience = Duration::from_millis(round % 4 * (1 + round / 40));
         let read = reader.read(&mut into);
         let read =
@@ -90,8 +91,9 @@ async fn read_breaking_off(reader: &mut Reader, expected: &[u8]) -> u32 {
     broken_off
 }
 
-/// A file of one block that `datanode` has, read by `paths` and broken off again and again: how often. `settings`: of the client.
-async fn broken_off_nothing_is_left_out(datanode: DatanodeInfo, paths: &str, settings: &[(&str, &str)]) -> u32 {
+/// Reads a file of one block that `datanode` has by `paths`, with repeated cancellation. Returns the number of
+/// cancelled reads. `settings`: configuration of the client.
+async fn cancelled_reads_lose_nothing(datanode: DatanodeInfo, paths: &str, settings: &[(&str, &str)]) -> u32 {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, LONG));
     namenode.put("/file", vec![located(1, 0, LONG, &[datanode])]);
     let mut reader = client(&namenode, paths, settings).open("/file").await.unwrap();
@@ -99,37 +101,37 @@ async fn broken_off_nothing_is_left_out(datanode: DatanodeInfo, paths: &str, set
     let mut first = [0; 1000];
     assert_eq!(reader.read(&mut first).await.unwrap(), 1000);
     assert!(first == bytes[..1000]);
-    read_breaking_off(&mut reader, &bytes).await
+    read_with_cancellation(&mut reader, &bytes).await
 }
 
 #[tokio::test]
-async fn local_reads_that_are_broken_off_leave_out_no_byte() {
-    // Hearth's memory is mapped, another's file is read.
+async fn cancelled_local_reads_lose_no_bytes() {
+    // Hearth's memory is mapped; the file of a foreign datanode is read.
     for hearth in [true, false] {
         let datanode = LocalDatanode::start(LocalBehaviour::of(hearth, HashMap::from([(1, content(1, LONG))])));
         let socket = ("dfs.domain.socket.path", &*datanode.socket_pattern());
-        let times = broken_off_nothing_is_left_out(DatanodeInfo::of(local_datanode()), "local", &[socket]).await;
-        // What is in the page cache is read without waiting.
+        let times = cancelled_reads_lose_nothing(DatanodeInfo::of(local_datanode()), "local", &[socket]).await;
+        // Bytes in the page cache are read without waiting.
         assert!(times > 0 || !hearth);
     }
 }
 
 #[tokio::test]
-async fn one_sided_reads_that_are_broken_off_leave_out_no_byte() {
+async fn cancelled_one_sided_reads_lose_no_bytes() {
     let datanode = OneSidedDatanode::start([(1, content(1, LONG))]).await;
-    assert!(broken_off_nothing_is_left_out(datanode.info(), "one-sided", &[]).await > 0);
+    assert!(cancelled_reads_lose_nothing(datanode.info(), "one-sided", &[]).await > 0);
 }
 
 #[tokio::test]
-async fn reads_of_packets_that_are_broken_off_leave_out_no_byte() {
+async fn cancelled_packet_reads_lose_no_bytes() {
     let replicas = HashMap::from([(1, content(1, LONG))]);
     let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
-    broken_off_nothing_is_left_out(datanode.info(), "packets", &[]).await;
+    cancelled_reads_lose_nothing(datanode.info(), "packets", &[]).await;
 }
 
-/// The bytes that a read has given are behind the position, also while it waits for something else.
+/// The position includes the bytes that a read has returned, even while it waits for something else.
 #[tokio::test]
-async fn a_read_that_is_broken_off_while_it_reports_a_bad_replica_has_moved_the_position() {
+async fn cancelled_corruption_report_keeps_position() {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
     let bad = FakeDatanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
@@ -155,7 +157,7 @@ async fn a_read_that_is_broken_off_while_it_reports_a_bad_replica_has_moved_the_
 }
 
 #[tokio::test]
-async fn a_reader_that_found_no_replica_looks_again_when_it_is_asked_again() {
+async fn read_retries_after_block_missing() {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
     let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
@@ -176,7 +178,7 @@ async fn a_reader_that_found_no_replica_looks_again_when_it_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on_where_it_stood() {
+async fn cancelled_lookup_resumes_at_position() {
     const LENGTH: usize = 6 << 20;
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, LENGTH));
     let datanode = OneSidedDatanode::start([(1, bytes.clone())]).await;
@@ -190,7 +192,7 @@ async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on
     for _ in 0..3 {
         let read = tokio::time::timeout(Duration::from_millis(100), reader.read(&mut into[at..])).await;
         assert!(read.is_err(), "{read:?}");
-        // As far as it had come before.
+        // The read stays at the position that it had reached.
         at = reader.position() as usize;
     }
     datanode.answer(true);
@@ -199,7 +201,7 @@ async fn a_read_that_is_broken_off_while_the_replica_is_looked_for_again_goes_on
 }
 
 #[tokio::test]
-async fn a_one_sided_reader_that_leaves_does_no_harm_to_those_who_share_its_connection() {
+async fn cancelled_reader_keeps_shared_connection() {
     const LENGTH: usize = 30_000;
     let namenode = FakeNamenode::start().await;
     let datanode = OneSidedDatanode::start([1, 2].map(|id| (id, content(id, LENGTH)))).await;
@@ -224,7 +226,7 @@ async fn a_one_sided_reader_that_leaves_does_no_harm_to_those_who_share_its_conn
         () = &mut leaving => panic!("there was no answer yet"),
         () = asked => {}
     }
-    // Asks before the other leaves: else its memory might get the other's key.
+    // Starts before the other leaves. Otherwise its memory might get the other's key.
     let mut staying = Box::pin(read(2));
     let both = async {
         while datanode.asked() < 2 {
@@ -241,10 +243,10 @@ async fn a_one_sided_reader_that_leaves_does_no_harm_to_those_who_share_its_conn
 }
 
 #[tokio::test]
-async fn a_bad_replica_that_several_reads_meet_at_once_is_reported_once() {
+async fn concurrent_reads_report_corrupt_replica_once() {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, 2 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
-    // Each has met the first before one of them comes to the second.
+    // Both reads get the first replica before one of them goes to the second.
     let two = || Some(Barrier::new(2));
     let bad = FakeDatanode::start(Behaviour {
         replicas: replicas.clone(),
@@ -266,14 +268,14 @@ async fn a_bad_replica_that_several_reads_meet_at_once_is_reported_once() {
 }
 
 #[tokio::test]
-async fn a_bad_replica_is_reported_though_a_path_that_failed_another_reader_was_not_tried() {
+async fn corruption_is_reported_despite_suspect_path() {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, 2 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone()), (2, content(2, 1000))]);
     let bad = FakeDatanode::start(Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() });
     let good = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     namenode.put("/other", vec![located(2, 0, 1000, &[good.info()])]);
     namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad.info(), good.info()])]);
-    // That of all datanodes, and nobody listens there.
+    // The socket path of all datanodes, on which no process listens.
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("none");
     let fs = client(&namenode, "local,packets", &[("dfs.domain.socket.path", socket.to_str().unwrap())]);
@@ -289,9 +291,9 @@ async fn a_bad_replica_is_reported_though_a_path_that_failed_another_reader_was_
     assert!(block.block.id() == BlockId(1) && uuids == [&bad.info().id.uuid], "{reported:?}");
 }
 
-/// As a datanode does whose reader was idle for longer than it waits, or that was started again.
+/// Models a datanode whose reader was idle for longer than it waits, or that restarted.
 #[tokio::test]
-async fn a_datanode_that_closed_the_stream_of_a_reader_is_asked_once_more() {
+async fn closed_stream_retries_same_datanode_once() {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, 5 * PACKET_BYTES));
     let replicas = HashMap::from([(1, bytes.clone())]);
     let first = FakeDatanode::start(Behaviour { replicas: replicas.clone(), ..Behaviour::default() });
@@ -308,26 +310,26 @@ async fn a_datanode_that_closed_the_stream_of_a_reader_is_asked_once_more() {
     };
     first.cut([1]);
     assert_eq!(read().await, (2, 0), "it is as good as before");
-    // One that brings nothing the second time is left for the other.
+    // A datanode that delivers nothing the second time is given up for the other.
     first.cut([1, 0]);
     assert_eq!(read().await, (4, 1));
 }
 
 #[tokio::test]
-async fn a_stream_ends_where_the_file_did_when_it_was_opened() {
+async fn stream_ends_at_length_when_opened() {
     const FIRST: usize = 70_000;
     const LENGTH: usize = 100_000;
     let (namenode, bytes) = (FakeNamenode::start().await, content(2, 80_000));
     let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
     let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
-    // Of the second block the reader hears when it comes to it.
+    // The reader learns of the second block only when it reaches it.
     let fs = client(&namenode, "packets", &[("dfs.client.read.prefetch.size", "1")]);
     let locations = &[datanode.info()];
     let expected = [&content(1, FIRST)[..], &bytes[..LENGTH - FIRST]].concat();
     for pieces in [false, true] {
         namenode.put("/file", vec![located(1, 0, FIRST, locations), located(2, FIRST, LENGTH - FIRST, locations)]);
         let mut reader = fs.open("/file").await.unwrap();
-        // Appended to.
+        // The file was appended to.
         namenode.put("/file", vec![located(1, 0, FIRST, locations), located(2, FIRST, bytes.len(), locations)]);
         assert_eq!(reader.length(), LENGTH as u64);
         let mut read = Vec::new();
@@ -349,14 +351,14 @@ async fn a_stream_ends_where_the_file_did_when_it_was_opened() {
         assert_eq!((read.len(), reader.position()), (LENGTH, LENGTH as u64));
         assert!(read == expected);
     }
-    // Who opens it now sees all of it.
+    // A reader that opens the file now sees all of it.
     assert_eq!(fs.open("/file").await.unwrap().length(), (FIRST + bytes.len()) as u64);
 }
 
-/// Of a block that is being written the namenode counts the first flush: the rest it has no block for, but for the last one, which it names in
-/// any case.
+/// The namenode knows the length of a block that is being written from its first flush. It returns no block for later
+/// bytes, except the last block, which it always names.
 #[tokio::test]
-async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_the_namenode_was_told() {
+async fn moved_open_block_is_still_found() {
     const FIRST: usize = 70_000;
     const TOLD: usize = 5000;
     const VISIBLE: usize = 75_000;
@@ -364,11 +366,11 @@ async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_t
     let replicas = HashMap::from([(1, content(1, FIRST)), (2, bytes.clone())]);
     let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     let lengths = VisibleLengths::start(Some(VISIBLE)).await;
-    // It says how much there is, and nobody listens for readers there.
+    // It reports the visible length, but no process listens for readers there.
     let mut dead = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
     dead.id.ipc_port = lengths.port();
     let file = |open: DatanodeInfo| vec![located(1, 0, FIRST, &[datanode.info()]), located(2, FIRST, TOLD, &[open])];
-    // What was asked for ends before the open block.
+    // The requested range ends before the open block.
     let settings = [
         ("dfs.client.read.prefetch.size", "1"),
         ("dfs.client.max.block.acquire.failures", "1"),
@@ -387,13 +389,13 @@ async fn an_open_block_whose_datanodes_have_become_others_is_found_behind_what_t
 }
 
 #[tokio::test]
-async fn an_open_block_that_all_its_datanodes_have_lost_is_not_taken_for_empty() {
+async fn lost_open_block_is_not_empty() {
     let namenode = FakeNamenode::start().await;
     let lengths = VisibleLengths::start(None).await;
     let mut datanode = datanode_info(1, &Offer { incarnation: 1, ..Offer::default() });
     datanode.id.ipc_port = lengths.port();
     let fs = client(&namenode, "packets", &[("dfs.client.retry.times.get-last-block-length", "0")]);
-    // Nothing was written yet, as far as the namenode was told; or something was.
+    // According to the namenode, either no bytes were written yet, or some were.
     for told in [0, 5000] {
         namenode.put_open("/file", vec![located(1, 0, told, &[datanode.clone()])]);
         match (fs.open("/file").await, told) {
@@ -405,7 +407,7 @@ async fn an_open_block_that_all_its_datanodes_have_lost_is_not_taken_for_empty()
 }
 
 #[tokio::test]
-async fn unverified_readers_get_the_stored_bytes_whatever_their_checksums_say() {
+async fn unverified_reader_returns_stored_bytes() {
     let (namenode, bytes) = (FakeNamenode::start().await, content(1, 5 * PACKET_BYTES + 100));
     let replicas = HashMap::from([(1, bytes.clone())]);
     let datanode = FakeDatanode::start(Behaviour { replicas, spoiled: true, ..Behaviour::default() });
@@ -416,7 +418,7 @@ async fn unverified_readers_get_the_stored_bytes_whatever_their_checksums_say() 
     assert!(matches!(error, Error::BlockMissing { .. }), "{error}");
     let reported = namenode.bad().len();
 
-    // Into the caller's memory, where the bytes were received, and at a position.
+    // Tests reads into the caller's memory, reads in the receive buffer, and positioned reads.
     let mut reader = fs.open_unverified("/file").await.unwrap();
     let mut filled = 0;
     while filled < into.len() {

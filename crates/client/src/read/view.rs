@@ -1,3 +1,5 @@
+//! Views: bytes of a file that are shown in the datanode's memory, or copied if they cannot be shown.
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,9 +8,9 @@ use hearth_types::ChecksumError;
 
 use crate::short_circuit::LocalReplica;
 
-/// Bytes of a file, to be looked at as `&[u8]`: in the datanode's own memory where that can be, else a copy.
+/// Bytes of a file, as `&[u8]`: in the datanode's own memory if possible, else a copy.
 ///
-/// While it lives the memory stays as it was, whatever becomes of the file.
+/// The memory does not change while the view lives, even if the file is changed or deleted.
 pub struct View {
     bytes: Bytes,
 }
@@ -16,7 +18,7 @@ pub struct View {
 enum Bytes {
     Shown {
         replica: Arc<LocalReplica>,
-        /// From the start of the block.
+        /// Offset from the start of the block.
         start: usize,
         end: usize,
         /// The datanode counts this view.
@@ -26,7 +28,7 @@ enum Bytes {
 }
 
 impl View {
-    /// Bytes `[start, end)` of a block, `None` unless its replica is mapped.
+    /// Returns bytes `[start, end)` of a block, or `None` if its replica is not mapped.
     pub(super) fn of(replica: &Arc<LocalReplica>, start: u64, end: u64) -> Option<Self> {
         replica.mapped()?;
         let (replica, anchored) = (Arc::clone(replica), replica.anchor());
@@ -37,19 +39,20 @@ impl View {
         Self { bytes: Bytes::Copied(bytes) }
     }
 
-    /// Whether these are the datanode's bytes and not a copy.
+    /// Returns true if these are the datanode's bytes and not a copy.
     pub fn is_shown(&self) -> bool {
         matches!(self.bytes, Bytes::Shown { .. })
     }
 
-    /// Whether the datanode has counted this view: it then keeps the replica in memory for as long, and has verified it.
+    /// Returns true if the datanode counts this view. It then keeps the replica in memory while the view lives, and has
+    /// verified it.
     pub fn is_anchored(&self) -> bool {
         matches!(self.bytes, Bytes::Shown { anchored: true, .. })
     }
 
-    /// Compares the bytes with their CRCs; those of a copy were compared when it was made.
+    /// Verifies the bytes against their CRCs. A copy was verified when it was made.
     ///
-    /// Errors: the first chunk of the block that does not fit.
+    /// Errors: the first chunk of the block that does not match.
     pub fn verify(&self) -> Result<(), ChecksumError> {
         match &self.bytes {
             Bytes::Shown { replica, start, end, .. } => replica.mapped().map_or(Ok(()), |all| all.verify(*start, *end)),

@@ -1,3 +1,5 @@
+//! Cache of open replicas on this machine.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::local_replica::LocalReplica;
 
-/// What makes a replica this one and no other: the block as of one generation stamp, on one datanode.
+/// Identity of a replica: the block with its generation stamp, on one datanode.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     pool: BlockPoolId,
@@ -22,13 +24,13 @@ impl Key {
     }
 }
 
-/// Open replicas, for whoever reads them next: a bounded number of them, none longer than `expiry` after its last use.
+/// Cache of open replicas, bounded in number. Each is closed `expiry` after its last use.
 ///
 /// Sources: `dfs.client.read.shortcircuit.streams.cache.size` and `.expiry.ms`.
 #[derive(Debug)]
 pub(crate) struct Cache {
     entries: Mutex<HashMap<Key, Entry>>,
-    /// At most so many entries; 0: replicas live as long as somebody reads them.
+    /// Maximum number of entries; with 0, replicas are closed when their last reader ends.
     size: usize,
     expiry: Duration,
 }
@@ -36,7 +38,7 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Entry {
     replica: Arc<LocalReplica>,
-    /// When it was last seen to have been used.
+    /// Time of the last observed use.
     used: Instant,
 }
 
@@ -45,7 +47,7 @@ impl Cache {
         Self { entries: Mutex::default(), size, expiry }
     }
 
-    /// The replica of `key`, if it is open and still what the datanode serves. One that is not is forgotten.
+    /// Returns the replica of `key`, if it is open and still valid. Removes an invalid one.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<LocalReplica>> {
         let mut entries = self.entries.lock();
         let replica = &entries.get(key)?.replica;
@@ -54,13 +56,14 @@ impl Cache {
             return Some(Arc::clone(replica));
         }
         let stale = entries.remove(key);
-        // Dropped outside of the lock: it may give memory back to the system.
+        // Dropped outside the lock, because it may return memory to the system.
         drop(entries);
         drop(stale);
         None
     }
 
-    /// Keeps `replica`; the one that was used longest ago makes room. Somebody has to call `expire` from now on.
+    /// Adds `replica`; evicts the least recently used entry if full. The caller must ensure that `expire` is called
+    /// from now on.
     pub(crate) fn insert(&self, key: Key, replica: Arc<LocalReplica>) {
         if self.size == 0 {
             return;
@@ -78,7 +81,7 @@ impl Cache {
         drop(gone);
     }
 
-    /// Forgets `replica`, which proved bad.
+    /// Removes `replica`, which had bad bytes.
     pub(crate) fn remove(&self, key: &Key, replica: &Arc<LocalReplica>) {
         let mut entries = self.entries.lock();
         if entries.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.replica, replica)) {
@@ -88,7 +91,7 @@ impl Cache {
         }
     }
 
-    /// Forgets what was not used for `expiry`, and what the datanode serves no more. False when nothing is left.
+    /// Removes entries that were not used for `expiry` or are no longer valid. Returns false when the cache is empty.
     pub(crate) fn expire(&self) -> bool {
         let mut gone = Vec::new();
         let mut entries = self.entries.lock();
@@ -108,7 +111,7 @@ impl Cache {
 }
 
 impl Entry {
-    /// Readers only leave a mark: a clock would cost them more than the rest of a short read.
+    /// Readers only set a flag: reading the clock would cost them more than the rest of a short read.
     fn look(&mut self) {
         if self.replica.take_touch() {
             self.used = Instant::now();

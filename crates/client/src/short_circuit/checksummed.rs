@@ -1,33 +1,37 @@
+//! Copying and verifying bytes that lie beside their CRCs.
+
 use std::hint::black_box;
 use std::ops::Range;
 
 use hearth_fabric::local::{copy_non_temporal, prefetch_cache_lines};
 use hearth_types::{ChecksumError, ChecksumSpec};
 
-/// Bytes of a replica beside the CRCs that stand over them, both where they lie.
+/// Data of a replica with its CRCs, both in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checksummed<'a> {
-    /// From a chunk boundary to one, or to the replica's end.
+    /// Starts at a chunk boundary; ends at one or at the replica's end.
     pub data: &'a [u8],
     /// Big-endian, one for each chunk of `data`.
     pub checksums: &'a [u8],
     pub spec: ChecksumSpec,
 }
 
-/// Bytes that are copied and then verified: few enough to be in the first-level cache still.
+/// Bytes that are copied and then verified: few enough to still be in the first-level cache.
 const PIECE_BYTES: usize = 4096;
 
-/// One chunk of the usual size, of which a short read wants a part.
+/// One chunk of the usual size, for short reads of a part of it.
 const SHORT_BYTES: usize = 512;
 
-/// From so many bytes on the copy goes past the cache, which it would only fill.
+/// Minimum size of copies that bypass the cache, which they would only fill.
 const NON_TEMPORAL_BYTES_MIN: usize = 2 << 20;
 
 impl Checksummed<'_> {
-    /// Copies from `offset` on into `into`, which ends within the data; each piece is verified right after it was copied. It is the copy that is
-    /// verified: who has written a replica may still be able to change its memory.
+    /// Copies bytes from `offset` on into `into`, which must end within the data. Each piece is verified right after it
+    /// was copied. The copy is verified and not the source, because the writer of a replica may still be able to change
+    /// its memory.
     ///
-    /// Errors: the first chunk that does not fit, its offset counted from the start of the data. What `into` holds then is of no use.
+    /// Errors: the first chunk that does not match; its offset is relative to the start of the data. The contents of
+    /// `into` are then unspecified.
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
         if self.spec.kind.size() == 0 {
             into.copy_from_slice(&self.data[offset..offset + into.len()]);
@@ -62,7 +66,8 @@ impl Checksummed<'_> {
         Ok(())
     }
 
-    /// How many of `length` bytes from `at` on, where no chunk need begin, are whole chunks of the data.
+    /// Returns how many of `length` bytes from `at` on form whole chunks of the data; 0 if `at` is not a chunk
+    /// boundary.
     fn whole_chunks(&self, at: usize, length: usize) -> usize {
         let chunk = self.spec.bytes_per_chunk as usize;
         match at % chunk {
@@ -78,11 +83,12 @@ impl Checksummed<'_> {
         start..(start + chunk).min(self.data.len())
     }
 
-    /// Copies whole chunks from `at` on into `into`. `ahead`: what is copied next.
+    /// Copies whole chunks from `at` on into `into`. `ahead`: the bytes to be copied next.
     fn copy_chunks(&self, at: usize, into: &mut [u8], ahead: &[u8]) -> Result<(), ChecksumError> {
         into.copy_from_slice(&self.data[at..at + into.len()]);
         prefetch_cache_lines(ahead);
-        // It is the copy that is looked at: to the compiler what it was made from does not change, so that it might read that again.
+        // `black_box` makes the CRC read the copy. The compiler assumes that the source does not change, so it might
+        // read the source again.
         self.compare(at, black_box(into))
     }
 
@@ -118,9 +124,9 @@ impl Checksummed<'_> {
         })
     }
 
-    /// Verifies the chunks that `[start, end)` touches, where they lie.
+    /// Verifies the chunks that `[start, end)` touches, in place.
     ///
-    /// Errors: as `copy`.
+    /// Errors: see `copy`.
     pub(crate) fn verify(&self, start: usize, end: usize) -> Result<(), ChecksumError> {
         if self.spec.kind.size() == 0 || start >= end {
             return Ok(());
@@ -146,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_copied_as_it_is() {
+    fn copy_returns_exact_bytes_of_any_range() {
         for bytes_per_chunk in [512, 100, 5000] {
             let spec = ChecksumSpec { kind: ChecksumKind::Crc32c, bytes_per_chunk };
             let (data, checksums) = sample(200_123, spec);
@@ -164,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_found_by_every_read_that_touches_its_chunk_and_by_no_other() {
+    fn flipped_bit_fails_reads_of_its_chunk() {
         let spec = ChecksumSpec::DEFAULT;
         let (mut data, checksums) = sample(3000, spec);
         data[1100] ^= 4;
@@ -183,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn long_copies_are_the_same() {
+    fn non_temporal_copy_matches_source() {
         let spec = ChecksumSpec::DEFAULT;
         let (mut data, checksums) = sample(NON_TEMPORAL_BYTES_MIN + 20_000, spec);
         for (offset, length) in [(0, data.len()), (1000, NON_TEMPORAL_BYTES_MIN), (4096, NON_TEMPORAL_BYTES_MIN + 5000)]
@@ -198,9 +204,9 @@ mod tests {
         assert!(matches!(error, ChecksumError::Mismatch { chunk: 2929, .. }), "{error}");
     }
 
-    /// On a machine with one core nobody does.
+    /// On a machine with one core, no concurrent change occurs.
     #[test]
-    fn what_is_handed_out_is_what_was_verified_whoever_changes_the_memory_meanwhile() {
+    fn copied_bytes_are_those_verified() {
         use std::os::unix::fs::FileExt;
         use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -211,7 +217,7 @@ mod tests {
         let map = hearth_fabric::local::FileMapping::new(&file, data.len() as u64).unwrap();
         let checked = Checksummed { data: map.bytes(), checksums: &checksums, spec };
         let changed = 5200_usize;
-        // Whole chunks, parts of them, a part of one; past the cache.
+        // Whole chunks, parts of several, part of one; and a copy that bypasses the cache.
         let parts =
             [(4096, 4096, 3000), (4200, 3000, 3000), (5130, 100, 3000), (0, NON_TEMPORAL_BYTES_MIN + 20_000, 100)];
         for (offset, length, times) in parts {
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn without_checksums_bytes_are_only_copied() {
+    fn null_checksum_copies_without_verification() {
         let spec = ChecksumSpec { kind: ChecksumKind::Null, bytes_per_chunk: 512 };
         let (data, checksums) = sample(1000, spec);
         let checked = Checksummed { data: &data, checksums: &checksums, spec };

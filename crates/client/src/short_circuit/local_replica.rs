@@ -1,5 +1,4 @@
-//! A replica that this client has open: its bytes and CRCs, mapped or by descriptor, and the slot that says whether they are
-//! still what the datanode serves.
+//! An open replica: its data and CRCs, mapped or by descriptor, and the slot that shows if they are still valid.
 
 use std::fs::File;
 use std::io;
@@ -16,20 +15,20 @@ use rustix::io::ReadWriteFlags;
 use super::checksummed::Checksummed;
 use super::slots::Slot;
 
-/// Without a slot nobody says that a replica has changed: it is opened anew after so long.
-/// Source: `dfs.client.read.short.circuit.replica.stale.threshold.ms`.
+/// Maximum age of an open replica without a slot: nothing signals that it has changed, so it is opened again after this
+/// time. Source: `dfs.client.read.short.circuit.replica.stale.threshold.ms`.
 const STALE: Duration = Duration::from_secs(30 * 60);
 
-/// One replica, open for any number of readers. The bytes are those of a finalized replica and do not change.
+/// One replica, open for any number of readers. It is finalized, so its bytes do not change.
 #[derive(Debug)]
 pub(crate) struct LocalReplica {
     checksum: ChecksumSpec,
-    /// Of the replica when it was opened.
+    /// Length of the replica when it was opened.
     length: u64,
     contents: Contents,
     slot: Option<Slot>,
     opened: Instant,
-    /// Used since somebody last looked.
+    /// Used since the last check.
     touched: AtomicBool,
 }
 
@@ -37,18 +36,18 @@ pub(crate) struct LocalReplica {
 enum Contents {
     /// `meta`: the checksum header, then a CRC for each chunk.
     Mapped { data: FileMapping, meta: FileMapping },
-    /// Read when they are wanted: files of a datanode that may shorten them, or that lie on a disk.
+    /// Read on demand: the files of a datanode that may shorten them, or files on a disk.
     Files { data: File, meta: File },
 }
 
-/// Where the CRCs of a meta file start.
+/// Offset of the CRCs in a meta file.
 const CRCS_AT: usize = ChecksumSpec::META_HEADER_BYTES;
 
 impl LocalReplica {
-    /// `data`, `meta`: as the datanode handed them over. `mapped`: the datanode never shortens a file that it has shown.
-    /// `least`: bytes that the replica must have.
+    /// Opens a replica. `data`, `meta`: descriptors from the datanode. `mapped`: the datanode never shortens a file
+    /// that it has shown. `least`: minimum length of the replica in bytes.
     ///
-    /// Errors: `InvalidData` when the two do not fit each other or `least`; what the system says.
+    /// Errors: `InvalidData` if the files do not match each other or `least`; errors of the operating system.
     pub(super) fn new(data: OwnedFd, meta: OwnedFd, mapped: bool, least: u64, slot: Option<Slot>) -> io::Result<Self> {
         let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let (data, meta) = (File::from(data), File::from(meta));
@@ -59,10 +58,10 @@ impl LocalReplica {
         let mut header = [0; CRCS_AT];
         std::os::unix::fs::FileExt::read_exact_at(&meta, &mut header, 0)?;
         let checksum = ChecksumSpec::from_meta_header(header)
-            .ok_or_else(|| wrong(format!("a meta file that begins with {header:02x?}")))?;
+            .ok_or_else(|| wrong(format!("invalid meta file header {header:02x?}")))?;
         let wanted = CRCS_AT as u64 + checksum.checksum_bytes(length);
         if meta_length < wanted {
-            return Err(wrong(format!("a meta file of {meta_length} bytes instead of {wanted}")));
+            return Err(wrong(format!("the meta file has {meta_length} bytes instead of {wanted}")));
         }
         let contents = if mapped && is_in_memory(&data) && is_in_memory(&meta) {
             Contents::Mapped { data: FileMapping::new(&data, length)?, meta: FileMapping::new(&meta, wanted)? }
@@ -77,7 +76,7 @@ impl LocalReplica {
         self.length
     }
 
-    /// Whether the datanode still serves these bytes as the replica.
+    /// Returns true if the datanode still serves these bytes as the replica.
     pub(crate) fn is_valid(&self) -> bool {
         match &self.slot {
             Some(slot) => slot.is_valid(),
@@ -85,7 +84,7 @@ impl LocalReplica {
         }
     }
 
-    /// Leaves a mark that it is in use.
+    /// Marks the replica as used.
     pub(crate) fn touch(&self) {
         // A store that changes nothing would still take the cache line from other readers.
         if !self.is_touched() {
@@ -101,7 +100,7 @@ impl LocalReplica {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    /// All of it, where it lies, when it is mapped.
+    /// Returns all of the replica, in place, if it is mapped.
     pub(crate) fn mapped(&self) -> Option<Checksummed<'_>> {
         match &self.contents {
             Contents::Mapped { data, meta } => {
@@ -111,7 +110,7 @@ impl LocalReplica {
         }
     }
 
-    /// Counts a reader in the slot who does not look at CRCs. False when the datanode does not offer it.
+    /// Counts a reader that does not verify CRCs in the slot. Returns false if the datanode does not offer this.
     pub(crate) fn anchor(&self) -> bool {
         self.slot.as_ref().is_some_and(Slot::anchor)
     }
@@ -122,8 +121,8 @@ impl LocalReplica {
         }
     }
 
-    /// Reads the chunks that `range` (within the replica) touches, with their CRCs, of a replica that is not mapped. What is in
-    /// the page cache is read at once, the rest without keeping this thread from other tasks.
+    /// Reads the chunks that `range` (within the replica) touches, with their CRCs, of a replica that is not mapped.
+    /// Bytes in the page cache are read at once; others are read on a blocking thread.
     pub(crate) async fn fetch(self: &Arc<Self>, range: ByteRange) -> io::Result<FetchedRange> {
         let widened = range.widened(self.checksum.bytes_per_chunk, self.length);
         let size = self.checksum.kind.size() as u64;
@@ -155,10 +154,10 @@ impl LocalReplica {
     }
 }
 
-/// Chunks of a replica and their CRCs, read and not verified.
+/// Chunks of a replica and their CRCs, not verified.
 #[derive(Debug)]
 pub(crate) struct FetchedRange {
-    /// Where in the replica they start.
+    /// Offset in the replica at which they start.
     pub start: u64,
     data: Bytes,
     checksums: Bytes,
@@ -166,7 +165,7 @@ pub(crate) struct FetchedRange {
 }
 
 impl FetchedRange {
-    /// `data`: whole chunks from `start` on; `checksums`: theirs.
+    /// `data`: whole chunks from `start` on; `checksums`: their CRCs.
     pub(crate) fn new(start: u64, data: Bytes, checksums: Bytes, spec: ChecksumSpec) -> Self {
         Self { start, data, checksums, spec }
     }
@@ -180,14 +179,15 @@ impl FetchedRange {
     }
 }
 
-/// Whether the file's pages are memory and nothing else: touching a mapping of them never waits for a disk.
+/// Returns true if the file is in memory only, so that accessing a mapping of it never waits for a disk.
 fn is_in_memory(file: &File) -> bool {
     /// Source: linux/magic.h.
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     rustix::fs::fstatfs(file.as_fd()).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
 }
 
-/// Fills `into` from `offset` if all of it is in the page cache. False when it is not, or the system cannot say.
+/// Fills `into` from `offset` if all of it is in the page cache. Returns false if it is not, or if the system cannot
+/// tell.
 fn read_cached(file: &File, into: &mut [u8], offset: u64) -> bool {
     let mut filled = 0;
     while filled < into.len() {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replica_is_the_same_mapped_and_read() {
+    async fn mapped_and_read_replicas_match() {
         let (data, crcs) = sample(5000);
         let header = ChecksumSpec::DEFAULT.to_meta_header();
         for mapped in [true, false] {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn mismatched_files_are_refused() {
         let (data, crcs) = sample(1000);
         let header = ChecksumSpec::DEFAULT.to_meta_header();
         let open = |meta: &[&[u8]], least| LocalReplica::new(file_of(&[&data]), file_of(meta), true, least, None);

@@ -1,8 +1,8 @@
-//! Slots: words of memory shared with a datanode, one for each replica that this client has open there. The datanode takes
-//! VALID away when the replica is no longer what the client opened; the client counts its views in the same word.
+//! Slots: words of memory shared with a datanode, one for each replica of it that this client has open. The datanode
+//! clears VALID when the replica is no longer what the client opened; the client counts its views in the same word.
 //!
-//! A segment of slots comes over a connection of its own, on which nothing more is said: its end says that the other side is
-//! gone. Source: `ShortCircuitShm` and `DfsClientShmManager` of Hadoop's client.
+//! A segment of slots comes over a connection of its own, on which no more messages follow: its end shows that the
+//! other side is gone. Source: `ShortCircuitShm` and `DfsClientShmManager` of Hadoop's client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,17 +15,18 @@ use parking_lot::Mutex;
 
 use super::socket::DomainSocket;
 
-/// As many as there are bits that say which are taken; a datanode's segment has no more.
+/// Maximum number of slots: the bits of `taken`. A datanode's segment has no more.
 pub(super) const SLOTS_MAX: usize = 128;
 
-/// The replica is what the client opened.
+/// Set while the replica is what the client opened.
 const VALID: u64 = 1 << 63;
-/// The datanode has verified the replica and keeps it in memory while somebody counts himself in.
+/// Set if the datanode has verified the replica; it then keeps the replica in memory while the anchor count is not
+/// zero.
 const ANCHORABLE: u64 = 1 << 62;
 /// The lower bits count the client's anchors.
 const ANCHORS_MAX: u64 = (1 << 31) - 1;
 
-/// How long the connection is listened to at a time.
+/// Time-out of one wait on the connection.
 const WATCH_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Slots in memory that a datanode shares with this client.
@@ -34,9 +35,9 @@ pub(super) struct Segment {
     id: ShmId,
     words: SharedWords,
     connection: Arc<Connection>,
-    /// The datanode is gone, or has forgotten the segment: none of its slots is valid.
+    /// The datanode is gone, or has dropped the segment: none of its slots is valid.
     ended: AtomicBool,
-    /// A bit for each slot that is in use or not yet known to be free at the datanode.
+    /// One bit for each slot that is in use, or that the datanode may not have released yet.
     taken: Mutex<u128>,
 }
 
@@ -52,13 +53,14 @@ impl Segment {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// None of its slots is valid from now on; the datanode hears it by the connection.
+    /// Invalidates all slots. The datanode notices the end of the connection.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.connection.shutdown();
     }
 
-    /// Takes a free slot and makes it valid, as the datanode wants it before it learns of it. `None`: all are taken.
+    /// Takes a free slot and makes it valid, which the datanode requires before the slot is named in a request. Returns
+    /// `None` if all are taken.
     pub(super) fn take(self: &Arc<Self>, socket: &Arc<DomainSocket>) -> Option<Slot> {
         if self.has_ended() {
             return None;
@@ -75,7 +77,7 @@ impl Segment {
         Some(Slot { segment: Arc::clone(self), index, socket: Arc::clone(socket), registered: false })
     }
 
-    /// The datanode no longer knows the slot. True when no slot of the segment is taken any more.
+    /// Frees a slot that the datanode no longer knows. Returns true when no slot of the segment is taken.
     pub(super) fn give_back(&self, index: usize) -> bool {
         let mut taken = self.taken.lock();
         *taken &= !(1 << index);
@@ -87,7 +89,7 @@ impl Segment {
     }
 }
 
-/// A segment that ends when nobody watches it any more: its connection has ended, or the runtime that would notice that.
+/// Ends the segment on drop, when the watch ends: its connection has ended, or the runtime that would notice that.
 struct SegmentWatch(Arc<Segment>);
 
 impl Drop for SegmentWatch {
@@ -96,7 +98,7 @@ impl Drop for SegmentWatch {
     }
 }
 
-/// Waits until the segment's connection ends, or until something is said on it: that breaks the protocol.
+/// Waits until the segment's connection ends, or until a byte arrives on it, which violates the protocol.
 async fn watch(segment_watch: SegmentWatch) {
     let SegmentWatch(segment) = &segment_watch;
     while !segment.has_ended() {
@@ -105,12 +107,12 @@ async fn watch(segment_watch: SegmentWatch) {
             Err(stream::Error::ReadTimedOut { .. }) => continue,
             Err(_) => break,
         }
-        // Taken, for a byte that is left there makes the connection readable again and again.
+        // Read the byte: an unread byte would make the connection readable again and again.
         match segment.connection.try_read(&mut [0]) {
             Ok(None) => {}
             Ok(Some(1..)) => {
                 let peer = segment.connection.peer();
-                tracing::warn!(%peer, "the datanode does not keep to the protocol: its slots are given up");
+                tracing::warn!(%peer, "unexpected byte on the connection of a slot segment, closing the segment");
                 break;
             }
             Ok(Some(0)) | Err(_) => break,
@@ -118,34 +120,34 @@ async fn watch(segment_watch: SegmentWatch) {
     }
 }
 
-/// One slot of a segment, for one open replica. Dropped, it is released at the datanode, soon.
+/// One slot of a segment, for one open replica. On drop, it is released at the datanode soon.
 #[derive(Debug)]
 pub(super) struct Slot {
     segment: Arc<Segment>,
     index: usize,
     socket: Arc<DomainSocket>,
-    /// The datanode keeps it until it is told otherwise.
+    /// The datanode keeps the slot until it is released.
     registered: bool,
 }
 
 impl Slot {
-    /// What both sides call it.
+    /// Returns the name of the slot in the protocol.
     pub(super) fn name(&self) -> ShmSlot {
         ShmSlot { segment: self.segment.id, index: self.index as i32 }
     }
 
-    /// The datanode is about to learn that the replica was opened; until then it forgets a slot whose request fails.
+    /// Marks the slot as registered at the datanode. Until then, the datanode drops a slot whose request fails.
     pub(super) fn registered(&mut self) {
         self.registered = true;
     }
 
-    /// Whether the replica is still what it was when it was opened.
+    /// Returns true if the replica is still what it was when it was opened.
     pub(super) fn is_valid(&self) -> bool {
         !self.segment.has_ended() && self.word().load(Ordering::Acquire) & VALID != 0
     }
 
-    /// Counts one more reader who relies on the replica's memory without looking at its CRCs. False when the datanode does not
-    /// offer that (any more).
+    /// Counts one more reader that relies on the replica's memory without verifying its CRCs. Returns false if the
+    /// datanode does not offer that, or no longer.
     pub(super) fn anchor(&self) -> bool {
         let offered = |word: u64| word & VALID != 0 && word & ANCHORABLE != 0 && word & ANCHORS_MAX < ANCHORS_MAX;
         !self.segment.has_ended()
@@ -155,10 +157,10 @@ impl Slot {
                 .is_ok()
     }
 
-    /// Takes back one `anchor` that succeeded.
+    /// Reverts one successful `anchor`.
     pub(super) fn release_anchor(&self) {
         let less = |word: u64| (word & ANCHORS_MAX > 0).then_some(word.wrapping_sub(1));
-        // The datanode may have written over the count: it is not ours alone.
+        // The word is shared, so the datanode may have overwritten the count.
         let _ = self.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
     }
 

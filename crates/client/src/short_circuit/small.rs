@@ -1,5 +1,6 @@
-//! Replicas that are too small to be worth a descriptor, or lie in a slab, whose descriptor nobody gets: their bytes come over the
-//! socket, on a connection that carries many reads. Only Hearth's datanodes do that.
+//! Replicas that are too small to be worth a descriptor, or lie in a slab, whose descriptor is never passed to clients.
+//! Their bytes come over the socket, on a connection that carries many reads (READ_MANY). Only Hearth's datanodes
+//! support this.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use super::socket::DomainSocket;
 use crate::DatanodeError;
 use crate::multiplexed::{ConnectionPool, WantedRange};
 
-/// Replicas up to this length are read so. Hearth's datanodes keep longer ones in files of their own.
+/// Longest replica that is read in this way. Hearth's datanodes keep longer ones in separate files.
 pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 
-/// A small replica of a datanode that serves READ_MANY on its socket. Nothing is open.
+/// A small replica of a datanode that serves READ_MANY on its socket. Holds nothing open.
 #[derive(Clone, Debug)]
 pub(crate) struct SmallReplica {
     socket: Arc<DomainSocket>,
@@ -26,12 +27,12 @@ impl SmallReplica {
         Self { socket, block: located.block.clone(), token: located.token.clone() }
     }
 
-    /// The connections to its datanode, for reads of several replicas at once.
+    /// Returns the connections to its datanode, for reads of several replicas at once.
     pub(crate) fn connection_pool(&self) -> Arc<ConnectionPool> {
         Arc::clone(self.socket.connection_pool())
     }
 
-    /// The chunks that `range` (within the block) touches, with their CRCs.
+    /// Fetches the chunks that `range` (within the block) touches, with their CRCs.
     pub(crate) async fn fetch(&self, range: ByteRange) -> Result<FetchedRange, DatanodeError> {
         let wanted = WantedRange { block: &self.block, token: &self.token, range };
         self.socket.connection_pool().fetch(wanted).await.inspect_err(|error| {

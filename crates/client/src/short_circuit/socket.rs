@@ -1,4 +1,5 @@
-//! The domain socket of one datanode: connections kept for the next request, segments of slots, and what was learnt of it.
+//! Domain socket of one datanode: idle connections for the next requests, segments of slots, and the cached description
+//! of the datanode.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,47 +21,48 @@ use crate::single_flight::SingleFlight;
 
 use super::slots::{SLOTS_MAX, Segment, Slot};
 
-/// Connections kept idle per socket: one for requests, one for releases, some for requests that meet.
+/// Maximum number of idle connections per socket: one for requests, one for releases, some for concurrent requests.
 const IDLE_MAX: usize = 4;
 
-/// Segments per socket: replicas beyond their slots are opened without one.
+/// Maximum number of segments per socket. Replicas beyond their slots are opened without a slot.
 const SEGMENTS_MAX: usize = 64;
 
-/// How long a datanode's description of itself is believed.
+/// Time for which a datanode's description is cached.
 const DESCRIPTION_TTL: Duration = Duration::from_secs(60);
 
-/// The same of one that has none; each question is a complaint in its log.
+/// The same for a datanode without a description: each request for it adds an error to that datanode's log.
 const FOREIGN_DESCRIPTION_TTL: Duration = Duration::from_secs(600);
 
-/// How long a datanode that gives no slots is not asked for them again: Java's may have none at all, Hearth's has when others give theirs back.
+/// Time for which a datanode that refused slots is not asked again. A Java datanode may have none at all; Hearth's has
+/// free ones again when other clients release theirs.
 const SLOTS_REFUSED_BACKOFF: Duration = Duration::from_secs(60);
 
-/// A datanode's domain socket.
+/// Domain socket of a datanode.
 #[derive(Debug)]
 pub(crate) struct DomainSocket {
     path: PathBuf,
     timeouts: Timeouts,
-    /// For the bytes of small replicas.
+    /// Connections for the bytes of small replicas.
     connection_pool: Arc<ConnectionPool>,
-    /// How long nothing good is expected of it after a failure.
+    /// Time for which the socket is disabled after a failure.
     disable_interval: Duration,
-    /// How long an idle connection is kept: shorter than the datanode waits for another request.
+    /// Time for which an idle connection is kept: shorter than the datanode waits for another request.
     idle_expiry: Duration,
     idle: Mutex<Vec<(DomainPeer, Instant)>>,
-    /// Nothing good is expected of it.
+    /// Active after a failure of the socket.
     disabled: Backoff,
-    /// Who listens there: the answer to DESCRIBE and when it came; nothing in it when the datanode is not Hearth's.
+    /// Cached answer to DESCRIBE, with its time; `None` inside if the datanode is not Hearth's.
     described: Mutex<Option<(Option<Arc<DatanodeDescription>>, Instant)>>,
     segments: Mutex<Vec<Arc<Segment>>>,
-    /// Of who fetches a segment.
+    /// Single-flight for fetching a segment.
     fetching: SingleFlight,
-    /// The datanode has no slots to give.
+    /// Active after the datanode refused slots.
     slots_refused: Backoff,
     released: Mutex<Vec<Released>>,
     releasing: AtomicBool,
 }
 
-/// Something that is left alone until a time.
+/// Back-off that ends at a set time.
 #[derive(Debug, Default)]
 struct Backoff(Mutex<Option<Instant>>);
 
@@ -78,7 +80,7 @@ impl Backoff {
     }
 }
 
-/// A slot that this client needs no more and the datanode still knows.
+/// A slot that this client no longer needs and that the datanode still knows.
 #[derive(Debug)]
 struct Released {
     segment: Arc<Segment>,
@@ -86,7 +88,8 @@ struct Released {
     name: ShmSlot,
 }
 
-/// A connection and what has been received of an answer. Never more than that: descriptors may come behind it.
+/// A connection with the received part of an answer. Never receives more than the message, because descriptors may
+/// follow it.
 #[derive(Debug)]
 pub(crate) struct DomainPeer {
     connection: Arc<Connection>,
@@ -112,7 +115,7 @@ impl DomainPeer {
         Ok(self.connection.write_all(bytes, self.timeouts.write).await?)
     }
 
-    /// The next message, and not a byte behind it.
+    /// Receives the next message, and not a byte after it.
     pub(crate) async fn receive<T>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>,
@@ -122,7 +125,7 @@ impl DomainPeer {
         receive_message(&self.connection, &mut self.buffer, decode, self.timeouts.read, failed).await
     }
 
-    /// One byte and the descriptors attached to it; `None` when others than `COUNT` came.
+    /// Receives one byte and the descriptors attached to it; `None` if their number is not `COUNT`.
     pub(crate) async fn receive_descriptors<const COUNT: usize>(
         &mut self,
     ) -> Result<Option<(u8, [std::os::fd::OwnedFd; COUNT])>, TransferError> {
@@ -161,7 +164,7 @@ impl DomainSocket {
         }
     }
 
-    /// Connections that carry many reads.
+    /// Returns the connections that carry many reads.
     pub(crate) fn connection_pool(&self) -> &Arc<ConnectionPool> {
         &self.connection_pool
     }
@@ -170,11 +173,11 @@ impl DomainSocket {
         &self.path
     }
 
-    /// It failed with `error`: nothing good is expected of it for a while.
+    /// Disables the socket for a while after it failed with `error`.
     pub(crate) fn disable(&self, error: &dyn std::error::Error) {
-        tracing::info!(socket = %self.path.display(), %error, "local reads are left alone for a while");
+        tracing::info!(socket = %self.path.display(), %error, "disabling local reads for a while");
         self.disabled.begin(Instant::now(), self.disable_interval);
-        // Another may listen there when it works again.
+        // Another datanode may listen there when the socket works again.
         *self.described.lock() = None;
         self.slots_refused.end();
     }
@@ -187,7 +190,7 @@ impl DomainSocket {
         self.disabled.is_active(Instant::now())
     }
 
-    /// What Hearth's datanode says of itself; `None` when another listens there.
+    /// Returns the description of Hearth's datanode, or `None` if a foreign datanode listens there.
     pub(crate) async fn describe(&self, client_name: &str) -> Result<Option<Arc<DatanodeDescription>>, TransferError> {
         if let Some((description, since)) = &*self.described.lock()
             && since.elapsed() < if description.is_some() { DESCRIPTION_TTL } else { FOREIGN_DESCRIPTION_TTL }
@@ -201,7 +204,7 @@ impl DomainSocket {
                 self.keep(domain_peer);
                 Some(Arc::new(description))
             }
-            // Whoever does not know the question closes the connection.
+            // A datanode that does not support DESCRIBE closes the connection.
             Err(error) if error.is_closed() => None,
             Err(error) => return Err(error),
         };
@@ -209,7 +212,7 @@ impl DomainSocket {
         Ok(description)
     }
 
-    /// Whether the datanode, as far as it is known, keeps files that it has shown as long as they were.
+    /// Returns true if the datanode is known to keep the length of files that it has shown.
     pub(super) fn keeps_what_it_showed(&self) -> bool {
         matches!(&*self.described.lock(), Some((Some(_), _)))
     }
@@ -227,7 +230,7 @@ impl DomainSocket {
         Ok(DomainPeer { connection: Arc::new(connection), buffer, timeouts: self.timeouts })
     }
 
-    /// A connection that served a request and is still open, as far as one can see.
+    /// Returns an idle connection that appears to be still open.
     pub(crate) async fn reuse(&self) -> Option<DomainPeer> {
         loop {
             let domain_peer = {
@@ -241,7 +244,7 @@ impl DomainSocket {
         }
     }
 
-    /// Keeps a connection that is between requests.
+    /// Keeps a connection that has no request outstanding.
     pub(crate) fn keep(&self, domain_peer: DomainPeer) {
         if !domain_peer.buffer.available().is_empty() {
             return;
@@ -253,15 +256,15 @@ impl DomainSocket {
         idle.push((domain_peer, Instant::now()));
     }
 
-    /// Closes connections that were idle for too long. Whether any is left.
+    /// Closes connections that were idle for too long. Returns true if any are left.
     pub(crate) fn expire(&self) -> bool {
         let mut idle = self.idle.lock();
         idle.retain(|(_, since)| since.elapsed() < self.idle_expiry);
         !idle.is_empty()
     }
 
-    /// Sends `operation`, over a kept connection if there is one, and receives the first message of the answer. Who has
-    /// received all of it may `keep` the connection.
+    /// Sends `operation`, over an idle connection if there is one, and receives the first message of the answer. A
+    /// caller that has received the whole answer may `keep` the connection.
     pub(crate) async fn ask<T>(
         &self,
         operation: &Operation,
@@ -270,7 +273,8 @@ impl DomainSocket {
         let request = operation.encode();
         while let Some(mut domain_peer) = self.reuse().await {
             match domain_peer.ask(&request, &decode).await {
-                // The datanode may have closed it in this moment: that says nothing of the datanode.
+                // The datanode may have closed the idle connection just now, which does not mean that the datanode
+                // failed.
                 Err(error) if error.is_closed() => {}
                 outcome => return outcome.map(|answer| (answer, domain_peer)),
             }
@@ -280,7 +284,7 @@ impl DomainSocket {
         Ok((answer, domain_peer))
     }
 
-    /// A slot for a replica that is about to be opened; `None` when the datanode gives none.
+    /// Returns a slot for a replica that is about to be opened, or `None` if the datanode provides none.
     pub(super) async fn slot(self: &Arc<Self>, client_name: &str) -> Result<Option<Slot>, DatanodeError> {
         let find = || match self.free_slot() {
             Some(slot) => Some(Some(slot)),
@@ -294,12 +298,12 @@ impl DomainSocket {
         self.fetching.get_or_try_init(find, make).await
     }
 
-    /// Asks for another segment of slots, and takes the first.
+    /// Requests another segment of slots and takes the first slot.
     async fn fetch_segment(self: &Arc<Self>, client_name: &str) -> Result<Option<Slot>, TransferError> {
         if self.segments.lock().len() >= SEGMENTS_MAX {
             return Ok(None);
         }
-        // Over a connection of its own: nothing else is said on it afterwards.
+        // Over a separate connection: no other messages follow on it.
         let mut domain_peer = self.connect().await?;
         domain_peer.send(&Operation::RequestShortCircuitShm { client_name: client_name.to_owned() }.encode()).await?;
         let answer = domain_peer.receive(ShmResponse::decode).await?;
@@ -313,7 +317,7 @@ impl DomainSocket {
         let words = match SharedWords::attach(descriptor, SLOTS_MAX, true) {
             Ok(words) => words,
             Err(error) => {
-                tracing::warn!(socket = %self.path.display(), %error, "the datanode's shared memory is of no use");
+                tracing::warn!(socket = %self.path.display(), %error, "cannot map the datanode's shared memory");
                 self.slots_refused.begin(Instant::now(), SLOTS_REFUSED_BACKOFF);
                 return Ok(None);
             }
@@ -341,11 +345,11 @@ impl DomainSocket {
         });
     }
 
-    /// Has the datanode forget a slot, as soon as a task can tell it.
+    /// Releases a slot at the datanode, as soon as a task can send the request.
     pub(super) fn release(self: &Arc<Self>, segment: Arc<Segment>, index: usize, name: ShmSlot) {
         self.released.lock().push(Released { segment, index, name });
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            // The next sweep tells it, or the next release.
+            // The next sweep or release sends it.
             return;
         };
         if let Some(releasing) = ReleaseTask::begin(self) {
@@ -353,7 +357,7 @@ impl DomainSocket {
         }
     }
 
-    /// Tells the datanode of slots that were dropped where no task could be started.
+    /// Sends releases of slots that were dropped outside a runtime.
     pub(super) async fn send_pending_releases(self: &Arc<Self>) {
         if !self.released.lock().is_empty()
             && let Some(releasing) = ReleaseTask::begin(self)
@@ -363,15 +367,15 @@ impl DomainSocket {
     }
 
     async fn send_release(&self, Released { segment, index, name }: Released) {
-        // A runtime that ends in the middle leaves open what the datanode knows: the segment is given up.
+        // If the runtime ends in the middle, it is unknown what the datanode knows, so the segment is ended.
         let mut release_guard = ReleaseGuard { segment: &segment, done: false };
         if !segment.has_ended() {
             match self.ask(&Operation::ReleaseShortCircuitFds(name), ShortCircuitReleaseResponse::decode).await {
                 Ok((answer, domain_peer)) if answer.status == Status::Success => self.keep(domain_peer),
-                // The two sides do not agree on what is taken: all of it is given up.
+                // The two sides do not agree on the slots in use: the whole segment is ended.
                 Ok(_) => segment.end(),
                 Err(error) => {
-                    tracing::debug!(socket = %self.path.display(), %error, "a slot could not be released");
+                    tracing::debug!(socket = %self.path.display(), %error, "cannot release a slot");
                     segment.end();
                 }
             }
@@ -383,7 +387,7 @@ impl DomainSocket {
     }
 }
 
-/// Ends the segment unless it is done.
+/// Ends the segment on drop unless `done`.
 struct ReleaseGuard<'a> {
     segment: &'a Segment,
     done: bool,
@@ -397,11 +401,12 @@ impl Drop for ReleaseGuard<'_> {
     }
 }
 
-/// Who tells the datanode of released slots: one at a time. With it the sign of that goes, also when a runtime ends it.
+/// Task that sends releases to the datanode; only one runs at a time. Clears `releasing` on drop, also when a runtime
+/// ends it.
 struct ReleaseTask(Arc<DomainSocket>);
 
 impl ReleaseTask {
-    /// `None`: another does.
+    /// Returns `None` if another task is running.
     fn begin(socket: &Arc<DomainSocket>) -> Option<Self> {
         let other = socket.releasing.swap(true, Ordering::AcqRel);
         (!other).then(|| Self(Arc::clone(socket)))
@@ -417,7 +422,7 @@ impl ReleaseTask {
                 socket.send_release(released).await;
             }
             drop(this);
-            // One that came between the last look and this found somebody who was about to end.
+            // A release that was added after the last check found `releasing` still set.
             let left = !socket.released.lock().is_empty();
             releasing = if left { Self::begin(&socket) } else { None };
         }
@@ -432,7 +437,8 @@ impl Drop for ReleaseTask {
 
 impl Drop for DomainSocket {
     fn drop(&mut self) {
-        // Every slot of theirs is gone, or it would hold the socket: whatever the datanode was not told, this tells it.
+        // All their slots are gone, because each holds a reference to the socket. Ending the segments releases any
+        // slots that the datanode still knows.
         for segment in self.segments.get_mut() {
             segment.end();
         }
@@ -444,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_over_when_its_time_is_or_when_it_is_ended() {
+    fn backoff_expires_or_is_ended() {
         let (pause, start) = (Backoff::default(), Instant::now());
         let later = |seconds| start + Duration::from_secs(seconds);
         assert!(!pause.is_active(start));

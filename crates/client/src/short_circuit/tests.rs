@@ -1,4 +1,4 @@
-//! The local path against a datanode of the test's own, which does what it is told: Hearth's or another's, with slots or without.
+//! Tests of the local path against a fake datanode: Hearth's or a foreign one, with or without slots.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,31 +21,31 @@ use crate::multiplexed::{Outcome, WantedRange};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// What the datanode of the test does.
+/// Behaviour of the fake datanode.
 #[derive(Default)]
 pub(crate) struct Behaviour {
     /// Answers DESCRIBE and READ_MANY.
     hearth: bool,
     without_slots: bool,
-    /// The next requests for descriptors are refused so.
+    /// Status with which requests for descriptors are refused.
     refuse: Option<Status>,
     blocks: HashMap<i64, Vec<u8>>,
-    /// Of the blocks whose CRCs are to be wrong.
+    /// Ids of the blocks with wrong CRCs.
     spoiled: Vec<i64>,
     /// Segments handed out, by their id.
     segments: Vec<(ShmId, Arc<SharedWords>, Arc<Connection>)>,
-    /// Slots that are registered: segment, index, block.
+    /// Registered slots: segment, index, block.
     registered: Vec<(ShmSlot, i64)>,
 }
 
 impl Behaviour {
-    /// Hearth's or another's, with these blocks.
+    /// A Hearth datanode or a foreign one, with these blocks.
     pub(crate) fn of(hearth: bool, blocks: HashMap<i64, Vec<u8>>) -> Self {
         Self { hearth, blocks, ..Self::default() }
     }
 }
 
-/// A datanode on a socket of its own.
+/// A fake datanode on its own socket.
 pub(crate) struct Fake {
     behaviour: Arc<Mutex<Behaviour>>,
     asked: Arc<Asked>,
@@ -53,7 +53,7 @@ pub(crate) struct Fake {
     directory: tempfile::TempDir,
 }
 
-/// How often it was asked for what.
+/// Counts of the requests received.
 #[derive(Default)]
 struct Asked {
     connections: AtomicU64,
@@ -93,7 +93,7 @@ impl Fake {
         })
     }
 
-    /// As when its process is killed, but that the socket's path goes too.
+    /// Like a killed process, except that the socket's path is removed too.
     async fn stop(&mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;
@@ -106,12 +106,12 @@ impl Fake {
         self.server = Self::listen(&self.directory.path().join("dn50010"), &self.behaviour, &self.asked);
     }
 
-    /// Where it listens, for clients' configurations.
+    /// Returns the socket path for clients' configurations.
     pub(crate) fn socket_pattern(&self) -> String {
         self.directory.path().join("dn_PORT").to_str().unwrap().to_owned()
     }
 
-    /// A client that knows it, with settings.
+    /// A client that is configured with its socket path and `settings`.
     fn client(&self, settings: &[(&str, &str)]) -> Arc<ShortCircuit> {
         let mut configuration = Configuration::empty().with("dfs.domain.socket.path", self.socket_pattern());
         for (key, value) in settings {
@@ -174,7 +174,7 @@ fn file_of(bytes: &[u8]) -> OwnedFd {
     file.into()
 }
 
-/// One connection of the datanode.
+/// Serves one connection of the datanode.
 async fn serve(connection: Arc<Connection>, behaviour: Arc<Mutex<Behaviour>>, asked: Arc<Asked>) {
     let mut buffer = ReceiveBuffer::new(8192, 1 << 20);
     loop {
@@ -208,7 +208,7 @@ async fn serve(connection: Arc<Connection>, behaviour: Arc<Mutex<Behaviour>>, as
             Operation::RequestShortCircuitShm { .. } => {
                 asked.segments.fetch_add(1, Ordering::Relaxed);
                 shared_memory(&connection, &behaviour).await;
-                // Nothing more is said on it; its end is the segment's.
+                // No more messages follow; the segment ends with the connection.
                 while !connection.wait_closed(WAIT).await {}
                 let mut behaviour = behaviour.lock();
                 let gone = |segment: &ShmId| {
@@ -334,7 +334,7 @@ async fn bytes_of(replica: &Arc<LocalReplica>) -> Vec<u8> {
     bytes
 }
 
-/// Waits for what a task of the client does behind its callers' backs.
+/// Waits for the effect of a background task of the client.
 async fn until(what: &str, done: impl Fn() -> bool) {
     for _ in 0..6000 {
         if done() {
@@ -342,11 +342,11 @@ async fn until(what: &str, done: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("waited in vain: {what}");
+    panic!("timed out waiting for {what}");
 }
 
 #[tokio::test]
-async fn a_replica_is_opened_once_and_mapped_only_when_the_datanode_is_ours() {
+async fn replica_opens_once_and_maps_for_hearth() {
     for hearth in [true, false] {
         let fake = Fake::start(with_blocks(hearth));
         let short_circuit = fake.client(&[]);
@@ -368,7 +368,7 @@ async fn a_replica_is_opened_once_and_mapped_only_when_the_datanode_is_ours() {
         replica(&short_circuit, 2).await.unwrap();
         until("both to be registered", || fake.registered() == 2).await;
         assert_eq!(fake.count(|asked| &asked.descriptors), 2);
-        // Who gives up while another opens it leaves nothing behind.
+        // A reader that is cancelled while another opens the replica leaves nothing behind.
         let (one, other) = (Arc::clone(&short_circuit), Arc::clone(&short_circuit));
         let opening = tokio::spawn(async move { replica(&one, 3).await.map(drop) });
         let given_up = tokio::spawn(async move { replica(&other, 3).await.map(drop) });
@@ -382,7 +382,7 @@ async fn a_replica_is_opened_once_and_mapped_only_when_the_datanode_is_ours() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_replica_is_opened_anew_and_its_slot_released() {
+async fn withdrawn_replica_is_reopened_and_slot_released() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[]);
     let first = replica(&short_circuit, 1).await.unwrap();
@@ -393,7 +393,7 @@ async fn a_withdrawn_replica_is_opened_anew_and_its_slot_released() {
     let second = replica(&short_circuit, 1).await.unwrap();
     assert!(second.is_valid());
     assert!(bytes_of(&second).await == content(99, 100_000));
-    // Who still looks at the old one sees what he saw.
+    // A reader of the old replica still sees the same bytes.
     assert!(bytes_of(&first).await == content(1, 100_000));
     drop(first);
     until("the old slot to be released", || fake.registered() == 1).await;
@@ -401,7 +401,7 @@ async fn a_withdrawn_replica_is_opened_anew_and_its_slot_released() {
 }
 
 #[tokio::test]
-async fn a_datanode_that_restarts_takes_its_slots_with_it_and_is_found_again() {
+async fn restarted_datanode_invalidates_slots_and_reconnects() {
     let mut fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[("dfs.domain.socket.disable.interval.seconds", "600")]);
     let before = replica(&short_circuit, 1).await.unwrap();
@@ -411,7 +411,7 @@ async fn a_datanode_that_restarts_takes_its_slots_with_it_and_is_found_again() {
     replica(&short_circuit, 1).await.unwrap_err();
     assert_eq!(short_circuit.failed_lately(&located(2, 100_000), &datanode()), Ok(true));
     fake.start_again();
-    // Whoever has no other way tries all the same, and all others profit.
+    // A read without another path tries it anyway, and enables the socket for all readers.
     let after = replica(&short_circuit, 1).await.unwrap();
     assert!(after.is_valid());
     assert_eq!(short_circuit.failed_lately(&located(2, 100_000), &datanode()), Ok(false));
@@ -421,13 +421,13 @@ async fn a_datanode_that_restarts_takes_its_slots_with_it_and_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_byte_where_nothing_is_to_be_said_ends_a_segment() {
+async fn unexpected_byte_ends_segment() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[]);
     let before = replica(&short_circuit, 1).await.unwrap();
     let connection = Arc::clone(&fake.behaviour.lock().segments[0].2);
     connection.write_all(&[0], WAIT).await.unwrap();
-    // Who only waited for the end would look at the byte without end.
+    // If the task only waited for the end of the connection, the unread byte would keep waking it.
     until("the segment to end", || !before.is_valid()).await;
     assert!(bytes_of(&before).await == content(1, 100_000));
     let after = replica(&short_circuit, 1).await.unwrap();
@@ -436,7 +436,7 @@ async fn a_byte_where_nothing_is_to_be_said_ends_a_segment() {
 }
 
 #[tokio::test]
-async fn unused_replicas_are_closed_by_number_and_by_time_and_leave_no_slot_behind() {
+async fn unused_replicas_are_evicted_with_their_slots() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[("dfs.client.read.shortcircuit.streams.cache.size", "3")]);
     for id in 1..=5 {
@@ -453,14 +453,14 @@ async fn unused_replicas_are_closed_by_number_and_by_time_and_leave_no_slot_behi
     assert!(held.is_valid());
     drop(held);
     until("the held one to be released", || fake.registered() == 3).await;
-    // The segment ended with its last slot, and no sweep is left over.
+    // The segment ended with its last slot, and no sweep task remains.
     until("the sweep to end", || !brief.sweeping.load(Ordering::Acquire)).await;
     replica(&brief, 3).await.unwrap();
     assert_eq!(fake.registered(), 4);
 }
 
 #[tokio::test]
-async fn without_slots_and_with_many_replicas_it_works_too() {
+async fn replicas_open_with_no_or_many_slots() {
     let fake = Fake::start(Behaviour { without_slots: true, ..with_blocks(true) });
     let short_circuit = fake.client(&[]);
     for id in [1, 2, 1] {
@@ -469,7 +469,8 @@ async fn without_slots_and_with_many_replicas_it_works_too() {
         assert!(bytes_of(&replica).await == content(id, 100_000));
     }
     assert_eq!((fake.count(|asked| &asked.descriptors), fake.count(|asked| &asked.segments)), (2, 1));
-    // It is not asked for slots again at once; but one that failed and works again may be another.
+    // The datanode is not asked for slots again at once. A socket that failed and works again is asked, because it may
+    // belong to another datanode.
     fake.behaviour.lock().without_slots = false;
     replica(&short_circuit, 3).await.unwrap();
     assert_eq!((fake.registered(), fake.count(|asked| &asked.segments)), (0, 1));
@@ -479,7 +480,7 @@ async fn without_slots_and_with_many_replicas_it_works_too() {
     replica(&short_circuit, 4).await.unwrap();
     assert_eq!((fake.registered(), fake.count(|asked| &asked.segments)), (1, 2));
 
-    // More than one segment's slots.
+    // More replicas than one segment has slots.
     let mut many = with_blocks(true);
     many.blocks.extend((100..300).map(|id| (id, content(id, 70_000))));
     let fake = Fake::start(many);
@@ -495,13 +496,13 @@ async fn without_slots_and_with_many_replicas_it_works_too() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart() {
+async fn refusals_are_classified() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[]);
     let refuse = |status| fake.behaviour.lock().refuse = Some(status);
     let doubted = |id| short_circuit.failed_lately(&located(id, 100_000), &datanode()).unwrap();
 
-    // While a slot is in use its segment stays.
+    // A segment stays while one of its slots is in use.
     replica(&short_circuit, 5).await.unwrap();
     refuse(Status::ErrorAccessToken);
     let error = replica(&short_circuit, 1).await.unwrap_err();
@@ -512,12 +513,12 @@ async fn refusals_are_told_apart() {
     refuse(Status::ErrorUnsupported);
     replica(&short_circuit, 2).await.unwrap_err();
     assert!(doubted(2) && doubted(3));
-    // A slot that was named in a refused request is free again, and no release is asked for.
+    // A slot that was named in a refused request is free again, and no release is sent.
     let opened = replica(&short_circuit, 2).await.unwrap();
     assert!(opened.is_valid());
     assert_eq!((fake.count(|asked| &asked.releases), fake.count(|asked| &asked.segments)), (0, 1));
 
-    // Another datanode's socket.
+    // The socket of another datanode.
     let other = DatanodeId { uuid: DatanodeUuid("another".into()), ..datanode() };
     let error = short_circuit.open(&located(4, 100_000), &other).await.unwrap_err();
     assert!(matches!(error.cause(), DatanodeError::OtherDatanode { .. }), "{error}");
@@ -527,7 +528,7 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test]
-async fn who_waited_for_a_replica_to_be_opened_is_refused_with_who_asked() {
+async fn waiters_share_refusal_of_open() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[]);
     let many = || futures_util::future::join_all((0..10).map(|_| replica(&short_circuit, 1)));
@@ -535,14 +536,14 @@ async fn who_waited_for_a_replica_to_be_opened_is_refused_with_who_asked() {
     let outcomes = many().await;
     let all = outcomes.iter().all(Result::is_err);
     assert_eq!((all, fake.count(|asked| &asked.descriptors)), (true, 1));
-    // The next come later.
+    // Later requests are sent again.
     let outcomes = many().await;
     let all = outcomes.iter().all(Result::is_ok);
     assert_eq!((all, fake.count(|asked| &asked.descriptors)), (true, 2));
 }
 
 #[tokio::test]
-async fn small_replicas_come_in_the_answer_many_at_once() {
+async fn small_replicas_are_fetched_together() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[]);
     let small = async |id| short_circuit.open_small(&located(id, 100), &datanode()).await.unwrap().unwrap();
@@ -573,7 +574,7 @@ async fn small_replicas_come_in_the_answer_many_at_once() {
     // All of them on one connection.
     assert_eq!((fake.count(|asked| &asked.small), fake.count(|asked| &asked.descriptors)), (1, 0));
 
-    // Another's datanode gives descriptors for the small ones too.
+    // A foreign datanode provides descriptors for small replicas too.
     let fake = Fake::start(with_blocks(false));
     let short_circuit = fake.client(&[]);
     assert!(short_circuit.open_small(&located(6, 100), &datanode()).await.unwrap().is_none());
@@ -584,7 +585,7 @@ async fn small_replicas_come_in_the_answer_many_at_once() {
 }
 
 #[tokio::test]
-async fn a_replica_whose_files_do_not_fit_is_of_no_use() {
+async fn mismatched_files_make_replica_unusable() {
     let fake = Fake::start(with_blocks(true));
     let short_circuit = fake.client(&[]);
     let error = short_circuit.open(&located(1, 100_001), &datanode()).await.unwrap_err();

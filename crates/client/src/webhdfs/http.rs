@@ -1,4 +1,4 @@
-//! Requests and answers over HTTP/1.1, each on a connection of its own.
+//! Requests and responses over HTTP/1.1, each on a connection of its own.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use tokio::net::TcpStream;
 use crate::Error;
 use crate::namenode::Exception;
 
-/// Bytes of an answer in JSON. A page of a listing has a thousand entries.
+/// Maximum bytes of a JSON response. A page of a listing has a thousand entries.
 const JSON_BYTES_MAX: usize = 64 << 20;
 
-/// Pieces of a body that wait to be sent.
+/// Maximum number of pieces of a request body that wait to be sent.
 const PIECES_MAX: usize = 4;
 
-/// What stands for itself in a path, and in a value.
+/// Characters that are not percent-encoded, in a path and in a value.
 const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const UNRESERVED_IN_PATH: AsciiSet = UNRESERVED.remove(b'/');
 
-/// A WebHDFS URL.
+/// Returns a WebHDFS URL.
 pub fn url(at: &HostPort, path: &str, query: &[(&str, &str)]) -> String {
     let value = |text: &str| utf8_percent_encode(text, &UNRESERVED).to_string();
     let query: Vec<String> = query.iter().map(|(name, text)| format!("{name}={}", value(text))).collect();
@@ -43,25 +43,25 @@ impl RequestBody {
         Self(Empty::new().map_err(|never| match never {}).boxed())
     }
 
-    /// One that is sent piece by piece.
+    /// Creates a body that is sent piece by piece.
     pub fn pieces() -> (Sender<Bytes, std::io::Error>, Self) {
         let (sender, body) = Channel::new(PIECES_MAX);
         (sender, Self(body.boxed()))
     }
 }
 
-/// How long a client waits.
+/// Opener of connections, with their time-outs.
 #[derive(Clone, Debug)]
 pub struct Connector {
     pub connect: Duration,
-    /// For an answer, or the next bytes of one.
+    /// Time-out for a response, and for the next bytes of one.
     pub wait: Duration,
 }
 
-/// An answer that is no refusal.
+/// A successful or redirecting response.
 #[derive(Debug)]
 pub struct HttpResponse {
-    /// Where it sends on to.
+    /// Target of a redirection.
     pub redirect: Option<String>,
     response: Response<Incoming>,
     address: String,
@@ -69,7 +69,9 @@ pub struct HttpResponse {
 }
 
 impl Connector {
-    /// Errors: kind `Refused` with what a server answered, or `Web`.
+    /// Sends a request and returns the head of the response.
+    ///
+    /// Errors: `Refused` with the server's exception, or `Web`.
     pub async fn send(
         &self,
         operation: &'static str,
@@ -80,7 +82,7 @@ impl Connector {
         let failed = |sent: bool, why: String| Error::Web { operation, address: url.to_owned(), sent, why };
         let uri: Uri = url.parse().map_err(|error| failed(false, format!("{error}")))?;
         if uri.scheme_str() != Some("http") {
-            return Err(failed(false, "only http:// is spoken, not HTTPS".to_owned()));
+            return Err(failed(false, "only http:// is supported, not HTTPS".to_owned()));
         }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(80);
@@ -104,14 +106,14 @@ impl Connector {
             status if status.is_success() => Ok(answer),
             StatusCode::TEMPORARY_REDIRECT | StatusCode::FOUND => {
                 let to = answer.response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned);
-                let none = || Error::Answer { method: operation, why: "a redirection to nowhere".to_owned() };
+                let none = || Error::Answer { method: operation, why: "a redirection without a target".to_owned() };
                 Ok(HttpResponse { redirect: Some(to.ok_or_else(none)?), ..answer })
             }
             status => Err(answer.refusal(operation, status).await),
         }
     }
 
-    /// As `send`, with a bound on the wait for the answer.
+    /// Like `send`, but limits the wait for the response.
     pub async fn send_within(
         &self,
         operation: &'static str,
@@ -130,15 +132,15 @@ impl Connector {
 }
 
 impl HttpResponse {
-    /// The next bytes. `None` at the end.
+    /// Returns the next bytes, or `None` at the end.
     pub async fn bytes(&mut self, operation: &'static str) -> Result<Option<Bytes>, Error> {
         let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };
         loop {
             let frame = tokio::time::timeout(self.wait, self.response.body_mut().frame()).await;
-            match frame.map_err(|_| failed(format!("nothing came for {:?}", self.wait)))? {
+            match frame.map_err(|_| failed(format!("received no data for {:?}", self.wait)))? {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(failed(error.to_string())),
-                // Trailers say nothing here.
+                // Trailers carry no information here.
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
@@ -150,17 +152,17 @@ impl HttpResponse {
         }
     }
 
-    /// All of it as JSON; null when it is empty.
+    /// Returns the whole body as JSON, or null if it is empty.
     pub async fn json(self, operation: &'static str) -> Result<Value, Error> {
         let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };
         let collected =
             tokio::time::timeout(self.wait, Limited::new(self.response.into_body(), JSON_BYTES_MAX).collect()).await;
-        let body = collected.map_err(|_| failed(format!("no whole answer within {:?}", self.wait)))?;
+        let body = collected.map_err(|_| failed(format!("no complete answer within {:?}", self.wait)))?;
         let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
         if body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&body).map_err(|error| failed(format!("an answer that is no JSON: {error}")))
+        serde_json::from_slice(&body).map_err(|error| failed(format!("the answer is not valid JSON: {error}")))
     }
 
     async fn refusal(self, operation: &'static str, status: StatusCode) -> Error {
@@ -175,7 +177,7 @@ impl HttpResponse {
                 let message = message.unwrap_or_default().lines().next().unwrap_or_default().to_owned();
                 Error::Refused { method: operation, exception: Exception::from_class(&class), class, message }
             }
-            _ => Error::Web { operation, address, sent: true, why: format!("it answered {status}") },
+            _ => Error::Web { operation, address, sent: true, why: format!("the server answered {status}") },
         }
     }
 }
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_say_what_paths_and_values_are() {
+    fn paths_and_values_are_percent_encoded() {
         let at = HostPort::parse("h:9870", None).unwrap();
         let made = url(&at, "/a b/c%d+é?", &[("op", "OPEN"), ("user.name", "a&b=c")]);
         assert_eq!(made, "http://h:9870/webhdfs/v1/a%20b/c%25d%2B%C3%A9%3F?op=OPEN&user.name=a%26b%3Dc");

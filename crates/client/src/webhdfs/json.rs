@@ -1,4 +1,4 @@
-//! Hadoop's JSON. Source: JsonUtilClient.java.
+//! Decoding of Hadoop's JSON. Source: JsonUtilClient.java.
 
 use hearth_types::{
     AclEntry, AclStatus, ChecksumKind, ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, SnapshotShare,
@@ -54,7 +54,7 @@ pub fn status(of: &Value) -> Option<FileStatus> {
     })
 }
 
-/// `None` where it is not set, which is -1 or less.
+/// Returns a quota, or `None` if it is not set (-1 or less).
 fn quota(of: &Value, key: &str) -> Option<u64> {
     of[key].as_i64().and_then(|quota| quota.try_into().ok())
 }
@@ -105,7 +105,7 @@ fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     text.as_bytes().chunks(2).map(pair).collect()
 }
 
-/// Reads a checksum of the one kind that WebHDFS has: `MD5-of-0MD5-of-512CRC32C`.
+/// Reads a checksum of the only kind that WebHDFS has: `MD5-of-0MD5-of-512CRC32C`.
 pub fn checksum(of: &Value) -> Option<FileChecksum> {
     let algorithm = of["algorithm"].as_str()?;
     let crc_kind = match algorithm {
@@ -124,7 +124,7 @@ pub fn checksum(of: &Value) -> Option<FileChecksum> {
         bytes_per_crc: u32::from_be_bytes(*bytes_per_crc),
         crcs_per_block: u64::from_be_bytes(*crcs_per_block),
         crc_kind,
-        // Apache's tells how long it is, which may be more than it has.
+        // Apache's server states a length that may exceed the bytes that it sends.
         md5: *rest.first_chunk()?,
     })
 }
@@ -140,7 +140,7 @@ pub fn acl(of: &Value) -> Option<AclStatus> {
     })
 }
 
-/// Values in hexadecimal.
+/// Reads extended attributes whose values are in hexadecimal.
 pub fn xattrs(of: &Value) -> Option<Vec<Xattr>> {
     let one = |xattr: &Value| {
         let named = Xattr::named(xattr["name"].as_str()?)?;
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read() {
+    fn hadoops_json_is_decoded() {
         let of = json!({
             "pathSuffix": "f", "type": "FILE", "length": 7, "owner": "ann", "group": "staff", "permission": "1644",
             "accessTime": 6, "modificationTime": 5, "blockSize": 1 << 20, "replication": 3, "fileId": 16_386,

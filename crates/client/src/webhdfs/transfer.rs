@@ -1,4 +1,4 @@
-//! Bytes of files over HTTP.
+//! Reading and writing of file contents over HTTP.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::channel::Sender;
@@ -12,15 +12,15 @@ use crate::Error;
 /// Bytes sent at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Reads a file, as long as it was when it was opened.
+/// Reader of a file. The length is that at the time of opening.
 pub struct WebReader {
     fs: WebFileSystem,
     path: String,
     position: u64,
     length: u64,
-    /// What comes from `position` on.
+    /// Response that supplies the bytes from `position` on.
     answer: Option<HttpResponse>,
-    /// The next bytes, which came already.
+    /// Bytes already received and not yet consumed.
     piece: Bytes,
 }
 
@@ -29,11 +29,14 @@ impl WebReader {
         Self { fs, path, position: 0, length, answer: None, piece: Bytes::new() }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
+    /// Moves the position of the next read.
+    ///
+    /// Errors: `SeekBeyondEnd`.
     pub fn seek(&mut self, position: u64) -> Result<(), Error> {
         if position > self.length {
             return Err(Error::SeekBeyondEnd { path: self.path.clone(), position, length: self.length });
@@ -44,7 +47,7 @@ impl WebReader {
         Ok(())
     }
 
-    /// The next bytes, empty at the end; tell with `consume` how many were used.
+    /// Returns the next bytes, or an empty slice at the end. Report the number of bytes used with `consume`.
     pub async fn next(&mut self) -> Result<&[u8], Error> {
         while self.piece.is_empty() && self.position < self.length {
             let answer = match &mut self.answer {
@@ -52,7 +55,7 @@ impl WebReader {
                 none => none.insert(open(&self.fs, &self.path, self.position).await?),
             };
             let Some(piece) = answer.bytes("OPEN").await? else {
-                let why = format!("it ended at {} of {} bytes", self.position, self.length);
+                let why = format!("the data ended at {} of {} bytes", self.position, self.length);
                 return Err(Error::FileChanged { path: self.path.clone(), why });
             };
             self.piece = piece;
@@ -61,6 +64,7 @@ impl WebReader {
         Ok(&self.piece[..self.piece.len().min(left)])
     }
 
+    /// Advances the position by `count` of the bytes that `next` returned.
     pub fn consume(&mut self, count: usize) {
         let _ = self.piece.split_to(count);
         self.position += count as u64;
@@ -75,7 +79,7 @@ async fn open(fs: &WebFileSystem, path: &str, offset: u64) -> Result<HttpRespons
     Ok(answer)
 }
 
-/// Writes a file, which is whole when it was closed.
+/// Writer of a file. The file is complete once `close` has returned.
 pub struct WebWriter {
     path: String,
     pieces: Option<Sender<Bytes, std::io::Error>>,
@@ -94,11 +98,12 @@ impl WebWriter {
     ) -> Result<Self, Error> {
         let (pieces, body) = RequestBody::pieces();
         let (connector, to) = (connector.clone(), to.to_owned());
-        // The answer comes when the last piece was sent.
+        // The response arrives after the last piece was sent.
         let answer = tokio::spawn(async move { connector.send(operation, method, &to, body).await });
         Ok(Self { path, pieces: Some(pieces), buffer: BytesMut::with_capacity(PIECE_BYTES), answer, operation })
     }
 
+    /// Writes bytes. They are buffered and sent in pieces.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let count = bytes.len().min(PIECE_BYTES - self.buffer.len());
@@ -117,16 +122,16 @@ impl WebWriter {
         if pieces.send_data(piece).await.is_ok() {
             return Ok(());
         }
-        // The server has said why already, or is gone.
+        // The server has already answered with an error, or is gone.
         self.pieces = None;
         let outcome = (&mut self.answer).await;
         Err(match outcome {
             Ok(Err(error)) => error,
-            _ => Error::Answer { method: self.operation, why: "an answer before the file was sent".to_owned() },
+            _ => Error::Answer { method: self.operation, why: "answered before the file was sent".to_owned() },
         })
     }
 
-    /// Sends what is left and waits until the file is whole.
+    /// Sends the remaining bytes and waits until the file is complete.
     pub async fn close(mut self) -> Result<(), Error> {
         if !self.buffer.is_empty() {
             self.send().await?;
@@ -141,7 +146,8 @@ impl WebWriter {
 }
 
 impl Drop for WebWriter {
-    /// What was not closed is not to look whole: the connection breaks.
+    /// Aborts the connection unless the writer was closed, so that the server does not take a partial file for a
+    /// complete one.
     fn drop(&mut self) {
         if let Some(pieces) = self.pieces.take() {
             pieces.abort(std::io::ErrorKind::ConnectionAborted.into());

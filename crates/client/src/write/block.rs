@@ -1,4 +1,4 @@
-//! The start of a block: where its replicas go, and the first pipeline to them.
+//! Start of a block: chooses the targets of its replicas and sets up the first pipeline.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,12 +12,13 @@ use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
 use crate::namenode::Exception;
 use crate::{DataPath, Error, backoff};
 
-/// Replicas up to this many bytes share memory with others in the datanode.
+/// Replicas up to this many bytes share memory with other replicas in the datanode.
 const LOCAL_WRITE_BYTES_MIN: usize = 64 << 10;
 
 impl DataStreamer {
-    /// Has the namenode allocate the next block and builds its pipeline; a datanode that cannot be reached is left out of
-    /// the next attempt. A path that fails, to whichever datanode, is left out too; that does not count as an attempt.
+    /// Asks the namenode to allocate the next block and builds its pipeline. A datanode that cannot be reached is
+    /// excluded from the next attempt. A path that fails, to any datanode, is excluded too, which does not count as an
+    /// attempt.
     pub(super) async fn new_block(&mut self, unacknowledged: &mut Unacknowledged) -> Result<Pipeline, Error> {
         let attempts = self.shared.options.block_write_retries + 1;
         let mut last_failure = None;
@@ -52,11 +53,11 @@ impl DataStreamer {
                     let PipelineFailure { bad, blame, .. } = failure;
                     tracing::info!(path = %self.file.path, %block, datanode = %targets[bad].datanode.id, %failure,
                         "cannot set up a pipeline");
-                    // Its first datanode may have begun a replica of this one.
+                    // The first datanode may have begun a replica of this block.
                     self.abandon(&block).await?;
                     match blame {
                         Blame::Path(path) if !failure.source.is_time_out() => failed_paths.push((head.clone(), path)),
-                        // Who was silent is not asked by another path, which would take as long.
+                        // A datanode that timed out is not tried by another path, which would take as long.
                         Blame::Path(_) | Blame::Datanode | Blame::Restart => {
                             self.exclude(targets[bad].datanode.clone());
                             failures += 1;
@@ -66,25 +67,26 @@ impl DataStreamer {
                 }
             }
         }
-        // Keeps the order of the packets for whoever looks at it in the error's handling.
+        // Keeps the order of the packets for the error handling.
         unacknowledged.rewind();
         Err(Error::PipelineSetup { path: self.file.path.clone(), attempts, source: last_failure })
     }
 
-    /// Builds the pipeline to a block that exists and is not full.
+    /// Builds the pipeline to an existing block that is not full.
     pub(super) async fn continue_block(
         &mut self,
         located: LocatedBlock,
         unacknowledged: &mut Unacknowledged,
     ) -> Result<Pipeline, Error> {
         let mut targets = targets_of(&located)?;
-        // As Apache's client: a block that has too few replicas gets another before it is added to, or the append fails.
+        // Same as in Apache's client: a block with too few replicas gets another before data is appended, or the append
+        // fails.
         self.replace_if_wanted(&located.block, &mut targets).await?;
         self.rebuild(located.block.clone(), targets, unacknowledged, Stage::Append).await
     }
 
-    /// By which paths a new block may be written to `head`. One that begins small may stay so: its replica is kept among others, in
-    /// memory that is never lent.
+    /// Returns the paths by which a new block may be written to `head`. A block that begins small may stay small; its
+    /// replica then shares memory that is never lent.
     fn paths(
         &self,
         unacknowledged: &Unacknowledged,
@@ -95,15 +97,15 @@ impl DataStreamer {
             return Vec::new();
         }
         let has_failed = |path| {
-            // One that failed is enough for this block.
+            // One failed path is enough to exclude the others for this block.
             !failed.is_empty() || self.shared.failed_write_paths.has(head, path, Instant::now())
         };
         let paths = self.shared.options.write_paths.iter().copied();
         paths.filter(|path| *path == DataPath::Packets || !has_failed(*path)).collect()
     }
 
-    /// Other writers need not find out that `path` does not lead to `datanode`: packets go there, now that it is the first of `targets`. If
-    /// it is not, it may have been the datanode.
+    /// Records for other writers that `path` does not lead to `datanode`, once packets do: it is now the first of
+    /// `targets`. If it is not the first, the datanode itself may have failed, and nothing is recorded.
     pub(super) fn blame_path(&self, datanode: &DatanodeUuid, path: DataPath, targets: &[Target]) {
         if targets.first().is_none_or(|head| head.datanode.id.uuid != *datanode) {
             return;
@@ -112,11 +114,11 @@ impl DataStreamer {
         self.shared.failed_write_paths.note(datanode, path, now);
         if self.shared.warning_limit.is_due(datanode, path, now) {
             let datanode = &targets[0].datanode.id;
-            tracing::warn!(file = %self.file.path, %datanode, %path, "writing failed: going on by packets");
+            tracing::warn!(file = %self.file.path, %datanode, %path, "write failed, continuing with packets");
         }
     }
 
-    /// `addBlock`, again while the namenode has not heard of earlier blocks from their datanodes.
+    /// Calls `addBlock`, and retries while the datanodes have not reported earlier blocks to the namenode.
     async fn add_block(&mut self, excluded: &[DatanodeInfo]) -> Result<LocatedBlock, Error> {
         let options = &self.shared.options;
         let mut delay = options.locate_following_delay;

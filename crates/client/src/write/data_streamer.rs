@@ -1,4 +1,4 @@
-//! The task behind a writer: block after block, pipeline after pipeline.
+//! Background task of a writer. It writes one block after the other, each over one or more pipelines.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,18 +14,19 @@ use super::{WriteStart, WrittenFile};
 use crate::Error;
 use crate::file_system::Shared;
 
-/// What the task tells the writer.
+/// Status that the task reports to the writer.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     /// Sequence number of the last packet that all datanodes acknowledged; -1 before the first.
     pub acknowledged: i64,
-    /// Pipelines set up so far, recovered ones included: the namenode is told of each by the first flush after it.
+    /// Number of pipelines set up so far, including recovered ones. The first flush after each reports it to the
+    /// namenode.
     pub pipelines: u64,
-    /// Which block `granted_memory` is about, counted from 1.
+    /// Number of the block that `granted_memory` refers to, counted from 1.
     pub block: u64,
-    /// Where that block's bytes may be put.
+    /// Memory where that block's bytes may be put.
     pub granted_memory: GrantedMemory,
-    /// The block's first pipeline broke: `granted_memory` says nothing of the next block.
+    /// The block's first pipeline broke, so `granted_memory` says nothing about the next block.
     pub broken: bool,
     pub failed: Option<Error>,
 }
@@ -35,17 +36,20 @@ pub(super) struct DataStreamer {
     pub(super) file: Arc<WrittenFile>,
     pub(super) progress: watch::Sender<Progress>,
     pool: Arc<PacketPool>,
-    /// The block of the file's end when it was opened for append.
+    /// The last block of the file when it was opened for append.
     append: Option<LocatedBlock>,
-    /// The block that is being written had bytes before this writer came: readers may have seen what only its datanodes hold.
+    /// The block that is being written had bytes before this writer opened it. Readers may have seen bytes that only
+    /// its datanodes hold.
     pub(super) appended: bool,
     /// The last block written, with its final length.
     pub(super) previous: Option<ExtendedBlock>,
-    /// The last packet that was acknowledged before the last recovery, and how many recoveries it has seen.
+    /// The last packet acknowledged before the last recovery, and the number of recoveries since.
     pub(super) recovering: (i64, u32),
-    /// Datanodes to which no pipeline could be set up, or that fell silent at its head, and when: not for new blocks.
+    /// Datanodes to which no pipeline could be set up, or that timed out as the first of one, with the time. Excluded
+    /// from new blocks.
     excluded: Vec<(DatanodeInfo, Instant)>,
-    /// Those that failed the block that is being written, or did not get a copy of it: not for it again.
+    /// Datanodes that failed during the block that is being written, or did not get a copy of it. Excluded from that
+    /// block.
     pub(super) failed: Vec<DatanodeInfo>,
 }
 
@@ -79,7 +83,8 @@ impl DataStreamer {
         (stream, receiver)
     }
 
-    /// Works off `packets` until the writer drops its end. The last block with its length, `None` when there is none.
+    /// Processes `packets` until the writer drops its end. Returns the last block with its length, or `None` if there
+    /// is no block.
     pub(super) async fn run(
         mut self,
         mut packets: mpsc::Receiver<Arc<Packet>>,
@@ -94,7 +99,7 @@ impl DataStreamer {
     }
 
     async fn blocks(&mut self, packets: &mut mpsc::Receiver<Arc<Packet>>) -> Result<Option<ExtendedBlock>, Error> {
-        // An append that writes nothing still closes the block that the namenode opened for it.
+        // An append that writes nothing must still close the block that the namenode opened for it.
         let mut last = self.append.as_ref().map(|block| block.block.clone()).or_else(|| self.previous.clone());
         while let Some(first) = packets.recv().await {
             let mut unacknowledged = Unacknowledged::new(first);
@@ -119,8 +124,8 @@ impl DataStreamer {
         Ok(last)
     }
 
-    /// Sends the block's packets, over as many pipelines as it takes. The only retry loop of a block's life. `None` when
-    /// the writer was dropped in the middle of the block.
+    /// Sends the block's packets, over as many pipelines as necessary. This is the only retry loop of a block. Returns
+    /// `None` if the writer was dropped in the middle of the block.
     async fn write_block(
         &mut self,
         mut pipeline: Pipeline,
@@ -130,21 +135,22 @@ impl DataStreamer {
         loop {
             match pipeline.exchange(unacknowledged, packets, &self.progress, &self.shared.counters).await {
                 Ended::Whole { length } => {
-                    // A writer may rest here for long: what it holds of the datanode's memory goes, all of which has been filled.
+                    // A writer may be idle here for long. It gives up the datanode's memory, all of which has been
+                    // filled.
                     self.progress.send_modify(|progress| progress.granted_memory = GrantedMemory::Unknown);
                     return Ok(Some(pipeline.block_with(length)));
                 }
                 Ended::WriterGone => return Ok(None),
                 Ended::Failed(failure) => {
                     tracing::info!(path = %self.file.path, block = %pipeline.block(), %failure, "pipeline broke");
-                    // Nobody waits for memory that does not come any more.
+                    // Wakes a writer that waits for memory that will not be granted any more.
                     self.progress.send_modify(|progress| {
                         progress.granted_memory = GrantedMemory::Packets;
                         progress.broken = true;
                     });
                     match self.recover(pipeline, unacknowledged, failure).await? {
                         Some(recovered) => pipeline = recovered,
-                        // Closed by the recovery itself: everything had been acknowledged but the end.
+                        // The recovery itself closed the block: everything had been acknowledged but its end.
                         None => return Ok(self.previous.take()),
                     }
                 }
@@ -161,7 +167,7 @@ impl DataStreamer {
         });
     }
 
-    /// True once the writer flushed: readers may have seen bytes that only the pipeline's datanodes hold.
+    /// Returns true once the writer has flushed: readers may have seen bytes that only the pipeline's datanodes hold.
     pub(super) fn flushed(&self) -> bool {
         self.file.flushed.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -170,7 +176,7 @@ impl DataStreamer {
         self.excluded.push((datanode, Instant::now()));
     }
 
-    /// Datanodes not to be chosen for the next block.
+    /// Returns the datanodes to exclude from the next block.
     pub(super) fn excluded(&mut self) -> Vec<DatanodeInfo> {
         let expiry = self.shared.options.exclude_expiry;
         self.excluded.retain(|(_, since)| since.elapsed() < expiry);

@@ -1,3 +1,5 @@
+//! Record of the paths that recently failed for writers, by datanode.
+
 use std::time::Instant;
 
 use hearth_types::DatanodeUuid;
@@ -6,9 +8,10 @@ use parking_lot::Mutex;
 use crate::DataPath;
 use crate::datanode::RecentPaths;
 
-/// Paths that broke under a writer whose datanode then took packets: another try that fails costs the recovery of a pipeline. Not for long: a
-/// datanode may also have ended a write for a reason of its own. For writers alone: what is written and what is read goes different ways
-/// through a card and a datanode, and what failed the one says little of the other.
+/// Paths that failed for a writer although the datanode then accepted packets. Another failed attempt would cost a
+/// pipeline recovery. Entries expire soon, because a datanode may also have ended a write for its own reasons. Used
+/// only by writers: reads and writes go different ways through a network card and a datanode, so a failure of one says
+/// little about the other.
 #[derive(Debug, Default)]
 pub(crate) struct FailedPaths {
     lately: Mutex<RecentPaths>,
@@ -31,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_to_each_datanode_is_left_alone_for_a_while() {
+    fn failed_path_is_remembered_per_datanode() {
         let failed = FailedPaths::default();
         let (one, other) = (DatanodeUuid("one".into()), DatanodeUuid("other".into()));
         let start = Instant::now();

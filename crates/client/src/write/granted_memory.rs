@@ -1,5 +1,5 @@
-//! Where a writer's bytes go before they are sent: the datanode's own memory, when it lies on this machine and was granted; or
-//! registered memory of the client, from which they are written to a datanode elsewhere.
+//! Memory that a writer's bytes go to before they are sent. On the datanode's machine it is the datanode's own memory,
+//! if granted. Otherwise it is registered memory of the client, from which the bytes are written to a remote datanode.
 
 use std::fs::File;
 use std::io;
@@ -13,38 +13,40 @@ use hearth_protocol::one_sided_write::WriteBuffers;
 use hearth_types::ChecksumSpec;
 use parking_lot::Mutex;
 
-/// Where bytes are put at once.
+/// Memory into which bytes are written directly.
 #[derive(Debug)]
 pub(super) enum PacketMemory {
-    /// The data file of a replica that is being written, lent by its datanode for one pipeline. Byte 0 of the block is at 0.
+    /// The data file of a replica that is being written, lent by its datanode for one pipeline. Byte 0 of the block is
+    /// at offset 0.
     ///
-    /// It outlives the datanode and the pipeline as long as somebody holds it, and so do the bytes in it.
+    /// The file and its bytes outlive the datanode and the pipeline for as long as it is held open.
     Lent {
         file: File,
-        /// Of its memory: 4 KiB, or those of huge pages.
+        /// Page size of its memory: 4 KiB, or the size of huge pages.
         page_bytes: u64,
-        /// Where the next packet's bytes will be, most likely, while no packet is being filled.
+        /// Mapping that most likely contains the next packet's bytes, while no packet is being filled.
         window: Mutex<Option<MappedRange>>,
     },
-    /// Registered memory of this client, for one packet, from which its bytes go to the datanode's.
+    /// Registered memory of this client for one packet, from which its bytes go to the datanode's memory.
     Registered {
-        /// Always there until it is dropped.
+        /// `Some` until drop.
         region: Option<Arc<dyn Region>>,
-        /// Of its first byte in the block.
+        /// Offset of its first byte in the block.
         start: u64,
         buffers: Arc<WriteBuffers>,
     },
 }
 
-/// Mapped of lent memory at once: a new window costs two system calls, and what was touched in it counts as this process's memory.
+/// Bytes of lent memory mapped at once. A new window costs two system calls, and its touched pages count as this
+/// process's memory.
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// What the kernel says of files whose memory does not come in huge pages.
+/// Page size that the kernel reports for files whose memory is not in huge pages.
 const SMALL_PAGE_BYTES: u64 = 4 << 10;
 
 impl PacketMemory {
     pub(super) fn new(file: File) -> Arc<Self> {
-        // A tmpfs answers with the size of the pages that its files get.
+        // For a tmpfs, `st_blksize` is the page size of its files.
         let page_bytes = file.metadata().map_or(SMALL_PAGE_BYTES, |about| about.blksize());
         Self::with_pages(file, page_bytes)
     }
@@ -53,11 +55,13 @@ impl PacketMemory {
         Arc::new(Self::Lent { file, page_bytes, window: Mutex::new(None) })
     }
 
-    /// `range` of the block, which was granted, mapped to be filled in place. Give it back with `keep`.
+    /// Maps `range` of the block, which was granted, so that it can be filled in place. Return the mapping with `keep`.
     ///
-    /// `None`: it is to be put there by `write`. So it is with small pages, each of which the kernel would clear and map before it is
-    /// filled, where a write that fills all of it does neither; with a range that the file does not have, whatever was granted;
-    /// and where the next range is asked for before the last one is given back.
+    /// Returns `None` if the bytes must go there with `write` instead. This is so:
+    /// - with small pages: the kernel would clear and map each page before it is filled, and a write that fills all of
+    ///   it needs neither;
+    /// - if the file does not contain the range, regardless of the grant;
+    /// - if the next range is requested before the last one is returned.
     pub(super) fn window(&self, range: &Range<u64>) -> Option<MappedRange> {
         let Self::Lent { file, page_bytes, window } = self else { return None };
         if *page_bytes <= SMALL_PAGE_BYTES || file.metadata().ok()?.len() < range.end {
@@ -79,7 +83,7 @@ impl PacketMemory {
         }
     }
 
-    /// `offset`: of the block. The range was granted: nothing is allocated by this.
+    /// Writes `bytes` at `offset` in the block. The range was granted, so this allocates nothing.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Lent { file, .. } => file.write_all_at(bytes, offset),
@@ -102,7 +106,7 @@ impl PacketMemory {
         }
     }
 
-    /// The registered memory, for a packet whose first byte is its first.
+    /// Returns the registered memory, for a packet whose first byte is the memory's first byte.
     pub(super) fn region(&self) -> Option<&Arc<dyn Region>> {
         match self {
             Self::Lent { .. } => None,
@@ -136,40 +140,41 @@ impl Drop for PacketMemory {
 #[derive(Clone, Debug)]
 pub(super) struct GrantedRange {
     pub memory: Arc<PacketMemory>,
-    /// Of its first byte in the block.
+    /// Offset of its first byte in the block.
     pub offset: u64,
-    /// Bytes that were granted from there on.
+    /// Bytes granted from `offset` on.
     pub room: u64,
 }
 
 impl GrantedRange {
-    /// Its room, or `most`.
+    /// Returns its room, at most `most`.
     pub(super) fn at_most(&self, most: usize) -> usize {
         self.room.min(most as u64) as usize
     }
 
-    /// Of the block: the bytes from `from` to `to` of the packet.
+    /// Returns the range in the block of the packet's bytes from `from` to `to`.
     pub(super) fn part(&self, from: usize, to: usize) -> Range<u64> {
         self.offset + from as u64..self.offset + to as u64
     }
 }
 
-/// What is known of the ground under the current block.
+/// Memory granted for the current block, as far as the writer knows.
 #[derive(Clone, Debug, Default)]
 pub(super) enum GrantedMemory {
     /// The block has no pipeline yet.
     #[default]
     Unknown,
-    /// Bytes travel in packets.
+    /// The block's bytes are sent in packets.
     Packets,
-    /// Bytes may be put in the datanode's memory, up to `granted` of the block.
+    /// Bytes may be put in the datanode's memory, up to `granted` bytes of the block.
     Local { memory: Arc<PacketMemory>, granted: u64, more: bool },
-    /// Bytes are gathered in registered memory, and written from there to the datanode's, up to `granted` of the block.
+    /// Bytes are gathered in registered memory and written from there to the datanode's memory, up to `granted` bytes
+    /// of the block.
     Remote { buffers: Arc<WriteBuffers>, granted: u64, more: bool },
 }
 
 impl GrantedMemory {
-    /// Takes note of what an acknowledgement says: see `PipelineAck::granted`.
+    /// Records the grant in an acknowledgement: see `PipelineAck::granted`.
     pub(super) fn grant(&mut self, told: u64) {
         if let Self::Local { granted, more, .. } | Self::Remote { granted, more, .. } = self {
             *granted = (*granted).max(told);
@@ -177,12 +182,12 @@ impl GrantedMemory {
         }
     }
 
-    /// Room for bytes from `offset` on. A packet ends where a chunk does, unless the block does there.
+    /// Returns room for bytes from `offset` on. A packet ends at a chunk boundary, or at the end of the block.
     pub(super) fn range_at(&self, offset: u64, block_size: u64, checksum: ChecksumSpec) -> Option<GrantedRange> {
         let (Self::Local { granted, .. } | Self::Remote { granted, .. }) = self else { return None };
         let chunk = u64::from(checksum.bytes_per_chunk);
         let end = if *granted >= block_size { block_size } else { granted / chunk * chunk };
-        // Within a chunk that is not carried along: an append, which has no memory to fill.
+        // An offset within a chunk that is not carried over comes from an append, which has no memory to fill.
         let room = end.checked_sub(offset).filter(|room| *room > 0 && offset.is_multiple_of(chunk))?;
         match self {
             Self::Local { memory, .. } => Some(GrantedRange { memory: Arc::clone(memory), offset, room }),
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_ends_with_the_grant_at_a_chunk() {
+    fn range_ends_at_last_granted_chunk() {
         let memory = PacketMemory::new(tempfile::tempfile().unwrap());
         let mut granted_memory = GrantedMemory::Local { memory, granted: 1000, more: true };
         let room = |granted_memory: &GrantedMemory, offset| {

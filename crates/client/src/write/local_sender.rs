@@ -1,5 +1,5 @@
-//! WRITE_LOCAL: the first datanode of the pipeline is on this machine and lends its memory. Bytes are put where they stay; packets
-//! carry only their CRCs.
+//! WRITE_LOCAL: the first datanode of the pipeline is on this machine and lends its memory. Bytes are written to their
+//! final place, and packets carry only their CRCs.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,15 +17,16 @@ use super::pipeline::PipelineFailure;
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError};
 
-/// The way down, with the memory that was lent for it.
+/// Sending half, with the memory that was lent for it.
 pub(super) struct LocalPacketSender {
     packets: packets::StreamPacketSender,
     sender: DataSender,
-    /// With the first grant; `None`: the datanode has none to give, everything goes in packets.
+    /// Lent memory with the first grant. `None`: the datanode has none to give, and all bytes go in packets.
     memory: Option<(Arc<PacketMemory>, u64)>,
 }
 
-/// Asks the pipeline's first datanode over its domain socket. `None`: it has none here, or does not offer this.
+/// Sets up the pipeline over the first datanode's domain socket. Returns `None` if it has none on this machine, or does
+/// not offer this operation.
 pub(super) async fn set_up(
     shared: &Shared,
     spec: &SetUp<'_>,
@@ -52,7 +53,7 @@ pub(super) async fn set_up(
     Ok(Some((packet_sender, StreamAckReceiver::new(receiver))))
 }
 
-/// The answer to `operation`, and not a byte of what comes behind it: a descriptor is attached there.
+/// Receives the response to `operation`, and not a byte after it: a descriptor is attached there.
 async fn ask(
     connection: &Connection,
     operation: &Operation,
@@ -75,7 +76,7 @@ impl LocalPacketSender {
         }
     }
 
-    /// Bytes that are in place are only told of; others go along, as to any datanode.
+    /// Sends only the header and CRCs if the bytes are in place. Otherwise sends the bytes too, as to any datanode.
     pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
         let Some((memory, granted)) = &self.memory else { return self.packets.send(packet).await };
         if packet.data_bytes() > 0 && !packet.is_in(memory) {

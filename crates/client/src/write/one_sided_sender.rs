@@ -1,5 +1,5 @@
-//! One-sided writes: bytes are gathered in registered memory of this client, written from there into memory that the pipeline's first
-//! datanode grants for the replica, and a small message behind them on the same connection says so.
+//! One-sided writes. Bytes are gathered in registered memory of this client and written from there into memory that the
+//! pipeline's first datanode grants for the replica. A small message behind them on the same connection announces them.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use super::pipeline::PipelineFailure;
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError};
 
-/// The way down.
+/// Sending half.
 pub(super) struct OneSidedPacketSender {
     writer: Arc<BlockWriter>,
     buffers: Arc<WriteBuffers>,
     checksum: ChecksumSpec,
 }
 
-/// Asks the pipeline's first datanode over a one-sided connection. `None`: there is no such way to it.
+/// Sets up the pipeline over a one-sided connection to its first datanode. Returns `None` if there is no such
+/// connection.
 pub(super) async fn set_up(
     shared: &Shared,
     spec: &SetUp<'_>,
@@ -40,7 +41,7 @@ pub(super) async fn set_up(
         let request = packets::message(shared, spec, head);
         let opening = open(connection, &connections, datanode, request, waits).await;
         match opening.map_err(|error| PipelineFailure::of_first(DataPath::OneSided, error.into()))? {
-            // A connection kept from an earlier block that has just ended: another may be had.
+            // A connection kept from an earlier block may have just ended: try another.
             OpenOutcome::NotSent if is_first => {}
             OpenOutcome::NotSent => break,
             OpenOutcome::Refused(answer) => return Err(packets::refused(spec, *answer)),
@@ -51,7 +52,7 @@ pub(super) async fn set_up(
             }
         }
     }
-    // That one as well, or a pipeline of hundreds of datanodes.
+    // The second connection failed too, or the pipeline has hundreds of datanodes.
     Ok(None)
 }
 
@@ -60,9 +61,9 @@ impl From<WriterError> for DatanodeError {
         match error {
             WriterError::Connection(error) => Self::OneSided(error),
             WriterError::Unexpected { peer } => {
-                Self::OneSidedProtocol { peer, what: "another message than was due from the datanode".to_owned() }
+                Self::OneSidedProtocol { peer, what: "unexpected message from the datanode".to_owned() }
             }
-            // No time-out of the datanode's, which answers: packets may well go there.
+            // Not a time-out: the datanode responds, so packets may well reach it.
             WriterError::NotGranted { peer, action, after } => {
                 Self::OneSidedProtocol { peer, what: format!("{action} took longer than {after:?}") }
             }
@@ -75,9 +76,11 @@ impl OneSidedPacketSender {
         GrantedMemory::Remote { buffers: self.buffers.clone(), granted: self.writer.first_granted(), more: true }
     }
 
-    /// In one slice, or in several where less memory is granted than the packet takes: its acknowledgement is that of the last.
+    /// Sends `packet` in one slice, or in several if less memory is granted than the packet needs. Its acknowledgement
+    /// is that of the last slice.
     ///
-    /// Memory and turns are waited for here, where no other heartbeat is sent: the writer sends its own, and bounds the wait.
+    /// Waits here for memory and for a send slot. No other heartbeat is sent during that time: `BlockWriter` sends its
+    /// own and bounds the wait.
     pub(super) async fn send(&self, packet: &Packet) -> Result<(), DatanodeError> {
         let header = packet.header();
         if header.data_bytes == 0 {
@@ -122,7 +125,7 @@ impl OneSidedPacketSender {
     }
 }
 
-/// The way up.
+/// Receiving half.
 pub(super) struct OneSidedAckReceiver {
     writer: Arc<BlockWriter>,
 }
@@ -144,7 +147,8 @@ impl OneSidedAckReceiver {
             received => {
                 let ack = received?;
                 let failed = packets::failed(&ack.replies);
-                // Of a part of a packet it says that more memory is granted, if it is, and that all are alive.
+                // The acknowledgement of a part of a packet says that all datanodes are alive, and may grant more
+                // memory.
                 let sequence = if ack.is_whole || failed.is_some() { ack.seqno } else { HEARTBEAT_SEQNO };
                 Ok(packets::Reply { sequence, granted: ack.granted, failed })
             }
@@ -155,7 +159,7 @@ impl OneSidedAckReceiver {
         self.writer.unexpected().into()
     }
 
-    /// The acknowledgement of the block's end has come.
+    /// Called when the acknowledgement of the block's end has arrived.
     pub(super) fn ended(&self) {
         self.writer.mark_ended();
     }
@@ -168,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_a_time_out_and_an_answer_without_memory_is_none() {
+    fn only_silence_counts_as_time_out() {
         let (peer, action, after) = (([127, 0, 0, 1], 1).into(), "waiting", Duration::from_secs(1));
         for silent in [Error::TimedOut { peer, action, after }, Error::NoMessage { peer, after }] {
             assert!(DatanodeError::from(WriterError::from(silent)).is_time_out());

@@ -1,5 +1,5 @@
 //! Packets of a writer and the memory that they are filled in. Memory is reused, and its amount is the window: a packet
-//! keeps its place until every datanode of the pipeline has acknowledged it.
+//! keeps its memory until every datanode of the pipeline has acknowledged it.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,37 +14,39 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use super::granted_memory::{GrantedRange, PacketMemory};
 
-/// One packet on its way: shared by what keeps it until it is acknowledged and the task that sends it.
+/// One packet in flight. Shared between the list of unacknowledged packets and the task that sends it.
 #[derive(Debug)]
 pub(super) struct Packet {
-    /// Rises by one with every packet of a writer.
+    /// Sequence number; increases by one with every packet of a writer.
     pub sequence: i64,
-    /// Of the first data byte, from the start of the block.
+    /// Offset of the first data byte from the start of the block.
     pub offset: u64,
-    /// Empty, and closes the block.
+    /// The packet is empty and closes the block.
     pub last: bool,
     /// Datanodes write data and checksums to disk before they acknowledge.
     pub sync: bool,
     body: Option<PacketBody>,
 }
 
-/// Data and checksums of a packet being filled. Returns its memory to the pool when dropped.
+/// Data and checksums of a packet being filled. Returns its memory to the pool on drop.
 ///
-/// With a place, every byte is also put there as it comes, or comes there and nowhere else, when the place is mapped. Those that the
-/// caller hands in ([`PacketBody::take`]) go nowhere else either: `data` has only what was filled in through [`PacketBody::space`], and
-/// always the unfinished chunk at the end. Once the packet is finished its place is where its bytes are.
+/// With a `granted_range`, every byte is also written there as it arrives, or only there if the range is mapped. Bytes
+/// that the caller passes to [`PacketBody::take`] are also only there. `data` then has only the bytes filled in through
+/// [`PacketBody::space`], and always the unfinished chunk at the end. Once the packet is finished, its bytes are in the
+/// range.
 #[derive(Debug)]
 pub(super) struct PacketBody {
-    /// As long as the packet may become, or empty while nothing was kept there; the first `filled` bytes count.
+    /// Buffer of the size of the largest packet, or empty while nothing was stored there; the first `filled` bytes
+    /// count.
     data: Vec<u8>,
     filled: usize,
     capacity: usize,
     granted_range: Option<GrantedRange>,
-    /// The place, mapped: `data` is not used.
+    /// The granted range, mapped; `data` is then unused.
     window: Option<MappedRange>,
-    /// `data` lacks bytes that are in their place.
+    /// `data` lacks bytes that are in the granted range.
     only_placed: bool,
-    /// Of the first `summed` bytes: always whole chunks until the packet is finished.
+    /// CRCs of the first `summed` bytes, always whole chunks until the packet is finished.
     checksums: Vec<u8>,
     summed: usize,
     pool: Arc<PacketPool>,
@@ -52,7 +54,7 @@ pub(super) struct PacketBody {
 }
 
 impl Packet {
-    /// A packet without data.
+    /// Creates a packet without data.
     pub(super) fn empty(sequence: i64, offset: u64, last: bool, sync: bool) -> Self {
         Self { sequence, offset, last, sync, body: None }
     }
@@ -62,7 +64,7 @@ impl Packet {
         Self { sequence, offset, last: false, sync, body: Some(body) }
     }
 
-    /// Fetched from their place when they are nowhere else.
+    /// Returns the data. Reads it back from the granted range if it is only there.
     pub(super) fn data(&self) -> io::Result<Cow<'_, [u8]>> {
         match &self.body {
             None => Ok(Cow::Borrowed(&[])),
@@ -79,13 +81,13 @@ impl Packet {
         self.body.as_ref().map_or(1, |body| u64::from(body.pool.checksum.bytes_per_chunk))
     }
 
-    /// The data has been put there.
+    /// Returns true if the data has been written to `memory`.
     pub(super) fn is_in(&self, memory: &Arc<PacketMemory>) -> bool {
         let granted_range = self.body.as_ref().and_then(|body| body.granted_range.as_ref());
         granted_range.is_some_and(|granted_range| Arc::ptr_eq(&granted_range.memory, memory))
     }
 
-    /// The registered memory that begins with this packet's data.
+    /// Returns the registered memory that begins with this packet's data.
     pub(super) fn registered(&self) -> Option<&Arc<dyn Region>> {
         self.body.as_ref()?.granted_range.as_ref()?.memory.region()
     }
@@ -104,7 +106,7 @@ impl Packet {
         self.body.as_ref().map_or(&[], |body| &body.checksums)
     }
 
-    /// Bytes from the start of the block to the end of this packet.
+    /// Returns the number of bytes from the start of the block to the end of this packet.
     pub(super) fn end(&self) -> u64 {
         self.offset + self.data_bytes() as u64
     }
@@ -119,23 +121,24 @@ impl PacketBody {
         self.filled
     }
 
-    /// The bytes from `from` on, which lie in the last chunk if that is not whole.
+    /// Returns the bytes from `from` on, which lie in the last chunk if that is not whole.
     pub(super) fn unfinished(&self, from: usize) -> &[u8] {
-        assert!(from >= self.summed, "bytes of whole chunks may be in their place only");
+        assert!(from >= self.summed, "bytes of whole chunks may be only in the granted range");
         self.held(from, self.filled)
     }
 
-    /// Those of the bytes from `from` to `to` that are here: `window` has all, `data` may lack whole chunks.
+    /// Returns the bytes from `from` to `to` that are held here: `window` has all, `data` may lack whole chunks.
     fn held(&self, from: usize, to: usize) -> &[u8] {
         match (&self.window, &self.granted_range) {
             (Some(window), Some(granted_range)) => window.bytes(granted_range.part(from, to)),
-            // Nothing was kept where nothing is asked for.
+            // An empty range needs no data: possibly nothing was stored.
             _ if from == to => &[],
             _ => &self.data[from..to],
         }
     }
 
-    /// Room for at most `limit` bytes in all, behind what is filled: no more of it at once than stays in the processor's cache until it is summed.
+    /// Returns room behind the filled bytes, up to `limit` bytes in all. Limited to what stays in the processor's cache
+    /// until it is summed.
     pub(super) fn space(&mut self, limit: usize) -> &mut [u8] {
         let end = limit.min(self.capacity).min(self.filled + self.pool.data_bytes);
         let from = self.filled;
@@ -145,7 +148,7 @@ impl PacketBody {
         }
     }
 
-    /// `data`, as long as a packet may become.
+    /// Returns `data`, allocated to the size of the largest packet.
     fn buffer<'a>(data: &'a mut Vec<u8>, pool: &PacketPool) -> &'a mut [u8] {
         if data.is_empty() {
             *data = pool.buffer();
@@ -153,9 +156,10 @@ impl PacketBody {
         data
     }
 
-    /// `bytes` of the space were filled. Whole chunks are summed now, while they are in the processor's cache.
+    /// Records that `bytes` of the space were filled. Whole chunks are summed now, while they are in the processor's
+    /// cache.
     pub(super) fn advance(&mut self, bytes: usize) -> io::Result<()> {
-        assert!(bytes <= self.capacity - self.filled, "more bytes than there was space for");
+        assert!(bytes <= self.capacity - self.filled, "filled more bytes than the packet has space for");
         let from = self.filled;
         self.filled += bytes;
         let chunk = self.pool.checksum.bytes_per_chunk as usize;
@@ -177,7 +181,7 @@ impl PacketBody {
         self.summed = to;
     }
 
-    /// Puts `bytes`, for which there is room, straight in their place.
+    /// Writes `bytes`, for which there must be room, straight into the granted range.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.window.is_some() {
             return bytes.chunks(self.pool.data_bytes).try_for_each(|piece| {
@@ -210,7 +214,7 @@ impl PacketBody {
         checksum.compute(whole, &mut self.checksums);
         self.only_placed |= !whole.is_empty();
         self.filled += whole.len();
-        // Unless a chunk is still unfinished, which takes all that was left.
+        // Not if a chunk is still unfinished: that chunk took all remaining bytes.
         if self.filled - self.summed == whole.len() {
             self.summed = self.filled;
         }
@@ -227,9 +231,10 @@ impl PacketBody {
         self.filled += bytes.len();
     }
 
-    /// The place did not take the bytes behind the first `good`: the packet carries its data itself.
+    /// Handles a granted range that failed to take the bytes behind the first `good`: the packet carries its data
+    /// itself.
     fn leave_granted_range(&mut self, good: usize, error: io::Error) -> io::Result<()> {
-        tracing::info!(%error, "the datanode's memory takes no more bytes");
+        tracing::info!(%error, "cannot write to the datanode's memory, sending the bytes in the packet");
         let Some(granted_range) = self.granted_range.take() else { return Ok(()) };
         if std::mem::take(&mut self.only_placed) {
             granted_range.memory.read(granted_range.offset, &mut Self::buffer(&mut self.data, &self.pool)[..good])?;
@@ -245,12 +250,13 @@ impl PacketBody {
         Ok(data)
     }
 
-    /// Most bytes that it may hold.
+    /// Returns the most bytes that the packet may hold.
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Nothing more is filled in. What is in its place needs no memory here: the next packet has it, while it is in the processor's cache.
+    /// Ends filling. Bytes in the granted range need no memory here, so the next packet gets it while it is in the
+    /// processor's cache.
     fn finish(&mut self) {
         self.sum(self.filled);
         if let Some(granted_range) = &self.granted_range {
@@ -270,24 +276,24 @@ impl Drop for PacketBody {
     }
 }
 
-/// The memory of one writer's packets.
+/// Memory of one writer's packets.
 #[derive(Debug)]
 pub(super) struct PacketPool {
-    /// The last one given back is given out first: it is in the processor's cache.
+    /// Last in, first out: the most recently returned buffer is still in the processor's cache.
     free: Mutex<Vec<Vec<u8>>>,
     free_checksums: Mutex<Vec<Vec<u8>>>,
     permits: Arc<Semaphore>,
-    /// So many fit the window.
+    /// Number of packets that fit in the window.
     packets: usize,
     data_bytes: usize,
-    /// Of a packet whose bytes are filled in where they stay.
+    /// Data bytes of a packet that is filled in place.
     placed_bytes: usize,
     checksum: ChecksumSpec,
 }
 
 impl PacketPool {
-    /// `packets` of at most `data_bytes` data each, a whole number of chunks. Those filled in where they stay may have `placed_bytes`, and
-    /// count for as many as they are as large as.
+    /// Creates a pool of `packets` packets of at most `data_bytes` data each, a whole number of chunks. A packet that
+    /// is filled in place may have `placed_bytes`, and takes as many places in the window as its size in packets.
     pub(super) fn new(packets: usize, data_bytes: usize, placed_bytes: usize, checksum: ChecksumSpec) -> Arc<Self> {
         let chunk = checksum.bytes_per_chunk as usize;
         assert!(data_bytes.is_multiple_of(chunk) && placed_bytes.is_multiple_of(chunk), "packets hold whole chunks");
@@ -302,14 +308,15 @@ impl PacketPool {
         })
     }
 
-    /// The next packet, when the window allows one more; its bytes go to `granted_range`, if it has one. `None` after `close`.
+    /// Returns the next packet once the window allows one more. Its bytes go to `granted_range`, if given. Returns
+    /// `None` after `close`.
     pub(super) async fn take(self: &Arc<Self>, granted_range: Option<GrantedRange>) -> Option<PacketBody> {
         let small =
             granted_range.as_ref().map_or(self.data_bytes, |granted_range| granted_range.at_most(self.data_bytes));
         let large = granted_range.as_ref().map_or(small, |granted_range| granted_range.at_most(self.placed_bytes));
         let window =
             granted_range.as_ref().and_then(|granted_range| granted_range.memory.window(&granted_range.part(0, large)));
-        // Without a window there may have to be a buffer.
+        // Without a mapped window, the packet may need a buffer.
         let capacity = if window.is_some() { large } else { small };
         let permit = self.permit(capacity.div_ceil(self.data_bytes)).await?;
         let mut checksums = self.free_checksums.lock().pop().unwrap_or_default();
@@ -328,8 +335,8 @@ impl PacketPool {
         })
     }
 
-    /// Room in the window for a packet as large as `packets`. A full one is waited for until a quarter of it is free: who is woken for each packet
-    /// that leaves spends as much on waking as on the packet.
+    /// Waits for room in the window for a packet as large as `packets`. If the window is full, waits until a quarter of
+    /// it is free: waking the writer for each packet that leaves would cost about the same as sending the packet.
     async fn permit(&self, packets: usize) -> Option<OwnedSemaphorePermit> {
         let wanted = packets.clamp(1, self.packets) as u32;
         match Arc::clone(&self.permits).try_acquire_many_owned(wanted) {
@@ -354,7 +361,7 @@ impl PacketPool {
         }
     }
 
-    /// Wakes and refuses everybody who waits for memory: the writer failed.
+    /// Wakes and refuses all tasks that wait for memory, because the writer failed.
     pub(super) fn close(&self) {
         self.permits.close();
     }
@@ -367,7 +374,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn checksums_grow_with_the_data_and_memory_comes_back() {
+    async fn checksums_follow_data_and_memory_is_reused() {
         let pool = PacketPool::new(1, 1024, 1024, ChecksumSpec::DEFAULT);
         let mut body = pool.take(None).await.unwrap();
         let data: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
@@ -378,7 +385,7 @@ mod tests {
         assert_eq!(body.checksums.len(), 4);
         let packet = Packet::with_body(0, 512, false, body);
         assert_eq!(packet.end(), 1512);
-        // The sums of these 1000 bytes under CRC32C, as Apache's datanode stores them.
+        // CRC32C of these 1000 bytes, as Apache's datanode stores them.
         assert_eq!(packet.checksums(), [0xae, 0x10, 0xee, 0x5a, 0x84, 0xf9, 0xef, 0xef]);
         assert!(pool.permits.try_acquire().is_err());
         drop(packet);
@@ -389,7 +396,7 @@ mod tests {
         assert!(pool.take(None).await.is_none());
     }
 
-    /// A file of `length` bytes as a datanode lends it: in huge pages, which are mapped, or not.
+    /// A file of `length` bytes as a datanode lends it: in huge pages, which are mapped, or in small ones.
     fn memory_of(length: u64, in_huge_pages: bool) -> Arc<PacketMemory> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(length).unwrap();
@@ -397,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn placed_bytes_are_summed_and_fetched_however_they_come() {
+    async fn placed_bytes_are_summed_and_read_back() {
         let data: Vec<u8> = (0..5000u32).map(|i| (i * 7 / 3) as u8).collect();
         let mut sums = Vec::new();
         ChecksumSpec::DEFAULT.compute(&data, &mut sums);
@@ -427,7 +434,7 @@ mod tests {
                 let packet = Packet::with_body(3, 1024, false, body);
                 assert_eq!(packet.checksums(), sums);
                 assert!(packet.data().unwrap() == data);
-                // Finished, it needs no memory of the client's, and the next one is mapped already.
+                // A finished packet needs no memory of the client, and the next range is mapped already.
                 assert!(packet.body.as_ref().is_some_and(|body| body.data.is_empty()));
                 assert_eq!(memory.window(&(1024..6144)).is_some(), mapped);
                 assert!(packet.is_in(&memory) && !packet.is_in(&PacketMemory::new(tempfile::tempfile().unwrap())));
@@ -436,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_filled_in_place_may_be_larger_and_counts_for_as_much() {
+    async fn placed_packet_takes_permits_by_size() {
         let pool = PacketPool::new(8, 1024, 4096, ChecksumSpec::DEFAULT);
         let granted_range =
             |mapped| Some(GrantedRange { memory: memory_of(1 << 20, mapped), offset: 0, room: 1 << 20 });
@@ -444,7 +451,7 @@ mod tests {
         assert_eq!((small.capacity(), pool.permits.available_permits()), (1024, 7));
         let mut large = pool.take(granted_range(true)).await.unwrap();
         assert_eq!((large.capacity(), pool.permits.available_permits()), (4096, 3));
-        // A piece at a time, so that it is summed while the cache has it.
+        // One piece at a time, so that it is summed while it is in the cache.
         assert_eq!(large.space(usize::MAX).len(), 1024);
         large.advance(512).unwrap();
         large.take(&[7; 3584]).unwrap();
@@ -452,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_window_is_woken_when_a_quarter_of_it_is_free() {
+    async fn waiter_wakes_when_quarter_is_free() {
         let pool = PacketPool::new(8, 512, 512, ChecksumSpec::DEFAULT);
         let mut packets = Vec::new();
         for _ in 0..8 {
@@ -468,7 +475,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_that_is_shorter_than_what_was_granted_is_not_mapped() {
+    async fn memory_shorter_than_grant_is_not_mapped() {
         let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
         let memory = memory_of(5000, true);
         let body = pool.take(Some(GrantedRange { memory, offset: 0, room: 6000 })).await.unwrap();
@@ -476,12 +483,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_find_no_place_stay_with_the_packet() {
+    async fn packet_keeps_bytes_when_placing_fails() {
         let pool = PacketPool::new(1, 8192, 8192, ChecksumSpec::DEFAULT);
         let file = tempfile::NamedTempFile::new().unwrap();
         let data = vec![7u8; 3000];
         std::fs::write(file.path(), &data[..2000]).unwrap();
-        // For reading only: the first write fails.
+        // Opened read-only, so the first write fails.
         let memory = PacketMemory::new(std::fs::File::open(file.path()).unwrap());
         let mut body =
             pool.take(Some(GrantedRange { memory: Arc::clone(&memory), offset: 0, room: 8192 })).await.unwrap();

@@ -1,4 +1,5 @@
-//! The way to a pipeline's first datanode, whichever it is, under the one loop that retries.
+//! Path to a pipeline's first datanode. Dispatches to one of the three implementations; the retry loop above it is
+//! shared.
 
 use super::granted_memory::GrantedMemory;
 use super::packet::Packet;
@@ -10,22 +11,22 @@ use hearth_types::ExtendedBlock;
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError};
 
-/// The way down.
+/// Sending half, one variant per path.
 pub(super) enum PacketSender {
     Packets(packets::StreamPacketSender),
     Local(local_sender::LocalPacketSender),
     OneSided(one_sided_sender::OneSidedPacketSender),
 }
 
-/// The way up.
+/// Receiving half.
 pub(super) enum AckReceiver {
     Stream(packets::StreamAckReceiver),
     OneSided(one_sided_sender::OneSidedAckReceiver),
 }
 
-/// Connects the pipeline's datanodes with each other and with us, by the first path that leads to the first of them.
+/// Connects the client and the pipeline's datanodes, by the first path that leads to the first of them.
 ///
-/// `paths`: only those may be tried.
+/// `paths`: the paths that may be tried, in order.
 pub(super) async fn set_up(
     shared: &Shared,
     spec: &SetUp<'_>,
@@ -62,7 +63,7 @@ impl PacketSender {
         }
     }
 
-    /// Keeps the pipeline from taking silence for death.
+    /// Sends a heartbeat, so that the pipeline does not time out while the writer is idle.
     pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
         match self {
             Self::Packets(packet_sender) => packet_sender.send_heartbeat().await,
@@ -71,7 +72,7 @@ impl PacketSender {
         }
     }
 
-    /// Where the writer may put its bytes itself.
+    /// Returns the memory into which the writer may put its bytes itself.
     pub(super) fn granted_memory(&self) -> GrantedMemory {
         match self {
             Self::Packets(_) => GrantedMemory::Packets,
@@ -90,7 +91,7 @@ impl PacketSender {
 }
 
 impl AckReceiver {
-    /// `oldest`: the packet that is awaited, for messages.
+    /// Receives the next acknowledgement. `oldest`: the sequence number that is awaited, for error messages.
     pub(super) async fn next(&mut self, oldest: Option<i64>, block: &ExtendedBlock) -> Result<Reply, DatanodeError> {
         match self {
             Self::Stream(acknowledgements) => acknowledgements.next(oldest, block).await,
@@ -105,7 +106,7 @@ impl AckReceiver {
         }
     }
 
-    /// The block's end is acknowledged.
+    /// Called when the block's end is acknowledged.
     pub(super) fn ended(&self) {
         if let Self::OneSided(acknowledgements) = self {
             acknowledgements.ended();

@@ -1,8 +1,9 @@
-//! Cuts a writer's bytes into packets and blocks. Pure but for the memory that it is handed.
+//! Cuts a writer's bytes into packets and blocks. Pure, apart from the memory that is passed in.
 //!
-//! A checksum stands over a whole chunk. What was flushed in the middle of a chunk is therefore sent again from the
-//! chunk's start together with what follows; a datanode passes over the bytes that it has. After an append to a block
-//! that ends inside a chunk, the first packet holds at most the rest of that chunk, and its checksum only the new bytes.
+//! A checksum covers a whole chunk. Bytes that were flushed in the middle of a chunk are therefore sent again from the
+//! chunk's start, together with the bytes that follow. A datanode skips the bytes that it already has. After an append
+//! to a block that ends inside a chunk, the first packet holds at most the rest of that chunk. Its checksum covers only
+//! the new bytes.
 
 use std::io;
 
@@ -13,19 +14,19 @@ pub(super) struct Packetizer {
     block_size: u64,
     chunk: u64,
     next_sequence: i64,
-    /// Bytes of the current block, those of the packet being filled included.
+    /// Bytes of the current block, including those of the packet being filled.
     in_block: u64,
     /// Offset of the packet being filled.
     packet_offset: u64,
     body: Option<PacketBody>,
-    /// Bytes at the start of `body` that were sent before.
+    /// Number of bytes at the start of `body` that were sent before.
     carried: usize,
-    /// To be carried into the next packet: the flushed start of an unfinished chunk.
+    /// Bytes to carry into the next packet: the flushed start of an unfinished chunk.
     carry: Vec<u8>,
 }
 
 impl Packetizer {
-    /// `in_block`: bytes that the current block holds already (append).
+    /// `in_block`: bytes that the current block already holds (append).
     pub(super) fn new(block_size: u64, chunk: u32, in_block: u64) -> Self {
         Self {
             block_size,
@@ -43,12 +44,12 @@ impl Packetizer {
         self.body.is_none()
     }
 
-    /// Where the packet begins that `start` would start now.
+    /// Returns the offset of the packet that `start` would begin now.
     pub(super) fn next_offset(&self) -> u64 {
         self.in_block - self.carry.len() as u64
     }
 
-    /// Starts the next packet in `body`, whose place, if it has one, is for `next_offset`.
+    /// Starts the next packet in `body`. Its granted range, if any, must begin at `next_offset`.
     pub(super) fn start(&mut self, mut body: PacketBody) -> io::Result<()> {
         assert!(self.body.is_none(), "a packet is being filled already");
         let carry = std::mem::take(&mut self.carry);
@@ -63,13 +64,13 @@ impl Packetizer {
         Ok(())
     }
 
-    /// Room for the next bytes, never empty. `start` must have been called when `needs_body`.
+    /// Returns room for the next bytes, never empty. If `needs_body` is true, call `start` first.
     pub(super) fn space(&mut self) -> &mut [u8] {
         let limit = self.limit();
         self.body.as_mut().map_or(&mut [], |body| body.space(limit))
     }
 
-    /// Most bytes that the packet being filled may hold.
+    /// Returns the most bytes that the packet being filled may hold.
     fn limit(&self) -> usize {
         let capacity = self.body.as_ref().map_or(0, PacketBody::capacity) as u64;
         let mut limit = capacity.min(self.block_size - self.packet_offset);
@@ -80,15 +81,15 @@ impl Packetizer {
         limit as usize
     }
 
-    /// `bytes` of `space` were filled. The packet, when it is full.
+    /// Records that `bytes` of `space` were filled. Returns the packet when it is full.
     pub(super) fn advance(&mut self, bytes: usize) -> io::Result<Option<Packet>> {
         let Some(body) = self.body.as_mut() else { return Ok(None) };
         body.advance(bytes)?;
         Ok(self.filled(bytes))
     }
 
-    /// Takes as many of `data` as the packet has room for, without `space` when they have a place of their own. How many, and
-    /// the packet when it is full.
+    /// Takes as many bytes of `data` as fit in the packet, bypassing `space` if the packet has a granted range. Returns
+    /// their number, and the packet when it is full.
     pub(super) fn take(&mut self, data: &[u8]) -> io::Result<(usize, Option<Packet>)> {
         let limit = self.limit();
         let Some(body) = self.body.as_mut() else { return Ok((0, None)) };
@@ -109,7 +110,8 @@ impl Packetizer {
         if full { self.take_packet(false) } else { None }
     }
 
-    /// What is not yet sent, as a packet; `None` when there is nothing. The start of an unfinished chunk is kept.
+    /// Returns the bytes not yet sent as a packet, or `None` if there are none. The start of an unfinished chunk is
+    /// kept.
     pub(super) fn flush(&mut self, sync: bool) -> Option<Packet> {
         let body = self.body.as_ref()?;
         if body.filled() == self.carried {
@@ -125,26 +127,27 @@ impl Packetizer {
         self.take_packet(sync)
     }
 
-    /// A packet without data, which still asks for a sync.
+    /// Returns a packet without data that requests a sync.
     pub(super) fn empty_sync(&mut self) -> Packet {
         let sequence = self.sequence();
         Packet::empty(sequence, self.in_block, false, true)
     }
 
-    /// True when the current block can take no more.
+    /// Returns true when the current block is full.
     pub(super) fn block_full(&self) -> bool {
         self.in_block >= self.block_size
     }
 
-    /// Bytes of the current block.
+    /// Returns the number of bytes in the current block.
     pub(super) fn in_block(&self) -> u64 {
         self.in_block
     }
 
-    /// The packet that closes the current block; the next byte starts another. What was not flushed must have been.
+    /// Returns the packet that closes the current block; the next byte starts another. All bytes must have been flushed
+    /// before.
     pub(super) fn end_block(&mut self, sync: bool) -> Packet {
         let unsent = self.body.as_ref().map_or(0, |body| body.filled() - self.carried);
-        assert_eq!(unsent, 0, "a block ended with bytes not sent");
+        assert_eq!(unsent, 0, "a block ended with unsent bytes");
         self.body = None;
         self.carried = 0;
         self.carry.clear();
@@ -177,7 +180,7 @@ mod tests {
     use hearth_types::ChecksumSpec;
     use std::sync::Arc;
 
-    /// What a datanode would hold: packets applied in order, overlaps passed over, checksums checked.
+    /// Model of a datanode's replica: applies packets in order, skips overlaps, and verifies checksums.
     #[derive(Default)]
     struct Replica {
         bytes: Vec<u8>,
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn any_mixture_of_writes_and_flushes_gives_the_same_bytes() {
+    async fn mixed_writes_and_flushes_preserve_bytes() {
         let pool = PacketPool::new(2, 2048, 3072, ChecksumSpec::DEFAULT);
         let data: Vec<u8> = (0..30_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
         let unplaced = [0usize, 1, 511, 512, 700].map(|start| (start, 0, false));

@@ -1,4 +1,4 @@
-//! WRITE_BLOCK: connecting to the first datanode of a pipeline, packets down, acknowledgements up.
+//! WRITE_BLOCK over TCP: connects to the first datanode of a pipeline, sends packets and receives acknowledgements.
 
 use hearth_fabric::tcp;
 use hearth_protocol::data_transfer::{DataReceiver, DataSender, Timeouts, TransferError};
@@ -14,19 +14,19 @@ use crate::datanode::{Peer, request};
 use crate::file_system::Shared;
 use crate::{DataPath, DatanodeError};
 
-/// What a pipeline is set up for.
+/// Purpose for which a pipeline is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     Create,
     Append,
     AppendRecovery,
     StreamingRecovery,
-    /// Everything was acknowledged but the block's end.
+    /// Everything was acknowledged except the block's end.
     CloseRecovery,
 }
 
 impl Stage {
-    /// The stage of the next attempt, when this one's set-up failed.
+    /// Returns the stage of the next attempt after a failed set-up.
     pub(super) fn after_failure(self) -> Self {
         match self {
             Self::Append => Self::AppendRecovery,
@@ -45,33 +45,33 @@ impl Stage {
     }
 }
 
-/// A pipeline to be.
+/// Parameters of a pipeline set-up.
 pub(super) struct SetUp<'a> {
-    /// With the stamp that the replicas have now.
+    /// Block with the generation stamp that the replicas have now.
     pub block: &'a ExtendedBlock,
     pub token: &'a Token,
     pub targets: &'a [Target],
     pub stage: Stage,
     pub acknowledged_bytes: u64,
     pub sent_bytes: u64,
-    /// The stamp that the replicas get; `None` for a new block.
+    /// Generation stamp that the replicas get; `None` for a new block.
     pub stamp: Option<GenerationStamp>,
-    /// Of the file: what the datanodes reserve.
+    /// Block size of the file, which the datanodes reserve.
     pub block_size: u64,
 }
 
-/// Connects the pipeline's datanodes with each other and with us.
+/// Connects the client and the pipeline's datanodes.
 pub(super) async fn set_up(
     shared: &Shared,
     spec: &SetUp<'_>,
 ) -> Result<(StreamPacketSender, StreamAckReceiver), PipelineFailure> {
     let Some(head) = spec.targets.first() else {
-        let what = "a pipeline without datanodes".to_owned();
+        let what = "the pipeline has no datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
     };
     let mut timeouts = shared.options.pipeline_timeouts(spec.targets.len());
     if spec.stage == Stage::CloseRecovery {
-        // Each of them, one after the other, may write the whole block to its disk before it answers.
+        // Each datanode in turn may write the whole block to its disk before it answers.
         timeouts.read *= spec.targets.len() as u32 + 1;
     }
     let operation = Operation::WriteBlock(Box::new(message(shared, spec, head)));
@@ -86,13 +86,13 @@ fn first(source: DatanodeError) -> PipelineFailure {
     PipelineFailure::of_first(DataPath::Packets, source)
 }
 
-/// Whether the answer to a set-up is a success, and if not, whom it blames.
+/// Checks that the response to a set-up is a success; otherwise returns the datanode to blame.
 pub(super) fn check(spec: &SetUp<'_>, response: BlockOpResponse) -> Result<(), PipelineFailure> {
     let bad_link = response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty());
     if response.status == Status::Success && !bad_link { Ok(()) } else { Err(refused(spec, response)) }
 }
 
-/// What the first datanode, `head`, is asked.
+/// Builds the request to the first datanode, `head`.
 pub(super) fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
     let mut block = spec.block.clone();
     block.block.length = spec.block_size;
@@ -125,7 +125,7 @@ fn pipeline_target(target: &Target) -> PipelineTarget {
     }
 }
 
-/// Whom the answer to a set-up blames.
+/// Converts a refused set-up into the failure that names the datanode to blame.
 pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> PipelineFailure {
     let link = response.first_bad_link.unwrap_or_default();
     let bad = spec.targets.iter().position(|target| target.datanode.id.transfer_address() == link).unwrap_or(0);
@@ -143,10 +143,10 @@ pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> PipelineFa
     PipelineFailure { bad, blame, source }
 }
 
-/// So many bytes of a copy may take [`Timeouts::PER_TARGET`] (as Apache's client has it: 200 packets of 64 KiB).
+/// Bytes of a copy per [`Timeouts::PER_TARGET`] of time-out. Same as in Apache's client: 200 packets of 64 KiB.
 const TRANSFER_BYTES_PER_TIMEOUT: u64 = 200 * (64 << 10);
 
-/// Has `source` copy what it holds of the block to `target`.
+/// Has `source` copy its part of the block to `target`.
 pub(super) async fn transfer(
     shared: &Shared,
     block: &ExtendedBlock,
@@ -160,7 +160,7 @@ pub(super) async fn transfer(
         client_name: shared.client_name.clone(),
         targets: vec![pipeline_target(target)],
     });
-    // The answer comes when the copy is whole: allow for a slow one, and a large one.
+    // The response arrives when the copy is complete: allow for a slow or a large one.
     let mut timeouts = shared.options.pipeline_timeouts(2);
     let slow_copies = u32::try_from(block.length() / TRANSFER_BYTES_PER_TIMEOUT).unwrap_or(u32::MAX).min(100_000);
     timeouts.read = timeouts.read * 2 + Timeouts::PER_TARGET * slow_copies;
@@ -169,7 +169,7 @@ pub(super) async fn transfer(
     Ok(())
 }
 
-/// The way down.
+/// Sending half.
 pub(super) struct StreamPacketSender {
     sender: DataSender,
 }
@@ -184,14 +184,14 @@ impl StreamPacketSender {
         Ok(self.sender.send_packet(&packet.header(), packet.checksums(), &data).await?)
     }
 
-    /// Keeps the pipeline from taking silence for death.
+    /// Sends a heartbeat, so that the pipeline does not time out while the writer is idle.
     pub(super) async fn send_heartbeat(&self) -> Result<(), DatanodeError> {
         let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
         Ok(self.sender.send_packet(&header, &[], &[]).await?)
     }
 }
 
-/// The way up.
+/// Receiving half.
 pub(super) struct StreamAckReceiver {
     receiver: DataReceiver,
 }
@@ -211,8 +211,8 @@ pub(super) struct Failed {
     pub restarting: bool,
 }
 
-/// Whom an acknowledgement blames. From the far end, as in Apache's client: whoever is furthest down and failed made those
-/// before it fail.
+/// Returns the datanode that an acknowledgement blames. Searches from the far end, as Apache's client does: the last
+/// datanode that failed made those before it fail.
 pub(super) fn failed(replies: &[AckReply]) -> Option<Failed> {
     replies.iter().enumerate().rev().find_map(|(index, reply)| {
         let status = reply.status();
@@ -229,7 +229,7 @@ impl StreamAckReceiver {
         Self { receiver }
     }
 
-    /// `oldest`: the packet that is awaited, for messages.
+    /// Receives the next acknowledgement. `oldest`: the sequence number that is awaited, for error messages.
     pub(super) async fn next(&mut self, oldest: Option<i64>, block: &ExtendedBlock) -> Result<Reply, DatanodeError> {
         let acknowledgement = match self.receiver.receive_ack().await {
             Err(TransferError::Connection(tcp::Error::ReadTimedOut { after, .. })) => {

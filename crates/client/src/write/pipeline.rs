@@ -1,5 +1,5 @@
-//! One pipeline: packets go down, acknowledgements come up, both at once. Which packets are on their way is kept in the
-//! [`Unacknowledged`], which outlives the pipeline, so that another one can send them again.
+//! One pipeline: sends packets and receives acknowledgements concurrently. The packets in flight are in
+//! [`Unacknowledged`], which outlives the pipeline, so that the next pipeline can send them again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,27 +17,27 @@ use super::packets::Reply;
 use crate::statistics::Counters;
 use crate::{DataPath, DatanodeError};
 
-/// Packets that were taken from the writer and are not acknowledged, in order.
+/// Packets that were taken from the writer and are not yet acknowledged, in order.
 pub(super) struct Unacknowledged {
     inner: Mutex<Inner>,
-    /// Signalled whenever a packet leaves.
+    /// Signalled whenever a packet is removed.
     left: Notify,
 }
 
 struct Inner {
     packets: VecDeque<Arc<Packet>>,
-    /// How many of them this pipeline was given.
+    /// Number of them that were sent on this pipeline.
     sent: usize,
-    /// End of the highest byte that any pipeline of this block was given.
+    /// End of the last byte that was sent on any pipeline of this block.
     sent_bytes: u64,
 }
 
 enum NextPacket {
     Send(Arc<Packet>),
-    /// The block's end, which must wait until everything before it is acknowledged: a datanode that has seen it
-    /// finalizes the replica, and a finalized one could not take part in recovery.
+    /// The next packet is the block's end, which must wait until everything before it is acknowledged. A datanode that
+    /// has received it finalizes the replica, and a finalized replica could not take part in recovery.
     AwaitEmpty,
-    /// Everything is sent; `ended`: the block's end too.
+    /// Everything is sent; with `ended`, also the block's end.
     Nothing {
         ended: bool,
     },
@@ -53,12 +53,12 @@ impl Unacknowledged {
         self.inner.lock().packets.push_back(packet);
     }
 
-    /// Data of the oldest packet: a sign of how large the block becomes.
+    /// Returns the data bytes of the oldest packet, a hint of how large the block becomes.
     pub(super) fn first_bytes(&self) -> usize {
         self.inner.lock().packets.front().map_or(0, |packet| packet.data_bytes())
     }
 
-    /// The next packet to send, counted as sent.
+    /// Returns the next packet to send, and counts it as sent.
     fn next(&self) -> NextPacket {
         let mut inner = self.inner.lock();
         let Some(packet) = inner.packets.get(inner.sent).cloned() else {
@@ -72,7 +72,7 @@ impl Unacknowledged {
         NextPacket::Send(packet)
     }
 
-    /// Takes the oldest packet out when it is `sequence`; else says which one it is.
+    /// Removes the oldest packet if it is `sequence`; otherwise returns the expected sequence number.
     fn acknowledge(&self, sequence: i64) -> Result<Arc<Packet>, Option<i64>> {
         let mut inner = self.inner.lock();
         match inner.packets.front() {
@@ -86,17 +86,17 @@ impl Unacknowledged {
         }
     }
 
-    /// All packets are to be sent again.
+    /// Marks all packets to be sent again.
     pub(super) fn rewind(&self) {
         self.inner.lock().sent = 0;
     }
 
-    /// Sequence number of the oldest packet.
+    /// Returns the sequence number of the oldest packet.
     pub(super) fn oldest(&self) -> Option<i64> {
         self.inner.lock().packets.front().map(|packet| packet.sequence)
     }
 
-    /// True when nothing but the block's end is left.
+    /// Returns true when only the block's end is left.
     pub(super) fn only_end_left(&self) -> bool {
         self.inner.lock().packets.front().is_some_and(|packet| packet.last)
     }
@@ -107,7 +107,7 @@ impl Unacknowledged {
         if inner.packets.front().is_some_and(|packet| packet.last) { inner.packets.pop_front() } else { None }
     }
 
-    /// Bytes of the block that datanodes may have, acknowledged or not.
+    /// Returns the bytes of the block that datanodes may have, acknowledged or not.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.inner.lock().sent_bytes
     }
@@ -121,28 +121,29 @@ pub(super) struct Target {
     pub storage_type: StorageType,
 }
 
-/// Why a pipeline broke, and what to blame.
+/// Cause of a broken pipeline, and the party to blame.
 #[derive(Debug)]
 pub(super) struct PipelineFailure {
-    /// Index of the datanode that it is about.
+    /// Index of the datanode concerned.
     pub bad: usize,
     pub blame: Blame,
     pub source: DatanodeError,
 }
 
-/// What a failure is laid to.
+/// Party to which a failure is attributed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Blame {
-    /// The datanode, which is left out.
+    /// The datanode, which is then excluded.
     Datanode,
-    /// The datanode said that it restarts: it may be waited for rather than left out.
+    /// The datanode announced a restart: the writer may wait for it instead of excluding it.
     Restart,
-    /// The path to the first datanode, which may be well: packets show it. They themselves are never blamed.
+    /// The path to the first datanode, which may be healthy: a later attempt with packets shows it. Packets themselves
+    /// are never blamed.
     Path(DataPath),
 }
 
 impl PipelineFailure {
-    /// The first datanode could not be asked by `path`, or the connection to it broke.
+    /// Failure to reach the first datanode by `path`, or of the connection to it.
     pub(super) fn of_first(path: DataPath, source: DatanodeError) -> Self {
         let blame = if path == DataPath::Packets { Blame::Datanode } else { Blame::Path(path) };
         Self { bad: 0, blame, source }
@@ -168,11 +169,11 @@ pub(super) enum Ended {
     Failed(PipelineFailure),
 }
 
-/// Where a block is being written to.
+/// Pipeline to which a block is being written.
 pub(super) struct Pipeline {
     packet_sender: PacketSender,
     acknowledgements: AckReceiver,
-    /// With the stamp of this pipeline; the length counts acknowledged bytes.
+    /// Block with the generation stamp of this pipeline; its length counts acknowledged bytes.
     block: ExtendedBlock,
     pub(super) targets: Vec<Target>,
     heartbeat: Duration,
@@ -198,7 +199,7 @@ impl Pipeline {
         block
     }
 
-    /// Sends what is unacknowledged and what else the writer queues, until the block ends or something fails.
+    /// Sends the unacknowledged packets and those that the writer queues, until the block ends or the pipeline fails.
     pub(super) async fn exchange(
         &mut self,
         unacknowledged: &Unacknowledged,
@@ -218,7 +219,7 @@ impl Pipeline {
             sent = sending => match sent {
                 Ok(Sent::Everything) => ended(receiving.await),
                 Ok(Sent::WriterGone) => Ended::WriterGone,
-                // An acknowledgement that names the culprit may be on its way: prefer it to "the connection broke".
+                // An acknowledgement that names the failed datanode may still arrive: prefer it to a broken connection.
                 Err(source) => match tokio::time::timeout(LAST_ACK_TIMEOUT, receiving).await {
                     Ok(received @ Err(_)) => ended(received),
                     _ => Ended::Failed(PipelineFailure::of_first(path, source)),
@@ -228,7 +229,7 @@ impl Pipeline {
     }
 }
 
-/// How long a broken sender waits for an acknowledgement that says why.
+/// Time that a broken sender waits for an acknowledgement with the reason.
 const LAST_ACK_TIMEOUT: Duration = Duration::from_secs(3);
 
 fn ended(received: Result<u64, PipelineFailure>) -> Ended {
@@ -249,7 +250,8 @@ async fn send(
     packets: &mut mpsc::Receiver<Arc<Packet>>,
     heartbeat: Duration,
 ) -> Result<Sent, DatanodeError> {
-    // Counted from what was sent last: of acknowledgements that come meanwhile, slowly, datanodes learn nothing about us.
+    // Counted from the last packet sent: acknowledgements that arrive slowly do not show the datanodes that the writer
+    // is alive.
     let mut due = Instant::now() + heartbeat;
     loop {
         match unacknowledged.next() {
@@ -259,7 +261,7 @@ async fn send(
                     return Ok(Sent::Everything);
                 }
             }
-            // Datanodes that hear nothing meanwhile give up, and one that is well is blamed.
+            // Without heartbeats the datanodes would time out, and a healthy one would be blamed.
             NextPacket::AwaitEmpty => match timeout_at(due, unacknowledged.left.notified()).await {
                 Ok(()) => continue,
                 Err(_) => packet_sender.send_heartbeat().await?,
@@ -278,7 +280,7 @@ async fn send(
     }
 }
 
-/// The block's length, once its end is acknowledged.
+/// Receives acknowledgements. Returns the block's length once its end is acknowledged.
 async fn receive(
     acknowledgements: &mut AckReceiver,
     path: DataPath,
@@ -313,7 +315,7 @@ async fn receive(
         let packet = unacknowledged
             .acknowledge(sequence)
             .map_err(|expected| PipelineFailure::of_first(path, acknowledgements.unexpected(sequence, expected)))?;
-        // A chunk that was flushed unfinished comes again, whole.
+        // A chunk that was flushed unfinished is sent again in full, so count only new bytes.
         let new_bytes = packet.end().saturating_sub(block.block.length);
         block.block.length += new_bytes;
         count(new_bytes);

@@ -1,6 +1,6 @@
-//! After a pipeline broke: leave the bad datanode out, perhaps take another in, give the block a new stamp, and connect
-//! again. A replica that missed this has the old stamp and is thrown away. Where it was the path to the first datanode that broke, all stay,
-//! and packets go to them.
+//! Recovery from a broken pipeline: excludes the bad datanode, adds another if the policy asks for it, gives the block
+//! a new generation stamp, and reconnects. A replica that misses this keeps the old stamp and is discarded. If only the
+//! path to the first datanode broke, all datanodes stay, and the rest is sent in packets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,12 +14,12 @@ use super::packets::{SetUp, Stage, transfer};
 use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
 use crate::{DatanodeError, Error};
 
-/// Recoveries without a further packet getting through.
+/// Maximum number of recoveries without another packet being acknowledged.
 const RECOVERIES_PER_PACKET_MAX: u32 = 5;
 
 impl DataStreamer {
-    /// A pipeline to the datanodes that are left, with what is unacknowledged to be sent again. `None` when the block was
-    /// whole and the recovery closed it; it is `previous` then.
+    /// Returns a pipeline to the remaining datanodes, with the unacknowledged packets to be sent again. Returns `None`
+    /// if the block was complete and the recovery closed it; the block is then in `previous`.
     pub(super) async fn recover(
         &mut self,
         mut broken: Pipeline,
@@ -30,11 +30,11 @@ impl DataStreamer {
         self.count_recovery(&failure)?;
         let block = broken.block().clone();
         let mut targets = std::mem::take(&mut broken.targets);
-        // Ends the connection: datanodes stop waiting for packets of the old pipeline.
+        // Ends the connection, so that datanodes stop waiting for packets of the old pipeline.
         drop(broken);
         let (mut blame, head) = (failure.blame, targets[0].datanode.id.uuid.clone());
         if matches!(blame, Blame::Path(_)) && failure.source.is_time_out() && targets.len() > 1 {
-            // Asked by another path it would be as silent, and the others are there.
+            // By another path the datanode would be as silent, and there are other datanodes.
             blame = Blame::Datanode;
         }
         if blame == Blame::Restart && !self.waits_for_restart(&targets, failure.bad) {
@@ -44,7 +44,7 @@ impl DataStreamer {
             self.remove_failed(&block, &mut targets, failure)?;
         }
         let stage = if unacknowledged.only_end_left() { Stage::CloseRecovery } else { Stage::StreamingRecovery };
-        // Where a path is blamed, nobody has gone.
+        // If a path is blamed, no datanode was lost.
         if stage == Stage::StreamingRecovery && !matches!(blame, Blame::Path(_)) {
             self.replace_if_wanted(&block, &mut targets).await?;
         }
@@ -68,7 +68,8 @@ impl DataStreamer {
     }
 
     fn count_recovery(&mut self, failure: &PipelineFailure) -> Result<(), Error> {
-        // Whatever was acknowledged since the last one is progress; a pipeline may well fail while there is nothing to acknowledge.
+        // Any acknowledgement since the last recovery is progress. A pipeline may also fail while there is nothing to
+        // acknowledge.
         let acknowledged = self.progress.borrow().acknowledged;
         if self.recovering.0 == acknowledged {
             self.recovering.1 += 1;
@@ -86,7 +87,7 @@ impl DataStreamer {
         Ok(())
     }
 
-    /// Takes the datanode that failed out of `targets`.
+    /// Removes the failed datanode from `targets`.
     fn remove_failed(
         &mut self,
         block: &ExtendedBlock,
@@ -95,7 +96,8 @@ impl DataStreamer {
     ) -> Result<(), Error> {
         let bad = targets.remove(failure.bad.min(targets.len() - 1));
         if failure.source.is_time_out() {
-            // Who closed may well be back for the next block; whoever was silent to us is not waited for as long again.
+            // A datanode that closed the connection may be back for the next block. One that timed out is excluded, so
+            // that the wait is not repeated.
             self.exclude(bad.datanode.clone());
         }
         self.failed.push(bad.datanode.clone());
@@ -110,7 +112,7 @@ impl DataStreamer {
         Ok(())
     }
 
-    /// Takes another datanode in when the policy asks for it, and has it copy what the block holds.
+    /// Adds another datanode if the policy asks for it, and has the block's bytes copied to it.
     pub(super) async fn replace_if_wanted(
         &mut self,
         block: &ExtendedBlock,
@@ -128,7 +130,7 @@ impl DataStreamer {
                 let enough = options.replace_min_replication > 0
                     && targets.len() >= usize::from(options.replace_min_replication);
                 if options.replace_best_effort || enough {
-                    tracing::warn!(path = %self.file.path, %error, "going on with fewer datanodes");
+                    tracing::warn!(path = %self.file.path, %error, "continuing with fewer datanodes");
                     return Ok(());
                 }
                 Err(error)
@@ -137,7 +139,8 @@ impl DataStreamer {
     }
 
     async fn replace(&mut self, block: &ExtendedBlock, targets: &mut Vec<Target>) -> Result<(), Error> {
-        // A new datanode that does not get the copy is left out, and another asked for that gets it from another: either may be at fault.
+        // A new datanode that does not get the copy is excluded. The next attempt uses another new datanode and another
+        // source, because either may be at fault.
         for tried in 0..3 {
             let mut left_out = self.excluded();
             left_out.extend(self.failed.iter().cloned());
@@ -164,7 +167,7 @@ impl DataStreamer {
                 }
                 Err(error) => {
                     tracing::info!(path = %self.file.path, %block, datanode = %chosen[new].datanode.id, %error,
-                        "the replacement could not take the copy");
+                        "cannot copy the block to the replacement datanode");
                     self.failed.push(chosen[new].datanode.clone());
                 }
             }
@@ -172,7 +175,7 @@ impl DataStreamer {
         Err(Error::NoReplacement { path: self.file.path.clone() })
     }
 
-    /// Whether one of `targets` that restarts is worth a wait: when there is no other, or it is on this machine.
+    /// Decides whether to wait for one of `targets` that restarts: if it is the only one, or is on this machine.
     ///
     /// Source: `DataStreamer.shouldWaitForRestart`.
     fn waits_for_restart(&self, targets: &[Target], restarting: usize) -> bool {
@@ -180,7 +183,7 @@ impl DataStreamer {
         targets.len() == 1 || targets.get(restarting).is_some_and(is_here)
     }
 
-    /// Gives the datanode that said it restarts its time before it is left out.
+    /// Waits for the grace period of a datanode that announced a restart before excluding it.
     async fn rebuild_after_restart(
         &mut self,
         block: ExtendedBlock,
@@ -199,7 +202,8 @@ impl DataStreamer {
         self.rebuild(block, targets, unacknowledged, stage).await
     }
 
-    /// Connects to `targets` under a new stamp, leaving out whoever does not answer, until a pipeline stands.
+    /// Connects to `targets` under a new generation stamp, excluding those that do not respond, until a pipeline is set
+    /// up.
     pub(super) async fn rebuild(
         &mut self,
         block: ExtendedBlock,
@@ -222,7 +226,7 @@ impl DataStreamer {
         }
     }
 
-    /// One attempt: new stamp and token, connection, and the namenode told of both.
+    /// Makes one attempt: gets a new stamp and token, connects, and reports both to the namenode.
     async fn connect(
         &mut self,
         block: &ExtendedBlock,
@@ -242,7 +246,7 @@ impl DataStreamer {
             stamp: Some(renewed.block.stamp()),
             block_size: self.file.block_size,
         };
-        // What failed once for this block is not tried again: packets it is.
+        // A path that failed once for this block is not tried again: only packets are used.
         let ends = match set_up(&self.shared, &spec, &[]).await {
             Ok(ends) => ends,
             Err(failure) => return Ok(Err(failure)),

@@ -1,4 +1,4 @@
-//! Writers of a whole client, against a namenode and datanodes of the tests' own, which do what they are told.
+//! Tests of writers of a whole client, against a fake namenode and fake datanodes.
 
 mod fake_datanode;
 mod fake_namenode;
@@ -34,7 +34,7 @@ fn client_with(namenode: &FakeNamenode, paths: &str, settings: &[(&str, &str)]) 
 }
 
 async fn create(fs: &FileSystem, path: &str) -> Writer {
-    // Of two replicas none is made up for: those that are left are enough.
+    // With a replication of 2, a lost datanode is not replaced: the remaining ones are enough.
     let options = CreateOptions { block_size: Some(BLOCK as u64), replication: Some(2), ..CreateOptions::default() };
     fs.create(path, options).await.unwrap()
 }
@@ -55,7 +55,7 @@ async fn wait_for(what: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn the_namenode_is_told_which_storage_policy_a_new_file_is_to_have() {
+async fn create_sends_storage_policy_to_namenode() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     let fs = client(&namenode, "packets");
@@ -70,7 +70,7 @@ async fn the_namenode_is_told_which_storage_policy_a_new_file_is_to_have() {
 }
 
 #[tokio::test]
-async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
+async fn broken_path_falls_back_to_packets() {
     for path in [DataPath::Local, DataPath::OneSided] {
         for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {
             let datanode = FakeDatanode::start(breaks).await;
@@ -81,7 +81,7 @@ async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
                 write(&fs, &format!("/{number}"), bytes).await;
             }
             assert!(datanode.bytes() == files.concat(), "{path}, {breaks:?}: other bytes");
-            // The next blocks, and the next file, know of it.
+            // The next blocks and the next file skip the failed path.
             assert_eq!(datanode.asked(path), 1, "{path}, {breaks:?}");
             let at_once = usize::from(breaks == Breaks::AtOnce);
             assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: at_once, recovered: 1 - at_once }, "{path}");
@@ -90,11 +90,11 @@ async fn a_path_that_breaks_gives_way_to_packets_once_and_its_datanode_stays() {
 }
 
 #[tokio::test]
-async fn a_datanode_that_takes_no_packets_either_is_left_out() {
+async fn datanode_refusing_packets_is_excluded() {
     for breaks in [Breaks::AtOnce, Breaks::AtThePacket] {
         let (dead, well) = (FakeDatanode::start(breaks).await, FakeDatanode::start(breaks).await);
         let mut gone = dead.info("one");
-        // Nobody listens there.
+        // No process listens on this port.
         gone.id.transfer_port = 1;
         let namenode = FakeNamenode::start(vec![gone.clone(), well.info("two")]).await;
         let fs = client(&namenode, "local,packets");
@@ -103,7 +103,7 @@ async fn a_datanode_that_takes_no_packets_either_is_left_out() {
         assert!(well.bytes() == bytes, "{breaks:?}: other bytes");
         let asked = [dead.asked(DataPath::Local), dead.asked(DataPath::Packets), well.asked(DataPath::Packets)];
         assert_eq!(asked, [1, 0, 1], "{breaks:?}");
-        // It was not the path's fault, as far as anybody knows.
+        // The path is not blamed: the datanode itself may have failed.
         let writer = create(&fs, "/another").await;
         let failed_paths = &writer.shared.failed_write_paths;
         assert!(!failed_paths.has(&gone.id.uuid, DataPath::Local, std::time::Instant::now()));
@@ -111,7 +111,7 @@ async fn a_datanode_that_takes_no_packets_either_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_writer_that_rests_behind_a_block_holds_nothing_of_its_datanodes_memory() {
+async fn idle_writer_releases_datanode_memory() {
     let datanode = FakeDatanode::start(Breaks::NotLocal).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     let fs = client(&namenode, "local,packets");
@@ -126,7 +126,7 @@ async fn a_writer_that_rests_behind_a_block_holds_nothing_of_its_datanodes_memor
     writer.write(&bytes[BLOCK / 2..BLOCK]).await.unwrap();
     writer.hflush().await.unwrap();
     wait_for(|| memory.strong_count() == 0).await;
-    // The next block has memory of its own.
+    // The next block gets memory of its own.
     writer.write(&bytes[BLOCK..]).await.unwrap();
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);
@@ -134,7 +134,7 @@ async fn a_writer_that_rests_behind_a_block_holds_nothing_of_its_datanodes_memor
 }
 
 #[tokio::test]
-async fn a_datanode_that_closed_a_pipeline_may_be_in_that_of_the_next_block() {
+async fn closed_pipeline_does_not_exclude_datanode() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("1"), datanode.info("2")]).await;
     let fs = client(&namenode, "packets");
@@ -151,7 +151,7 @@ async fn a_datanode_that_closed_a_pipeline_may_be_in_that_of_the_next_block() {
 }
 
 #[tokio::test]
-async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_send_it() {
+async fn replacement_is_copied_from_another_source() {
     let datanodes = [
         FakeDatanode::start(Breaks::AtOnce).await,
         FakeDatanode::start(Breaks::AtOnce).await,
@@ -159,7 +159,7 @@ async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_sen
     ];
     let [head, second, third] = &datanodes;
     let namenode = FakeNamenode::start(vec![head.info("1"), second.info("2"), third.info("3")]).await;
-    // Two others, so that one is left when the first of them did not get its copy.
+    // Two spare datanodes, so that one is left when the first of them did not get its copy.
     namenode.has_spare(vec![second.info("4"), second.info("5")]);
     second.refuse_copies();
     let fs = client(&namenode, "packets");
@@ -178,13 +178,13 @@ async fn what_replaces_a_datanode_gets_the_block_from_whoever_has_it_and_can_sen
 }
 
 #[tokio::test]
-async fn a_datanode_that_restarts_on_another_machine_is_not_waited_for_while_there_is_another() {
+async fn remote_restart_is_not_waited_for() {
     let head = FakeDatanode::start(Breaks::AtOnce).await;
     let mut second = head.info("2");
-    // An address for examples (RFC 5737), which no machine has.
+    // An address reserved for documentation (RFC 5737), which no machine has.
     second.id.ip = "192.0.2.1".to_owned();
     let namenode = FakeNamenode::start(vec![head.info("1"), second.clone()]).await;
-    // It would be waited for as long as that.
+    // A restarting datanode would be waited for this long.
     let fs = client_with(&namenode, "packets", &[("dfs.client.datanode-restart.timeout", "600")]);
     let mut writer = create(&fs, "/file").await;
     writer.write(b"before ").await.unwrap();
@@ -198,7 +198,7 @@ async fn a_datanode_that_restarts_on_another_machine_is_not_waited_for_while_the
 }
 
 #[tokio::test]
-async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
+async fn failed_datanodes_of_append_are_replaced() {
     const BEFORE: usize = 1024;
     const PACKET: usize = 512;
     let datanodes = [
@@ -214,7 +214,7 @@ async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
     head.has(CLOSED, &bytes[..BEFORE]);
     let fs = client_with(&namenode, "packets", &[("dfs.client-write-packet-size", "1024")]);
     let mut writer = fs.append("/file").await.unwrap();
-    // Without a flush nobody else may have seen anything but what was there before.
+    // Without a flush, no reader can have seen more than the bytes that were there before.
     writer.write(&bytes[BEFORE..BEFORE + PACKET]).await.unwrap();
     wait_for(|| writer.progress.borrow().acknowledged == 0).await;
     second.follow(head);
@@ -229,12 +229,12 @@ async fn each_datanode_that_fails_a_block_that_is_continued_is_replaced() {
     assert_eq!((second.transfers(), third.transfers()), (1, 1));
 }
 
-/// As one does behind which another is slow to store what has come.
+/// Models a datanode whose downstream datanode is slow to store its data.
 #[tokio::test]
-async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_is_before_it() {
+async fn heartbeats_continue_while_block_end_waits() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
-    // Heartbeats each half second.
+    // Heartbeats every half second.
     let fs = client_with(&namenode, "packets", &[("dfs.client.socket-timeout", "1000")]);
     datanode.await_heartbeats(2);
     write(&fs, "/file", b"the last data").await;
@@ -242,12 +242,13 @@ async fn a_writer_says_that_it_is_there_while_the_end_of_a_block_waits_for_what_
     assert_eq!(namenode.heard(), Heard::default());
 }
 
-/// As one does behind which another is slow all the time: it acknowledges one packet after the other, and hears nothing else.
+/// Models a datanode whose downstream datanode is always slow: it acknowledges packets one by one and receives nothing
+/// else.
 #[tokio::test]
-async fn a_writer_says_that_it_is_there_also_while_acknowledgements_come_one_by_one() {
+async fn heartbeats_continue_during_slow_acknowledgements() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
-    // Heartbeats each half second, and packets of a chunk.
+    // Heartbeats every half second, and packets of one chunk.
     let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.client-write-packet-size", "1024")];
     let fs = client_with(&namenode, "packets", &settings);
     datanode.takes(Duration::from_millis(300));
@@ -258,12 +259,12 @@ async fn a_writer_says_that_it_is_there_also_while_acknowledgements_come_one_by_
     assert_eq!(namenode.heard(), Heard::default());
 }
 
-/// It answers all the time, and would keep the writer waiting for ever.
+/// The datanode keeps answering and would otherwise keep the writer waiting forever.
 #[tokio::test]
-async fn a_datanode_that_grants_no_more_memory_hears_of_its_writer_and_gets_packets() {
+async fn missing_grant_falls_back_to_packets() {
     let datanode = FakeDatanode::start(Breaks::WithoutMore).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
-    // Heartbeats each half second; each datanode of a pipeline adds five to the waits.
+    // Heartbeats every half second; each datanode of a pipeline adds five seconds to the time-outs.
     let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.datanode.socket.write.timeout", "100")];
     let fs = client_with(&namenode, "one-sided,packets", &settings);
     let bytes = content(9, BLOCK);
@@ -274,7 +275,7 @@ async fn a_datanode_that_grants_no_more_memory_hears_of_its_writer_and_gets_pack
     assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
 }
 
-/// A datanode under many names, whose pipelines end again and again while nothing is on its way.
+/// A datanode with several names, whose pipelines break repeatedly while nothing is in flight.
 async fn idle_pipelines() -> (FakeDatanode, FakeNamenode) {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let names = ["1", "2", "3", "4", "5", "6", "7", "8"];
@@ -283,7 +284,7 @@ async fn idle_pipelines() -> (FakeDatanode, FakeNamenode) {
 }
 
 #[tokio::test]
-async fn pipelines_that_break_while_nothing_is_on_its_way_are_made_anew_as_long_as_there_is_progress() {
+async fn idle_pipelines_are_rebuilt_after_progress() {
     let (datanode, namenode) = idle_pipelines().await;
     let fs = client(&namenode, "packets");
     let bytes = content(4, 7 * 700);
@@ -300,7 +301,7 @@ async fn pipelines_that_break_while_nothing_is_on_its_way_are_made_anew_as_long_
 }
 
 #[tokio::test]
-async fn a_pipeline_that_breaks_again_and_again_without_progress_is_given_up() {
+async fn pipeline_without_progress_fails() {
     let (datanode, namenode) = idle_pipelines().await;
     let fs = client(&namenode, "packets");
     let mut writer = create(&fs, "/log").await;
@@ -316,7 +317,7 @@ async fn a_pipeline_that_breaks_again_and_again_without_progress_is_given_up() {
 }
 
 #[tokio::test]
-async fn flushes_that_are_dropped_again_and_again_do_not_pile_up() {
+async fn cancelled_flushes_do_not_accumulate() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     namenode.allocate(false);
@@ -333,7 +334,7 @@ async fn flushes_that_are_dropped_again_and_again_do_not_pile_up() {
 }
 
 #[tokio::test]
-async fn a_close_that_is_dropped_when_everything_is_handed_over_goes_on() {
+async fn cancelled_close_continues_in_background() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     namenode.refuse_to_complete(5);
@@ -345,7 +346,7 @@ async fn a_close_that_is_dropped_when_everything_is_handed_over_goes_on() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_opened_again_when_nobody_waits_for_it_any_more_is_closed() {
+async fn cancelled_append_closes_file() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
     namenode.has_file(BLOCK / 2, 2);
@@ -355,10 +356,10 @@ async fn a_file_that_is_opened_again_when_nobody_waits_for_it_any_more_is_closed
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_continued_after_all_is_closed_again() {
+async fn failed_append_closes_file() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
     let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
-    // Full: nothing goes behind that.
+    // The block is full, so it cannot be appended to.
     namenode.has_file(BLOCK, 2);
     let refused = client(&namenode, "packets").append("/file").await.map(drop).unwrap_err();
     assert!(matches!(refused, Error::Answer { method: "append", .. }), "{refused}");

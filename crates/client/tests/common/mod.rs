@@ -1,6 +1,7 @@
 use hearth_client::FileSystem;
 
-/// All bytes of a file, as `next` shows them. `take`: how many of so many are taken at a time.
+/// Returns all bytes of a file as `next` returns them. `take`: maps the number of available bytes to the number
+/// consumed at a time.
 pub async fn streamed(fs: &FileSystem, path: &str, take: impl Fn(usize) -> usize) -> anyhow::Result<Vec<u8>> {
     let mut reader = fs.open(path).await?;
     let mut bytes = Vec::new();

@@ -1,14 +1,14 @@
-//! The parameters of a request: what they are when they are not given, and what they are refused for, in Hadoop's words.
+//! The parameters of a request: their defaults, and the refusal of invalid values in Hadoop's words.
 //!
 //! Source: the classes of `org.apache.hadoop.hdfs.web.resources`.
 
 use super::Exception;
 
-/// What is said for a number that is not given.
+/// Text that stands for an absent number.
 const NULL: &str = "null";
-/// Java's name of how a file is created.
+/// Java's name of the create flags.
 const CREATE_FLAG: &str = "org.apache.hadoop.fs.CreateFlag";
-/// What those are, in Java's order.
+/// The create flags, in Java's order.
 const CREATE_FLAGS: [&str; 10] = [
     "CREATE",
     "OVERWRITE",
@@ -21,16 +21,16 @@ const CREATE_FLAGS: [&str; 10] = [
     "IGNORE_CLIENT_LOCALITY",
     "NO_LOCAL_RACK",
 ];
-/// What names of users look like: the default of `dfs.webhdfs.user.provider.user.pattern`.
+/// Pattern of user names: the default of `dfs.webhdfs.user.provider.user.pattern`.
 const USER_DOMAIN: &str = "^[A-Za-z_][A-Za-z0-9._-]*[$]?$";
-/// The bits of a mode.
+/// The valid bits of a mode.
 const MODE_MAX: i64 = 0o1777;
 
-/// Decoded, in the order they came in; names in lower case.
+/// Decoded parameters in their original order, with names in lower case.
 #[derive(Clone, Default, Debug)]
 pub struct Parameters(Vec<(String, String)>);
 
-/// A number as Java has it.
+/// Kind of a number, with Java's name and range.
 struct Kind {
     name: &'static str,
     radix: u32,
@@ -53,23 +53,23 @@ impl Kind {
     }
 }
 
-/// That a parameter's value is not taken, and why.
+/// Returns the refusal of a parameter's value.
 pub fn refused(name: &str, why: &str) -> Exception {
     Exception::illegal_argument(format!("Invalid value for webhdfs parameter \"{name}\": {why}"))
 }
 
-/// That a value does not look as it should.
+/// Returns the refusal of a value that does not match its pattern.
 pub fn not_of(name: &str, value: &str, domain: &str) -> Exception {
     refused(name, &format!("Invalid value: \"{value}\" does not belong to the domain {domain}"))
 }
 
 impl Parameters {
-    /// `given`: decoded.
+    /// Creates the parameters from decoded names and values.
     pub(super) fn new(given: Vec<(String, String)>) -> Self {
         Self(given.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
     }
 
-    /// Whom the client says it is; nobody proves it, as with RPC without Kerberos.
+    /// Returns the user that the client claims to be. As in RPC without Kerberos, the claim is not verified.
     pub fn user(&self) -> Result<Option<&str>, Exception> {
         let name = "user.name";
         let is_name = |user: &str| {
@@ -83,37 +83,39 @@ impl Parameters {
         }
     }
 
-    /// How a file is to be created (`createflag`).
+    /// Returns the create flags (`createflag`).
     pub fn create_flags(&self) -> Result<Vec<&'static str>, Exception> {
         self.set("createflag", CREATE_FLAG, &CREATE_FLAGS)
     }
 
-    /// The first value, as it was given.
+    /// Returns the first value, unmodified.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// Every value, as they were given.
+    /// Returns all values, unmodified.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value, if it says anything.
+    /// Returns the first value unless it is empty.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.given(name).filter(|value| !value.is_empty())
     }
 
-    /// As [`Parameters::text`], where the word for none is none, too.
+    /// Like [`Parameters::text`], but treats `null` as absent.
     pub fn text_or_null(&self, name: &str) -> Option<&str> {
         self.text(name).filter(|value| *value != NULL)
     }
 
-    /// Errors: it is not given. `operation`: what needs it.
+    /// Returns a required value.
+    ///
+    /// Errors: the value is absent. `operation`: the operation that requires it.
     pub fn needed(&self, name: &str, operation: &str) -> Result<&str, Exception> {
         self.text(name).ok_or_else(|| needed(name, operation))
     }
 
-    /// An empty value is none, as for numbers.
+    /// Returns a Boolean, or `unless_given` if it is absent. As for numbers, an empty value counts as absent.
     pub fn flag(&self, name: &str, unless_given: bool) -> Result<bool, Exception> {
         match self.text(name) {
             None => Ok(unless_given),
@@ -123,24 +125,24 @@ impl Parameters {
         }
     }
 
-    /// A number that is not below `least`.
+    /// Returns a number that must be at least `least`.
     pub fn long(&self, name: &str, least: i64) -> Result<Option<i64>, Exception> {
         self.number(name, &LONG, least, i64::MAX)
     }
 
-    /// As [`Parameters::long`].
+    /// Like [`Parameters::long`].
     pub fn integer(&self, name: &str, least: i32) -> Result<Option<i32>, Exception> {
         let value = self.number(name, &INTEGER, i64::from(least), i64::MAX)?;
         Ok(value.map(|value| value as i32))
     }
 
-    /// As [`Parameters::long`]; none is negative.
+    /// Like [`Parameters::long`]. Never negative.
     pub fn short(&self, name: &str, least: u16) -> Result<Option<u16>, Exception> {
         let value = self.number(name, &SHORT, i64::from(least), i64::MAX)?;
         Ok(value.map(|value| value as u16))
     }
 
-    /// Permissions, in octal digits.
+    /// Returns permissions given in octal digits.
     pub fn mode(&self, name: &str) -> Result<Option<u32>, Exception> {
         let value = self.number(name, &OCTAL, 0, MODE_MAX)?;
         Ok(value.map(|value| value as u32))
@@ -162,8 +164,8 @@ impl Parameters {
         }
     }
 
-    /// Which of the `known` names are given, one after the other behind commas, in letters of any case. `class`: what Java calls their
-    /// like.
+    /// Returns those of the `known` names that are in the comma-separated value, ignoring case. `class`: Java's name of
+    /// their enum.
     pub fn set(&self, name: &str, class: &str, known: &[&'static str]) -> Result<Vec<&'static str>, Exception> {
         let given: Vec<String> = match self.text(name) {
             Some(value) => value.split(',').map(|one| one.trim().to_uppercase()).collect(),
@@ -176,7 +178,7 @@ impl Parameters {
     }
 }
 
-/// That an operation needs a parameter.
+/// Returns the refusal of an operation that lacks a required parameter.
 pub fn needed(name: &str, operation: &str) -> Exception {
     Exception::illegal_argument(format!("Required param {name} for op: {operation} is null or empty"))
 }
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_names_that_can_be() {
+    fn invalid_user_names_are_refused() {
         assert_eq!(parameters("User.Name=ann_1$").user(), Ok(Some("ann_1$")));
         assert_eq!((parameters("").user(), parameters("user.name=").user()), (Ok(None), Ok(None)));
         for name in ["a/b", "1a", "a$b", "%20"] {
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_what_hadoop_takes() {
+    fn omitted_parameters_have_hadoops_defaults() {
         let given = parameters("a=&b=null&Offset=7&flag=TRUE&mode=1755&x=1&x=2");
         assert_eq!((given.text("a"), given.text("b"), given.text("c")), (None, Some("null"), None));
         assert_eq!((given.text_or_null("b"), given.all("x").collect::<Vec<_>>()), (None, vec!["1", "2"]));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_have_each_name_once_in_the_order_that_is_known() {
+    fn sets_are_deduplicated_in_known_order() {
         let given = parameters("set=replace,%20Create,REPLACE");
         assert_eq!(given.set("set", "org.X", &["CREATE", "REPLACE", "APPEND"]), Ok(vec!["CREATE", "REPLACE"]));
         assert_eq!(given.set("none", "org.X", &["CREATE"]), Ok(vec![]));

@@ -1,4 +1,4 @@
-//! A datanode that sends packets as it is told to: damaged, or only some of them.
+//! A fake datanode that sends packets as configured: damaged, or only some of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,13 +26,13 @@ pub(super) const PACKET_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 pub(super) struct Behaviour {
-    /// Its replicas' bytes, by block.
+    /// Bytes of its replicas, by block.
     pub replicas: HashMap<i64, Vec<u8>>,
-    /// No data fits its CRCs.
+    /// No data matches its CRCs.
     pub spoiled: bool,
-    /// So many readers are answered together.
+    /// Answers readers together, once this many have arrived.
     pub together: Option<Barrier>,
-    /// The next answers end, with their connections, behind so many packets.
+    /// The next answers end, with their connections, after this many packets.
     pub cut: Mutex<VecDeque<usize>>,
 }
 
@@ -64,12 +64,13 @@ impl FakeDatanode {
         Self { address, behaviour, reads, server }
     }
 
-    /// As the namenode has it. That it offers nothing else spares the question.
+    /// Returns its description as the namenode gives it. It includes an empty offer, so that clients need not ask for
+    /// it.
     pub fn info(&self) -> DatanodeInfo {
         datanode_info(self.address.port(), &Offer { incarnation: 1, ..Offer::default() })
     }
 
-    /// How often it was asked to send.
+    /// Returns the number of read requests.
     pub fn reads(&self) -> usize {
         self.reads.load(Ordering::Relaxed)
     }
@@ -79,7 +80,7 @@ impl FakeDatanode {
     }
 }
 
-/// One connection, until it ends.
+/// Serves one connection until it ends.
 async fn serve(connection: Connection, behaviour: Arc<Behaviour>, reads: Arc<AtomicUsize>) {
     let (sender, mut receiver) = split(connection, 8192, Timeouts { connect: WAIT, read: WAIT, write: WAIT });
     while let Ok(Some(Operation::ReadBlock(read))) = receiver.receive_operation(WAIT).await {
@@ -117,7 +118,7 @@ async fn serve(connection: Connection, behaviour: Arc<Behaviour>, reads: Arc<Ato
     }
 }
 
-/// Where a datanode is asked how much of its replicas readers may see: of each as much. `None`: it has none.
+/// Fake server for the visible length of replicas, which is the same for all. `None`: it has no replica.
 pub(super) struct VisibleLengths {
     server: RpcServer,
 }

@@ -1,4 +1,4 @@
-//! A namenode that knows the files it is told of, and writes down which replicas readers say are bad.
+//! A fake namenode that serves the files added to it, and records the replicas that readers report as corrupt.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct FakeNamenode {
 struct State {
     files: Mutex<HashMap<String, LocatedBlocks>>,
     bad: Mutex<Vec<LocatedBlock>>,
-    /// Reports are written down, and not answered.
+    /// Reports are recorded but not answered.
     silent: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl FakeNamenode {
         format!("hdfs://{}", self.server.address())
     }
 
-    /// A closed file of these blocks, in the place of one that was there.
+    /// Adds a closed file of these blocks, or replaces the file at `path`.
     pub fn put(&self, path: &str, blocks: Vec<LocatedBlock>) {
         let last = blocks.last().expect("a block");
         let file = LocatedBlocks {
@@ -52,7 +52,8 @@ impl FakeNamenode {
         self.state.files.lock().insert(path.to_owned(), file);
     }
 
-    /// A file of these blocks, the last of which is being written: the namenode was told of so much of it, and gives it with every answer.
+    /// Adds a file of these blocks, the last of which is being written. The last block's length is what was reported to
+    /// the namenode, and the block is sent with every response.
     pub fn put_open(&self, path: &str, blocks: Vec<LocatedBlock>) {
         let last = blocks.last().expect("a block");
         let file = LocatedBlocks {
@@ -69,7 +70,7 @@ impl FakeNamenode {
         self.state.silent.store(true, Ordering::Release);
     }
 
-    /// What was reported so far.
+    /// Returns the replicas reported so far.
     pub fn bad(&self) -> Vec<LocatedBlock> {
         self.state.bad.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! A datanode that shows its replicas one-sidedly, over TCP, and answers questions when it is told to.
+//! A fake datanode that shows its replicas for one-sided reads, over TCP, and answers requests when enabled.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use super::{WAIT, datanode_info, extended};
 
 const INCARNATION: u64 = 1;
 
-/// Replicas of so many bytes are written to the client instead of being shown.
+/// Replicas up to this many bytes are written to the client instead of being shown.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
 pub(super) struct OneSidedDatanode {
@@ -34,11 +34,11 @@ struct State {
     replicas: HashMap<i64, Replica>,
     connections: Mutex<Vec<Arc<dyn Connection>>>,
     asked: AtomicUsize,
-    /// Questions are answered.
+    /// Requests are answered.
     answers: watch::Sender<bool>,
 }
 
-/// Data, CRCs and record, in this order.
+/// Memory of a replica: data, CRCs and record, in this order.
 struct Replica {
     block: ExtendedBlock,
     region: Arc<dyn Region>,
@@ -52,7 +52,7 @@ impl Drop for OneSidedDatanode {
 }
 
 impl OneSidedDatanode {
-    /// `replicas`: bytes by block.
+    /// Starts it with `replicas`: bytes by block.
     pub async fn start(replicas: impl IntoIterator<Item = (i64, Vec<u8>)>) -> Self {
         let transport = TransportName::Tcp.open(None, Duration::ZERO).unwrap().expect("it is there");
         let domain = transport.domain().unwrap();
@@ -74,12 +74,12 @@ impl OneSidedDatanode {
         self.state.answers.send_replace(answers);
     }
 
-    /// Questions that have come.
+    /// Returns the number of requests received.
     pub fn asked(&self) -> usize {
         self.state.asked.load(Ordering::Relaxed)
     }
 
-    /// Connections that were made, open or not.
+    /// Returns the number of connections made, open or not.
     pub fn connections(&self) -> usize {
         self.state.connections.lock().len()
     }
@@ -134,7 +134,7 @@ async fn accept(listener: Box<dyn Listener>, state: Arc<State>) {
         connections.spawn(async move {
             let (heard, mut questions) = mpsc::unbounded_channel();
             let hearing = async {
-                // With its end no more can come.
+                // Dropped at the end, so that the channel closes.
                 let heard = heard;
                 while let Ok(message) = connection.receive(WAIT).await {
                     let Ok(ControlMessage::Locate(locate)) = ControlMessage::decode(&message) else { return };
@@ -143,7 +143,7 @@ async fn accept(listener: Box<dyn Listener>, state: Arc<State>) {
                 }
             };
             let answering = async {
-                // In the order in which they were asked.
+                // In the order of the requests.
                 while let Some(locate) = questions.recv().await {
                     let _ = state.answers.subscribe().wait_for(|answers| *answers).await;
                     answer(&*connection, &state, locate).await;
@@ -165,6 +165,6 @@ async fn answer(connection: &dyn Connection, state: &State, Locate { request, bl
         located = Located::Small { request, replica: SmallReplica { block, checksum, bytes } };
     }
     let message = ControlMessage::Located(located).encode().unwrap();
-    // Who asked may have ended the connection.
+    // The client may have ended the connection.
     let _ = connection.write(transfers, Some(message), WAIT).await;
 }

@@ -1,4 +1,4 @@
-//! A datanode that takes packets, and lets writers in by the other paths to break off then, as a rule.
+//! A fake datanode that accepts packets. By default it accepts writers on the other paths only to break off later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -29,16 +29,17 @@ use crate::DataPath;
 
 const INCARNATION: u64 = 1;
 
-/// When it breaks off a write that does not come in packets.
+/// Moment at which it breaks off a write that does not come in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Breaks {
     /// Before it answers.
     AtOnce,
     /// At the first packet, which it does not acknowledge.
     AtThePacket,
-    /// It takes what local writers put into its memory; one-sided ones it breaks off at once.
+    /// It accepts what local writers put into its memory, and breaks off one-sided writers at once.
     NotLocal,
-    /// It takes what one-sided writers put into a quarter of a block, answers all that they say, and grants no more memory.
+    /// It accepts what one-sided writers put into a quarter of a block, answers all messages, and grants no more
+    /// memory.
     WithoutMore,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct FakeDatanode {
     state: Arc<State>,
     transfer_port: u16,
     offer: Offer,
-    // With its end they end.
+    // The servers end when this is dropped.
     _servers: JoinSet<()>,
     _socket: tempfile::TempDir,
 }
@@ -55,19 +56,20 @@ struct State {
     breaks: Breaks,
     /// Bytes that came in packets, by block.
     replicas: Mutex<BTreeMap<i64, Vec<u8>>>,
-    /// How often it was asked to write, by each path.
+    /// Number of write requests, by path.
     asked: Mutex<HashMap<DataPath, usize>>,
     connections: Mutex<Vec<Arc<Connection>>>,
-    /// It sends copies of what it has to other datanodes.
+    /// It sends copies of its replicas to other datanodes.
     copies: AtomicBool,
-    /// How often it was asked for one.
+    /// Number of copies requested.
     transfers: AtomicUsize,
-    /// How many heartbeats came, and how many are to come before it acknowledges anything.
+    /// Number of heartbeats received, and the number required before it acknowledges anything.
     heartbeats: AtomicUsize,
     heartbeats_awaited: AtomicUsize,
-    /// How long it takes over each packet, ms.
+    /// Time that it takes for each packet, ms.
     pause_ms: AtomicU64,
-    /// The address of one that restarts: with the next packet a pipeline with it behind this one breaks, and cannot be set up again.
+    /// Address of a datanode that restarts. With the next packet, a pipeline with that datanode behind this one breaks
+    /// and cannot be set up again.
     restarting: Mutex<Option<String>>,
 }
 
@@ -120,7 +122,8 @@ impl FakeDatanode {
         Self { state, transfer_port, offer, _servers: servers, _socket: socket }
     }
 
-    /// As the namenode has it. By another name than "one" it is another datanode, and has no domain socket.
+    /// Returns its description as the namenode gives it. Under a name other than "one" it is another datanode, without
+    /// a domain socket.
     pub fn info(&self, name: &str) -> DatanodeInfo {
         let id = DatanodeId {
             ip: "127.0.0.1".to_owned(),
@@ -134,57 +137,57 @@ impl FakeDatanode {
         DatanodeInfo { offer: Some(self.offer.encode()), ..DatanodeInfo::of(id) }
     }
 
-    /// How often it was asked to write by this path.
+    /// Returns the number of write requests by this path.
     pub fn asked(&self, path: DataPath) -> usize {
         self.state.asked.lock().get(&path).copied().unwrap_or(0)
     }
 
-    /// Of all blocks, in the order of their numbers.
+    /// Returns the bytes of all blocks, in the order of their ids.
     pub fn bytes(&self) -> Vec<u8> {
         self.state.replicas.lock().values().flatten().copied().collect()
     }
 
-    /// It cannot send what it has to others.
+    /// Makes it refuse to copy its replicas to other datanodes.
     pub fn refuse_copies(&self) {
         self.state.copies.store(false, Ordering::Relaxed);
     }
 
-    /// How often it was asked to send what it has.
+    /// Returns the number of copies requested.
     pub fn transfers(&self) -> usize {
         self.state.transfers.load(Ordering::Relaxed)
     }
 
-    /// How many heartbeats came.
+    /// Returns the number of heartbeats received.
     pub fn heartbeats(&self) -> usize {
         self.state.heartbeats.load(Ordering::Relaxed)
     }
 
-    /// It acknowledges nothing before so many heartbeats have come.
+    /// Makes it acknowledge nothing until this many heartbeats have arrived.
     pub fn await_heartbeats(&self, heartbeats: usize) {
         self.state.heartbeats_awaited.store(heartbeats, Ordering::Relaxed);
     }
 
-    /// It takes so long over each packet.
+    /// Sets the time that it takes for each packet.
     pub fn takes(&self, pause: Duration) {
         self.state.pause_ms.store(pause.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// `datanode`, behind it in pipelines, says that it restarts, and goes.
+    /// Makes `datanode`, behind it in pipelines, announce a restart and go away.
     pub fn restarts_behind(&self, datanode: &DatanodeInfo) {
         *self.state.restarting.lock() = Some(datanode.id.transfer_address());
     }
 
-    /// These bytes of a block.
+    /// Stores `bytes` as the replica of `block`.
     pub fn has(&self, block: BlockId, bytes: &[u8]) {
         self.state.replicas.lock().insert(block.0, bytes.to_vec());
     }
 
-    /// What `head` has, as one behind it in a pipeline.
+    /// Copies the replicas of `head`, as a datanode behind it in a pipeline has them.
     pub fn follow(&self, head: &FakeDatanode) {
         *self.state.replicas.lock() = head.state.replicas.lock().clone();
     }
 
-    /// Ends all pipelines that bring packets.
+    /// Ends all pipelines that carry packets.
     pub fn end_pipelines(&self) {
         for connection in self.state.connections.lock().drain(..) {
             connection.shutdown();
@@ -231,7 +234,7 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
     if sender.send_response(&answer).await.is_err() || status != Status::Success {
         return;
     }
-    // Whoever waits for it may end the pipeline now: it has been answered.
+    // The set-up has been answered, so a test may end the pipeline from now on.
     state.connections.lock().push(Arc::clone(receiver.connection()));
     state.asked(DataPath::Packets);
     let mut acks = Vec::new();
@@ -289,7 +292,7 @@ async fn take_local(connection: Connection, uuid: DatanodeUuid, state: Arc<State
     }
 }
 
-/// Packets whose data may be in `memory`.
+/// Receives packets whose data may be in `memory`.
 async fn take_in_place(connection: &Connection, sender: &DataSender, memory: &File, write: &WriteBlock, state: &State) {
     let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, 1 << 20);
     loop {
@@ -355,7 +358,7 @@ async fn take_one_sided(listener: Box<dyn Listener>, domain: Arc<dyn Domain>, st
     }
 }
 
-/// Slices whose data is in `memory`, from the start of the block on.
+/// Receives slices whose data is in `memory`, from the start of the block on.
 async fn take_slices(connection: &dyn one_sided::Connection, memory: &Memory, write: &WriteBlock, state: &State) {
     while let Ok(message) = connection.receive(WAIT).await {
         let Ok(WriteMessage::Slice(slice)) = WriteMessage::decode(&message) else { panic!("no slice") };

@@ -1,4 +1,5 @@
-//! A namenode that has each block written to all its datanodes but those that the writer leaves out, and counts what it hears.
+//! A fake namenode that places each block on all its datanodes except those that the writer excludes, and counts
+//! requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 
 use super::BLOCK;
 
-/// The block of [`FakeNamenode::has_file`].
+/// Block of [`FakeNamenode::has_file`].
 pub(super) const CLOSED: BlockId = BlockId(1);
 
 pub(super) struct FakeNamenode {
@@ -29,30 +30,30 @@ pub(super) struct FakeNamenode {
 
 struct State {
     datanodes: Vec<DatanodeInfo>,
-    /// Those that a pipeline may have in place of others.
+    /// Datanodes that may replace others in a pipeline.
     spare: Mutex<Vec<DatanodeInfo>>,
-    /// The last block, and the last stamp.
+    /// The last block id, and the last generation stamp.
     last: AtomicI64,
     heard: Mutex<Heard>,
-    /// How the last file was created.
+    /// Request that created the last file.
     created: Mutex<Option<CreateRequestProto>>,
-    /// Blocks are allocated.
+    /// `addBlock` is answered.
     allocates: watch::Sender<bool>,
     /// A closed file of one block.
     closed: Mutex<Option<FileStatus>>,
-    /// How often files cannot be closed yet, and how many were closed.
+    /// Number of times that closing is still refused, and number of files closed.
     refusals: AtomicUsize,
     completed: AtomicUsize,
 }
 
-/// How often it was told what.
+/// Counts of the requests received.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Heard {
-    /// Datanodes to be left out, each with every block.
+    /// Datanodes to exclude, counted with every block.
     pub excluded: usize,
-    /// Blocks that were given up.
+    /// Blocks that were abandoned.
     pub abandoned: usize,
-    /// Pipelines that were made anew.
+    /// Pipelines that were recovered.
     pub recovered: usize,
 }
 
@@ -75,17 +76,17 @@ impl FakeNamenode {
         *self.state.heard.lock()
     }
 
-    /// How the last file was created.
+    /// Returns the request that created the last file.
     pub fn created(&self) -> CreateRequestProto {
         self.state.created.lock().clone().expect("a file was created")
     }
 
-    /// What one that failed may be replaced with: the first that is not left out.
+    /// Sets the datanodes that may replace a failed one; the first that is not excluded is chosen.
     pub fn has_spare(&self, datanodes: Vec<DatanodeInfo>) {
         *self.state.spare.lock() = datanodes;
     }
 
-    /// A closed file of one block, [`CLOSED`], of so many bytes, on all its datanodes.
+    /// Adds a closed file of one block, [`CLOSED`], of `length` bytes, on all its datanodes.
     pub fn has_file(&self, length: usize, replication: u16) {
         *self.state.closed.lock() = Some(FileStatus {
             kind: FileKind::File,
@@ -107,12 +108,12 @@ impl FakeNamenode {
         });
     }
 
-    /// It is not ready to close the next file when it is asked so many times.
+    /// Makes it refuse to close the next file this many times.
     pub fn refuse_to_complete(&self, times: usize) {
         self.state.refusals.store(times, Ordering::Relaxed);
     }
 
-    /// How many files were closed.
+    /// Returns the number of files closed.
     pub fn completed(&self) -> usize {
         self.state.completed.load(Ordering::Relaxed)
     }
@@ -123,7 +124,7 @@ impl FakeNamenode {
 }
 
 impl State {
-    /// A block with another stamp than all before, and all blocks with another number.
+    /// Returns a located block with a new generation stamp, and a new id if none is given.
     fn located(&self, id: Option<BlockId>, datanodes: Vec<DatanodeInfo>) -> LocatedBlockProto {
         let next = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let block = Block { id: id.unwrap_or(BlockId(next)), stamp: GenerationStamp(next as u64), length: 0 };
