@@ -1,8 +1,10 @@
-//! The audit log: who did what to which path, one line an operation, in the format of Apache's `FSNamesystem.audit`.
+//! The audit log: one line per operation with its user, its path and its result, in the format of Apache's
+//! `FSNamesystem.audit`.
 //!
-//! Operations hand their lines to a queue; one thread appends them to the file. A full queue makes an operation wait for a moment
-//! only: what finds no room then is counted, and the file says how many lines are missing. When the file is renamed or removed, the
-//! next lines go to a new one of the same name, so that logrotate needs neither a signal nor `copytruncate`.
+//! Operations put their lines into a bounded queue; one thread appends them to the file. If the queue is full, an
+//! operation waits for a moment only. Lines that find no room by then are counted, and the file records how many lines
+//! are missing. If the file is renamed or removed, the next lines go to a new file of the same name, so logrotate needs
+//! neither a signal nor `copytruncate`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -24,36 +26,36 @@ use tokio::time::Instant;
 
 use crate::date::log_time;
 
-/// Lines that wait for the disk.
+/// Capacity of the queue of lines that wait for the disk.
 const QUEUE_LINES: usize = 4096;
-/// Bytes of a line, so that the queue has a bound; only concat of very many files makes longer ones.
+/// Longest line, in bytes. Gives the queue a bound; only concat of very many files produces longer lines.
 const LINE_BYTES_MAX: usize = 32 << 10;
-/// How long an operation waits for room in the queue before its line is given up.
+/// Longest time an operation waits for room in the queue before its line is dropped.
 const ENQUEUE_TIMEOUT: Duration = Duration::from_millis(100);
-/// What is written by one system call, about; bytes.
+/// Approximate number of bytes written per system call.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// What configuration says of it.
+/// Configuration of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditSettings {
     /// `hearth.namenode.audit.log`.
     pub file: PathBuf,
-    /// `hadoop.caller.context.enabled` and the limits of what is written of it; `None` when that is off.
+    /// Limits on the caller context in a line; `None` if `hadoop.caller.context.enabled` is off.
     pub context: Option<ContextLimits>,
-    /// `dfs.namenode.audit.log.debug.cmdlist`: operations that are left out.
+    /// `dfs.namenode.audit.log.debug.cmdlist`: operations that are not logged.
     pub quiet: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct ContextLimits {
-    /// Characters; longer ones are cut.
+    /// Longest context, in characters; a longer one is cut.
     pub characters_max: usize,
-    /// Bytes; longer ones are left out.
+    /// Longest signature, in bytes; a longer one is left out.
     pub signature_bytes_max: usize,
 }
 
 impl AuditSettings {
-    /// `None` when no file is named: there is no audit log then.
+    /// Returns `None` if no file is configured: then there is no audit log.
     pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
         let Some(file) = conf.get(keys::HEARTH_NAMENODE_AUDIT_LOG)? else { return Ok(None) };
         let context = match conf.get(keys::HADOOP_CALLER_CONTEXT_ENABLED)? {
@@ -68,7 +70,7 @@ impl AuditSettings {
     }
 }
 
-/// The audit log cannot be begun.
+/// Error from opening the audit log.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the audit log {path}: {source}")]
 pub struct AuditError {
@@ -76,37 +78,37 @@ pub struct AuditError {
     pub source: io::Error,
 }
 
-/// One operation.
+/// One operation to log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event<'a> {
     pub allowed: bool,
     pub user: &'a str,
-    /// The user who acts for `user`.
+    /// Real user, if it acts for `user` (proxy user).
     pub real_user: Option<&'a str>,
-    /// Text of the caller's IP address.
+    /// Caller's IP address as text.
     pub machine: &'a str,
     pub command: &'a str,
     pub source: Option<&'a str>,
     pub target: Option<&'a str>,
-    /// `owner:group:rwxr-xr-x`, of what the operation left there.
+    /// `owner:group:rwxr-xr-x` of the path after the operation.
     pub permissions: Option<&'a str>,
-    /// How the call came; `None` for fsck's.
+    /// Protocol of the call; `None` for fsck's.
     pub protocol: Option<&'a str>,
-    /// What the client says of itself, and its signature.
+    /// Caller context that the client sent, and its signature.
     pub context: Option<(&'a str, &'a Bytes)>,
 }
 
-/// Where operations leave their lines.
+/// Handle by which operations write to the audit log.
 pub struct AuditLog {
     settings: AuditSettings,
     clock: Arc<dyn Clock>,
     queue: Sender<String>,
-    /// Lines that never got into the file, not yet told.
+    /// Number of dropped lines that the file does not record yet.
     lost: Arc<AtomicU64>,
 }
 
 impl AuditLog {
-    /// Opens the file and starts the thread that writes it; the thread ends, all written, when this is dropped.
+    /// Opens the file and starts the writer thread. When this is dropped, the thread writes all queued lines and ends.
     pub fn start(settings: AuditSettings, clock: Arc<dyn Clock>) -> Result<Self, AuditError> {
         let failed = |source| AuditError { path: settings.file.clone(), source };
         let file = LogFile::open(&settings.file).map_err(failed)?;
@@ -117,12 +119,12 @@ impl AuditLog {
         Ok(Self { settings, clock, queue, lost })
     }
 
-    /// Puts down one operation.
+    /// Logs one operation.
     pub async fn write(&self, event: Event<'_>) {
         self.write_all(std::iter::once(event)).await;
     }
 
-    /// Puts down several that came in one call, which waits for all of them together as long as for one.
+    /// Logs several operations of one call. The call waits for all of them together no longer than for one.
     pub async fn write_all(&self, events: impl Iterator<Item = Event<'_>>) {
         let mut until = None;
         for event in events {
@@ -135,7 +137,7 @@ impl AuditLog {
         }
     }
 
-    /// `None`: this one is left out.
+    /// Returns `None` if this operation is not logged.
     fn line(&self, event: &Event<'_>) -> Option<String> {
         if self.settings.quiet.contains(event.command) {
             return None;
@@ -143,7 +145,7 @@ impl AuditLog {
         let mut line = prefix(self.clock.wall_ms(), "INFO");
         append(&mut line, event, self.settings.context);
         if line.len() > LINE_BYTES_MAX {
-            // A character has four bytes at most.
+            // A character has at most four bytes.
             let end = (LINE_BYTES_MAX - 3..=LINE_BYTES_MAX).rev().find(|at| line.is_char_boundary(*at));
             line.truncate(end.unwrap_or(0));
         }
@@ -152,7 +154,7 @@ impl AuditLog {
     }
 }
 
-/// What Hadoop's log4j.properties puts in front.
+/// Prefix of each line, as in Hadoop's log4j.properties.
 fn prefix(wall_ms: u64, level: &str) -> String {
     format!("{} {level} FSNamesystem.audit: ", log_time(wall_ms))
 }
@@ -176,7 +178,7 @@ fn append(line: &mut String, event: &Event<'_>, limits: Option<ContextLimits>) {
     };
     let mut escaped = String::new();
     escape(&mut escaped, context);
-    // What was escaped is ASCII.
+    // The escaped text is ASCII.
     escaped.truncate(limits.characters_max);
     let _ = write!(line, "\tcallerContext={escaped}");
     if !signature.is_empty() && signature.len() <= limits.signature_bytes_max {
@@ -185,7 +187,8 @@ fn append(line: &mut String, event: &Event<'_>, limits: Option<ContextLimits>) {
     }
 }
 
-/// Names as they are, as Apache puts them down; but anybody may call himself, or an owner, by a name with a line's end in it.
+/// Names are written unescaped, as Apache does. Control characters are removed because a user can choose a user or
+/// owner name that contains a line end.
 fn without_controls(name: &str) -> Cow<'_, str> {
     if !name.contains(char::is_control) {
         return Cow::Borrowed(name);
@@ -202,7 +205,7 @@ fn escape_or_null(line: &mut String, text: Option<&str>) {
     }
 }
 
-/// As Java source would have it, so that a path with a tab or a line's end in it forges no fields and no lines.
+/// Escapes as in Java source, so that a path with a tab or a line end in it cannot forge fields or lines.
 /// Source: `StringEscapeUtils.escapeJava` of commons-text.
 fn escape(line: &mut String, text: &str) {
     for character in text.chars() {
@@ -229,7 +232,7 @@ struct LogWriter {
     lines: Receiver<String>,
     lost: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
-    /// The last write failed: said once, not for each line.
+    /// True if the last write failed; the failure is logged once, not for each line.
     failing: bool,
 }
 
@@ -252,7 +255,7 @@ impl LogWriter {
                 Err(error) => {
                     self.lost.fetch_add(lost + count, Ordering::Relaxed);
                     if !self.failing {
-                        tracing::error!(path = %self.file.path.display(), %error, "the audit log cannot be written");
+                        tracing::error!(path = %self.file.path.display(), %error, "cannot write the audit log");
                     }
                     self.failing = true;
                 }
@@ -264,7 +267,7 @@ impl LogWriter {
 struct LogFile {
     path: PathBuf,
     file: File,
-    /// Device and inode, to see that the name leads elsewhere now.
+    /// Device and inode of the open file, to detect that the name now refers to another file.
     identity: (u64, u64),
 }
 
@@ -326,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn names_forge_no_lines() {
+    fn user_names_cannot_forge_lines() {
         let user = "ann\n2026-01-01 00:00:00,000 INFO FSNamesystem.audit: allowed=true\tugi=bob";
         let event = Event { user, permissions: Some("a\tb:c:rw-r--r--"), ..Event::default() };
         let line = text(&event, None);
@@ -336,14 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_forge_no_fields() {
+    fn paths_cannot_forge_fields() {
         let mut line = String::new();
         escape(&mut line, "/a\tb\n\"c\"\\é😀\u{1}/");
         assert_eq!(line, r#"/a\tb\n\"c\"\\\u00E9\uD83D\uDE00\u0001/"#);
     }
 
     #[tokio::test]
-    async fn lines_follow_the_name_of_the_file_and_are_all_written_at_the_end() {
+    async fn lines_follow_the_renamed_file_and_are_flushed() {
         let directory = tempfile::tempdir().unwrap();
         let (path, old) = (directory.path().join("audit.log"), directory.path().join("audit.log.1"));
         let quiet = ["open".to_owned()].into();

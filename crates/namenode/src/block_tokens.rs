@@ -1,4 +1,4 @@
-//! Block tokens as the namenode uses them: switched on or off, signed onto located blocks.
+//! Block tokens on the namenode: switching them on or off, and signing located blocks.
 
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_protocol::block_token::{
@@ -6,16 +6,17 @@ use hearth_protocol::block_token::{
 };
 use hearth_types::LocatedBlock;
 
-/// Why tokens cannot be switched on.
+/// Error from enabling block tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockTokensError {
     #[error(transparent)]
     Configuration(#[from] ConfigError),
-    #[error("the system has no randomness for block keys: {0}")]
+    #[error("cannot read random bytes for block keys: {0}")]
     Randomness(getrandom::Error),
 }
 
-/// The namenode's half of `dfs.block.access.token.enable`. Keys are new at every start: datanodes get them when they register.
+/// The namenode's half of `dfs.block.access.token.enable`. Keys are new at every start; datanodes receive them when
+/// they register.
 pub struct BlockTokens(Option<BlockKeyMaster>);
 
 impl BlockTokens {
@@ -44,7 +45,7 @@ impl BlockTokens {
         self.0.is_some()
     }
 
-    /// Gives the block a token of `mode` for its locations; with tokens off the token stays empty.
+    /// Gives the block a token of `mode` for its locations. If tokens are off, the token stays empty.
     ///
     /// `mode`: `Read` for readers, `Write` for the pipelines of addBlock, append and updateBlockForPipeline, `Copy` for
     /// getAdditionalDatanode (the source's right to transfer).
@@ -58,19 +59,19 @@ impl BlockTokens {
         located.token = master.mint(user, &access, &[mode], now_ms);
     }
 
-    /// For datanodes.
+    /// Returns the keys to send to datanodes.
     pub fn exported(&self) -> ExportedKeys {
         self.0.as_ref().map_or_else(ExportedKeys::disabled, BlockKeyMaster::export)
     }
 
-    /// Rolls the keys over when it is time. True: announce them.
+    /// Rolls the keys if they are due. Returns true if they changed and must be announced.
     pub fn roll(&self, now_ms: u64) -> bool {
         match self.0.as_ref().map(|master| master.update(now_ms)) {
             None | Some(Ok(false)) => false,
             Some(Ok(true)) => true,
             Some(Err(error)) => {
-                // The old keys are good for a while yet; the next tick tries again.
-                tracing::error!(%error, "no new block key");
+                // The old keys stay valid for a while; the next tick retries.
+                tracing::error!(%error, "cannot create a new block key; retrying");
                 false
             }
         }
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datanode_with_the_keys_accepts_what_was_signed() {
+    fn datanode_with_keys_accepts_signed_tokens() {
         let tokens = BlockTokens::on(BlockKeyMasterOptions::default(), 1000).unwrap();
         let datanode = BlockKeys::new();
         datanode.import(&tokens.exported(), 1000);

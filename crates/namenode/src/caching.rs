@@ -1,8 +1,9 @@
-//! What is to be kept locked in the datanodes' memory: cache pools and the directives in them (`hdfs cacheadmin`).
+//! Cache pools and the directives in them (`hdfs cacheadmin`): the files to keep locked in the datanodes' memory.
 //!
-//! A pool has an owner, rights and a limit of bytes; a directive names a file, or a directory whose files (not those below it) are
-//! meant, with a number of copies and an end. Pools and directives are durable; what follows from them ([`scan`]) is worked out again and
-//! again from the namespace, and [`crate::blocks`] brings it to the datanodes. Source: Apache's CacheManager.
+//! A pool has an owner, permissions and a limit in bytes. A directive names a file, or a directory whose direct files
+//! are meant, with a number of copies and an expiry. Pools and directives are durable. The blocks that follow from them
+//! ([`scan`]) are computed repeatedly from the namespace, and [`crate::blocks`] sends them to the datanodes. Source:
+//! Apache's CacheManager.
 
 mod directive;
 mod pool;
@@ -21,16 +22,16 @@ use crate::changes::Changes;
 use crate::error::Error;
 use crate::namespace::Namespace;
 
-/// The longest time that anything may be kept for: Java's `Long.MAX_VALUE / 4`, milliseconds. It means "for ever".
+/// Longest expiry: Java's `Long.MAX_VALUE / 4`, in milliseconds. It means "forever".
 pub const EXPIRY_MAX_MS: u64 = i64::MAX as u64 / 4;
 
-/// A pool without a limit: Java's `Long.MAX_VALUE`.
+/// Limit of a pool without a limit: Java's `Long.MAX_VALUE`.
 pub const UNLIMITED: u64 = i64::MAX as u64;
 
-/// What was asked for and what there is of it, as the last scan found it.
+/// Requested and cached amounts, as the last scan found them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStatistics {
-    /// All copies.
+    /// Bytes of all copies.
     pub bytes_needed: u64,
     pub bytes_cached: u64,
     pub files_needed: u64,
@@ -46,27 +47,27 @@ impl CacheStatistics {
     }
 }
 
-/// Every pool and every directive.
+/// All pools and all directives.
 #[derive(Default)]
 pub struct Caching {
     pools: BTreeMap<String, Pool>,
     directives: BTreeMap<u64, Directive>,
-    /// The number of the newest directive; never given out again.
+    /// The number of the newest directive; never issued again.
     last_directive: u64,
-    /// Something has changed since the last scan.
+    /// True if something has changed since the last scan.
     changed: bool,
     scanned: Option<Duration>,
     unsaved: Unsaved,
 }
 
-/// What changed and is not yet handed to the store.
+/// Changes that are not yet handed to the store.
 #[derive(Default)]
 struct Unsaved {
     pools: Vec<String>,
     directives: Vec<u64>,
 }
 
-/// What the store had.
+/// Contents read from the store.
 #[derive(Default)]
 pub struct StoredCaching {
     pub pools: Vec<(String, Pool)>,
@@ -79,7 +80,7 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl Caching {
-    /// Directives without their pool are left out: nobody could see them.
+    /// Restores pools and directives. Directives without their pool are left out, because no user could see them.
     pub fn restore(stored: StoredCaching) -> Self {
         let pools: BTreeMap<String, Pool> = stored.pools.into_iter().collect();
         let known = stored.directives.into_iter().filter(|(_, terms)| pools.contains_key(&terms.pool));
@@ -88,7 +89,7 @@ impl Caching {
         Self { pools, directives, last_directive, changed: true, ..Self::default() }
     }
 
-    /// The pools behind the one called `after` in the order of names, each with its figures.
+    /// Returns the pools after the one called `after`, in the order of names, each with its statistics.
     pub fn pools_after<'a>(&'a self, after: &str) -> impl Iterator<Item = (&'a str, &'a Pool, CacheStatistics)> {
         use std::ops::Bound::{Excluded, Unbounded};
         let range = self.pools.range::<str, _>((Excluded(after), Unbounded));
@@ -107,7 +108,7 @@ impl Caching {
         self.pools.get(name)
     }
 
-    /// What the directive of this number asks for.
+    /// Returns the terms of the directive with this number.
     pub fn terms(&self, id: u64) -> Option<&Terms> {
         self.directives.get(&id).map(|directive| &directive.terms)
     }
@@ -126,7 +127,7 @@ impl Caching {
         self.changed = true;
     }
 
-    /// Adds what has changed to what is to be stored.
+    /// Adds all unsaved changes to those to store.
     pub fn take_changes(&mut self, changes: &mut Changes) {
         for name in self.unsaved.pools.drain(..) {
             let pool = self.pools.get(&name).cloned();
@@ -138,17 +139,17 @@ impl Caching {
         }
     }
 
-    /// Whether a scan would find other things than the last one because of what was changed here.
+    /// Returns true if changes made here would alter the result of a scan.
     pub fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// Whether it is time to look at the files of all directives again: they change without being told of here.
+    /// Returns true if a scan of the files of all directives is due: files change without notice to this module.
     pub fn is_due(&self, interval: Duration, now: Now) -> bool {
         self.changed || self.scanned.is_none_or(|last| now.monotonic.saturating_sub(last) >= interval)
     }
 
-    /// Bytes of the file at `path`, or of the files in that directory, once; 0 where nothing is.
+    /// Returns the bytes of the file at `path`, or of the files in that directory, for one copy; 0 if nothing is there.
     fn bytes_at(namespace: &Namespace, path: &str) -> u64 {
         let mut sum = 0u64;
         scan::each_file(namespace, path, |file| sum = sum.saturating_add(file.length()));

@@ -1,6 +1,6 @@
-//! What datanodes (and the balancer) call: DatanodeProtocol, its lifeline, NamenodeProtocol.
+//! The calls of datanodes (and of the balancer): DatanodeProtocol, its lifeline, NamenodeProtocol.
 //!
-//! Each call is decoded, looked at under the namenode's one lock by [`crate::blocks::BlockMap`], and answered. What needs I/O
+//! Each call is decoded, processed under the namenode's one lock by [`crate::blocks::BlockMap`], and answered. I/O
 //! (racks, the hosts files, the reverse lookup of an address) is done before the lock is taken.
 
 mod background;
@@ -41,15 +41,15 @@ pub use racks::Racks;
 pub(crate) use register::is_of_this_machine;
 pub use synchronization::Synchronization;
 
-/// The release whose NameNode this one passes for: datanodes and clients compare it with their own.
+/// Hadoop release that this NameNode reports: datanodes and clients compare it with their own.
 pub const SOFTWARE_VERSION: &str = "3.4.2";
-/// The layout of an Apache NameNode's storage of that release.
+/// The storage layout version of an Apache NameNode of that release.
 const LAYOUT_VERSION: i32 = -67;
 
 /// The protocols that [`DatanodeService`] answers.
 pub const PROTOCOLS: [&str; 3] = [protocols::DATANODE, protocols::DATANODE_LIFELINE, protocols::NAMENODE];
 
-/// What governs registration. The configuration key stands at each field.
+/// Settings of registration. The configuration key is given at each field.
 #[derive(Clone, Debug)]
 pub struct DatanodeServiceSettings {
     /// `dfs.namenode.min.supported.datanode.version`.
@@ -62,7 +62,8 @@ pub struct DatanodeServiceSettings {
     pub include_file: Option<PathBuf>,
     /// `dfs.hosts.exclude`.
     pub exclude_file: Option<PathBuf>,
-    /// `dfs.namenode.hosts.provider.classname` is CombinedHostFileManager: `dfs.hosts` is the one file, in JSON.
+    /// True if `dfs.namenode.hosts.provider.classname` is CombinedHostFileManager: `dfs.hosts` is the only file, in
+    /// JSON.
     pub hosts_are_json: bool,
 }
 
@@ -103,11 +104,11 @@ impl DatanodeServiceSettings {
     }
 }
 
-/// The operation that takes a finished block recovery into the namespace and makes it durable.
+/// The operation that applies a finished block recovery to the namespace and makes it durable.
 pub type CommitSynchronization =
     Box<dyn Fn(Synchronization) -> Pin<Box<dyn Future<Output = Result<(), RemoteError>> + Send>> + Send + Sync>;
 
-/// Answers datanodes. Calls of other protocols are not for it.
+/// Answers calls of datanodes. Calls of other protocols must not be passed to it.
 pub struct DatanodeService {
     namenode: Arc<Namenode>,
     settings: DatanodeServiceSettings,
@@ -127,8 +128,8 @@ impl DatanodeService {
         Self { namenode, settings, racks, tokens, commit_synchronization }
     }
 
-    /// Reads the hosts files again, and forgets which rack is where (refreshNodes; and once at start). A file that cannot be read
-    /// changes nothing.
+    /// Reads the hosts files again, and forgets all cached racks (refreshNodes; and once at start). If a file cannot be
+    /// read, nothing changes.
     pub async fn refresh_nodes(&self) -> std::io::Result<()> {
         let hosts = read_hosts(&self.settings).await?;
         self.racks.forget();
@@ -140,7 +141,7 @@ impl DatanodeService {
         Ok(())
     }
 
-    /// Finds out where a client's machine stands, the first time that this matters.
+    /// Looks up the rack of a client's machine the first time that it is needed.
     pub async fn place_client(&self, ip: &str) {
         if let Some(rack) = self.racks.of_client(ip).await {
             self.namenode.state.write().blocks.set_client_rack(ip, rack);
@@ -168,7 +169,8 @@ impl DatanodeService {
         }
     }
 
-    /// Every call but the first two comes from a node of this namespace: who it is.
+    /// Checks the registration that every call but the first two carries: the sender must be a node of this namespace.
+    /// Returns its identity.
     fn check_registration(&self, registration: DatanodeRegistrationProto) -> Result<DatanodeId, RemoteError> {
         let (theirs, ours) = (&registration.storage_info, &self.namenode.identity);
         let same = theirs.namespace_id == ours.namespace_id
@@ -200,12 +202,12 @@ fn answer(message: impl Message) -> Result<Bytes, RemoteError> {
     Ok(message.encode_to_vec().into())
 }
 
-/// A message that decodes and makes no sense.
+/// Error for a message that decodes but is invalid.
 fn malformed(error: ConvertError) -> RemoteError {
     application_error(exceptions::IO, error.to_string())
 }
 
-/// The storage that a report is about: the message within, or for old senders the id beside it.
+/// Returns the storage that a report is about: from the embedded message, or for old senders from the id beside it.
 fn storage_of(storage: Option<DatanodeStorageProto>, id: String) -> Result<(StorageId, StorageType), RemoteError> {
     let (id, storage_type) = match storage {
         Some(storage) => {

@@ -1,24 +1,24 @@
-//! Dates as texts, in UTC.
+//! Dates as text, in UTC.
 
 use hearth_types::Calendar;
 
-/// As log4j writes the time of a line: `2026-11-21 07:19:24,051`.
+/// Time of a log4j line: `2026-11-21 07:19:24,051`.
 pub fn log_time(wall_ms: u64) -> String {
     format!("{},{:03}", Calendar::utc(wall_ms).to_the_second(), wall_ms % 1000)
 }
 
-/// As Java prints a date: `Sat Nov 21 07:19:24 UTC 2026`.
+/// Date as Java prints it: `Sat Nov 21 07:19:24 UTC 2026`.
 pub fn date_text(wall_ms: u64) -> String {
     Calendar::utc(wall_ms).java_text("UTC")
 }
 
-/// As Java writes ISO 8601: `2026-11-21T07:19:24+0000`.
+/// ISO 8601 time as Java writes it: `2026-11-21T07:19:24+0000`.
 pub fn iso_time(wall_ms: u64) -> String {
     let Calendar { year, month, day, hour, minute, second } = Calendar::utc(wall_ms);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+0000")
 }
 
-/// As a snapshot is named by the time when it is made: `20261121-071924.051`.
+/// Default name of a snapshot, from its creation time: `20261121-071924.051`.
 pub fn snapshot_time(wall_ms: u64) -> String {
     let Calendar { year, month, day, hour, minute, second } = Calendar::utc(wall_ms);
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}.{:03}", wall_ms % 1000)
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn times_as_iso_8601_has_them() {
         assert_eq!(iso_time(1_795_245_564_051), "2026-11-21T07:19:24+0000");
-        // When a cache directive ends that never does.
+        // Expiry of a cache directive that never expires.
         assert_eq!(iso_time(i64::MAX as u64 / 4), "73071226-02-26T19:48:13+0000");
     }
 

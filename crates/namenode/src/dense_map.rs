@@ -1,14 +1,15 @@
-//! A map from numbers that are handed out in sequence, at little more than the size of its values.
+//! Map for numbers that are issued in sequence, little larger than its values.
 //!
-//! Numbers are kept in pages of 64. A page says with one bit each which of its numbers are there, and has the values of those, in
-//! order, without gaps: how many bits stand below a number's own is the place of its value. So a full page costs its values and
-//! about a byte a number, where a hash table of single numbers has a key, a tag and free places for each.
+//! Numbers are kept in pages of 64. A page has one bit per number to mark those present, and their values in order
+//! without gaps: the number of bits set below a number is the index of its value. So a full page costs its values and
+//! about one byte per number, whereas a hash table has a key, a tag and free slots for each number.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// For numbers that the namenode has given out one after the other: no peer chooses them, and one multiplication spreads them.
+/// Hasher for numbers that the namenode has issued in sequence: no peer chooses them, so one multiplication spreads
+/// them well enough.
 #[derive(Default)]
 pub struct IdHasher(u64);
 
@@ -29,19 +30,19 @@ impl Hasher for IdHasher {
     }
 }
 
-/// The numbers of a page: one for each bit of [`Page::present`].
+/// Numbers per page: one for each bit of [`Page::present`].
 const PAGE: u64 = u64::BITS as u64;
 
 #[derive(Clone, Debug)]
 struct Page<V> {
-    /// Which numbers are there, the lowest bit the first. Never 0.
+    /// The numbers that are present, the lowest bit for the first. Never 0.
     present: u64,
-    /// One for each bit set.
+    /// One value per bit set.
     values: Vec<V>,
 }
 
 impl<V> Page<V> {
-    /// `None`: the number is not there.
+    /// Returns the index of the number's value; `None` if the number is absent.
     fn place(&self, number: u64) -> Option<usize> {
         (self.present & bit(number) != 0).then(|| self.place_to_be(number))
     }
@@ -50,7 +51,7 @@ impl<V> Page<V> {
         (self.present & (bit(number) - 1)).count_ones() as usize
     }
 
-    /// Takes in what another page of the same numbers has; no number is in both.
+    /// Adds the values of another page of the same numbers; no number is in both.
     fn merge(&mut self, other: Self) {
         let (mine, mut theirs) = (std::mem::take(&mut self.values), other.values.into_iter());
         let is_mine = self.present;
@@ -68,7 +69,7 @@ fn bit(number: u64) -> u64 {
     1 << (number % PAGE)
 }
 
-/// The bits set, upwards.
+/// The bits set, in ascending order.
 fn bits(mut present: u64) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let lowest = present.trailing_zeros();
@@ -77,7 +78,7 @@ fn bits(mut present: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A map from numbers that stand close together. Any number is allowed, but one that stands alone costs a page.
+/// Map from numbers that are close together. Any number is allowed, but an isolated one costs a page.
 #[derive(Clone, Debug)]
 pub struct DenseMap<V> {
     pages: HashMap<u64, Page<V>, BuildHasherDefault<IdHasher>>,
@@ -110,7 +111,7 @@ impl<V> DenseMap<V> {
         page.values.get_mut(place)
     }
 
-    /// Returns the value that stood there before.
+    /// Returns the previous value.
     pub fn insert(&mut self, number: u64, value: V) -> Option<V> {
         let page = self.pages.entry(number / PAGE).or_insert(Page { present: 0, values: Vec::new() });
         let place = page.place_to_be(number);
@@ -123,7 +124,7 @@ impl<V> DenseMap<V> {
         None
     }
 
-    /// Returns the value that stood there.
+    /// Returns the removed value.
     pub fn remove(&mut self, number: u64) -> Option<V> {
         let Entry::Occupied(mut entry) = self.pages.entry(number / PAGE) else { return None };
         let page = entry.get_mut();
@@ -134,13 +135,14 @@ impl<V> DenseMap<V> {
         if length == 0 {
             entry.remove();
         } else if length <= room / 4 {
-            // Half is left free: a page in which numbers come and go is not moved every time.
+            // Half stays free, so that a page whose numbers come and go is not reallocated every time.
             page.values.shrink_to(length * 2);
         }
         Some(value)
     }
 
-    /// Takes in all that another map holds, and is told the first number that both have: then only a part was taken in.
+    /// Moves all values of another map into this one. Fails with the first number that both have; then only a part was
+    /// moved.
     pub fn absorb(&mut self, other: Self) -> Result<(), u64> {
         self.pages.reserve(other.pages.len());
         for (number, page) in other.pages {
@@ -163,24 +165,24 @@ impl<V> DenseMap<V> {
         Ok(())
     }
 
-    /// In no order. Numbers of one page follow each other.
+    /// Entries in arbitrary order, except that numbers of one page follow each other.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.pages
             .iter()
             .flat_map(|(number, page)| bits(page.present).map(move |bit| number * PAGE + bit).zip(&page.values))
     }
 
-    /// In the order of [`iter`](Self::iter).
+    /// Numbers, in the order of [`iter`](Self::iter).
     pub fn keys(&self) -> impl Iterator<Item = u64> {
         self.iter().map(|(number, _)| number)
     }
 
-    /// In the order of [`iter`](Self::iter).
+    /// Values, in the order of [`iter`](Self::iter).
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.pages.values_mut().flat_map(|page| &mut page.values)
     }
 
-    /// In the order of [`iter`](Self::iter).
+    /// Values, in the order of [`iter`](Self::iter).
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.pages.values().flat_map(|page| &page.values)
     }
@@ -199,7 +201,7 @@ mod tests {
         Change(u64, u32),
     }
 
-    /// Few pages, so that they fill and empty, and both ends of the numbers.
+    /// Few pages, so that they fill and empty, and numbers at both ends of the range.
     fn number() -> impl Strategy<Value = u64> {
         prop_oneof![4 => 0u64..200, 1 => 1_073_741_800u64..1_073_741_900, 1 => u64::MAX - 70..=u64::MAX]
     }
@@ -214,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sparse_map_behaves_as_a_hash_map(operations in prop::collection::vec(operation(), 0..2000), probe in number()) {
+        fn dense_map_matches_hash_map(operations in prop::collection::vec(operation(), 0..2000), probe in number()) {
             let mut map = DenseMap::default();
             let mut model = HashMap::new();
             for operation in operations {
@@ -240,13 +242,13 @@ mod tests {
             let mut pages: Vec<u64> = model.keys().map(|number| number / PAGE).collect();
             pages.sort_unstable();
             pages.dedup();
-            prop_assert_eq!(map.pages.len(), pages.len(), "no empty page stays");
+            prop_assert_eq!(map.pages.len(), pages.len(), "no empty page remains");
         }
     }
 
     proptest! {
         #[test]
-        fn absorbed_maps_behave_as_one(numbers in prop::collection::vec((number(), any::<bool>()), 0..300), probe in number()) {
+        fn absorbed_map_equals_union(numbers in prop::collection::vec((number(), any::<bool>()), 0..300), probe in number()) {
             let (mut maps, mut model) = ([DenseMap::default(), DenseMap::default()], HashMap::new());
             for (at, (number, which)) in numbers.into_iter().enumerate() {
                 if let std::collections::hash_map::Entry::Vacant(entry) = model.entry(number) {
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_room_for_what_it_holds_only() {
+    fn page_capacity_follows_its_length() {
         let mut map = DenseMap::default();
         for number in 0..1000u64 {
             map.insert(number, number as u32);

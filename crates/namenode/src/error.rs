@@ -1,12 +1,12 @@
-//! What can go wrong, in the words that clients parse, and the Java class that stands for it on the wire.
+//! Errors of operations: the texts that clients parse, and the Java class of each on the wire.
 //!
-//! Texts and classes are those that an Apache NameNode 3.4 was seen to answer.
+//! Texts and classes are those that an Apache NameNode 3.4 was observed to answer.
 
 use hearth_types::{Block, BlockPoolId, StorageType};
 use hearth_wire::delegation_token::DelegationTokenFormatError;
 use hearth_wire::rpc::exceptions;
 
-/// Why an operation was refused. Nothing has changed then.
+/// Reason for which an operation was refused. A refused operation has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     // Paths.
@@ -37,7 +37,7 @@ pub enum Error {
     DirectoryFull { directory: String, limit: usize, items: usize },
     #[error("{path} (is not a directory)")]
     NotADirectory { path: String },
-    /// As `NotADirectory`, where something was to be created.
+    /// Like `NotADirectory`, for an operation that creates something.
     #[error("{path} (is not a directory)")]
     ParentNotADirectory { path: String },
     #[error("Parent directory doesn't exist: {path}")]
@@ -73,7 +73,7 @@ pub enum Error {
     #[error("Can't find startAfter {name}")]
     StartAfterMissing { name: String },
 
-    // Rights.
+    // Permissions.
     #[error("Permission denied: user={user}, access={access}, inode=\"{path}\":{inode}")]
     PermissionDenied { user: String, access: &'static str, path: String, inode: String },
     #[error("Permission denied. user={user} is not the owner of inode={path}")]
@@ -84,7 +84,7 @@ pub enum Error {
     QuotaDenied { user: String },
     #[error("Access denied for user {user}. Superuser privilege is required for operation {operation}")]
     SuperuserRequired { user: String, operation: &'static str },
-    /// Apache says it this way where no operation is named.
+    /// Apache's text if no operation is given.
     #[error("Access denied for user {user}. Superuser privilege is required")]
     SuperuserOnly { user: String },
     #[error("User {user} is not a super user (non-super user cannot change owner).")]
@@ -271,7 +271,7 @@ pub enum Error {
     #[error("`{path} is non empty': Directory is not empty")]
     NotEmpty { path: String },
 
-    // Attributes and everything else that is asked about.
+    // Attributes and all other queries.
     #[error("Cannot find a block policy with the name {name}")]
     NoSuchPolicy { name: String },
     #[error("Policy {policy} cannot be set after file creation.")]
@@ -349,7 +349,7 @@ pub enum Error {
     #[error("Permission denied while accessing pool {pool}: user {user} does not have {access} permissions.")]
     PoolDenied { pool: String, user: String, access: &'static str },
 
-    // What is not kept here.
+    // Unsupported features.
     #[error("{what}")]
     Unsupported { what: String },
     #[error("Symlinks not supported")]
@@ -426,7 +426,7 @@ pub enum Error {
     InvalidToken { message: String },
     #[error("{message}")]
     TokenDenied { message: String },
-    /// Java has no more words for it.
+    /// Java gives no further text for it.
     #[error("java.io.EOFException")]
     TokenTruncated,
     #[error(transparent)]
@@ -434,22 +434,22 @@ pub enum Error {
     #[error("Rolling upgrades are not supported by this NameNode")]
     RollingUpgrade,
 
-    // Outside of the namespace.
+    // Outside the namespace.
     #[error("the request cannot be decoded: {0}")]
     Malformed(String),
     #[error("Unknown method {method} called on {protocol} protocol.")]
     NoSuchMethod { method: String, protocol: String },
-    /// The store cannot make changes durable any more; the NameNode is stopping.
+    /// The store can no longer make changes durable; the NameNode is stopping.
     #[error("the namespace store has failed, nothing can be changed any more: {reason}")]
     StoreFailed { reason: String },
     #[error("too many changes are waiting for the disk, try again")]
     Overloaded,
-    /// The blocks' half of the NameNode refused; it names its own class.
+    /// An error of the block map, which gives its own class.
     #[error("{message}")]
     Blocks { class: &'static str, message: String },
 }
 
-/// As Java prints bytes for people: `1 MB`, `1.50 MB`.
+/// Number of bytes as Java prints it for display: `1 MB`, `1.50 MB`.
 fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {
@@ -479,7 +479,7 @@ impl Error {
         Self::TypeQuota { medium: medium.name(), path, quota_text, count_text }
     }
 
-    /// The Java class that clients are told.
+    /// The Java class that is sent to clients.
     pub fn class(&self) -> &'static str {
         use Error::*;
         match self {

@@ -1,9 +1,9 @@
-//! `hdfs fsck`: the state of files and their blocks as text, which the tool asks for over HTTP (`/fsck`) and prints as it is.
-//! The last line decides the tool's exit code. Source of the texts: answers of an Apache NameNode 3.4.
+//! `hdfs fsck`: the state of files and their blocks as text, which the tool requests over HTTP (`/fsck`) and prints
+//! unchanged. The last line decides the tool's exit code. Source of the texts: answers of an Apache NameNode 3.4.
 //!
-//! A few entries are looked at at a time under the lock, so that writers do not wait for a long report, and what is said of them
-//! goes to the client before the next ones are: a client that takes its time holds the walk up, one that has gone ends it, between
-//! two files. What vanishes meanwhile is skipped.
+//! A few entries are examined at a time under the lock, so that writers do not wait for a long report. Their part of
+//! the report is sent to the client before the next entries are examined. So a slow client slows the walk down, and a
+//! disconnected one ends it, between two files. Entries that vanish during the walk are skipped.
 
 mod block_ids;
 mod corrupt_files;
@@ -33,25 +33,26 @@ use corrupt_files::CorruptFiles;
 use summary::FsckSummary;
 use tree::WalkItem;
 
-/// Inodes and blocks looked at before the lock is given up for a moment; a file is looked at as a whole.
+/// Limit of inodes and blocks examined before the lock is released for a moment; a file is always examined as a whole.
 const BATCH: usize = 1_000;
-/// So much of the report goes to the client before more is made.
+/// Size at which a part of the report is sent to the client before more is produced.
 const PART_BYTES: usize = 64 << 10;
-/// A dot for so many files, where they are not named, and an end of a line for so many entries show that the walk goes on.
+/// Progress marks: a dot per this many files, if files are not listed; and a line end per `ENTRIES_PER_LINE` entries.
 const FILES_PER_DOT: u64 = 100;
 const ENTRIES_PER_LINE: u64 = 1_000;
-/// Stands behind a list of corrupt files that could not be told. Java's tool asks for the next part until it hears that there is none, or
-/// cannot read where that begins; that of Hadoop 3.4 also ends at a line that begins with "Access denied for user", and all of them with
+/// Suffix of a list of corrupt files that could not be completed. Java's tool asks for the next part until an answer
+/// says that no part is left, or the cookie cannot be parsed. The tool of Hadoop 3.4 also stops at a line that begins
+/// with "Access denied for user". All versions then exit with
 /// 255. Source: `DFSck.listCorruptFileBlocks`.
 const NO_NEXT_PART: &str = "\nCookie:\tnone\n";
 
-/// What is asked. Each field is a parameter of the query.
+/// An fsck request. Each field is a parameter of the query.
 #[derive(Clone, Debug, Default)]
 pub struct FsckRequest {
     pub user: String,
-    /// For whom the user wants to act.
+    /// User for which the requesting user wants to act.
     pub do_as: Option<String>,
-    /// Text of the caller's address.
+    /// Caller's address as text.
     pub machine: String,
     pub path: String,
     pub files: bool,
@@ -64,27 +65,28 @@ pub struct FsckRequest {
     pub maintenance: bool,
     pub show_progress: bool,
     pub open_for_write: bool,
-    /// Snapshots of what is below the path are looked at, too.
+    /// Also check snapshots of directories below the path.
     pub include_snapshots: bool,
     pub delete: bool,
-    /// Blocks on too few racks are given to re-replication.
+    /// Schedule blocks on too few racks for re-replication.
     pub replicate: bool,
     pub move_to_lost: bool,
     pub list_corrupt: bool,
-    /// Entries of the list of corrupt files to leave out.
+    /// Number of entries to skip in the list of corrupt files.
     pub start_after: usize,
     /// `blk_...` names to look up instead of walking a path.
     pub block_ids: Vec<String>,
 }
 
 impl FsckRequest {
-    /// `query`: decoded parameters. A flag is set by being there, whatever its value. `nobody`: the user where none is named.
+    /// Parses a request. `query`: decoded parameters; a flag is set if it is present, whatever its value. `nobody`: the
+    /// user if none is given.
     ///
     /// Source of the user's parameters: `JspHelper.getUGI`.
     pub fn from_query(query: &BTreeMap<String, String>, machine: &str, nobody: &str) -> Self {
         let flag = |name: &str| query.contains_key(name);
         let text = |name: &str| query.get(name).cloned().unwrap_or_default();
-        // Groups may follow the user there.
+        // Groups may follow the user in this parameter.
         let ugi = || query.get("ugi").and_then(|ugi| ugi.split(',').next());
         let named = query.get("user.name").map(String::as_str).or_else(ugi);
         Self {
@@ -112,7 +114,7 @@ impl FsckRequest {
         }
     }
 
-    /// The user who asks, as Hadoop shows it.
+    /// The requesting user, in Hadoop's notation.
     fn user_text(&self) -> String {
         let user = &self.user;
         match &self.do_as {
@@ -121,22 +123,22 @@ impl FsckRequest {
         }
     }
 
-    /// What an answer ends with that could not be given.
+    /// Suffix of an answer that failed.
     fn failure_suffix(&self) -> &'static str {
         if self.list_corrupt { NO_NEXT_PART } else { "" }
     }
 
-    /// Where the replicas are is told.
+    /// Returns true if the report includes the replicas' locations.
     fn wants_replicas(&self) -> bool {
         self.locations || self.racks || self.replica_details || self.upgrade_domains
     }
 }
 
-/// Tells the whole report. Nobody but a superuser gets one of files that he may not reach.
+/// Sends the whole report. Only a superuser gets reports of files that it may not access.
 ///
-/// Errors: `Disconnected`, between two files: one that is being deleted is deleted.
+/// Errors: `Disconnected`, between two files: a deletion that has begun is completed.
 pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: TextSender) -> Result<(), Disconnected> {
-    // A `doas` that names the caller itself is none. Source: `JspHelper.getUGI`.
+    // A `doas` with the caller's own name is ignored. Source: `JspHelper.getUGI`.
     request.do_as = request.do_as.take().filter(|other| *other != request.user);
     let user = request.do_as.as_deref().unwrap_or(&request.user);
     let rights = namenode.groups.rights(user).await;
@@ -149,7 +151,7 @@ pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: Te
     let (path, mut allowed) = (request.path.clone(), true);
     let real_user = request.do_as.is_some().then(|| request.user.clone());
     if let Some(real) = &real_user {
-        // An address that cannot be read is none of any rule's.
+        // An address that cannot be parsed matches no rule.
         let address = request.machine.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let impersonation = namenode.impersonation.check(&namenode.groups, real, user, address).await;
         if let Err(refused) = impersonation {
@@ -163,7 +165,7 @@ pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: Te
     told
 }
 
-/// `allowed`: false when the caller was refused it, or a part of it.
+/// Sends the report. Sets `allowed` to false if the caller lacked permission for all or part of it.
 async fn tell(
     namenode: &Arc<Namenode>,
     request: FsckRequest,
@@ -198,7 +200,7 @@ async fn tell(
     }
 }
 
-/// A line of the audit log.
+/// Writes a line to the audit log.
 async fn write_audit(
     namenode: &Namenode,
     caller: &Caller,
@@ -212,20 +214,20 @@ async fn write_audit(
     log.write(Event { allowed, user, real_user, machine, command, source: Some(path), ..Event::default() }).await;
 }
 
-/// What follows when a part of the report is told.
+/// Next step after a part of the report is produced.
 enum Outcome {
     Continue,
-    /// A corrupt file is to be deleted first.
+    /// Delete this corrupt file first.
     Delete(FoundFile),
-    /// These blocks, which are on too few racks, are to be looked at by re-replication.
+    /// Let re-replication check these blocks, which are on too few racks.
     Replicate(Vec<BlockId>),
     End,
 }
 
-/// A file where it was found.
+/// A file with the path at which it was found.
 struct FoundFile {
     path: String,
-    /// `None`: a snapshot has it.
+    /// `None` for a file in a snapshot.
     inode: Option<InodeId>,
 }
 
@@ -235,18 +237,18 @@ struct Fsck {
     caller: Caller,
     /// `None` until the first part.
     started: Option<Now>,
-    /// What is yet to be looked at, the next one last.
+    /// Items still to be examined, the next one last.
     pending: Vec<WalkItem>,
-    /// What is yet to be said.
+    /// Report text that is not sent yet.
     out: String,
     summary: FsckSummary,
-    /// Of the list of corrupt files.
+    /// State of the list of corrupt files.
     corrupt: CorruptFiles,
-    /// The file that was just looked at is to be deleted.
+    /// The file that was just examined, if it shall be deleted.
     to_delete: Option<FoundFile>,
-    /// Blocks on too few racks, of `-replicate`.
+    /// Blocks on too few racks, for `-replicate`.
     mis_replicated: Vec<BlockId>,
-    /// A right was missing, to a part of what was asked for or to all of it.
+    /// The caller lacked a permission, for all or part of the request.
     is_refused: bool,
 }
 
@@ -270,7 +272,7 @@ impl Fsck {
         }
     }
 
-    /// Makes the next part, in `out`.
+    /// Produces the next part in `out`.
     fn next_part(&mut self) -> Outcome {
         let made = match self.started {
             None => self.begin(),
@@ -308,14 +310,14 @@ impl Fsck {
         Ok(Outcome::Continue)
     }
 
-    /// `-replicate`: re-replication looks at these blocks again.
+    /// Handles `-replicate`: re-replication checks these blocks again.
     async fn replicate(&mut self, blocks: &[BlockId]) -> Result<(), Error> {
         let queued = self.namenode.change(|state, now| Ok(state.blocks.recheck_redundancy(blocks, now))).await?;
         self.summary.queued += queued;
         Ok(())
     }
 
-    /// Passes over a path that the caller may not read. The report goes on, and says at its end that it is incomplete.
+    /// Skips a path that the caller may not read. The report continues, and says at its end that it is incomplete.
     fn skip_unreadable(&mut self, path: &str, refused: &Error) {
         self.is_refused = true;
         self.summary.skipped += 1;
@@ -360,7 +362,8 @@ impl Fsck {
         let _ = match (self.summary.is_healthy(), skipped) {
             (false, _) => write!(self.out, "\n\nThe filesystem under path '{path}' is CORRUPT"),
             (true, 0) => write!(self.out, "\n\nThe filesystem under path '{path}' is HEALTHY"),
-            // An incomplete report is not healthy. Apache's report, which ends at the first such path, has the same last line.
+            // An incomplete report does not say "healthy". Apache's report, which ends at the first such path, has the
+            // same last line.
             (true, _) => write!(self.out, "\n\nFsck on path '{path}' FAILED"),
         };
         Outcome::End

@@ -1,4 +1,4 @@
-//! The groups of users: from configuration, else from the operating system, remembered for a while.
+//! Groups of users: from configuration, else from the operating system; cached for a while.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -9,53 +9,53 @@ use hearth_types::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-/// Users remembered at most.
+/// Limit of cached users.
 const USERS_MAX: usize = 10_000;
-/// A directory service that does not answer in this time answers nothing.
+/// Time-out of a lookup; a directory service that takes longer counts as failed.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the absence of a user is remembered, and what was known before of one whom the system cannot tell about just now.
+/// Lifetime in the cache of a missing user, and of the previous groups of a user whose lookup failed.
 const NEGATIVE_LIFETIME: Duration = Duration::from_secs(30);
-/// The system is asked about as many users at once.
+/// Limit of concurrent lookups in the system.
 const LOOKUPS_MAX: usize = 16;
 
-/// What a user may do, as far as that is not a matter of paths.
+/// A user's groups and superuser status: all rights that do not depend on paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     pub groups: Arc<[String]>,
     pub superuser: bool,
 }
 
-/// The table of users seen.
+/// Cache of users' groups.
 pub struct Groups {
-    /// The user who runs this process: a superuser.
+    /// The user that runs this process: a superuser.
     owner: String,
-    /// Members are superusers.
+    /// Group whose members are superusers.
     supergroup: String,
     /// `hadoop.user.group.static.mapping.overrides`.
     fixed: HashMap<String, Arc<[String]>>,
     lifetime: Duration,
     clock: Arc<dyn Clock>,
-    /// Until when it holds. What held once is of use when nothing newer can be had.
+    /// Rights with the time until which they are valid. Expired rights are used if no newer ones can be obtained.
     known: Mutex<HashMap<String, (Duration, Rights)>>,
-    /// Users whom somebody asks about just now: others wait for that.
+    /// Users with a lookup in progress: concurrent callers wait for its result.
     in_flight: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     lookups: Semaphore,
 }
 
-/// What the system says of a user.
+/// Result of a lookup in the system.
 enum LookupResult {
     Groups(Vec<String>),
-    /// There is none of that name.
+    /// No user has that name.
     NoSuchUser,
-    /// It could not be asked, or took too long.
+    /// The lookup failed, or took too long.
     Failed,
 }
 
-/// Somebody asks about a user, or waits for who does.
+/// Guard of a caller that looks a user up, or waits for another caller's lookup.
 struct LookupGuard<'a> {
     groups: &'a Groups,
     user: &'a str,
-    /// `None` when it is over.
+    /// `None` when the lookup is over.
     turn: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 
@@ -63,7 +63,7 @@ impl Drop for LookupGuard<'_> {
     fn drop(&mut self) {
         let mut asking = self.groups.in_flight.lock();
         self.turn = None;
-        // The table's own: nobody else waits.
+        // The only reference is the table's own: no other caller waits.
         if asking.get(self.user).is_some_and(|turn| Arc::strong_count(turn) == 1) {
             asking.remove(self.user);
         }
@@ -71,7 +71,7 @@ impl Drop for LookupGuard<'_> {
 }
 
 impl Groups {
-    /// `overrides`: `user=group1,group2;user2=;...`; `lifetime`: of what the system said.
+    /// Creates the cache. `overrides`: `user=group1,group2;user2=;...`; `lifetime`: of the system's answers.
     pub fn new(
         owner: String,
         supergroup: String,
@@ -92,7 +92,7 @@ impl Groups {
         &self.supergroup
     }
 
-    /// The rights of a user; one that nobody knows has no groups.
+    /// Returns the rights of a user; an unknown user has no groups.
     pub async fn rights(&self, user: &str) -> Rights {
         if let Some(rights) = self.known(user) {
             return rights;
@@ -119,7 +119,7 @@ impl Groups {
         }
     }
 
-    /// What is remembered and still holds.
+    /// Returns cached rights that are still valid.
     fn known(&self, user: &str) -> Option<Rights> {
         let now = self.clock.monotonic();
         self.known.lock().get(user).filter(|(until, _)| now < *until).map(|(_, rights)| rights.clone())
@@ -136,12 +136,12 @@ impl Groups {
             ask_system(user).await
         };
         tokio::time::timeout(LOOKUP_TIMEOUT, told).await.unwrap_or_else(|_| {
-            tracing::warn!(user, "the system takes too long to tell the groups of a user");
+            tracing::warn!(user, "the lookup of a user's groups timed out");
             LookupResult::Failed
         })
     }
 
-    /// Remembers it for `lifetime`.
+    /// Caches the groups for `lifetime`.
     fn note(&self, user: &str, groups: Arc<[String]>, lifetime: Duration) -> Rights {
         let superuser = user == self.owner || groups.contains(&self.supergroup);
         let rights = Rights { groups, superuser };
@@ -156,7 +156,7 @@ impl Groups {
         rights
     }
 
-    /// What the system said holds no more: the next call asks again.
+    /// Invalidates the system's answers: the next call looks the user up again.
     pub fn refresh(&self) {
         self.known.lock().values_mut().for_each(|(until, _)| *until = Duration::ZERO);
     }
@@ -173,7 +173,8 @@ fn parse_overrides(text: &str) -> HashMap<String, Arc<[String]>> {
         .collect()
 }
 
-/// Asks through `id`, as Hadoop's own shell mapping does: it sees every directory service the machine is set up for.
+/// Looks a user up with `id`, as Hadoop's own shell mapping does: it uses every directory service that the machine is
+/// configured for.
 async fn ask_system(user: &str) -> LookupResult {
     if user.is_empty() || user.contains('\0') {
         return LookupResult::NoSuchUser;
@@ -186,7 +187,7 @@ async fn ask_system(user: &str) -> LookupResult {
         ),
         Ok(_) => LookupResult::NoSuchUser,
         Err(error) => {
-            tracing::warn!(user, %error, "cannot ask the system for the groups of a user");
+            tracing::warn!(user, %error, "cannot look up a user's groups with `id`");
             LookupResult::Failed
         }
     }
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_is_asked_and_strangers_have_no_groups() {
+    async fn system_groups_and_unknown_users() {
         let groups = groups(None);
         assert_eq!(&*groups.rights("root").await.groups, ["root".to_owned()]);
         assert_eq!(groups.rights("nobody-of-that-name; id").await.groups.len(), 0);

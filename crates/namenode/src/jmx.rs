@@ -1,8 +1,8 @@
-//! The beans of `/jmx` that monitoring and Apache's own tools read, the router among them.
+//! The beans of `/jmx` for monitoring and for Apache's own tools, including the router.
 //!
-//! Each has every attribute that Apache's NameNode has (3.4.2), in the same form. `docs/compatibility/jmx.md` names those that are
-//! constant here, and why. Sources: `FSNamesystem.java`, `FSNamesystemMBean.java`, `NameNodeMXBean.java`, `NameNodeStatusMXBean.java`,
-//! `BlockStatsMXBean.java`.
+//! Each has every attribute that Apache's NameNode has (3.4.2), in the same form. `docs/compatibility/jmx.md` lists the
+//! attributes that are constant here, and why. Sources: `FSNamesystem.java`, `FSNamesystemMBean.java`,
+//! `NameNodeMXBean.java`, `NameNodeStatusMXBean.java`, `BlockStatsMXBean.java`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use crate::datanode_service::SOFTWARE_VERSION;
 use crate::namespace::{InodeId, Namespace, SNAPSHOT_QUOTA, Snapshottable};
 use crate::state::{Namenode, State};
 
-/// Paths in `CorruptFiles` at most. Source: FSNamesystem.java, `getCorruptFiles`.
+/// Limit of paths in `CorruptFiles`. Source: FSNamesystem.java, `getCorruptFiles`.
 const CORRUPT_FILES_MAX: usize = 100;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// All beans. `started_ms`: when this NameNode began to serve, milliseconds since the epoch.
+/// Returns all beans. `started_ms`: start of service of this NameNode, in milliseconds since the epoch.
 pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean> {
     let now_ms = namenode.now().wall_ms;
     let directory = namenode.store.directory().path().display().to_string();
@@ -52,7 +52,7 @@ pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean>
     ]
 }
 
-/// What is looked up before the lock is taken.
+/// Values that are looked up before the lock is taken.
 struct Identity<'a> {
     namenode: &'a Namenode,
     directory: String,
@@ -60,7 +60,7 @@ struct Identity<'a> {
     threads: usize,
 }
 
-/// What the beans of one answer are made from, under one lock.
+/// Data of the beans of one answer, taken under one lock.
 struct View<'a> {
     figures: ClusterStatistics,
     state: &'a State,
@@ -68,7 +68,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// What `FSNamesystem` and `FSNamesystemState` have in common.
+    /// Adds the attributes that `FSNamesystem` and `FSNamesystemState` have in common.
     fn common(&self, bean: Bean) -> Bean {
         let figures = &self.figures;
         bean.with("CapacityTotal", figures.capacity)
@@ -149,14 +149,14 @@ impl View<'_> {
             .with("LastWrittenTransactionId", 0)
             .with("LastCheckpointTime", now_ms)
             .with("MillisSinceLastLoadedEdits", 0)
-            // Calls wait for one lock without a queue that could be counted.
+            // Calls wait for one lock, without a queue that could be counted.
             .with("LockQueueLength", 0)
             .with("ReadLockLongHoldCount", 0)
             .with("WriteLockLongHoldCount", 0)
             .with("NumTimedOutPendingReconstructions", figures.timed_out_copies)
             .with("PostponedMisreplicatedBlocks", 0)
             .with("PendingDataNodeMessageCount", 0)
-            // A table that grows as it needs to.
+            // A table that grows as needed.
             .with("BlockCapacity", figures.blocks)
     }
 
@@ -251,7 +251,7 @@ impl View<'_> {
             )
     }
 
-    /// Paths of files with a block of which no good replica is left: the first ones.
+    /// Paths of the first files with a block that has no good replica left.
     fn corrupt_files(&self) -> Vec<String> {
         let mut paths: Vec<String> = Vec::new();
         for block in self.state.blocks.missing_blocks(None, CORRUPT_FILES_MAX) {
@@ -264,7 +264,7 @@ impl View<'_> {
         paths
     }
 
-    /// Figures by medium.
+    /// Statistics by medium.
     fn block_stats(&self) -> Bean {
         let stats: Vec<Value> = self
             .state
@@ -300,18 +300,18 @@ fn erasure_coded_blocks(bean: Bean) -> Bean {
         .with("TotalECBlockGroups", 0)
 }
 
-/// Bytes of the files in a directory; 0 where it cannot be read.
+/// Returns the total size of the files in a directory; 0 if it cannot be read.
 fn bytes_in(directory: &std::path::Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|file| file.len()).sum()
 }
 
-/// Threads of this process.
+/// Returns the number of threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// Least, median, greatest and standard deviation of the share of each live datanode that is used, in percent.
+/// Minimum, median, maximum and standard deviation of the live datanodes' usage, in percent.
 fn usage(live: &[DatanodeReport]) -> Value {
     let share = |report: &DatanodeReport| match report.info.capacity {
         0 => 0.0,
@@ -331,7 +331,7 @@ fn usage(live: &[DatanodeReport]) -> Value {
     })
 }
 
-/// Every directory that may have snapshots, and those. Source: `SnapshotStatsMXBean`.
+/// Lists the snapshottable directories and the snapshots. Source: `SnapshotStatsMXBean`.
 fn snapshot_info(namespace: &Namespace) -> Bean {
     let directories = namespace.every_snapshottable_directory();
     let directory = |directory: &Snapshottable| {
@@ -365,7 +365,7 @@ fn snapshot_info(namespace: &Namespace) -> Bean {
         .with("Snapshots", snapshots)
 }
 
-/// Datanodes as Hadoop shows them: a JSON object in a string, by `host:port`.
+/// Datanodes in Hadoop's form: a JSON object in a string, by `host:port`.
 fn nodes(datanodes: &[DatanodeReport], now_ms: u64) -> String {
     let mut object = Map::new();
     for DatanodeReport { info, software_version, failed_volumes, scheduled } in datanodes {
@@ -381,7 +381,7 @@ fn nodes(datanodes: &[DatanodeReport], now_ms: u64) -> String {
                 "adminState": info.admin_state.to_string(),
                 "decommissioned": info.admin_state == DatanodeAdminState::Decommissioned,
                 "lastContact": seconds_since(info.last_update_ms),
-                // Minutes, as Apache's.
+                // In minutes, like Apache.
                 "lastBlockReport": seconds_since(info.last_block_report_ms) / 60,
                 "usedSpace": info.dfs_used,
                 "nonDfsUsedSpace": info.non_dfs_used,

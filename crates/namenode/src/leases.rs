@@ -1,4 +1,4 @@
-//! The right to write: one lease per client name covers all the files it has open.
+//! Leases, the right to write: one lease per client name covers all the files that it has open.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use roaring::RoaringTreemap;
 
 use crate::namespace::InodeId;
 
-/// How long a lease lasts without renewal.
+/// Durations after which a lease that is not renewed expires.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseLimits {
-    /// Then another client may take the file over.
+    /// After this, another client may take the file over.
     pub soft: Duration,
-    /// Then the NameNode closes the file itself.
+    /// After this, the NameNode closes the file itself.
     pub hard: Duration,
 }
 
@@ -26,16 +26,16 @@ impl Default for LeaseLimits {
 #[derive(Debug)]
 struct Lease {
     holder: Arc<str>,
-    /// Monotonic.
+    /// Monotonic time of the last renewal.
     renewed: Duration,
     files: Files,
 }
 
-/// Ids of files: of those made one after the other, which may be millions, each takes a bit or two bytes.
+/// Set of file ids. Files created in sequence, which may be millions, take one bit or two bytes each.
 #[derive(Debug, Default)]
 struct Files {
     ids: RoaringTreemap,
-    /// The set itself would count them each time.
+    /// Cached because the set itself would count them at each call.
     count: usize,
 }
 
@@ -48,17 +48,17 @@ impl Files {
         self.count -= usize::from(self.ids.remove(file.0));
     }
 
-    /// In the order of the ids.
+    /// The ids in ascending order.
     fn iter(&self) -> impl Iterator<Item = InodeId> {
         self.ids.iter().map(InodeId)
     }
 }
 
-/// Who may write what. In memory only: rebuilt from the open files, with fresh times, at every start.
+/// All leases. In memory only: rebuilt from the open files, with fresh times, at every start.
 pub struct Leases {
     limits: LeaseLimits,
     by_holder: HashMap<Arc<str>, Lease>,
-    /// In the order of renewal, oldest first.
+    /// Holders in the order of renewal, oldest first.
     by_age: BTreeSet<(Duration, Arc<str>)>,
 }
 
@@ -81,7 +81,7 @@ impl Leases {
         self.by_age.insert((now, holder));
     }
 
-    /// Takes a file out; a lease without files is gone. An unknown holder or file is no error.
+    /// Removes a file from a lease; a lease without files is removed. An unknown holder or file is no error.
     pub fn remove(&mut self, holder: &str, file: InodeId) {
         let Some(lease) = self.by_holder.get_mut(holder) else { return };
         lease.files.remove(file);
@@ -91,7 +91,7 @@ impl Leases {
         }
     }
 
-    /// Renews all that `holder` has open. An unknown holder is no error: it has nothing open.
+    /// Renews the lease of `holder`. An unknown holder is no error: it has no open files.
     pub fn renew(&mut self, holder: &str, now: Duration) {
         let Some(lease) = self.by_holder.get_mut(holder) else { return };
         let mut key = (lease.renewed, lease.holder.clone());
@@ -101,7 +101,7 @@ impl Leases {
         self.by_age.insert(key);
     }
 
-    /// After a failed attempt to close a silent writer's files: looks at them again a soft limit later.
+    /// Postpones a silent writer's lease by a soft limit, after a failed attempt to close its files.
     pub fn renew_soft(&mut self, holder: &str, now: Duration) {
         let since = (now + self.limits.soft).saturating_sub(self.limits.hard);
         if self.by_holder.get(holder).is_some_and(|lease| lease.renewed < since) {
@@ -113,17 +113,17 @@ impl Leases {
         self.by_holder.contains_key(holder)
     }
 
-    /// Files that `holder` has open; 0 for an unknown one.
+    /// Number of files that `holder` has open; 0 if it is unknown.
     pub fn count(&self, holder: &str) -> usize {
         self.by_holder.get(holder).map_or(0, |lease| lease.files.count)
     }
 
-    /// Whether another client may take over what `holder` has open. An unknown holder holds nothing.
+    /// Returns true if another client may take over the open files of `holder`. An unknown holder has none.
     pub fn soft_limit_passed(&self, holder: &str, now: Duration) -> bool {
         self.by_holder.get(holder).is_none_or(|lease| now.saturating_sub(lease.renewed) > self.limits.soft)
     }
 
-    /// Up to `limit` files whose leases have passed the hard limit, oldest first.
+    /// Returns up to `limit` files whose leases have passed the hard limit, oldest first.
     pub fn expired(&self, now: Duration, limit: usize) -> Vec<(String, InodeId)> {
         self.by_age
             .iter()
@@ -133,17 +133,17 @@ impl Leases {
             .collect()
     }
 
-    /// Files open for writing.
+    /// Number of files open for writing.
     pub fn file_count(&self) -> usize {
         self.by_holder.values().map(|lease| lease.files.count).sum()
     }
 
-    /// Clients with open files.
+    /// Number of clients with open files.
     pub fn holder_count(&self) -> usize {
         self.by_holder.len()
     }
 
-    /// Up to `limit` open files with ids above `after`, in the order of ids.
+    /// Returns up to `limit` open files with ids above `after`, in the order of ids.
     pub fn open_files_after(&self, after: InodeId, limit: usize) -> Vec<(InodeId, Arc<str>)> {
         let Some(from) = after.0.checked_add(1) else { return Vec::new() };
         let mut files: Vec<(InodeId, Arc<str>)> = Vec::new();
@@ -157,7 +157,7 @@ impl Leases {
         files
     }
 
-    /// `[Lease. Holder: X, pending creates: N]`, or that there is none: the tail of Apache's messages.
+    /// Text `[Lease. Holder: X, pending creates: N]`, or that there is no lease: the end of Apache's messages.
     pub fn describe(&self, holder: &str) -> String {
         match self.count(holder) {
             0 => format!("Holder {holder} does not have any open files."),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn open_files_are_listed_in_the_order_of_their_ids_from_any_one_on() {
+    fn open_files_are_listed_by_id() {
         let mut leases = Leases::new(LeaseLimits::default());
         for id in (1..300_000).rev() {
             leases.add(["a", "b", "c"][id as usize % 3], InodeId(id), SECOND);

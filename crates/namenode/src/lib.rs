@@ -1,9 +1,9 @@
 //! The embedded NameNode: namespace, leases, block map, and the store that makes every change durable before it is
 //! acknowledged.
 //!
-//! `service` decodes a call and hands it to one file of `ops`; that takes the one lock (`state`), checks, changes
-//! `namespace`, `leases` and `blocks` in memory, and leaves the list of what changed with `store`, whose single thread
-//! commits many operations at a time. The answer goes out when the commit is on disk.
+//! `service` decodes a call and passes it to one file of `ops`. That takes the one lock (`state`), checks, changes
+//! `namespace`, `leases` and `blocks` in memory, and hands the list of changes to `store`, whose single thread commits
+//! many operations at a time. The answer is sent when the commit is on disk.
 
 pub mod audit;
 pub mod block_tokens;

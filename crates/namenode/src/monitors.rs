@@ -1,4 +1,4 @@
-//! What the NameNode does by itself: ending the leases of silent writers, and stopping before the disk is full.
+//! Periodic work of the NameNode: ending the leases of silent writers, and entering safe mode before the disk is full.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use crate::round_robin;
 use crate::start::{DISK_INTERVAL, free_bytes};
 use crate::state::Namenode;
 
-/// Files looked at in one turn, so that the lock is held for a moment only.
+/// Limit of files examined per round, so that the lock is held for a moment only.
 const FILES_PER_ROUND: usize = 200;
 
-/// Closes the files of silent writers, and those whose recovery has finished, and has what snapshots keep of others recovered, for
-/// as long as the NameNode runs.
+/// Closes the files of silent writers, and those whose recovery has finished, and drives the recovery of unfinished
+/// blocks in snapshots. Runs for as long as the NameNode runs.
 pub async fn run_lease_monitor(namenode: Arc<Namenode>) {
     let mut ticks = tokio::time::interval(namenode.settings.lease_recheck.max(std::time::Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // Where the last turn ended among them.
+    // Positions of the last round.
     let (mut closing_cursor, mut unfinished_cursor) = (None, None);
     loop {
         ticks.tick().await;
@@ -35,7 +35,7 @@ pub async fn run_lease_monitor(namenode: Arc<Namenode>) {
                         Some(slot) if state.is_recovery_running(slot, now) => false,
                         Some(slot) => {
                             state.release(&namenode, slot, Some(RECOVERING_HOLDER), now).unwrap_or_else(|error| {
-                                tracing::warn!(path = state.namespace.path_of(slot), %error, "a file cannot be closed");
+                                tracing::warn!(path = state.namespace.path_of(slot), %error, "cannot close a file");
                                 false
                             })
                         }
@@ -54,13 +54,13 @@ pub async fn run_lease_monitor(namenode: Arc<Namenode>) {
             })
             .await;
         if let Err(error) = done {
-            tracing::warn!(%error, "leases are not looked after any more");
+            tracing::warn!(%error, "the lease monitor has stopped");
             return;
         }
     }
 }
 
-/// Too little room left for the store: safe mode, until an administrator leaves it.
+/// Enters safe mode if too little room is left for the store; an administrator must leave it.
 pub async fn run_disk_monitor(namenode: Arc<Namenode>) {
     let directory = namenode.store.directory().path().to_owned();
     let reserved = namenode.settings.disk_reserved;
@@ -71,12 +71,12 @@ pub async fn run_disk_monitor(namenode: Arc<Namenode>) {
             Ok(free) if free < reserved => {
                 let mut state = namenode.state.write();
                 if !state.blocks.in_safe_mode() {
-                    tracing::error!(directory = %directory.display(), free, reserved, "the disk of the namespace is almost full: safe mode");
+                    tracing::error!(directory = %directory.display(), free, reserved, "the namespace's disk is almost full: entering safe mode");
                 }
                 state.blocks.enter_low_resource_safe_mode();
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(directory = %directory.display(), %error, "cannot ask for free space"),
+            Err(error) => tracing::warn!(directory = %directory.display(), %error, "cannot determine free disk space"),
         }
     }
 }

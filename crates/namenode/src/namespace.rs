@@ -1,8 +1,8 @@
-//! Files and directories in memory.
+//! In-memory tree of files and directories.
 //!
-//! A pure state machine: every function takes the time and the caller as arguments, does no I/O and waits for nothing.
-//! A function that changes something checks everything first; what it changed is noted and taken, encoded for the
-//! store, by [`Namespace::take_changes`] before the lock is given back.
+//! The namespace is a pure state machine. Every function takes the time and the caller as arguments, does no I/O and
+//! never blocks. A function that changes the namespace makes all its checks first and records each change. Before the
+//! lock is released, [`Namespace::take_changes`] returns the recorded changes, encoded for the store.
 
 mod acl;
 mod arena;
@@ -75,50 +75,50 @@ use history::Timeline;
 use lookup_cache::{LookupCache, LookupKey};
 use writers::Writers;
 
-/// What an operation is about to do with a path: decides how odd paths are refused.
+/// Purpose of resolving a path. It decides how malformed or reserved paths are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Read,
     Write,
-    /// Something is to be created at the path: it must be a valid name.
+    /// A new inode will be created at the path, so the path must be valid.
     Create,
 }
 
-/// Rules that configuration sets.
+/// Rules set by the configuration.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub permissions_enabled: bool,
-    /// Bytes of one name; 0 for no limit.
+    /// Maximum length of one name in bytes; 0 for no limit.
     pub component_length_max: usize,
     pub directory_items_max: usize,
     pub block_size_min: u64,
     pub blocks_per_file_max: usize,
     pub replication_min: u16,
     pub replication_max: u16,
-    /// Access times are written down at most this often; 0 switches them off.
+    /// Minimum interval between two stored access times of a file. 0 turns access times off.
     pub access_time_precision_ms: u64,
     /// `fs.protected.directories`, canonical.
     pub protected: Vec<String>,
-    /// Directories below the protected ones are protected as well.
+    /// If true, directories below the protected ones are protected as well.
     pub protects_subdirectories: bool,
-    /// Files, directories and blocks together; 0 for no limit.
+    /// Maximum number of files, directories and blocks together; 0 for no limit.
     pub objects_max: u64,
-    /// Storage policies are set by superusers only.
+    /// If true, only superusers may set storage policies.
     pub superuser_sets_storage_policy: bool,
-    /// User and trusted attributes of one inode.
+    /// Maximum number of user and trusted attributes of one inode.
     pub xattrs_max: usize,
-    /// Bytes of one attribute's name and value.
+    /// Maximum size in bytes of one attribute's name and value.
     pub xattr_bytes_max: usize,
-    /// What is made in a directory with a default ACL takes that, and not the client's umask.
+    /// If true, new inodes in a directory with a default ACL inherit that ACL instead of applying the client's umask.
     pub posix_acl_inheritance: bool,
-    /// Of one directory.
+    /// Maximum number of snapshots of one directory.
     pub snapshots_max: usize,
-    /// Of all directories together.
+    /// Maximum number of snapshots of all directories together.
     pub snapshots_total_max: usize,
-    /// Quotas may be set by the owner of the directory above.
+    /// If true, the owner of the parent directory may set quotas.
     pub owner_sets_quota: bool,
-    /// A snapshot keeps an open file as it was when the snapshot was made. Without it the file's state in the snapshot follows the writer
-    /// until the file is closed, as in Apache's NameNode.
+    /// If true, a snapshot keeps an open file as it was when the snapshot was made. Otherwise the file's state in the
+    /// snapshot follows the writer until the file is closed, as in Apache's NameNode.
     pub snapshots_capture_open_files: bool,
 }
 
@@ -148,12 +148,12 @@ impl Default for Limits {
     }
 }
 
-/// Pages of inodes that a thread looks at in one go: some 150,000 inodes.
+/// Number of inode pages that a thread handles as one work item: about 150,000 inodes.
 const PART_PAGES: usize = 32;
 
 pub struct Namespace {
     inodes: Arena,
-    /// Also those that only snapshots have.
+    /// Inodes by id, including those that only snapshots have.
     by_id: DenseMap<Slot>,
     root: Slot,
     pub names: Principals,
@@ -161,23 +161,23 @@ pub struct Namespace {
     pub limits: Limits,
     files: u64,
     blocks: u64,
-    /// Ids of inodes that are new or changed since the last `take_changes`; an id may stand here twice.
+    /// Ids of inodes that are new or changed since the last `take_changes`. An id may occur twice.
     changed: Vec<InodeId>,
     removed: Vec<InodeId>,
     counters_changed: bool,
-    /// Directories with a quota.
+    /// Number of directories with a quota.
     quotas: u64,
-    /// Files that may have changed since they were last counted, and what they held.
+    /// Files that may have changed since quotas were last counted, with their usage before the change.
     touched: Vec<(InodeId, Usage)>,
-    /// Which snapshots there are.
+    /// All snapshots.
     timeline: Timeline,
-    /// Where names were found lately.
+    /// Cache of recent name lookups.
     lookup_cache: LookupCache,
     writers: Writers,
 }
 
 impl Namespace {
-    /// An empty namespace as formatting leaves it: the root belongs to the user who formats.
+    /// Returns an empty namespace as formatting leaves it. The root belongs to the user who formats.
     pub fn format(limits: Limits, user: &str, group: &str, now_ms: u64) -> Self {
         let mut names = Principals::default();
         let (owner, group) = (names.intern(user), names.intern(group));
@@ -215,7 +215,7 @@ impl Namespace {
         self.inodes.get(slot)
     }
 
-    /// The inode to change, noted as changed.
+    /// Returns the inode for changing it, and records it as changed.
     pub fn inode_mut(&mut self, slot: Slot) -> &mut Inode {
         self.touch(slot);
         self.preserve(slot);
@@ -224,12 +224,13 @@ impl Namespace {
         inode
     }
 
-    /// A file's part of an inode that is known to be a file, noted as changed.
+    /// Returns the file part of an inode that is known to be a file, and records the inode as changed.
     pub fn file_mut(&mut self, slot: Slot) -> &mut FilePart {
         self.inode_mut(slot).as_file_mut().expect("the inode was seen to be a file")
     }
 
-    /// An open file to change as its writer goes on, noted as changed. Snapshots that have it see that, unless they capture open files.
+    /// Returns an open file for a change by its writer, and records it as changed. Snapshots that contain the file see
+    /// the change, unless they capture open files.
     pub fn writing_mut(&mut self, slot: Slot) -> &mut Inode {
         if self.limits.snapshots_capture_open_files {
             return self.inode_mut(slot);
@@ -240,17 +241,17 @@ impl Namespace {
         inode
     }
 
-    /// As [`Self::writing_mut`]: the file's part.
+    /// Like [`Self::writing_mut`], but returns the file part.
     pub fn written_mut(&mut self, slot: Slot) -> &mut FilePart {
         self.writing_mut(slot).as_file_mut().expect("the inode was seen to be a file")
     }
 
-    /// The file or directory of that number; `None` also for one that only snapshots have.
+    /// Returns the file or directory with this id. `None` also for an inode that only snapshots have.
     pub fn slot(&self, id: InodeId) -> Option<Slot> {
         self.by_id.get(id.0).copied().filter(|slot| !self.inode(*slot).is_gone())
     }
 
-    /// Files and directories, the root included, and those that only snapshots have.
+    /// Number of files and directories, including the root and the inodes that only snapshots have.
     pub fn inode_count(&self) -> u64 {
         self.by_id.len() as u64
     }
@@ -259,7 +260,7 @@ impl Namespace {
         self.files
     }
 
-    /// Blocks of all files, those under construction included.
+    /// Number of blocks of all files, including blocks under construction.
     pub fn block_count(&self) -> u64 {
         self.blocks
     }
@@ -270,18 +271,18 @@ impl Namespace {
         self.file_mut(slot).open(writer);
     }
 
-    /// Gives an open file to another writer. Snapshots go on showing what the file grows to.
+    /// Replaces the writer of an open file. Snapshots that follow the file keep following it.
     pub fn change_writer(&mut self, slot: Slot, writer: Writer) {
         let writer = self.writers.share(writer);
         self.written_mut(slot).open(writer);
     }
 
-    /// Every inode in no order, without those that only snapshots have.
+    /// Iterates over all inodes in no particular order, except those that only snapshots have.
     pub fn iter(&self) -> impl Iterator<Item = &Inode> {
         self.by_id.values().map(|slot| self.inode(*slot)).filter(|inode| !inode.is_gone())
     }
 
-    /// Every inode, also those that only snapshots have, in parts for several threads.
+    /// Returns all inodes, including those that only snapshots have, in parts for several threads.
     pub fn parts(&self) -> Vec<impl Iterator<Item = (Slot, &Inode)> + Send> {
         let has_frozen = self.timeline.has_versions();
         let is_main = move |slot: Slot, inode: &Inode| !has_frozen || self.by_id.get(inode.id().0) == Some(&slot);
@@ -291,7 +292,7 @@ impl Namespace {
         ranges.map(part).collect()
     }
 
-    /// The policies of many files, one after the other.
+    /// Returns a lookup of storage policies for many files in sequence.
     pub fn policies(&self) -> Policies<'_> {
         Policies { namespace: self, last: None }
     }
@@ -300,7 +301,7 @@ impl Namespace {
         self.counters
     }
 
-    /// A number for a new block.
+    /// Allocates the id of a new block.
     pub fn next_block_id(&mut self) -> BlockId {
         self.counters.last_block += 1;
         self.counters_changed = true;
@@ -313,7 +314,7 @@ impl Namespace {
         GenerationStamp(self.counters.last_stamp)
     }
 
-    /// The full path of an inode.
+    /// Returns the full path of an inode.
     pub fn path_of(&self, slot: Slot) -> String {
         let mut names = Vec::new();
         let mut at = slot;
@@ -333,7 +334,7 @@ impl Namespace {
         path
     }
 
-    /// The child of a directory under `name`; `None` also where `directory` is a file.
+    /// Returns the child of a directory named `name`. `None` also if `directory` is a file.
     pub fn child(&self, directory: Slot, name: &[u8]) -> Option<Slot> {
         let children = self.inode(directory).children()?;
         let key = LookupKey::new(directory, name);
@@ -345,8 +346,8 @@ impl Namespace {
         Some(slot)
     }
 
-    /// Whether what stands at `slot`, if anything, is an entry of this name in this directory: not what a snapshot has of
-    /// one.
+    /// Returns whether the inode at `slot`, if any, is currently the entry `name` of `directory`. A frozen snapshot
+    /// state does not count.
     fn is_child(&self, slot: Slot, directory: Slot, name: &[u8]) -> bool {
         self.inodes.find(slot).is_some_and(|inode| {
             inode.parent == directory
@@ -356,13 +357,13 @@ impl Namespace {
         })
     }
 
-    /// Walks to an inode without any check.
+    /// Resolves a path to an inode without any checks.
     pub fn lookup(&self, path: &str) -> Option<Slot> {
         path::components(path).try_fold(self.root, |slot, name| self.child(slot, name))
     }
 
-    /// Walks `path` for a caller: odd paths are refused as Apache refuses them, and the caller must be allowed to
-    /// traverse every directory of it.
+    /// Resolves `path` for a caller. Malformed paths are refused as Apache refuses them, and the caller must be allowed
+    /// to traverse every directory of the path.
     ///
     /// Errors: `InvalidFileName` (create), `RelativePath`, `InodeMissing` (`/.reserved/.inodes/ID`),
     /// `NotADirectory` or, to create, `ParentNotADirectory`, `PermissionDenied`.
@@ -381,7 +382,7 @@ impl Namespace {
         Ok(trail)
     }
 
-    /// As `resolve` for a path that must lead to something; `missing` says it in the operation's words.
+    /// Like `resolve`, for a path that must exist. `missing` makes the operation's own error.
     pub fn resolve_existing(
         &self,
         caller: &Caller,
@@ -396,7 +397,7 @@ impl Namespace {
         }
     }
 
-    /// As `resolve` for a path that must lead to a file.
+    /// Like `resolve`, for a path that must be a file.
     pub fn resolve_file(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
         let (trail, slot) = self.resolve_existing(caller, path, purpose, |path| Error::FileMissing { path })?;
         if self.inode(slot).is_directory() {
@@ -419,7 +420,7 @@ impl Namespace {
             if existing.len() == names.len() + 1 {
                 let at = existing[names.len()];
                 if is_snapshot_list {
-                    // The name of a snapshot stands below: from here on the path is in it.
+                    // The next name is that of a snapshot: from here on the path lies in the snapshot.
                     is_snapshot_list = false;
                     snapshot = Some(SnapshotId::NONE);
                     if let Some((id, top)) = self.snapshot_top(at, name) {
@@ -438,13 +439,13 @@ impl Namespace {
             names.push(text);
         }
         if is_snapshot_list {
-            // There is no inode for the list itself.
+            // The list itself has no inode.
             existing.pop();
         }
         Ok(Trail { existing, names, snapshot, is_snapshot_list })
     }
 
-    /// Turns `/.reserved/.inodes/ID/rest` and `/.reserved/raw/path` into the path they stand for.
+    /// Translates `/.reserved/.inodes/ID/rest` and `/.reserved/raw/path` into the path that they refer to.
     fn dereference<'a>(&self, caller: &Caller, path: &'a str, purpose: Purpose) -> Result<Cow<'a, str>, Error> {
         let mut parts = path::components(path).skip(1);
         match parts.next() {
@@ -456,11 +457,11 @@ impl Namespace {
                 let id = std::str::from_utf8(id).ok().and_then(|id| id.parse::<i64>().ok());
                 let id = id.ok_or_else(|| Error::InodePathInvalid { path: clean() })?;
                 let id = u64::try_from(id).map_err(|_| missing())?;
-                // Children are looked up below even a file: the walk then says that it is none.
+                // The walk continues below a file too, so that the later lookup reports that it is not a directory.
                 let slot = self.slot(InodeId(id)).ok_or_else(missing)?;
                 let mut full = self.path_of(slot);
                 for part in parts {
-                    // Java clients ask for the parent of a file by its number.
+                    // Java clients ask for the parent of a file by its id.
                     if part == b".." {
                         full.truncate(full.rfind('/').unwrap_or(0));
                         if full.is_empty() {
@@ -473,7 +474,8 @@ impl Namespace {
                 Ok(Cow::Owned(full))
             }
             Some(b"raw") => {
-                // Encrypted bytes and raw attributes: nothing here is encrypted, so it is the same tree.
+                // The raw tree is for encrypted bytes and raw attributes. Nothing is encrypted here, so it is the same
+                // tree.
                 if purpose != Purpose::Read && self.checks_rights_of(caller) {
                     return Err(Error::SuperuserOnly { user: caller.user.to_string() });
                 }
@@ -487,7 +489,7 @@ impl Namespace {
         }
     }
 
-    /// Links a new inode into its directory, with a number of its own. The name was checked.
+    /// Links a new inode into its directory and gives it an id. The name was checked before.
     fn attach(&mut self, parent: Slot, name: &[u8], mut inode: Inode, now_ms: u64) -> Slot {
         self.counters.last_inode += 1;
         self.counters_changed = true;
@@ -507,7 +509,7 @@ impl Namespace {
         slot
     }
 
-    /// Puts an inode into the entries of `parent` and moves that directory's modification time.
+    /// Adds an inode to the entries of `parent` and updates that directory's modification time.
     fn link(&mut self, parent: Slot, slot: Slot, now_ms: u64) {
         let mut children = self.take_children(parent, now_ms);
         let name = &self.inode(slot).name;
@@ -515,7 +517,7 @@ impl Namespace {
         self.put_children(parent, children);
     }
 
-    /// Takes an inode out of the entries of its directory and moves that directory's modification time.
+    /// Removes an inode from the entries of its directory and updates that directory's modification time.
     fn unlink(&mut self, slot: Slot, now_ms: u64) {
         let parent = self.inode(slot).parent;
         self.preserve(slot);
@@ -526,7 +528,8 @@ impl Namespace {
         self.put_children(parent, children);
     }
 
-    /// The entries of a directory, for as long as they change: comparing their names needs the other inodes.
+    /// Takes the entries out of a directory while they change, because comparing names needs access to the other
+    /// inodes.
     fn take_children(&mut self, directory: Slot, now_ms: u64) -> Children {
         let inode = self.inode_mut(directory);
         inode.set_modification_time_ms(now_ms);
@@ -549,14 +552,14 @@ impl Namespace {
         self.blocks += 1;
     }
 
-    /// Takes the last block off an open file, or off one whose state snapshots have already.
+    /// Removes the last block of a file that is open, or whose state snapshots have already frozen.
     pub fn pop_block(&mut self, slot: Slot) -> Option<BlockRecord> {
         let last = self.written_mut(slot).pop();
         self.blocks -= u64::from(last.is_some());
         last
     }
 
-    /// What was changed since the last call, encoded. Called before the lock is released.
+    /// Returns the encoded changes since the last call. Call it before releasing the lock.
     pub fn take_changes(&mut self) -> Changes {
         self.settle();
         let mut changes = Changes::default();

@@ -1,7 +1,7 @@
-//! One file per operation of ClientNamenodeProtocol: decode → check → act → answer.
+//! The operations of ClientNamenodeProtocol, one per file: decode → check → act → answer.
 //!
-//! Each is a function of the NameNode, the call's [`CallContext`](crate::state::CallContext) and the request message; it
-//! returns the encoded answer or the exception. Small administrative calls, and those that are refused, share a file.
+//! Each is a function of the NameNode, the call's [`CallContext`](crate::state::CallContext) and the request message;
+//! it returns the encoded answer or the exception. Small administrative calls, and unsupported ones, share a file.
 
 pub mod abandon_block;
 pub mod acl;

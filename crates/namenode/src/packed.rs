@@ -1,6 +1,7 @@
-//! Numbers in as many bytes or bits as are usual for them. Whoever keeps one has an exact, larger form for those that do not fit.
+//! Numbers in as many bytes or bits as they usually need. The user of these types has an exact, larger form for numbers
+//! that do not fit.
 
-/// A number in `BYTES` bytes, the lowest first, wherever it stands: eight at most.
+/// A number in `BYTES` bytes (at most eight), the lowest first, without alignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Number<const BYTES: usize>([u8; BYTES]);
 
@@ -8,7 +9,7 @@ impl<const BYTES: usize> Number<BYTES> {
     pub const MAX: u64 = u64::MAX >> (64 - 8 * BYTES);
     pub const ZERO: Self = Self([0; BYTES]);
 
-    /// `None`: it takes more bytes.
+    /// Returns `None` if the number needs more bytes.
     pub fn new(number: u64) -> Option<Self> {
         let mut bytes = [0; BYTES];
         bytes.copy_from_slice(&number.to_le_bytes()[..BYTES]);
@@ -22,11 +23,11 @@ impl<const BYTES: usize> Number<BYTES> {
     }
 }
 
-/// Some bits of a word that several numbers share.
+/// A bit field of a word that several numbers share.
 #[derive(Clone, Copy)]
 pub struct Field {
     shift: u32,
-    /// Bits.
+    /// Width in bits.
     width: u32,
 }
 
@@ -41,7 +42,7 @@ impl Field {
         Self { shift: self.shift + self.width, width }
     }
 
-    /// The first bit above these.
+    /// The first bit above this field.
     pub const fn end(self) -> u32 {
         self.shift + self.width
     }
@@ -54,7 +55,7 @@ impl Field {
         word >> self.shift & self.max()
     }
 
-    /// False: the value takes more bits, and the word is as it was.
+    /// Returns false if the value needs more bits; the word is then unchanged.
     #[must_use]
     pub fn set(self, word: &mut u64, value: u64) -> bool {
         let fits = value <= self.max();
@@ -73,14 +74,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_comes_back_or_does_not_fit(number: u64, shift in 0u32..64) {
+        fn number_round_trips_or_does_not_fit(number: u64, shift in 0u32..64) {
             let number = number >> shift;
             prop_assert_eq!(Number::<5>::new(number).map(Number::get), (number < 1 << 40).then_some(number));
             prop_assert_eq!(Number::<8>::new(number).map(Number::get), Some(number));
         }
 
         #[test]
-        fn fields_of_a_word_do_not_disturb_each_other(word: u64, value: u64, shift in 0u32..64) {
+        fn fields_of_a_word_are_independent(word: u64, value: u64, shift in 0u32..64) {
             const LOW: Field = Field::first(37);
             const MIDDLE: Field = LOW.then(20);
             const HIGH: Field = MIDDLE.then(7);

@@ -1,14 +1,14 @@
-//! Work that all processors share while the NameNode starts.
+//! Parallel work during the start of the NameNode.
 
 use std::panic::resume_unwind;
 use std::thread;
 
 use parking_lot::Mutex;
 
-/// Threads at most: beyond them memory is the limit.
+/// Limit of threads: beyond it, memory is the bottleneck.
 const THREADS_MAX: usize = 16;
 
-/// How many threads [`map`] uses.
+/// Number of threads that [`map`] uses.
 pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
@@ -27,7 +27,7 @@ fn map_with<T: Send, R: Send>(threads: usize, items: Vec<T>, work: impl Fn(T) ->
     let one = || {
         let mut done = Vec::new();
         loop {
-            // The lock is given back before the work begins.
+            // The lock is released before the work begins.
             let next = left.lock().next();
             let Some((place, item)) = next else { return done };
             done.push((place, work(item)));
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the fifth")]
-    fn a_panic_of_a_thread_is_the_callers() {
+    fn panic_of_thread_reaches_the_caller() {
         map_with(3, (0..9).collect(), |number| assert_ne!(number, 5, "the fifth"));
     }
 }

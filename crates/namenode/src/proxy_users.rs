@@ -1,4 +1,5 @@
-//! Users who act for others: the rules of the configuration, read at the start and again on `dfsadmin -refreshSuperUserGroupsConfiguration`.
+//! Proxy users: the rules for users that act for other users, read at start and again on `dfsadmin
+//! -refreshSuperUserGroupsConfiguration`.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub struct Impersonation {
 }
 
 impl Impersonation {
-    /// Looks hosts up, which may take a while.
+    /// Reads the rules. Resolves host names, which may take a while.
     pub fn read(configuration: &Configuration) -> Result<Self, ConfigError> {
         let rules = ProxyUsers::read(configuration, resolve)?;
         Ok(Self { configuration: configuration.clone(), rules: RwLock::new(Arc::new(rules)) })
@@ -26,14 +27,14 @@ impl Impersonation {
         self.rules.read().clone()
     }
 
-    /// Reads the files of the configuration again. Where that fails the old rules hold. Looks hosts up.
+    /// Reads the configuration files again. On failure the old rules stay in force. Resolves host names.
     pub fn refresh(&self) -> Result<(), ConfigError> {
         let rules = ProxyUsers::read(&self.configuration.reread()?, resolve)?;
         *self.rules.write() = Arc::new(rules);
         Ok(())
     }
 
-    /// Whether `real`, from `address`, may act for `user`.
+    /// Checks that `real`, from `address`, may act for `user`.
     ///
     /// Errors: the text of Hadoop's `AuthorizationException`.
     pub async fn check(&self, groups: &Groups, real: &str, user: &str, address: IpAddr) -> Result<(), String> {
@@ -46,7 +47,7 @@ impl Impersonation {
     }
 }
 
-/// The addresses of a host; none, with a warning, when it is unknown.
+/// Returns the addresses of a host; none, with a warning, if it is unknown.
 fn resolve(host: &str) -> Vec<IpAddr> {
     if let Ok(address) = host.parse() {
         return vec![address];
@@ -54,7 +55,7 @@ fn resolve(host: &str) -> Vec<IpAddr> {
     match (host, 0).to_socket_addrs() {
         Ok(found) => found.map(|address| address.ip()).collect(),
         Err(error) => {
-            tracing::warn!(host, %error, "a host of hadoop.proxyuser.*.hosts or hadoop.proxyservers is unknown");
+            tracing::warn!(host, %error, "cannot resolve a host of hadoop.proxyuser.*.hosts or hadoop.proxyservers");
             Vec::new()
         }
     }

@@ -1,4 +1,4 @@
-//! Which calls are carried out once, and which of their answers are stored, so that they can be taken off the disk again.
+//! At-most-once calls, and the expiry of their stored answers, after which these are removed from disk.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,11 @@ use hearth_wire::rpc::ClientId;
 
 use crate::changes::RetryKey;
 
-/// Whether a repeated call gets the first answer and is not carried out again.
+/// Returns true if a repeated call gets the first answer and is not executed again.
 ///
-/// That holds for every call that changes the namespace by what the caller wants, also where doing it twice in a row is the same as once:
-/// between the two another client may have changed it. docs/compatibility/retries.md has the whole list.
+/// That applies to every call that makes a change of the namespace for the caller, even if the call is idempotent:
+/// between the two executions another client may have changed the same thing. docs/compatibility/retries.md has the
+/// whole list.
 pub fn is_at_most_once(method: &str) -> bool {
     matches!(
         method,
@@ -50,10 +51,10 @@ pub fn is_at_most_once(method: &str) -> bool {
     )
 }
 
-/// Answers remembered at most, in memory and on disk.
+/// Limit of remembered answers, in memory and on disk.
 pub const RETRIES_MAX: usize = 200_000;
 
-/// When the stored answers expire, in the order in which they were stored.
+/// Expiry times of the stored answers, in the order in which they were stored.
 #[derive(Default)]
 pub struct StoredRetries(VecDeque<u64>);
 
@@ -63,7 +64,7 @@ impl StoredRetries {
         self.0.push_back(expires_ms);
     }
 
-    /// Takes out of the list those that have expired, or that are too many; says how many. At most a few at a time.
+    /// Removes expired and surplus entries from the list, at most a few at a time; returns their number.
     pub fn take_expired(&mut self, now_ms: u64) -> u32 {
         let mut taken = 0;
         while let Some(expires_ms) = self.0.front() {
@@ -77,7 +78,7 @@ impl StoredRetries {
     }
 }
 
-/// The stored key of a call.
+/// Returns the stored key of a call.
 pub fn retry_key(client: ClientId, call_id: i32) -> RetryKey {
     let mut key = [0; 20];
     key[..16].copy_from_slice(&client.0);
@@ -85,7 +86,7 @@ pub fn retry_key(client: ClientId, call_id: i32) -> RetryKey {
     key
 }
 
-/// The call of a stored key.
+/// Returns the call of a stored key.
 pub fn retry_call(key: &RetryKey) -> (ClientId, i32) {
     let mut client = [0; 16];
     client.copy_from_slice(&key[..16]);
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// The table for operators: method → what a repeated call comes to.
+    /// The table for operators: method → handling of a repeated call.
     fn table() -> BTreeMap<String, String> {
         let text = include_str!("../../../docs/compatibility/retries.md");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -112,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_of_every_call_whether_it_is_remembered() {
+    fn retry_table_covers_every_call() {
         let table = table();
-        // What the service dispatches, by its own text.
+        // The methods that the service dispatches, from its source text.
         let service = include_str!("service.rs");
         let dispatched: Vec<&str> = service
             .lines()

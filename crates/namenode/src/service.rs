@@ -1,4 +1,5 @@
-//! From a call on the wire to an operation and back: who calls, whether the call is a repetition, the audit line.
+//! Dispatch of RPC calls: decodes a call, finds its caller, detects repetitions, runs the operation, writes the audit
+//! line, and encodes the answer.
 
 mod administration;
 mod audited;
@@ -31,15 +32,15 @@ use audited::{audited, write_audit};
 
 pub use webhdfs::Webhdfs;
 
-/// Answers clients and datanodes on one port.
+/// Service for clients and datanodes on one port.
 pub struct NamenodeService {
     namenode: Arc<Namenode>,
     datanodes: DatanodeService,
-    /// `None` when `dfs.namenode.enable.retrycache` is off.
+    /// `None` if `dfs.namenode.enable.retrycache` is off.
     retries: Option<Arc<RetryCache>>,
 }
 
-/// The audit log's word.
+/// Protocol name in the audit log.
 const OVER_RPC: &str = "rpc";
 
 const PROTOCOLS: [&str; 11] = [
@@ -56,7 +57,7 @@ const PROTOCOLS: [&str; 11] = [
     protocols::RECONFIGURATION,
 ];
 
-/// Calls whose answer is ordered or chosen by where the client stands.
+/// Returns true for calls whose answer depends on the client's location.
 fn depends_on_rack(method: &str) -> bool {
     matches!(method, "getBlockLocations" | "openMany" | "getLocatedFileInfo" | "create" | "append")
 }
@@ -66,7 +67,7 @@ impl NamenodeService {
         Self { namenode, datanodes, retries }
     }
 
-    /// `over`: how the call came, as the audit log says it.
+    /// `over`: protocol of the call for the audit log.
     async fn client_call(&self, call: &Call, over: &'static str) -> Result<Bytes, RemoteError> {
         let caller = self.caller(call).await?;
         let repeated = match (&self.retries, call.client_id) {
@@ -98,14 +99,14 @@ impl NamenodeService {
         outcome
     }
 
-    /// The one client call that is about the datanodes' service: it reads the hosts files again.
+    /// Handles the one client call that concerns the datanode service: reads the hosts files again.
     async fn refresh_nodes(&self, context: &CallContext) -> Result<Bytes, RemoteError> {
         self.namenode.read().namespace.require_superuser(&context.caller, "refreshNodes").map_err(to_remote)?;
         self.datanodes.refresh_nodes().await.map_err(|error| application_error(exceptions::IO, error.to_string()))?;
         Ok(encode(&RefreshNodesResponseProto {}))
     }
 
-    /// `hdfs groups`, `dfsadmin -refreshUserToGroupsMappings`.
+    /// Handles `hdfs groups` and `dfsadmin -refreshUserToGroupsMappings`.
     async fn users_call(&self, call: &Call) -> Result<Bytes, RemoteError> {
         match call.method.as_str() {
             "getGroupsForUser" => {
@@ -126,8 +127,7 @@ impl NamenodeService {
                 let refreshed = tokio::task::spawn_blocking(move || namenode.impersonation.refresh()).await;
                 let refreshed = refreshed.map_err(|error| error.to_string());
                 refreshed.and_then(|refreshed| refreshed.map_err(|error| error.to_string())).map_err(|error| {
-                    let message =
-                        format!("the rules for users who act for others are not read, the old ones hold: {error}");
+                    let message = format!("cannot read the proxy user rules, the old ones stay in force: {error}");
                     application_error(exceptions::IO, message)
                 })?;
                 self.note_refresh(call, &caller, "refreshSuperUserGroupsConfiguration").await;
@@ -137,14 +137,14 @@ impl NamenodeService {
         }
     }
 
-    /// The caller, which must be a superuser.
+    /// Returns the caller, which must be a superuser.
     async fn superuser(&self, call: &Call, operation: &'static str) -> Result<Caller, RemoteError> {
         let caller = self.caller(call).await?;
         self.namenode.read().namespace.require_superuser(&caller, operation).map_err(to_remote)?;
         Ok(caller)
     }
 
-    /// A line of the audit log about tables that were read again.
+    /// Writes an audit line about tables that were read again.
     async fn note_refresh(&self, call: &Call, caller: &Caller, command: &'static str) {
         let Some(log) = &self.namenode.audit else { return };
         let (user, real_user, machine) = (&caller.user, call.caller.real_user.as_deref(), &caller.machine);
@@ -154,8 +154,8 @@ impl NamenodeService {
             .await;
     }
 
-    /// Refuses a user who acts for another one, where no rule allows it. Asked for each call, so that new rules hold for connections that
-    /// are there already.
+    /// Rejects a user that acts for another one without permission by a rule. Checked for each call, so that new rules
+    /// apply to existing connections.
     async fn check_impersonation(&self, caller: &Connected) -> Result<(), String> {
         let Some(real) = &caller.real_user else { return Ok(()) };
         let namenode = &self.namenode;
@@ -183,7 +183,7 @@ impl Service for NamenodeService {
         &PROTOCOLS
     }
 
-    /// Without the groups of the user: where they decide, the calls are refused one by one.
+    /// Checks without the user's groups: if the decision depends on them, each call is checked separately.
     fn authorize(&self, caller: &Connected) -> Result<(), RemoteError> {
         let Some(real) = &caller.real_user else { return Ok(()) };
         let rules = self.namenode.impersonation.rules();
@@ -211,7 +211,7 @@ impl Service for NamenodeService {
     }
 }
 
-/// An operation's refusal as it goes onto the wire.
+/// Converts an operation's error to its form on the wire.
 pub fn to_remote(error: Error) -> RemoteError {
     let class = error.class();
     match error {

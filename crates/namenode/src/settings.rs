@@ -1,4 +1,4 @@
-//! What configuration says to the NameNode, read once at start.
+//! The NameNode's settings, read once from the configuration at start.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const DIRECTORY_ITEMS_MAX: u32 = 6_400_000;
 /// The largest `dfs.namenode.fs-limits.max-xattr-size`, bytes.
 const XATTR_BYTES_MAX: u32 = 32_768;
 
-/// Everything but blocks and leases.
+/// All settings except those of blocks and leases.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub limits: Limits,
@@ -26,13 +26,13 @@ pub struct Settings {
     pub listing_max: usize,
     /// `dfs.batched.ls.limit`.
     pub batched_paths_max: usize,
-    /// `dfs.content-summary.limit`: files and directories that are summed up before others have their turn.
+    /// `dfs.content-summary.limit`: files and directories that are summed up before the lock is released for a moment.
     pub summed_max: usize,
     /// `dfs.namenode.list.openfiles.num.responses`.
     pub open_files_max: usize,
     /// `dfs.namenode.max-corrupt-file-blocks-returned`.
     pub corrupt_files_max: usize,
-    /// `dfs.namenode.retrycache.expirytime.millis`; `None` when the cache is switched off.
+    /// `dfs.namenode.retrycache.expirytime.millis`; `None` if the cache is off.
     pub retry_lifetime: Option<Duration>,
     /// `hearth.namenode.journal.bytes`.
     pub journal_bytes: u64,
@@ -53,7 +53,7 @@ pub struct Settings {
     pub host_name: String,
 }
 
-/// Of cache directives.
+/// Settings of cache directives.
 #[derive(Clone, Debug)]
 pub struct CachingSettings {
     /// `dfs.namenode.caching.enabled`.
@@ -67,7 +67,7 @@ pub struct CachingSettings {
 }
 
 impl Settings {
-    /// Errors name key, value and file.
+    /// Errors give key, value and file.
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
         conf.refuse_protection()?;
         refuse_pair(conf)?;
@@ -124,7 +124,8 @@ impl Settings {
     }
 }
 
-/// Two that took themselves for the active one would each have a namespace of its own.
+/// Rejects a nameservice with several NameNodes. Two NameNodes that both considered themselves active would each have a
+/// namespace of its own.
 ///
 /// Errors: this NameNode's nameservice has several.
 fn refuse_pair(conf: &Configuration) -> Result<(), ConfigError> {
@@ -158,7 +159,7 @@ fn at_least_one(count: u32) -> usize {
     count.max(1) as usize
 }
 
-/// Bounds of bounds. Source: the constructor of `FSDirectory`.
+/// Checks the ranges of limits. Source: the constructor of `FSDirectory`.
 fn check_directory_limits(conf: &Configuration) -> Result<(), ConfigError> {
     let items = keys::DFS_NAMENODE_FS_LIMITS_MAX_DIRECTORY_ITEMS;
     let xattr = keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE;
@@ -211,13 +212,13 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
     })
 }
 
-/// The directory of the store: the first of `dfs.namenode.name.dir`.
+/// Returns the directory of the store: the first of `dfs.namenode.name.dir`.
 pub fn store_directory(conf: &Configuration) -> Result<PathBuf, ConfigError> {
     let mut directories = conf.get(keys::DFS_NAMENODE_NAME_DIR)?;
     if directories.len() > 1 {
         tracing::warn!(
             used = %directories[0].display(),
-            "dfs.namenode.name.dir names several directories: the namespace is kept in the first one only"
+            "dfs.namenode.name.dir lists several directories: the namespace is kept only in the first one"
         );
     }
     if directories.is_empty() {
@@ -226,7 +227,7 @@ pub fn store_directory(conf: &Configuration) -> Result<PathBuf, ConfigError> {
     Ok(directories.swap_remove(0))
 }
 
-/// `dfs.checksum.type` by name.
+/// Parses `dfs.checksum.type`.
 fn checksum_kind(name: &str) -> Option<ChecksumKind> {
     Some(match name {
         "NULL" => ChecksumKind::Null,
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_namenode_cannot_be_is_refused() {
+    fn unsupported_settings_are_refused() {
         let read = |settings: &[(&str, &str)]| {
             let with = |conf: Configuration, (key, value): &(&str, &str)| conf.with(key, *value);
             let conf = settings.iter().fold(Configuration::empty().with("fs.defaultFS", "hdfs://here:8020"), with);

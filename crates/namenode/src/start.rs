@@ -1,4 +1,5 @@
-//! Bringing a NameNode up: format if asked to, read the namespace back, open the ports, watch over leases and disk.
+//! Start of a NameNode: formats the directory if requested, reads the namespace, opens the ports, and starts the
+//! monitors of leases and disk.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -31,37 +32,37 @@ use crate::store::{Directory, Loaded, RecoveryReport, Store, StoreError, StoreFa
 use crate::trash::{self, TrashSettings};
 use crate::{memory, monitors, parallel, web};
 
-/// What to do about the directory's contents at start.
+/// Handling of the directory's contents at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FormatPolicy {
     /// The directory must hold a namespace.
     Never,
     /// An empty directory is formatted: `hearth up`.
     IfEmpty,
-    /// A namespace that is there is removed.
+    /// An existing namespace is removed.
     Always,
 }
 
-/// What a NameNode needs from outside.
+/// Inputs of a NameNode's start.
 #[derive(Clone)]
 pub struct NamenodeOptions {
-    /// As it is given to all servers: what is said in it of this NameNode alone is looked for at the start.
+    /// The configuration that all servers get; keys for this NameNode alone are resolved at start.
     pub configuration: Configuration,
-    /// The user whom the process runs as: owner of the root, and superuser.
+    /// The user that the process runs as: owner of the root, and superuser.
     pub user: String,
     /// The name of this machine.
     pub host_name: String,
     pub clock: Arc<dyn Clock>,
     pub format: FormatPolicy,
-    /// Instead of `dfs.namenode.name.dir`.
+    /// Overrides `dfs.namenode.name.dir`.
     pub directory: Option<PathBuf>,
-    /// `host:port` instead of `dfs.namenode.rpc-address`; port 0 takes any free one.
+    /// `host:port`, overrides `dfs.namenode.rpc-address`; port 0 takes any free one.
     pub rpc_address: Option<String>,
-    /// `host:port` instead of `dfs.namenode.http-address`.
+    /// `host:port`, overrides `dfs.namenode.http-address`.
     pub http_address: Option<String>,
 }
 
-/// Why a NameNode cannot start.
+/// Reasons for which a NameNode cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -76,26 +77,26 @@ pub enum StartError {
     Tokens(#[from] BlockTokensError),
     #[error(transparent)]
     Audit(#[from] AuditError),
-    #[error("the lists of datanodes cannot be read: {0}")]
+    #[error("cannot read the datanode hosts files: {0}")]
     Hosts(std::io::Error),
-    #[error("the system has no randomness for ids: {0}")]
+    #[error("cannot read random bytes for ids: {0}")]
     Randomness(getrandom::Error),
     #[error("reading the namespace was interrupted")]
     Interrupted,
 }
 
-/// A running NameNode. Dropping it closes its ports and ends its tasks; what was acknowledged is on disk.
+/// A running NameNode. Dropping it closes its ports and ends its tasks; acknowledged changes are on disk.
 pub struct Handle {
     namenode: Arc<Namenode>,
     rpc: RpcServer,
-    /// `dfs.namenode.servicerpc-address`, where one is configured.
+    /// Server for `dfs.namenode.servicerpc-address`, if configured.
     _service_rpc: Option<RpcServer>,
     web: WebServer,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Handle {
-    /// Where clients and datanodes connect.
+    /// Address to which clients and datanodes connect.
     pub fn rpc_address(&self) -> SocketAddr {
         self.rpc.address()
     }
@@ -112,7 +113,7 @@ impl Handle {
         &self.namenode
     }
 
-    /// Resolves when the NameNode cannot go on: its store has failed. The process should end then.
+    /// Resolves if the NameNode cannot continue because its store has failed. The process should then exit.
     pub async fn failed(&self) -> StoreFailed {
         self.namenode.store.failed().await
     }
@@ -176,12 +177,12 @@ impl Namenode {
         let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
         let descriptors = hearth_protocol::rpc::raise_descriptor_limit();
         let frame_bytes_max = conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?;
-        // Both servers share it.
+        // Both servers share this memory.
         let message_bytes = conf.get(keys::HEARTH_RPC_MESSAGE_MEMORY)?.max(frame_bytes_max);
         let rpc_options = RpcServerOptions {
             frame_bytes_max: frame_bytes_max as usize,
             connections_max: match conf.get(keys::IPC_SERVER_MAX_CONNECTIONS)? {
-                // The rest is for files and pages.
+                // The rest is for files and web connections.
                 0 => descriptors / 4 * 3 / if service_address.is_some() { 2 } else { 1 },
                 most => most as usize,
             },
@@ -213,7 +214,7 @@ impl Namenode {
             rpc = %rpc.address(),
             cluster = namenode.identity.cluster_id,
             pool = %namenode.identity.pool,
-            "the NameNode serves"
+            "NameNode is serving"
         );
         Ok(Handle { namenode, rpc, _service_rpc: service_rpc, web, tasks })
     }
@@ -221,7 +222,7 @@ impl Namenode {
 
 /// Formats the directory of a configuration without starting anything: `hearth namenode -format`.
 ///
-/// `force`: remove a namespace that is there.
+/// `force`: remove an existing namespace.
 pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolIdentity, StartError> {
     let options = &own_options(options.clone())?;
     let conf = &options.configuration;
@@ -239,7 +240,7 @@ pub fn format_directory(options: &NamenodeOptions, force: bool) -> Result<PoolId
     new_namespace(&directory, options, &settings, &groups, force)
 }
 
-/// Looks through a directory that does not start and, with `force`, makes it one that starts with what is left:
+/// Checks a directory that does not start and, with `force`, repairs it so that it starts with the remaining data:
 /// `hearth namenode -recover`.
 pub fn recover_directory(options: &NamenodeOptions, force: bool) -> Result<RecoveryReport, StartError> {
     let options = &own_options(options.clone())?;
@@ -248,7 +249,7 @@ pub fn recover_directory(options: &NamenodeOptions, force: bool) -> Result<Recov
     Ok(recover(&directory, settings.limits, force)?)
 }
 
-/// With what the configuration says of this NameNode alone. May look names up.
+/// Applies the configuration keys for this NameNode alone. May resolve names.
 fn own_options(mut options: NamenodeOptions) -> Result<NamenodeOptions, ConfigError> {
     let is_here = |address: &HostPort| {
         let found = (address.host.as_str(), address.port).to_socket_addrs();
@@ -284,19 +285,19 @@ fn rpc_address(options: &NamenodeOptions) -> Result<String, ConfigError> {
     bound(conf, conf.single_namenode()?, keys::DFS_NAMENODE_RPC_BIND_HOST)
 }
 
-/// How clients are to find the RPC port: by the host that is configured, wherever it listens.
+/// Returns the address by which clients find the RPC port: the configured host, wherever the port listens.
 fn named_address(options: &NamenodeOptions, rpc: SocketAddr) -> Result<String, ConfigError> {
     let host = match &options.rpc_address {
         Some(address) => HostPort::parse(address, Some(0)).map_or_else(|_| rpc.ip().to_string(), |parsed| parsed.host),
         None => options.configuration.single_namenode()?.host,
     };
-    // Nobody connects to all addresses of a machine.
+    // The wildcard address is not a destination.
     let is_any = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
     let host = if is_any { options.host_name.clone() } else { host };
     Ok(HostPort { host, port: rpc.port() }.to_string())
 }
 
-/// Where to listen: others may know this machine by a name that it has no address of.
+/// Returns the address to listen on: clients may know this machine by a name whose address it does not have.
 fn bound(conf: &Configuration, mut address: HostPort, key: OptionalKey<String>) -> Result<String, ConfigError> {
     if let Some(host) = conf.get(key)? {
         address.host = host;
@@ -323,7 +324,7 @@ async fn open_store(
     let began = std::time::Instant::now();
     let opening = tokio::task::spawn_blocking(move || {
         let opened = Store::open(directory, limits, journal_bytes);
-        // Of this thread, which may idle for long.
+        // Also releases the memory cached for this thread, which may be idle for long.
         memory::release();
         opened
     });
@@ -332,7 +333,7 @@ async fn open_store(
         inodes = loaded.namespace.inode_count(),
         blocks = loaded.namespace.block_count(),
         took = ?began.elapsed(),
-        "the namespace is read"
+        "namespace loaded"
     );
     Ok((store, identity, loaded))
 }
@@ -357,7 +358,7 @@ fn new_identity(options: &NamenodeOptions, now_ms: u64) -> Result<PoolIdentity, 
     let mut random = [0u8; 24];
     getrandom::fill(&mut random).map_err(StartError::Randomness)?;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    // Java reads these as signed: the top bit stays clear.
+    // Java reads these as signed numbers, so the top bit stays clear.
     let number = |i: usize| u32::from_be_bytes([random[i] & 0x7F, random[i + 1], random[i + 2], random[i + 3]]);
     let cluster = format!(
         "CID-{}-{}-{}-{}-{}",
@@ -367,7 +368,7 @@ fn new_identity(options: &NamenodeOptions, now_ms: u64) -> Result<PoolIdentity, 
         hex(&random[8..10]),
         hex(&random[10..16])
     );
-    // A part of the name only: nobody connects to it.
+    // Only part of the name: no connection uses it.
     let host = rpc_address(options).ok().and_then(|address| {
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host).to_owned();
         host.parse::<std::net::Ipv4Addr>().ok()
@@ -386,7 +387,8 @@ fn retry_cache(settings: &Settings, clock: Arc<dyn Clock>) -> Option<Arc<RetryCa
     Some(RetryCache::new(RetryCacheOptions { lifetime, entries_max: RETRIES_MAX }, clock))
 }
 
-/// `stored`: in the order of their calls, in which they are taken off the disk again: a clock that was set back changes nothing in that.
+/// `stored`: in the order of the calls, which is also the order in which they are removed from disk, even if the clock
+/// was set back.
 fn restore_retries(
     stored: Vec<(crate::changes::RetryKey, crate::changes::RetryEntry)>,
     cache: Option<&RetryCache>,
@@ -402,14 +404,14 @@ fn restore_retries(
     retries
 }
 
-/// What the block map and the leases are to know of a part of all inodes.
+/// Data for the block map and the leases from a part of all inodes.
 #[derive(Default)]
 struct RestoredPart {
-    /// Those of closed files.
+    /// Blocks of closed files.
     blocks: RestoredBlocks,
     /// Files that are open for writing.
     open: Vec<Slot>,
-    /// Inodes of which snapshots may have more blocks.
+    /// Inodes with possible further blocks in snapshots.
     with_history: Vec<Slot>,
 }
 
@@ -433,7 +435,7 @@ fn closed_files<'a>(namespace: &Namespace, inodes: impl Iterator<Item = (Slot, &
     part
 }
 
-/// The block map and the leases from what the namespace says; where the replicas are, datanodes will report.
+/// Builds the block map and the leases from the namespace; datanodes will report the locations of replicas.
 fn restore(
     namespace: Namespace,
     caching: Caching,
@@ -457,25 +459,25 @@ fn restore(
     }
     for slot in open {
         let inode = namespace.inode(slot);
-        let (id, file) = (inode.id(), inode.as_file().expect("seen to be a file"));
+        let (id, file) = (inode.id(), inode.as_file().expect("checked to be a file"));
         let Some(writer) = file.writer() else { continue };
         let policy = namespace.storage_policy(slot).number;
         let replication = namespace.replication_with_snapshots(slot);
         for (i, block) in file.blocks().iter().enumerate() {
             let is_last = i + 1 == file.blocks().len();
-            // Before another block was added the earlier ones had their replicas, all but perhaps the last of them.
+            // When another block was added, all earlier blocks had their replicas, except perhaps the last of them.
             let complete = block.state == RecordState::Complete || (!is_last && i + 2 < file.blocks().len());
             blocks.restore(block.block(), id.0, replication, policy, complete);
             if !complete
                 && block.state == RecordState::Committed
                 && let Err(error) = blocks.commit(block.block(), now)
             {
-                tracing::warn!(block = %block.block(), %error, "a committed block cannot be restored as such");
+                tracing::warn!(block = %block.block(), %error, "cannot restore a committed block as committed");
             }
             if let Some(truncation) = writer.truncation.filter(|_| is_last)
                 && block.state == RecordState::UnderConstruction
             {
-                // The record has the length that the truncation will leave.
+                // The record has the length after the truncation.
                 blocks.restore_truncation(block.id, block.length, truncation.copied_from);
             }
         }
@@ -494,7 +496,7 @@ fn restore(
         }
     }
     for (block, copied_from) in with_history.iter().flat_map(|main| namespace.pending_truncations(*main)) {
-        // As above: the record has the length that there will be.
+        // As above: the record has the length after the truncation.
         blocks.restore_truncation(block.id, block.length, copied_from);
     }
     blocks.restore_storages(storages);
@@ -502,13 +504,13 @@ fn restore(
     Ok(State { namespace, leases, blocks, retries, caching, closing, unfinished })
 }
 
-/// Free bytes of the file system that a directory is on.
+/// Returns the free bytes of the file system that contains a directory.
 pub(crate) fn free_bytes(directory: &Path) -> std::io::Result<u64> {
     let status = rustix::fs::statvfs(directory)?;
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// How often the disk is looked at.
+/// Interval of the check of the disk.
 pub(crate) const DISK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -517,7 +519,8 @@ mod tests {
 
     use super::*;
 
-    /// One of two nameservices, of which the other one is on no machine of ours, with a directory and ports that are said of it alone.
+    /// Options of one of two nameservices (the other one is on a foreign machine), with a directory and ports
+    /// configured for it alone.
     fn options(directory: &Path) -> NamenodeOptions {
         let in_directory = |name: &str| directory.join(name).display().to_string();
         let configuration = Configuration::empty()
@@ -543,15 +546,15 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_forgotten_in_the_order_of_their_calls_also_where_the_clock_was_set_back() {
+    fn answers_expire_in_call_order() {
         let entry = |expires_ms| crate::changes::RetryEntry { expires_ms, answer: Vec::new() };
         let mut retries = restore_retries(vec![([1; 20], entry(20)), ([2; 20], entry(10))], None);
-        assert_eq!(retries.take_expired(15), 0, "the first has not expired");
+        assert_eq!(retries.take_expired(15), 0, "the first answer has not expired");
         assert_eq!(retries.take_expired(20), 2);
     }
 
     #[tokio::test]
-    async fn what_is_said_of_its_nameservice_is_said_of_the_namenode() {
+    async fn nameservice_keys_apply_to_the_namenode() {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path());
         let identity = format_directory(&options, false).unwrap();
@@ -563,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_not_formatted_where_a_key_forbids_it() {
+    fn format_is_refused_if_key_forbids_it() {
         let directory = tempfile::tempdir().unwrap();
         let with = |key: &str, value: &str| {
             let mut options = options(directory.path());

@@ -1,4 +1,4 @@
-//! All that the NameNode knows, behind one lock, and the one way of changing it.
+//! The NameNode's whole state, behind one lock, and the one way of changing it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use crate::retries::StoredRetries;
 use crate::settings::Settings;
 use crate::store::Store;
 
-/// What the lock protects. Everything in it is a pure in-memory state machine: time comes in as an argument, nothing
-/// waits, nothing does I/O.
+/// State protected by the lock. Everything in it is a pure in-memory state machine: time comes in as an argument,
+/// nothing waits, nothing does I/O.
 pub struct State {
     pub namespace: Namespace,
     pub leases: Leases,
     pub blocks: BlockMap,
     pub retries: StoredRetries,
     pub caching: Caching,
-    /// Files without a writer that close when their last block is recovered and has enough replicas.
+    /// Files without a writer that will be closed when their last block is recovered and has enough replicas.
     pub closing: BTreeSet<InodeId>,
-    /// Files of which snapshots keep a block that was being written when the file lost it: it is to be recovered.
+    /// Files with a block that only snapshots keep and that was being written when the file lost it: the block must be
+    /// recovered.
     pub unfinished: BTreeSet<InodeId>,
 }
 
@@ -47,14 +48,14 @@ pub struct Namenode {
     pub groups: Groups,
     pub impersonation: Impersonation,
     pub tokens: Arc<BlockTokens>,
-    /// `None` when none is wanted.
+    /// `None` if the audit log is off.
     pub audit: Option<AuditLog>,
 }
 
-/// One call, as an operation sees it.
+/// One call, from an operation's view.
 pub struct CallContext {
     pub caller: Caller,
-    /// Where an at-most-once call's answer is remembered, and until when (milliseconds since the epoch).
+    /// Key under which an at-most-once call's answer is remembered, and until when (milliseconds since the epoch).
     pub retry: Option<(RetryKey, u64)>,
     remembered: AtomicBool,
 }
@@ -64,14 +65,14 @@ impl CallContext {
         Self { caller, retry, remembered: AtomicBool::new(false) }
     }
 
-    /// Whether the answer was stored for repetitions.
+    /// Returns true if the answer was stored for repetitions.
     pub fn is_remembered(&self) -> bool {
         self.remembered.load(Ordering::Relaxed)
     }
 }
 
-/// Whether an answer is worth repeating to a client that asks again. Of what failed or did nothing the repetition runs
-/// anew.
+/// Decides whether an answer is stored for a client that repeats the call. If the call failed or did nothing, its
+/// repetition runs again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remember {
     Yes,
@@ -86,7 +87,7 @@ impl State {
         changes
     }
 
-    /// Has the datanodes lock in memory what the cache directives ask for.
+    /// Has the datanodes lock the blocks that the cache directives require.
     pub fn scan_cache(&mut self, now: Now) {
         self.caching.scan(&self.namespace, &mut self.blocks, now);
     }
@@ -97,15 +98,15 @@ impl Namenode {
         Now::of(&*self.clock)
     }
 
-    /// The state, to look at.
+    /// Locks the state for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
     }
 
-    /// Carries out one operation under the lock and returns its outcome when all it changed is on disk.
+    /// Executes one operation under the lock and returns its result when all its changes are on disk.
     ///
-    /// An operation that fails has checked before it changed anything; the few that fail and still change something (a
-    /// create that starts a lease recovery) do so on purpose, and that is made durable too.
+    /// A failing operation does its checks before it changes anything. The few that fail and still change something (a
+    /// create that starts a lease recovery) do so on purpose, and these changes are made durable too.
     pub async fn change<T>(&self, operation: impl FnOnce(&mut State, Now) -> Result<T, Error>) -> Result<T, Error> {
         let (outcome, durable) = {
             let mut state = self.state.write();
@@ -117,8 +118,8 @@ impl Namenode {
         outcome
     }
 
-    /// As [`Namenode::change`] for an at-most-once call: its encoded answer is stored with the change, so that a
-    /// repetition of the call gets it again, restarts included.
+    /// Like [`Namenode::change`], for an at-most-once call: its encoded answer is stored with the change, so that a
+    /// repetition of the call gets the same answer, even after a restart.
     pub async fn change_once<M: prost::Message>(
         &self,
         context: &CallContext,
@@ -149,7 +150,7 @@ impl Namenode {
         }
     }
 
-    /// Refuses what would change something while safe mode is on. `action`: as in "Cannot `action`. Name node is ...".
+    /// Rejects a change while safe mode is on. `action`: as in "Cannot `action`. Name node is ...".
     pub fn check_safe_mode(&self, state: &State, now: Now, action: impl FnOnce() -> String) -> Result<(), Error> {
         if !state.blocks.in_safe_mode() {
             return Ok(());
@@ -157,7 +158,7 @@ impl Namenode {
         Err(self.safe_mode_error(state, now, format!("Cannot {}", action())))
     }
 
-    /// The exception of safe mode. `what`: its first words.
+    /// Returns the exception of safe mode. `what`: its first words.
     pub fn safe_mode_error(&self, state: &State, now: Now, what: String) -> Error {
         Error::SafeMode { what, tip: state.blocks.safe_mode_tip(now), host: self.settings.host_name.clone() }
     }
@@ -167,7 +168,8 @@ impl Namenode {
 pub fn encode<M: prost::Message>(answer: &M) -> Bytes {
     let bytes = answer.encode_to_vec();
     match bytes[..] {
-        // Yes, what most changes answer: remembered for minutes, so often that an allocation each would count.
+        // The answer "true" of most changes. It is remembered for minutes, so often that an allocation for each would
+        // matter.
         [0x08, 0x01] => Bytes::from_static(&[0x08, 0x01]),
         _ => bytes.into(),
     }

@@ -1,14 +1,16 @@
-//! The namespace on disk.
+//! Persistent storage of the namespace.
 //!
-//! One directory: a journal, which one thread writes, and behind it a redb file, which another one writes. Operations leave their
-//! [`Changes`] here while they hold the NameNode's lock, so that the order here is the order there; the first thread appends all
-//! that has gathered to the journal, syncs it, and then everybody's answer may go out. What the journal holds goes into the tables of the
-//! redb file thousands of operations at a time, where each inode is written once however often it has changed; after a
-//! crash the journal's rest is put there before anything is read. A write that fails is the end: memory is ahead of
-//! the disk then, nothing more is accepted, and the NameNode stops.
+//! The store is one directory with a journal and a redb database, each written by its own thread. Operations queue
+//! their [`Changes`] while they hold the NameNode's lock, so both have the same order. The journal thread appends all
+//! queued changes to the journal and syncs it; then the operations may answer. The other thread merges the journal's
+//! changes into the tables of the redb database, thousands of operations at a time, so that each inode is written once
+//! however often it has changed. After a crash, the changes that are only in the journal are applied to the tables
+//! before anything is read.
 //!
-//! Each start gives the journal a new mark. The files of a directory know each other by it, so that a file that is missing, cut,
-//! older or from another copy is found before anything is served.
+//! A failed write is fatal. Memory is then ahead of the disk, so no more changes are accepted and the NameNode stops.
+//!
+//! Each start gives the journal a new mark. All files of a directory carry it, so a file that is missing, truncated,
+//! outdated or from another copy is detected before anything is served.
 
 mod committer;
 mod directory;
@@ -33,9 +35,10 @@ use hearth_types::suggested_fix;
 
 use crate::namespace::RecordError;
 
-/// Why the stored namespace cannot be opened or formatted.
+/// Reason why the stored namespace cannot be opened or formatted.
 ///
-/// `Io` is the system's word, and says nothing of the data. `Missing` and `Damaged` are about the data, and say how to go on.
+/// `Io` is an error of the system and says nothing about the data. `Missing` and `Damaged` are about the data and tell
+/// the operator how to continue.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{action} {}: {source}. The namespace is not known to be damaged: {}", path.display(), suggested_fix(source))]
@@ -47,20 +50,20 @@ pub enum StoreError {
     )]
     NotFormatted { path: PathBuf },
     #[error(
-        "{} has no `current`, but holds {found}: it is not formatted by itself. Put `current` back, or make a new namespace with \
+        "{} has no `current`, but holds {found}, so it is not formatted automatically. Put `current` back, or make a new namespace with \
          `hearth namenode -format`",
         path.display()
     )]
     NotEmpty { path: PathBuf, found: String },
-    #[error("{} is formatted already, with cluster {cluster}", path.display())]
+    #[error("{} is already formatted for cluster {cluster}", path.display())]
     AlreadyFormatted { path: PathBuf, cluster: String },
     #[error(
-        "{} holds the namespace of an Apache NameNode (layout {layout}); Hearth does not take it over: \
+        "{} holds the namespace of an Apache NameNode (layout {layout}); Hearth cannot use it: \
          give it a directory of its own",
         path.display()
     )]
     Apache { path: PathBuf, layout: String },
-    #[error("{}: layout {layout} is newer than this version of Hearth, which knows {known}", path.display())]
+    #[error("{}: layout {layout} is newer than this version of Hearth, which supports up to {known}", path.display())]
     Newer { path: PathBuf, layout: u32, known: u32 },
     #[error("{}: {problem}. {GO_ON}", path.display())]
     BadVersion { path: PathBuf, problem: String },
@@ -74,11 +77,11 @@ pub enum StoreError {
     Record { path: PathBuf, source: RecordError },
 }
 
-/// The next step when the data is at fault.
+/// Advice to the operator when the data is missing or damaged.
 const GO_ON: &str = "Do not format. Put back a good copy of all files in `current`, made while the NameNode was stopped; or run \
-                     `hearth namenode -recover`, which tells what is left and changes nothing without -force";
+                     `hearth namenode -recover`, which reports what is recoverable and changes nothing without -force";
 
-/// For `map_err`: an error of the system with what was being done to which path.
+/// Converts a system error, for `map_err`. `action` is the operation that failed on `path`.
 fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
     move |source| StoreError::Io { action, path, source }

@@ -1,5 +1,6 @@
-//! The trash of all users, whose clients only move things there: what was deleted since the last round becomes a checkpoint, and
-//! checkpoints that are old enough go for good. Source: `TrashPolicyDefault.Emptier`, which Apache's NameNode runs.
+//! The emptier of all users' trash; clients only move files there. Each round turns the files deleted since the last
+//! round into a checkpoint, and removes checkpoints that are old enough for good. Source: `TrashPolicyDefault.Emptier`,
+//! which Apache's NameNode runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +15,25 @@ use crate::namespace::Caller;
 use crate::ops::{delete::delete, rename::rename2};
 use crate::state::{CallContext, Namenode};
 
-/// Where things are before the next checkpoint.
+/// Directory of deleted files before the next checkpoint.
 const CURRENT: &str = "Current";
 
-/// Names tried for a checkpoint when there is one of the same second.
+/// Limit of names tried for a checkpoint if one of the same second exists.
 const NAMES_MAX: u32 = 1000;
 
-/// What configuration says of it.
+/// Configuration of the emptier.
 #[derive(Clone, Debug)]
 pub struct TrashSettings {
-    /// `fs.trash.interval`: from this age on a checkpoint is removed.
+    /// `fs.trash.interval`: age from which a checkpoint is removed.
     pub age: Duration,
     /// `fs.trash.checkpoint.interval`: time between rounds.
     pub every: Duration,
-    /// `dfs.user.home.dir.prefix`: the directory of users' directories.
+    /// `dfs.user.home.dir.prefix`: the parent of the users' directories.
     pub homes: String,
 }
 
 impl TrashSettings {
-    /// `None`: trash is off.
+    /// Returns `None` if trash is off.
     pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
         let age = conf.get(keys::FS_TRASH_INTERVAL)?;
         let every = match conf.get(keys::FS_TRASH_CHECKPOINT_INTERVAL)? {
@@ -44,7 +45,7 @@ impl TrashSettings {
     }
 }
 
-/// A round each time that the wall clock is a multiple of the interval, as long as the NameNode runs.
+/// Runs a round each time that the wall clock is a multiple of the interval, as long as the NameNode runs.
 pub async fn run(namenode: Arc<Namenode>, settings: TrashSettings) {
     let every = (settings.every.as_millis() as u64).max(1);
     loop {
@@ -56,21 +57,21 @@ pub async fn run(namenode: Arc<Namenode>, settings: TrashSettings) {
     }
 }
 
-/// One round.
+/// Runs one round.
 pub async fn empty(namenode: &Namenode, settings: &TrashSettings) {
     for root in roots(namenode, &settings.homes) {
         if let Err(error) = empty_one(namenode, settings, &root).await {
-            tracing::warn!(root, %error, "a user's trash is not looked after this time");
+            tracing::warn!(root, %error, "cannot process a user's trash in this round");
         }
     }
 }
 
-/// The `.Trash` of each user who has one.
+/// Returns the `.Trash` of each user that has one.
 fn roots(namenode: &Namenode, homes: &str) -> Vec<String> {
     children(namenode, homes).into_iter().map(|home| format!("{homes}/{home}/.Trash")).collect()
 }
 
-/// Names in the directory at `path`; none when there is no such directory.
+/// Returns the names in the directory at `path`; none if it does not exist.
 fn children(namenode: &Namenode, path: &str) -> Vec<String> {
     let state = namenode.read();
     let namespace = &state.namespace;
@@ -112,7 +113,7 @@ async fn empty_one(namenode: &Namenode, settings: &TrashSettings, root: &str) ->
             Rename2RequestProto { src: src.clone(), dst: dst.clone(), overwrite_dest: false, move_to_trash: None };
         match rename2(namenode, &context(), request).await {
             Ok(_) => {
-                tracing::info!(checkpoint = dst, "made a trash checkpoint");
+                tracing::info!(checkpoint = dst, "created a trash checkpoint");
                 note(namenode, &caller, "rename (options=[NONE])", &src, Some(&dst)).await;
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! What the NameNode shows over HTTP.
+//! Web pages and metrics of the NameNode.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
             ("Files and blocks", format!("{}, {}", state.namespace.file_count(), state.namespace.block_count())),
             ("Used", format!("{} of {}", size(figures.used), size(figures.capacity))),
             (
-                "Blocks in need",
+                "Blocks to repair",
                 format!(
                     "{} too few replicas, {} corrupt, {} missing",
                     figures.low_redundancy, figures.corrupt, figures.missing
@@ -69,13 +69,13 @@ fn front(namenode: &Namenode, rpc: SocketAddr) -> String {
         ])
         .table(
             "DataNodes",
-            &["address", "rack", "heard of", "used", "blocks", "storage directories out of use", "version"],
+            &["address", "rack", "last heartbeat", "used", "blocks", "failed storage directories", "version"],
             &datanodes,
         )
         .html(&["/fsck"])
 }
 
-/// What `/metrics` shows.
+/// Returns the metrics for `/metrics`.
 fn figures(namenode: &Namenode) -> Vec<Metric> {
     let state = namenode.read();
     let figures = state.blocks.cluster_statistics(namenode.now());
@@ -87,21 +87,21 @@ fn figures(namenode: &Namenode) -> Vec<Metric> {
         gauge("hearth_namenode_inodes", "Files and directories", state.namespace.inode_count()),
         gauge("hearth_namenode_blocks", "Blocks", figures.blocks),
         gauge("hearth_namenode_files_being_written", "Files being written", state.leases.file_count() as u64),
-        gauge("hearth_namenode_writers", "Clients that write files", state.leases.holder_count() as u64),
-        gauge("hearth_namenode_capacity_bytes", "Room on live DataNodes", figures.capacity),
-        gauge("hearth_namenode_used_bytes", "Of it in use by replicas", figures.used),
-        gauge("hearth_namenode_remaining_bytes", "Of it free", figures.remaining),
+        gauge("hearth_namenode_writers", "Clients with files open for writing", state.leases.holder_count() as u64),
+        gauge("hearth_namenode_capacity_bytes", "Capacity of live DataNodes", figures.capacity),
+        gauge("hearth_namenode_used_bytes", "Capacity used by replicas", figures.used),
+        gauge("hearth_namenode_remaining_bytes", "Free capacity", figures.remaining),
         gauge("hearth_namenode_low_redundancy_blocks", "Blocks with too few replicas", figures.low_redundancy),
         gauge("hearth_namenode_corrupt_blocks", "Blocks with a corrupt replica", figures.corrupt),
         gauge("hearth_namenode_missing_blocks", "Blocks without a readable replica", figures.missing),
-        gauge("hearth_namenode_pending_copies", "Blocks with replicas on their way", figures.pending_replication),
+        gauge("hearth_namenode_pending_copies", "Blocks with pending replicas", figures.pending_replication),
         gauge("hearth_namenode_pending_deletions", "Replicas yet to be deleted", figures.pending_deletion),
         gauge("hearth_namenode_live_datanodes", "DataNodes alive", figures.live_nodes as u64),
         gauge("hearth_namenode_dead_datanodes", "DataNodes dead", figures.dead_nodes as u64),
-        gauge("hearth_namenode_stale_datanodes", "DataNodes not heard of lately", figures.stale_nodes as u64),
+        gauge("hearth_namenode_stale_datanodes", "DataNodes without a recent heartbeat", figures.stale_nodes as u64),
         gauge(
             "hearth_namenode_leaving_datanodes",
-            "Live DataNodes that are decommissioned",
+            "Live DataNodes that are decommissioning or decommissioned",
             (figures.decommissioning_nodes + figures.decommissioned_nodes) as u64,
         ),
         gauge(
@@ -110,20 +110,24 @@ fn figures(namenode: &Namenode) -> Vec<Metric> {
             (figures.entering_maintenance_nodes + figures.in_maintenance_nodes + figures.dead_in_maintenance_nodes)
                 as u64,
         ),
-        gauge("hearth_namenode_cache_capacity_bytes", "What live DataNodes can lock in memory", figures.cache_capacity),
-        gauge("hearth_namenode_cache_used_bytes", "Of it locked", figures.cache_used),
         gauge(
-            "hearth_namenode_failed_volumes",
-            "Storage directories of live DataNodes that are out of use",
-            figures.failed_volumes,
+            "hearth_namenode_cache_capacity_bytes",
+            "Memory that live DataNodes can use to lock replicas",
+            figures.cache_capacity,
         ),
+        gauge("hearth_namenode_cache_used_bytes", "Locked memory", figures.cache_used),
+        gauge("hearth_namenode_failed_volumes", "Failed storage directories of live DataNodes", figures.failed_volumes),
         gauge("hearth_namenode_load", "Operations that DataNodes are running", figures.load),
-        gauge("hearth_namenode_advertisements", "Replicas whose memory readers are told of", advertised.kept),
-        gauge("hearth_namenode_advertisement_bytes", "What is kept of them", advertised.bytes),
-        counter("hearth_namenode_advertisements_refused", "Those for which there was no room", advertised.refused),
-        counter("hearth_namenode_advertisements_handed_on", "Those that went to readers", advertised.served),
+        gauge("hearth_namenode_advertisements", "Replicas whose memory is advertised to readers", advertised.kept),
+        gauge("hearth_namenode_advertisement_bytes", "Bytes of the kept advertisements", advertised.bytes),
+        counter(
+            "hearth_namenode_advertisements_refused",
+            "Advertisements refused for lack of room",
+            advertised.refused,
+        ),
+        counter("hearth_namenode_advertisements_handed_on", "Advertisements sent to readers", advertised.served),
         gauge("hearth_namenode_snapshots", "Snapshots", snapshots as u64),
-        gauge("hearth_namenode_snapshottable_directories", "Directories that may have snapshots", snapshottable as u64),
+        gauge("hearth_namenode_snapshottable_directories", "Snapshottable directories", snapshottable as u64),
         gauge("hearth_namenode_safe_mode", "1 in safe mode", u64::from(state.blocks.in_safe_mode())),
     ]
 }

@@ -1,5 +1,5 @@
-//! The protocols beside ClientProtocol: every method that Apache's NameNode has is answered, or refused by a name that its
-//! clients know.
+//! Protocols other than ClientProtocol. Every method of Apache's NameNode is answered, or refused with an exception
+//! that its clients know.
 
 mod support;
 
@@ -10,7 +10,7 @@ use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 use support::*;
 
-/// Protocols of the RPC port of Apache's NameNode; the lifeline has a port of its own there.
+/// Protocols on the RPC port of Apache's NameNode. There, the lifeline protocol has a port of its own.
 const PROTOCOLS: [&str; 12] = [
     protocols::CLIENT,
     protocols::DATANODE,
@@ -59,7 +59,7 @@ async fn every_method_of_apaches_namenode_is_dispatched() {
         if method.name == "refreshSuperUserGroupsConfiguration" {
             continue;
         }
-        // Requests are empty: most calls fail, and must fail as calls that exist.
+        // Requests are empty, so most calls fail; they must not fail as unknown calls.
         if let Err(RpcError::Remote(remote)) = call::<()>(&n, protocol, method.name).await
             && [exceptions::RPC_NO_SUCH_METHOD, exceptions::RPC_NO_SUCH_PROTOCOL].contains(&remote.class.as_str())
         {
@@ -109,7 +109,7 @@ async fn checkpoints_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn blocks_are_refused_for_bad_sizes_and_unknown_datanodes() {
+async fn get_blocks_refuses_bad_arguments() {
     let n = TestNamenode::start().await;
     let datanode = DatanodeIdProto {
         ip_addr: "10.1.2.3".into(),
@@ -132,7 +132,7 @@ async fn blocks_are_refused_for_bad_sizes_and_unknown_datanodes() {
 }
 
 #[tokio::test]
-async fn one_namenode_is_active_and_healthy_and_stays_so() {
+async fn single_namenode_stays_active() {
     let n = TestNamenode::start().await;
     let status: GetServiceStatusResponseProto = call(&n, protocols::HA_SERVICE, "getServiceStatus").await.unwrap();
     assert_eq!((status.state(), status.ready_to_become_active), (HaServiceStateProto::Active, Some(true)));
@@ -152,7 +152,7 @@ async fn one_namenode_is_active_and_healthy_and_stays_so() {
 }
 
 #[tokio::test]
-async fn refreshes_say_what_there_is_to_refresh() {
+async fn refreshes_answer_like_apache() {
     let n = TestNamenode::start().await;
     let refused = refusal(call::<()>(&n, protocols::REFRESH_AUTHORIZATION_POLICY, "refreshServiceAcl").await);
     let text = "Service Level Authorization not enabled!";
@@ -183,7 +183,7 @@ async fn nothing_can_be_reconfigured_while_the_namenode_runs() {
 }
 
 #[tokio::test]
-async fn java_learns_which_methods_there_are() {
+async fn protocol_signature_lists_methods() {
     let n = TestNamenode::start().await;
     let request = GetProtocolSignatureRequestProto {
         protocol: "org.apache.hadoop.hdfs.protocolPB.NamenodeProtocolPB".into(),

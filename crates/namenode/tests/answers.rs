@@ -1,4 +1,5 @@
-//! Times, quotas, snapshots of open files, `/.reserved`, hosts files and targets of blocks: as an Apache NameNode 3.4.2 answers.
+//! Times, quotas, snapshots of open files, `/.reserved`, hosts files and targets of blocks: the answers of an Apache
+//! NameNode 3.4.2.
 
 mod support;
 
@@ -75,7 +76,7 @@ async fn length(n: &TestNamenode, path: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_time_below_zero_leaves_it_as_it_is() {
+async fn negative_time_is_ignored() {
     let n = TestNamenode::start().await;
     n.mkdirs("/d").await.unwrap();
     set_times(&n, "/d", 5, 7).await.unwrap();
@@ -90,7 +91,7 @@ async fn a_time_below_zero_leaves_it_as_it_is() {
 }
 
 #[tokio::test]
-async fn access_times_are_set_where_reading_sets_none() {
+async fn access_times_can_be_set_explicitly() {
     let n = start(configuration().with("dfs.namenode.accesstime.precision", "0")).await;
     n.write(&[], "/f", 0).await;
     set_times(&n, "/f", -1, 7).await.unwrap();
@@ -99,7 +100,7 @@ async fn access_times_are_set_where_reading_sets_none() {
 }
 
 #[tokio::test]
-async fn snapshots_are_anybodys_where_permissions_are_switched_off() {
+async fn snapshots_without_permissions_allow_any_user() {
     for enabled in [true, false] {
         let n = start(configuration().with("dfs.permissions.enabled", enabled.to_string())).await;
         n.mkdirs("/d").await.unwrap();
@@ -122,7 +123,7 @@ async fn snapshots_are_anybodys_where_permissions_are_switched_off() {
                 false => outcome.unwrap(),
             }
         }
-        // Of these, each user sees its own nevertheless.
+        // Each user nevertheless sees only its own snapshottable directories.
         let answer: GetSnapshottableDirListingResponseProto =
             n.call_as("bob", "getSnapshottableDirListing", &GetSnapshottableDirListingRequestProto {}).await.unwrap();
         let listed = answer.snapshottable_dir_list.unwrap().snapshottable_dir_listing;
@@ -131,7 +132,7 @@ async fn snapshots_are_anybodys_where_permissions_are_switched_off() {
 }
 
 #[tokio::test]
-async fn differences_tell_of_quotas() {
+async fn differences_include_quotas() {
     let mut n = TestNamenode::start().await;
     n.mkdirs("/d/sub").await.unwrap();
     allow(&n, "/d").await;
@@ -148,12 +149,12 @@ async fn differences_tell_of_quotas() {
         assert_eq!(differences(&n, "/d", "two", "three").await, ["M ./sub"], "{again}");
         assert_eq!(differences(&n, "/d", "one", "").await, ["M ./", "M ./sub"], "{again}");
     }
-    // Taken away again, they are as they were.
+    // After the quotas are cleared again, they equal the earlier state.
     set_quota(&n, "/d", -1, i64::MAX).await;
     set_quota(&n, "/d/sub", i64::MAX, -1).await;
     assert_eq!(differences(&n, "/d", "one", "").await, Vec::<String>::new());
     assert_eq!(differences(&n, "/d", "three", "").await, ["M ./", "M ./sub"]);
-    // What a snapshot has counts against no quota of its own.
+    // The usage in a snapshot counts against no quota of its own.
     set_quota(&n, "/d", 4, i64::MAX).await;
     n.mkdirs("/d/a").await.unwrap();
     n.mkdirs("/d/b").await.unwrap();
@@ -161,7 +162,7 @@ async fn differences_tell_of_quotas() {
 }
 
 #[tokio::test]
-async fn a_snapshot_follows_an_open_file_until_it_is_changed_otherwise() {
+async fn snapshot_follows_open_file_until_changed() {
     for captures in [false, true] {
         let setting = ("dfs.namenode.snapshot.capture.openfiles", captures.to_string());
         let mut n = start(configuration().with(setting.0, setting.1)).await;
@@ -189,7 +190,7 @@ async fn a_snapshot_follows_an_open_file_until_it_is_changed_otherwise() {
         assert_eq!(length(&n, "/d/.snapshot/one/f").await, seen(300));
         assert_eq!(differences(&n, "/d", "one", "").await, changed);
 
-        // From here on the snapshot has what the file had.
+        // From here on the snapshot keeps the length that the file had.
         let again = n.append("/d/f", "W", 1).await.unwrap().block.unwrap();
         told(&n, "/d/f", 400).await;
         assert_eq!((length(&n, "/d/.snapshot/one/f").await, length(&n, "/d/f").await), (seen(300), 400));
@@ -206,7 +207,7 @@ async fn a_snapshot_follows_an_open_file_until_it_is_changed_otherwise() {
         assert_eq!(length(&n, "/d/.snapshot/one/f").await, seen(300));
         assert_eq!(length(&n, "/d/.snapshot/two/f").await, if captures { 400 } else { 600 });
 
-        // A cut leaves both as they are, and the block goes with the last snapshot.
+        // A truncation leaves both as they are. The block is deleted with the last snapshot.
         assert!(n.truncate("/d/f", 0, "W").await.unwrap());
         assert_eq!(length(&n, "/d/.snapshot/one/f").await, seen(300));
         assert_eq!(length(&n, "/d/.snapshot/two/f").await, if captures { 400 } else { 600 });
@@ -215,7 +216,7 @@ async fn a_snapshot_follows_an_open_file_until_it_is_changed_otherwise() {
             n.handle().namenode().read().blocks.inode_of(id).is_some()
         };
         for name in ["one", "two"] {
-            assert!(has(&n), "before {name} goes");
+            assert!(has(&n), "before {name} is deleted");
             let remove = DeleteSnapshotRequestProto { snapshot_root: "/d".into(), snapshot_name: name.into() };
             n.call::<DeleteSnapshotResponseProto>("deleteSnapshot", &remove).await.unwrap();
         }
@@ -224,7 +225,7 @@ async fn a_snapshot_follows_an_open_file_until_it_is_changed_otherwise() {
 }
 
 #[tokio::test]
-async fn blocks_that_a_writer_gives_up_are_in_no_snapshot() {
+async fn abandoned_blocks_are_in_no_snapshot() {
     let n = TestNamenode::start().await;
     TestDatanode::join(&n, 1).await;
     n.mkdirs("/d").await.unwrap();
@@ -241,7 +242,7 @@ async fn blocks_that_a_writer_gives_up_are_in_no_snapshot() {
 }
 
 #[tokio::test]
-async fn numbers_below_zero_are_told_as_such() {
+async fn negative_numbers_are_reported_as_negative() {
     let n = TestNamenode::start().await;
     let request = CreateRequestProto { block_size: -1i64 as u64, ..new_file("/f", "c", 1) };
     let message = "Specified block size -1 is less than configured minimum value \
@@ -309,7 +310,7 @@ async fn reserved_paths() {
 }
 
 #[tokio::test]
-async fn there_are_no_symbolic_links() {
+async fn symbolic_links_are_refused() {
     let n = TestNamenode::start().await;
     n.mkdirs("/d").await.unwrap();
     let link = async |link: String| {
@@ -336,7 +337,7 @@ async fn there_are_no_symbolic_links() {
 }
 
 #[tokio::test]
-async fn a_block_asked_for_again_after_a_restart_is_the_same() {
+async fn repeated_add_block_returns_same_block() {
     let mut n = TestNamenode::start().await;
     TestDatanode::join(&n, 1).await;
     n.create("/f", "W", 1).await.unwrap();
@@ -347,7 +348,7 @@ async fn a_block_asked_for_again_after_a_restart_is_the_same() {
     let datanode = TestDatanode::join(&n, 1).await;
     let again = n.add_block("/f", "W", None).await.unwrap();
     assert_eq!((&again.b, again.locs.len()), (&first.b, 1));
-    // And once more: where it is to be is known now.
+    // A third call returns the same, now that the location is known.
     let more = n.add_block("/f", "W", None).await.unwrap();
     assert_eq!(more, again);
     let written = ExtendedBlockProto { num_bytes: Some(100), ..again.b };
@@ -357,7 +358,7 @@ async fn a_block_asked_for_again_after_a_restart_is_the_same() {
 }
 
 #[tokio::test]
-async fn favoured_datanodes_are_found_by_any_name_of_their_machine() {
+async fn favored_datanodes_match_any_host_name() {
     let n = TestNamenode::start().await;
     for number in 1..=3 {
         TestDatanode::join(&n, number).await;
@@ -378,7 +379,7 @@ async fn favoured_datanodes_are_found_by_any_name_of_their_machine() {
         let located = n.add_block_request(request).await.unwrap();
         assert_eq!(located.locs[0].id.xfer_port, wanted, "{favoured}");
     }
-    // An unknown one is no reason to refuse the block.
+    // An unknown name is no reason to refuse the block.
     n.create("/unknown", "W", 1).await.unwrap();
     let request = AddBlockRequestProto {
         src: "/unknown".into(),
@@ -407,7 +408,7 @@ async fn with_hosts(directory: &Path, text: &str, is_json: bool) -> TestNamenode
 }
 
 #[tokio::test]
-async fn datanodes_of_the_hosts_file_that_never_came_are_dead() {
+async fn unseen_datanodes_of_hosts_file_are_dead() {
     use DatanodeReportTypeProto::{All, Dead, Live};
     let directory = tempfile::tempdir().unwrap();
     let json = r#"[{"hostName": "127.0.0.1"}, {"hostName": "127.0.0.9"}, {"hostName": "127.0.0.8", "port": 50}]"#;
@@ -425,7 +426,7 @@ async fn datanodes_of_the_hosts_file_that_never_came_are_dead() {
         let state = n.handle().namenode().read().blocks.cluster_statistics(n.handle().namenode().now());
         assert_eq!((state.dead_nodes, state.live_nodes), (2, 1));
     }
-    // A list without a node in service keeps no node out, and its nodes are expected nevertheless.
+    // A list without a node in service excludes no node, but its nodes are still expected.
     let json = r#"[{"hostName": "127.0.0.9", "adminState": "DECOMMISSIONED"}]"#;
     let n = with_hosts(directory.path(), json, true).await;
     TestDatanode::join(&n, 1).await;
@@ -436,7 +437,7 @@ async fn datanodes_of_the_hosts_file_that_never_came_are_dead() {
 }
 
 #[tokio::test]
-async fn a_missing_hosts_file_of_json_lets_every_datanode_in() {
+async fn missing_json_hosts_file_admits_all_datanodes() {
     let directory = tempfile::tempdir().unwrap();
     let n = with_hosts(directory.path(), "", true).await;
     std::fs::remove_file(directory.path().join("hosts")).unwrap();

@@ -1,4 +1,4 @@
-//! Extended attributes, ACLs and quotas: the answers of Apache's NameNode, and that they outlive a restart.
+//! Extended attributes, ACLs and quotas: the answers of Apache's NameNode, and their persistence over a restart.
 
 mod support;
 
@@ -75,7 +75,7 @@ async fn extended_attributes() {
     let full = "Cannot add additional XAttr to inode, would exceed limit of 32";
     refused(set(USER, "more", b"", CREATE).await, IO, full);
     refused(get_xattrs(&n, "root", "/nope", &[]).await, MISSING, "cannot find /nope");
-    // Only superusers see trusted ones, and only who may write sets any.
+    // Only superusers see trusted attributes, and only users with write permission may set any.
     assert_eq!(get_xattrs(&n, "bob", "/d", &[]).await.unwrap().len(), 31);
     refused(
         set_xattr(&n, "bob", "/d", xattr(USER, "b", None), CREATE).await,
@@ -88,7 +88,7 @@ async fn extended_attributes() {
     assert_eq!(get_xattrs(&n, "root", "/d", &["k"]).await.unwrap(), [("k".to_owned(), b"w".to_vec())]);
 }
 
-/// `user:bob:rwx`, `default:group::r-x`.
+/// Parses `user:bob:rwx`, `default:group::r-x`.
 fn acl_entry(text: &str) -> AclEntryProto {
     let (scope, text) = text.strip_prefix("default:").map_or((0, text), |rest| (1, rest));
     let parts: Vec<&str> = text.split(':').collect();
@@ -137,7 +137,7 @@ async fn access_control_lists() {
     assert_eq!(acl(&n, "/f").await, (0o674, acl_entries(&["user:bob:rwx", "group::r--"])));
     assert_eq!(n.info("/f").await.unwrap().unwrap().flags, Some(1));
 
-    // Bob gets in by his entry, as far as the mask lets him; a member of the group by its own.
+    // Bob has access by its named entry, limited by the mask; a group member has access by the group's entry.
     let access = async |user: &str, mode: i32| {
         let request = CheckAccessRequestProto { path: "/d".into(), mode };
         n.call_as::<CheckAccessResponseProto>(user, "checkAccess", &request).await.map(drop)
@@ -155,7 +155,7 @@ async fn access_control_lists() {
     modify_acl(&n, "/d", &["mask::r--"]).await.unwrap();
     refused(access("bob", 1).await, ACCESS, &refusal("bob", "EXECUTE", "r-----+"));
 
-    // What is made in it inherits the default entries instead of the umask.
+    // A new inode in the directory inherits the default entries, and the umask is ignored.
     let stored = acl_entries(&[
         "default:user::rwx",
         "default:user:bob:rwx",
@@ -258,7 +258,7 @@ async fn set_policy_as(n: &TestNamenode, user: &str, path: &str, policy: &str) -
 }
 
 #[tokio::test]
-async fn blocks_take_the_storage_policy_of_the_place_to_which_their_file_comes() {
+async fn moved_blocks_take_policy_of_new_place() {
     let mut n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     for path in ["/hot/f", "/hot/sub/g", "/hot/own/h", "/hot/target", "/hot/source"] {
@@ -269,7 +269,7 @@ async fn blocks_take_the_storage_policy_of_the_place_to_which_their_file_comes()
         set_policy_as(&n, "root", path, policy).await.unwrap();
     }
     n.rename2("/hot/f", "/cold/f", false).await.unwrap();
-    // The old rename: into the directory.
+    // The old rename moves it into the directory.
     assert!(n.rename_as("root", "/hot/sub", "/cold").await.unwrap());
     n.rename2("/hot/own", "/cold/own", false).await.unwrap();
     let request = ConcatRequestProto { trg: "/hot/target".into(), srcs: vec!["/hot/source".into()] };
@@ -290,7 +290,7 @@ async fn blocks_take_the_storage_policy_of_the_place_to_which_their_file_comes()
 }
 
 #[tokio::test]
-async fn who_may_not_set_a_policy_is_not_told_what_there_is() {
+async fn denied_policy_change_reveals_nothing() {
     let n = TestNamenode::start().await;
     n.mkdirs("/closed").await.unwrap();
     n.create("/closed/f", "W", 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Bytes of memory that a file takes, as an allocator that gives out multiples of 16 bytes counts them.
+//! Memory that a file takes, counted as an allocator with multiples of 16 bytes does.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use hearth_namenode::leases::{LeaseLimits, Leases};
 use hearth_namenode::namespace::{BlockRecord, Caller, Limits, Namespace, NewFile, RecordState, Writer};
 use hearth_types::{Block, BlockPoolId, FsPermission};
 
-/// The system's allocator, and how much of it is in use.
+/// The system allocator with a counter of the bytes in use.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -18,7 +18,8 @@ fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of(16)
 }
 
-// SAFETY: every call is handed to the system's allocator as it came, which keeps the promises; counting touches no memory of its.
+// SAFETY: every call is passed unchanged to the system allocator, which fulfils the contract; counting does not touch
+// the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(rounded(layout.size()), Ordering::Relaxed);
@@ -37,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const FILES: usize = 100_000;
-/// Files in a directory.
+/// Number of files in a directory.
 const TOGETHER: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -49,7 +50,7 @@ enum Kind {
     },
 }
 
-/// Bytes for each of many files with names of 20 bytes, without those of the tables that have room for some from the start.
+/// Returns the bytes per file for many files with names of 20 bytes. It excludes the initial capacity of the tables.
 fn bytes_a_file(kind: Kind) -> usize {
     let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
     let mut leases = Leases::new(LeaseLimits::default());
@@ -81,14 +82,14 @@ fn bytes_a_file(kind: Kind) -> usize {
             namespace.file_mut(slot).close();
             leases.remove(&client, id);
         }
-        // As the store takes them.
+        // Drop the changes, as the store takes them.
         drop(namespace.take_changes());
     }
     (HELD.load(Ordering::Relaxed) - before) / FILES
 }
 
 #[test]
-fn a_file_takes_few_bytes() {
+fn file_memory_stays_within_bounds() {
     let open = bytes_a_file(Kind::Open);
     let [empty, one, ten] = [0, 1, 10].map(|blocks| bytes_a_file(Kind::Closed { blocks }));
     println!("bytes a file: {open} open and empty, {empty} empty, {one} of one block, {ten} of ten blocks");

@@ -1,4 +1,5 @@
-//! Cache pools and directives over RPC: what datanodes are told, what readers hear, and what is left after a restart.
+//! Cache pools and directives over RPC: commands to DataNodes, cached locations for readers, and the state after a
+//! restart.
 
 mod support;
 
@@ -37,7 +38,7 @@ fn told(commands: &[DatanodeCommandProto], action: block_id_command_proto::Actio
 }
 
 #[tokio::test]
-async fn a_datanode_is_told_to_lock_and_to_let_go_and_readers_hear_of_it() {
+async fn datanode_caches_and_uncaches_on_command() {
     use block_id_command_proto::Action::{Cache, Uncache};
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
@@ -45,7 +46,7 @@ async fn a_datanode_is_told_to_lock_and_to_let_go_and_readers_hear_of_it() {
     let block = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.block_id;
     let request = AddCachePoolRequestProto { info: pool("p") };
     n.call::<AddCachePoolResponseProto>("addCachePool", &request).await.unwrap();
-    // Without room in memory nothing is told.
+    // Without capacity in memory no command is sent.
     let id = add(&n, "root", directive("/d", "p")).await.unwrap();
     list(&n, 0).await;
     assert!(told(&datanodes[0].heartbeat(&n).await, Cache).is_empty());
@@ -74,7 +75,7 @@ async fn a_datanode_is_told_to_lock_and_to_let_go_and_readers_hear_of_it() {
 }
 
 #[tokio::test]
-async fn pools_and_directives_outlive_a_restart_and_are_listed_in_pages() {
+async fn pools_and_directives_survive_restart() {
     let mut n = TestNamenode::start().await;
     for name in ["b", "a"] {
         let info = CachePoolInfoProto { mode: Some(0o700), limit: Some(500), ..pool(name) };
@@ -99,7 +100,7 @@ async fn pools_and_directives_outlive_a_restart_and_are_listed_in_pages() {
     };
     assert_eq!(names(&after.1), ["a", "b"]);
     assert_eq!(names(&pools(&n, "root", "a").await), ["b"]);
-    // Who may not read a pool learns its name.
+    // A user without read permission on a pool sees only its name.
     let seen = pools(&n, "alice", "a").await;
     assert_eq!(seen.entries[0].info, pool("b"));
     let request = RemoveCachePoolRequestProto { pool_name: "a".into() };
@@ -107,5 +108,5 @@ async fn pools_and_directives_outlive_a_restart_and_are_listed_in_pages() {
     n.restart().await;
     assert!(list(&n, 0).await.elements.is_empty());
     assert_eq!(names(&pools(&n, "root", "").await), ["b"]);
-    assert_eq!(add(&n, "root", directive("/x", "b")).await.unwrap(), 102, "numbers are not given out again");
+    assert_eq!(add(&n, "root", directive("/x", "b")).await.unwrap(), 102, "numbers are not assigned again");
 }

@@ -1,4 +1,4 @@
-//! Answers measured at an Apache NameNode 3.4.2, asked of this one: the same outcome, exception class and text.
+//! Answers measured at an Apache NameNode 3.4.2, compared with ours: the same outcome, exception class and text.
 
 mod support;
 
@@ -20,7 +20,7 @@ const LEASE: &str = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredExceptio
 const BEING_CREATED: &str = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException";
 const SAFE_MODE: &str = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";
 
-/// Two datanodes, `/f` of 100 bytes, `/e` empty, `/d` with `x` and `y`, `/priv` closed to others.
+/// Starts with two DataNodes, `/f` of 100 bytes, `/e` empty, `/d` with `x` and `y`, `/priv` closed to others.
 async fn populated() -> (TestNamenode, Vec<TestDatanode>) {
     let namenode = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&namenode, 1).await, TestDatanode::join(&namenode, 2).await];
@@ -229,7 +229,7 @@ async fn create() {
     );
     let request = CreateRequestProto { storage_policy: Some("NOPE".into()), ..new_file("/p", "c", 1) };
     refused(n.create_request("root", request).await, HADOOP_ILLEGAL, "Cannot find a block policy with the name NOPE");
-    // What was refused has left nothing behind.
+    // A refused operation must not change anything.
     assert_eq!(n.list("/", "").await.unwrap().unwrap(), ["c1", "d", "e", "f", "priv"]);
     let file = n.create_request("bob", new_file("/home/bob/f", "c", 1)).await.unwrap();
     assert_eq!((file.owner.as_str(), file.group.as_str()), ("bob", "supergroup"));
@@ -249,7 +249,7 @@ async fn writing() {
     let full = ExtendedBlockProto { num_bytes: Some(MIB), ..first.b.clone() };
     let second = n.add_block("/w", "W", Some(&full)).await.unwrap();
     assert_eq!(show(&second), "blk_1073741829_1005 size=0 offset=1048576 locs=1");
-    // The first block is committed, and not reported.
+    // The first block is committed, but not reported.
     refused(
         n.add_block("/w", "W", Some(&second.b)).await,
         "namenode.NotReplicatedYetException",
@@ -427,7 +427,7 @@ async fn pipelines(
     assert!(n.recover_lease("/f", "X").await.unwrap());
     n.create("/open-empty", "E", 1).await.unwrap();
     assert!(n.recover_lease("/open-empty", "X").await.unwrap());
-    // The first block is committed, and still nobody reported it.
+    // The first block is committed, but has still not been reported.
     assert!(!n.recover_lease("/w", "X").await.unwrap());
 
     let file = n.create("/moving", "M", 1).await.unwrap();
@@ -449,7 +449,7 @@ async fn pipelines(
 }
 
 #[tokio::test]
-async fn a_complete_waits_for_the_report_that_is_on_its_way() {
+async fn complete_waits_for_block_report() {
     let (n, datanodes) = populated().await;
     for attempt in 1..=5 {
         let (path, began) = (format!("/late{attempt}"), std::time::Instant::now());
@@ -465,7 +465,7 @@ async fn a_complete_waits_for_the_report_that_is_on_its_way() {
         if closed.unwrap() {
             return;
         }
-        assert!(attempt < 5 && began.elapsed().as_millis() >= 1000, "only a machine that stood still is too late");
+        assert!(attempt < 5 && began.elapsed().as_millis() >= 1000, "only a stalled machine may be too late");
     }
 }
 
@@ -540,9 +540,9 @@ async fn truncate() {
         "Failed to TRUNCATE_FILE /t for T on 127.0.0.1 because /t is being truncated.",
     );
     assert!(!n.is_closed("/t").await.unwrap());
-    // Who waits for it waits for the length.
+    // Clients that wait for the truncation poll the length.
     assert_eq!(n.info("/t").await.unwrap().unwrap().length, 1000);
-    // The datanode is told to cut the block and says that it has.
+    // The DataNode receives the command to truncate the block, and reports that it has.
     let commands = datanode.heartbeat(&n).await;
     let recovery = commands.iter().find_map(|command| command.recovery_cmd.as_ref()).expect("a recovery command");
     let recovering = &recovery.blocks[0];
@@ -550,7 +550,7 @@ async fn truncate() {
     assert_eq!(recovering.truncate_block.as_ref().map(|block| block.num_bytes()), Some(700));
     datanode.synchronize(&n, &located.b, recovering.new_gen_stamp, 700).await.unwrap();
     assert!(n.is_closed("/t").await.unwrap());
-    // The answer was lost, the datanode says it again.
+    // The answer was lost, so the DataNode reports it again.
     datanode.synchronize(&n, &located.b, recovering.new_gen_stamp, 700).await.unwrap();
     assert_eq!(n.info("/t").await.unwrap().unwrap().length, 700);
     assert!(n.truncate("/t", 0, "T").await.unwrap());
@@ -788,7 +788,7 @@ async fn policies() {
 }
 
 #[tokio::test]
-async fn storage_policies_are_for_superusers_where_the_key_says_so() {
+async fn storage_policy_can_require_superuser() {
     for superuser_only in [false, true] {
         let configuration =
             configuration().with("dfs.storage.policy.permissions.superuser-only", superuser_only.to_string());
@@ -815,8 +815,8 @@ async fn storage_policies_are_for_superusers_where_the_key_says_so() {
 }
 
 #[tokio::test]
-async fn no_more_objects_are_made_than_the_key_allows() {
-    // The root is one.
+async fn object_limit_is_enforced() {
+    // The root counts as one object.
     let configuration = configuration().with("dfs.namenode.max.objects", "4").with("dfs.replication", "1");
     let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
@@ -825,14 +825,14 @@ async fn no_more_objects_are_made_than_the_key_allows() {
     let said = "Exceeded the configured number of objects 4 in the filesystem.";
     refused(n.mkdirs("/b").await.map(drop), "java.io.IOException", said);
     refused(n.create("/c", "client", 1).await.map(drop), "java.io.IOException", said);
-    // What is there may be made again, and goes on being read.
+    // Creating an existing directory again succeeds, and reading still works.
     n.mkdirs("/a").await.unwrap();
     assert!(n.info("/a/1").await.unwrap().is_some());
 }
 
-/// An empty page ends what Java's client lists, so there is none before the end.
+/// Checks that no page before the last one is empty: an empty page ends the listing of Java's client.
 #[tokio::test]
-async fn corrupt_files_below_a_path_are_found_behind_many_others() {
+async fn corrupt_files_below_path_are_listed() {
     let configuration = configuration().with("dfs.namenode.max-corrupt-file-blocks-returned", "2");
     let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
@@ -955,7 +955,7 @@ async fn safe_mode() {
 }
 
 #[tokio::test]
-async fn what_is_in_a_full_directory_is_renamed_there_and_nothing_comes_in() {
+async fn full_directory_allows_only_renames_within() {
     let full = configuration().with("dfs.namenode.fs-limits.max-directory-items", "2");
     let n = TestNamenode::start_with(full, Arc::new(SystemClock::new())).await;
     for path in ["/d/a", "/d/b._COPYING_", "/e"] {

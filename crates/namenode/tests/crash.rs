@@ -1,6 +1,6 @@
-//! SIGKILL at any moment loses nothing that was acknowledged.
+//! Checks that SIGKILL at any moment loses no acknowledged change.
 //!
-//! The NameNode runs in a process of its own: this test binary, started again with a directory in its environment.
+//! The NameNode runs in a separate process: this test binary, started again with a directory in its environment.
 
 mod support;
 
@@ -22,12 +22,12 @@ use prost::Message;
 
 const DIRECTORY: &str = "HEARTH_TEST_CRASH_DIRECTORY";
 
-/// Not a test of its own: what the other process runs.
+/// Entry point of the NameNode process, not a test of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn namenode_process() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let options = NamenodeOptions {
-        // Its files take turns many times.
+        // Small, so that the journal's files alternate often.
         configuration: support::configuration().with("hearth.namenode.journal.bytes", "4k"),
         user: "root".into(),
         host_name: "namenode".into(),
@@ -39,7 +39,7 @@ async fn namenode_process() {
     };
     let handle = Namenode::start(options).await.unwrap();
     println!("\nADDRESS {}", handle.rpc_address());
-    // Until it is killed; a test that dies takes the pipe with it.
+    // Runs until it is killed. If the test dies, the pipe closes and the process ends.
     tokio::task::spawn_blocking(|| std::io::stdin().lines().count()).await.unwrap();
 }
 
@@ -58,8 +58,8 @@ impl Process {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines
             .find_map(|line| line.unwrap().strip_prefix("ADDRESS ").map(|address| address.parse().unwrap()))
-            .expect("the NameNode says where it listens");
-        // Nobody may wait for us to read what the process still says.
+            .expect("the NameNode prints its address");
+        // Drains the process's further output, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         (Self(child), address)
     }
@@ -77,7 +77,7 @@ impl Drop for Process {
     }
 }
 
-/// Makes directories until the NameNode is gone; returns those that were acknowledged.
+/// Creates directories until the NameNode is gone. Returns the acknowledged ones.
 async fn work(
     address: SocketAddr,
     worker: usize,
@@ -125,7 +125,7 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
         let acknowledged = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> =
             (0..8).map(|worker| tokio::spawn(work(address, worker, round, acknowledged.clone()))).collect();
-        // In the middle of the work, however fast the machine is.
+        // Kill it in the middle of the work, however fast the machine is.
         while acknowledged.load(Ordering::Relaxed) < 30 + 17 * round {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -163,7 +163,7 @@ async fn check(directory: &Path, made: &BTreeSet<String>, deleted: &BTreeSet<Str
 /// Names with their modes.
 type Names = BTreeMap<String, u32>;
 
-/// A directory that is changed all the time, and its snapshots.
+/// A directory that changes continuously, and its snapshots.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Kept {
     now: Names,
@@ -182,7 +182,7 @@ enum Step {
 }
 
 impl Kept {
-    /// What comes `i`th. All kinds take turns, so that each stands beside each when the NameNode dies.
+    /// Returns step `i`. The kinds alternate, so that each combination of neighbours can occur when the NameNode dies.
     fn step(&self, i: usize) -> Step {
         let first = self.now.keys().next().cloned();
         let oldest = self.snapshots.keys().next().cloned();
@@ -216,7 +216,7 @@ impl Kept {
     }
 }
 
-/// The calls of one user, at one NameNode.
+/// Calls of one user to one NameNode.
 struct User {
     client: RpcClient,
     target: Target,
@@ -229,7 +229,7 @@ impl User {
         Self { client: RpcClient::new(options), target }
     }
 
-    /// `None`: the NameNode is gone, or was before it answered.
+    /// Makes a call. `None` if the NameNode is gone before it answers.
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Option<A> {
         self.client.call(&self.target, method, request).await.ok()
     }
@@ -293,7 +293,7 @@ impl User {
     }
 }
 
-/// Works until the NameNode is gone. Returns how things stood when it last answered, and the step that it did not answer.
+/// Works until the NameNode is gone. Returns the state at its last answer, and the step that it did not answer.
 async fn change(
     address: SocketAddr,
     root: String,
@@ -302,7 +302,7 @@ async fn change(
     acknowledged: Arc<AtomicUsize>,
 ) -> (Kept, Step) {
     let user = User::of(address);
-    // Names of one round are not those of another.
+    // Each round has its own names.
     for i in round * 9000.. {
         let step = kept.step(i);
         if user.take(&root, &step).await.is_none() {
@@ -315,7 +315,7 @@ async fn change(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn snapshots_and_what_they_hold_survive_a_kill() {
+async fn snapshots_survive_a_kill() {
     const DIRECTORIES: usize = 4;
     let root = |nth: usize| format!("/d{nth}");
     let directory = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ async fn snapshots_and_what_they_hold_survive_a_kill() {
             let mut after = before.clone();
             after.apply(step.clone());
             let found = user.found(&root(nth)).await;
-            // All of the last step, or nothing of it.
+            // The last step is either complete or absent.
             assert!(found == before || found == after, "{step:?}\nbefore {before:?}\nfound {found:?}");
             kept[nth] = found;
         }

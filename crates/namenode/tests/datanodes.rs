@@ -1,5 +1,5 @@
-//! What datanodes are told over RPC: who may join, what is refused and with which exception, what work they get. The refusals
-//! are those that an Apache NameNode 3.4 was seen to answer.
+//! Answers to DataNodes over RPC: registration, refusals with their exceptions, and commands. The refusals are those
+//! measured at an Apache NameNode 3.4.
 
 mod support;
 
@@ -77,7 +77,7 @@ fn kinds(answer: &HeartbeatResponseProto) -> Vec<Type> {
 }
 
 #[tokio::test]
-async fn a_datanode_learns_whom_it_speaks_with() {
+async fn version_request_identifies_the_namenode() {
     let n = TestNamenode::start().await;
     let answer: VersionResponseProto = call(&n, "versionRequest", &VersionRequestProto {}).await.unwrap();
     assert_eq!(answer.info.block_pool_id, n.pool());
@@ -86,7 +86,7 @@ async fn a_datanode_learns_whom_it_speaks_with() {
 }
 
 #[tokio::test]
-async fn the_address_is_the_connections_and_later_calls_must_use_it() {
+async fn registration_uses_the_connections_address() {
     let n = TestNamenode::start().await;
     let given = registration(&n);
     let returned = register(&n, given.clone()).await.unwrap();
@@ -100,7 +100,7 @@ async fn the_address_is_the_connections_and_later_calls_must_use_it() {
 }
 
 #[tokio::test]
-async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands() {
+async fn client_is_sent_to_its_own_rack() {
     let directory = tempfile::tempdir().unwrap();
     let (script, asked) = (directory.path().join("rack-of"), directory.path().join("asked"));
     // 127.0.0.11 and .13 are in rack a, .12 and .14 in rack b.
@@ -134,7 +134,7 @@ async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands()
             assert!(nearest.is_empty() || first == nearest, "{client} is sent to {first}");
         }
     }
-    // Once for each machine, also for the one that the script does not know.
+    // The script runs once per machine, even for the one that it does not know.
     let mut asked: Vec<String> = std::fs::read_to_string(asked).unwrap().lines().map(str::to_owned).collect();
     asked.retain(|ip| ip != "127.0.0.1");
     asked.sort();
@@ -142,7 +142,7 @@ async fn a_client_is_sent_to_its_own_rack_where_the_script_says_that_it_stands()
 }
 
 #[tokio::test]
-async fn who_is_refused() {
+async fn invalid_registrations_are_refused() {
     let n = TestNamenode::start().await;
     let old = DatanodeRegistrationProto { software_version: "2.0.6-alpha".into(), ..registration(&n) };
     assert!(class_of(register(&n, old).await).ends_with("IncorrectVersionException"));
@@ -154,7 +154,7 @@ async fn who_is_refused() {
     let mut nameless = registration(&n);
     nameless.datanode_id.datanode_uuid.clear();
     assert_eq!(class_of(register(&n, nameless).await), "java.io.IOException");
-    // A wrong namespace is noticed with the next call.
+    // A wrong namespace is detected at the next call.
     let mut wrong = registration(&n);
     wrong.storage_info.cluster_id = "CID-other".into();
     let wrong = register(&n, wrong).await.unwrap();
@@ -222,7 +222,8 @@ async fn copies_and_deletions_travel_with_heartbeats() {
     assert_eq!(command.target_storage_uuids[0].storage_uuids, [other.storage_id()]);
     other.received(&n, &located.b).await;
     assert_eq!(n.locations("/f", 0, 100).await.unwrap().blocks[0].locs.len(), 2);
-    // One is enough again: the deletion of the other wants an acknowledgement, that of a deleted file does not.
+    // One replica is enough now. The deletion of the excess replica requires an acknowledgement, that of a deleted file
+    // does not.
     let request = SetReplicationRequestProto { src: "/f".into(), replication: 1 };
     let _: SetReplicationResponseProto = n.call("setReplication", &request).await.unwrap();
     let mut told = holder.heartbeat(&n).await;
@@ -238,7 +239,7 @@ async fn copies_and_deletions_travel_with_heartbeats() {
 }
 
 #[tokio::test]
-async fn the_balancer_is_answered_and_others_are_not() {
+async fn get_blocks_requires_superuser() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/f", 100).await;
@@ -264,7 +265,7 @@ async fn the_balancer_is_answered_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn another_datanode_is_given_for_the_block_that_is_written_only() {
+async fn additional_datanode_only_for_open_block() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
     n.write(&datanodes, "/closed", 100).await;

@@ -1,4 +1,4 @@
-//! What is told over HTTP: fsck, and the pages of the cluster's state.
+//! HTTP pages: fsck, and the pages of the cluster's state.
 
 mod support;
 
@@ -13,14 +13,14 @@ use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-/// A client may take its time.
+/// Maximum time that a client may take to read.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn asked(path: &str) -> FsckRequest {
     FsckRequest { user: "root".into(), machine: "1.2.3.4".into(), path: path.into(), ..Default::default() }
 }
 
-/// The whole report.
+/// Returns the whole report.
 async fn told(n: &TestNamenode, request: FsckRequest) -> String {
     let (telling, mut listening) = TextSender::new(PATIENCE);
     let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
@@ -32,7 +32,7 @@ async fn told(n: &TestNamenode, request: FsckRequest) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Many calls, a few at a time: each is durable.
+/// Runs many calls, a few at a time: each waits until it is durable.
 async fn all_of<C: Future<Output = ()> + Send + 'static>(calls: impl Iterator<Item = C>) {
     let mut running = JoinSet::new();
     for call in calls {
@@ -79,7 +79,7 @@ async fn http(n: &TestNamenode, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn fsck_tells_what_apaches_tells() {
+async fn fsck_report_matches_apaches() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/d/f", 100).await;
@@ -117,7 +117,8 @@ async fn fsck_tells_what_apaches_tells() {
         "{list}"
     );
     let strange = ask(FsckRequest { list_corrupt: true, user: "bob".into(), ..request.clone() }).await;
-    // Java's tool asks on and on, unless a line begins with "Access denied for user" (Hadoop 3.4) or a cookie is no number (all).
+    // Java's tool repeats its request forever, unless a line begins with "Access denied for user" (Hadoop 3.4) or the
+    // cookie is not a number (all versions).
     let refused = "Access denied for user bob. Superuser privilege is required for operation listCorruptFileBlocks";
     assert!(strange.contains(&format!(" milliseconds\n{refused}\n")) && !strange.contains("/d/f"), "{strange}");
     assert!(strange.ends_with("\n\n\nFsck on path '/d' FAILED\nCookie:\tnone\n"), "{strange}");
@@ -131,7 +132,7 @@ async fn fsck_tells_what_apaches_tells() {
     let missing = ask(FsckRequest { path: "/nope".into(), ..request.clone() }).await;
     assert!(missing.ends_with("\n\n\nPath '/nope' does not exist"), "{missing}");
 
-    // Nobody sees below a directory that he cannot list.
+    // A user sees nothing below a directory that it cannot list.
     n.mkdirs_as("root", "/d/private", 0o700, true).await.unwrap();
     let hidden = ask(FsckRequest { user: "bob".into(), files: true, ..request.clone() }).await;
     assert!(
@@ -140,7 +141,7 @@ async fn fsck_tells_what_apaches_tells() {
     );
     n.delete_as("root", "/d/private", true).await.unwrap();
 
-    // Whoever may not delete a file cannot do it by way of fsck.
+    // A user without permission to delete a file cannot delete it with fsck either.
     let by_bob = ask(FsckRequest { user: "bob".into(), delete: true, ..request.clone() }).await;
     assert!(by_bob.contains("cannot delete the corrupt file /d/f"), "{by_bob}");
     assert!(n.info("/d/f").await.unwrap().is_some());
@@ -149,7 +150,7 @@ async fn fsck_tells_what_apaches_tells() {
 }
 
 #[tokio::test]
-async fn fsck_passes_over_what_the_user_may_not_read_and_checks_the_rest() {
+async fn fsck_skips_unreadable_paths() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.mkdirs("/d").await.unwrap();
@@ -172,7 +173,7 @@ async fn fsck_passes_over_what_the_user_may_not_read_and_checks_the_rest() {
         assert!(said.contains(part), "{part} in {said}");
     }
     assert!(said.ends_with("\n\n\nFsck on path '/d' FAILED") && !said.contains("/d/private/f"), "{said}");
-    // What is known to be corrupt is told first.
+    // Known corruption takes precedence.
     spoil(&n, "/d/z").await;
     let said = told(&n, FsckRequest { user: "bob".into(), ..request.clone() }).await;
     assert!(said.contains("\nStatus: CORRUPT\n") && said.ends_with("path '/d' is CORRUPT"), "{said}");
@@ -181,7 +182,7 @@ async fn fsck_passes_over_what_the_user_may_not_read_and_checks_the_rest() {
 }
 
 #[tokio::test]
-async fn fsck_replicate_queues_blocks_whose_replicas_are_in_one_rack() {
+async fn fsck_replicate_queues_misplaced_blocks() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("rack-of");
     make_script(&script, "#!/bin/sh\ncase $1 in *.11|*.12) echo /a;; *.13) echo /b;; *) exit 1;; esac\n");
@@ -209,7 +210,7 @@ async fn fsck_replicate_queues_blocks_whose_replicas_are_in_one_rack() {
 }
 
 #[tokio::test]
-async fn fsck_tells_of_a_block_only_who_may_reach_its_file() {
+async fn fsck_block_requires_access_to_its_file() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/d/f", 100).await;
@@ -223,7 +224,7 @@ async fn fsck_tells_of_a_block_only_who_may_reach_its_file() {
 }
 
 #[tokio::test]
-async fn fsck_acts_for_whom_the_request_names() {
+async fn fsck_acts_for_requested_user() {
     let configuration = configuration().with("hadoop.http.staticuser.user", "somebody");
     let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
     n.mkdirs("/d").await.unwrap();
@@ -245,7 +246,7 @@ async fn fsck_acts_for_whom_the_request_names() {
 }
 
 #[tokio::test]
-async fn what_fsck_deletes_and_is_refused_stands_in_the_audit_log() {
+async fn fsck_deletions_are_audited() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
     let configuration = configuration().with("hearth.namenode.audit.log", log.to_str().unwrap());
@@ -283,7 +284,7 @@ async fn what_fsck_deletes_and_is_refused_stands_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn fsck_counts_replicas_that_leave_as_apaches_does() {
+async fn fsck_counts_leaving_replicas_like_apache() {
     let directory = tempfile::tempdir().unwrap();
     let hosts = directory.path().join("hosts.json");
     let of =
@@ -309,7 +310,7 @@ async fn fsck_counts_replicas_that_leave_as_apaches_does() {
         datanode.received(&n, &block).await;
     }
     assert!(n.complete("/f", "writer", Some(&block)).await.unwrap());
-    // In this order: the last one would leave at once while two others stay.
+    // In this order, because the last DataNode would leave at once while two others stay.
     write_hosts(["NORMAL", "IN_MAINTENANCE", "DECOMMISSIONED"]);
     let _: RefreshNodesResponseProto = n.call("refreshNodes", &RefreshNodesRequestProto {}).await.unwrap();
 
@@ -338,9 +339,9 @@ async fn fsck_counts_replicas_that_leave_as_apaches_does() {
 }
 
 #[tokio::test]
-async fn fsck_shows_that_it_goes_on_and_goes_through_directories_a_page_at_a_time() {
+async fn fsck_shows_progress_and_pages_directories() {
     let n = Arc::new(TestNamenode::start().await);
-    // More than a page, and more than what is looked at under one lock.
+    // More entries than in a page, and more than are visited under one lock.
     make_directories(&n, (0..2000).map(|number| format!("/d/{number:04}"))).await;
     let write = |number: u32| {
         let n = n.clone();
@@ -349,7 +350,7 @@ async fn fsck_shows_that_it_goes_on_and_goes_through_directories_a_page_at_a_tim
     all_of((0..250).map(write)).await;
     let said = told(&n, asked("/d")).await;
     let (_, after) = said.split_once('\n').unwrap();
-    // At the beginning and after each thousand entries an end of a line, a dot for each hundred files.
+    // At the beginning and after each thousand entries there is a line feed, and after each hundred files a dot.
     assert!(after.starts_with("\n\n\n..\nStatus: HEALTHY\n"), "{said}");
     assert!(said.contains("\n Total dirs:\t\t\t2002\n") && said.contains("\n Total files:\t250\n"), "{said}");
     let named = told(&n, FsckRequest { files: true, ..asked("/d") }).await;
@@ -359,9 +360,9 @@ async fn fsck_shows_that_it_goes_on_and_goes_through_directories_a_page_at_a_tim
     assert_eq!(named.matches("block(s):  OK\n").count(), 250);
 }
 
-/// The same of what snapshots have, of which there are more than a page, too.
+/// Checks the same for snapshots, of which there is more than a page, too.
 #[tokio::test]
-async fn fsck_goes_through_snapshots_a_page_at_a_time() {
+async fn fsck_pages_snapshots() {
     let n = Arc::new(TestNamenode::start().await);
     make_directories(&n, (0..1100).map(|number| format!("/d/{number:04}"))).await;
     allow_snapshots(&n, "/d").await;
@@ -377,7 +378,7 @@ async fn fsck_goes_through_snapshots_a_page_at_a_time() {
     assert!(lines.iter().skip(1).copied().eq(expected) && lines[0] == "/d/.snapshot/all <dir>", "{within}");
 
     make_snapshots(&n, "/d", (0..1050).map(|number| format!("s{number:04}"))).await;
-    // The directory's snapshots come before it.
+    // The snapshots of the directory come before the directory.
     let said = told(&n, FsckRequest { files: true, include_snapshots: true, ..asked("/d") }).await;
     let lines: Vec<&str> = said.lines().filter(|line| line.ends_with(" <dir>")).collect();
     assert_eq!(lines[..3], ["/d/.snapshot <dir>", "/d/.snapshot/all <dir>", "/d/.snapshot/all/0000 <dir>"]);
@@ -386,7 +387,7 @@ async fn fsck_goes_through_snapshots_a_page_at_a_time() {
 }
 
 #[tokio::test]
-async fn the_list_of_corrupt_files_is_told_as_it_goes_with_what_snapshots_have() {
+async fn corrupt_file_list_streams_and_includes_snapshots() {
     let n = Arc::new(TestNamenode::start().await);
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     for path in ["/d/a", "/d/b", "/other"] {
@@ -394,7 +395,7 @@ async fn the_list_of_corrupt_files_is_told_as_it_goes_with_what_snapshots_have()
         spoil(&n, path).await;
     }
     allow_snapshots(&n, "/d").await;
-    // More than are looked at under one lock.
+    // More than are visited under one lock.
     make_snapshots(&n, "/d", (0..1100).map(|number| format!("s{number:04}"))).await;
     make_snapshots(&n, "/d", ["last".to_owned()].into_iter()).await;
     assert!(n.delete_as("root", "/d/b", false).await.unwrap());
@@ -409,7 +410,7 @@ async fn the_list_of_corrupt_files_is_told_as_it_goes_with_what_snapshots_have()
     let (telling, mut listening) = TextSender::new(PATIENCE);
     let request = FsckRequest { include_snapshots: true, ..request };
     let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
-    // Not all of it at once.
+    // The report is not sent in one piece.
     let mut text = listening.next().await.unwrap().to_vec();
     assert!(text.starts_with(b"FSCK started by root") && text.iter().filter(|byte| **byte == b'\n').count() == 1);
     while let Some(piece) = listening.next().await {
@@ -424,7 +425,7 @@ async fn the_list_of_corrupt_files_is_told_as_it_goes_with_what_snapshots_have()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
+async fn fsck_stops_when_client_disconnects() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     let paths: Vec<String> = (10..40).map(|number| format!("/d/{number}")).collect();
@@ -439,7 +440,7 @@ async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
     while !heard.contains("FSCK deleted the corrupt file /d/10\n") {
         heard.push_str(std::str::from_utf8(&listening.next().await.unwrap()).unwrap());
     }
-    // Nothing is taken from now on: what is deleted beyond that is what may wait to be told.
+    // From here on the client reads nothing. The only further deletions are those whose reports fit in the buffer.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!made.is_finished());
     drop(listening);
@@ -452,16 +453,17 @@ async fn fsck_waits_for_its_client_and_ends_with_it_between_two_files() {
     }
     assert!(left.len() < paths.len() && left.len() > paths.len() / 2, "{left:?}");
     assert!(left.iter().copied().eq(&paths[paths.len() - left.len()..]), "{left:?}");
-    // Whoever stays gets all of it, over HTTP, too.
+    // A client that stays connected gets the whole report, also over HTTP.
     let said = http(&n, "/fsck?ugi=root&path=%2Fd&delete=1").await;
     assert_eq!(said.matches("FSCK deleted the corrupt file ").count(), left.len(), "{said}");
     assert!(said.ends_with("The filesystem under path '/d' is CORRUPT"), "{said}");
     assert!(told(&n, asked("/d")).await.ends_with("The filesystem under path '/d' is HEALTHY"));
 }
 
-/// A client may take a minute for what is said of a file before that is deleted: what has happened to it by then counts.
+/// Checks the state of a file right before its deletion: a client may take a minute to read the report of a file, which
+/// is deleted only after that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fsck_deletes_no_file_that_is_well_again_by_then() {
+async fn fsck_keeps_files_that_became_healthy() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     let mut tries = 0;
@@ -477,8 +479,8 @@ async fn fsck_deletes_no_file_that_is_well_again_by_then() {
         let (telling, mut listening) = TextSender::new(PATIENCE);
         let request = FsckRequest { delete: true, ..asked(&top) };
         let made = tokio::spawn(fsck(n.handle().namenode().clone(), request, telling));
-        // First words, then for each file what is wrong with it, and that it is deleted. Four pieces wait for the client: when he has
-        // taken one, two files are deleted, and the third one has been judged.
+        // The report has a start line, then for each file its problem and its deletion. Four pieces fit in the buffer:
+        // after the client has read one, two files are deleted and the third has been judged.
         let mut said = listening.next().await.unwrap().to_vec();
         while n.info(&paths[1]).await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -497,7 +499,7 @@ async fn fsck_deletes_no_file_that_is_well_again_by_then() {
         assert_eq!(made.await.unwrap(), Ok(()));
         let said = String::from_utf8(said).unwrap();
         if !said.contains(&format!("\n{}: CORRUPT ", paths[2])) {
-            // On a machine that stood still it was well before it was judged.
+            // On a stalled machine the file was healthy before it was judged.
             assert!(tries < 7, "{said}");
             left.push((name, is_reopened));
             continue;
@@ -512,7 +514,7 @@ async fn fsck_deletes_no_file_that_is_well_again_by_then() {
 }
 
 #[tokio::test]
-async fn the_pages_show_what_datanodes_say_of_themselves() {
+async fn pages_show_reports_of_datanodes() {
     let n = TestNamenode::start().await;
     let datanode = TestDatanode::join_of_version(&n, 1, "3.4.2-of-its-own").await;
     let info = async || {

@@ -1,4 +1,5 @@
-//! Users who act for others: `hadoop.proxyuser.*`, over RPC, WebHDFS and fsck. The texts are those of Apache's NameNode 3.4.2.
+//! Users that act for others: `hadoop.proxyuser.*`, over RPC, WebHDFS and fsck. The texts are those of Apache's
+//! NameNode 3.4.2.
 
 mod support;
 
@@ -18,7 +19,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const AUTHORIZATION: &str = "org.apache.hadoop.security.authorize.AuthorizationException";
 
-/// `alice` may act for `bob`, `carol` for members of `users`, `dave` for all users from another network, `root` for all users.
+/// Allows `alice` to act for `bob`, `carol` for members of `users`, `dave` for all users from another network, `root`
+/// for all users.
 fn rules() -> Configuration {
     configuration()
         .with("hadoop.user.group.static.mapping.overrides", "root=root;bob=users;zoe=guests;eve=supergroup")
@@ -36,7 +38,7 @@ async fn start(configuration: Configuration) -> TestNamenode {
     TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await
 }
 
-/// Makes a directory as `user`, for whom `real` acts.
+/// Creates a directory as `user`, on whose behalf `real` acts.
 async fn mkdirs(n: &TestNamenode, real: &str, user: &str, path: &str) -> Answer<bool> {
     let client = RpcClient::new(RpcClientOptions { real_user: Some(real.into()), ..RpcClientOptions::default() });
     let target = Target { address: n.handle().rpc_address(), protocol: protocols::CLIENT, user: user.into() };
@@ -56,7 +58,7 @@ async fn refresh(n: &TestNamenode, user: &str) -> Answer<RefreshSuperUserGroupsC
     n.client().call(&target, "refreshSuperUserGroupsConfiguration", &request).await
 }
 
-/// The whole answer to a request.
+/// Returns the whole answer to a request.
 async fn http(n: &TestNamenode, request: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
     stream.write_all(format!("{request} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
@@ -69,7 +71,7 @@ fn is_forbidden(answer: &str) -> bool {
     answer.lines().next().is_some_and(|status| status.contains(" 403 "))
 }
 
-/// The lines of the audit log, as soon as the last one has `end`; without what stands before `allowed=`.
+/// Waits until the audit log ends with `end`, and returns its lines from `allowed=` on.
 async fn audited(log: &Path, end: &str) -> Vec<String> {
     for _ in 0..6000 {
         let text = std::fs::read_to_string(log).unwrap();
@@ -84,7 +86,7 @@ async fn audited(log: &Path, end: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn rules_say_who_acts_for_whom_and_from_where() {
+async fn rules_restrict_users_and_addresses() {
     let n = start(rules()).await;
     n.mkdirs_as("root", "/open", 0o777, true).await.unwrap();
     n.set_permission("/open", hearth_types::FsPermission(0o777)).await.unwrap();
@@ -93,7 +95,7 @@ async fn rules_say_who_acts_for_whom_and_from_where() {
     assert!(mkdirs(&n, "root", "zoe", "/open/by-root").await.unwrap());
     let owner = async |path: &str| n.info(path).await.unwrap().unwrap().owner;
     assert_eq!((owner("/open/by-alice").await, owner("/open/by-root").await), ("bob".into(), "zoe".into()));
-    // The rights are those of the user whom they act for.
+    // The permissions of the effective user apply.
     let denied = mkdirs(&n, "root", "bob", "/closed").await.unwrap_err();
     assert!(denied.to_string().contains("Permission denied: user=bob, access=WRITE"), "{denied}");
     for (real, user, message) in [
@@ -110,7 +112,7 @@ async fn rules_say_who_acts_for_whom_and_from_where() {
 }
 
 #[tokio::test]
-async fn other_protocols_of_the_port_ask_for_a_rule_too() {
+async fn other_protocols_check_proxy_rules() {
     let n = start(rules()).await;
     let client = RpcClient::new(RpcClientOptions { real_user: Some("carol".into()), ..RpcClientOptions::default() });
     let call = async |user: &str| {
@@ -122,7 +124,7 @@ async fn other_protocols_of_the_port_ask_for_a_rule_too() {
 }
 
 #[tokio::test]
-async fn rules_are_read_again_and_hold_for_connections_that_are_there() {
+async fn refreshed_rules_apply_to_open_connections() {
     let directory = tempfile::tempdir().unwrap();
     let write = |users: &str| {
         let property =
@@ -161,7 +163,7 @@ async fn rules_are_read_again_and_hold_for_connections_that_are_there() {
     stat("zoe").await.unwrap();
     refused(stat("bob").await, AUTHORIZATION, &not("bob"));
 
-    // What cannot be read changes nothing, and is told.
+    // An unreadable configuration changes nothing and is reported.
     std::fs::write(directory.path().join("core-site.xml"), "<configuration>").unwrap();
     let error = refresh(&n, "root").await.unwrap_err().to_string();
     assert!(error.contains("core-site.xml") && error.contains("the old ones hold"), "{error}");
@@ -169,14 +171,14 @@ async fn rules_are_read_again_and_hold_for_connections_that_are_there() {
 }
 
 #[tokio::test]
-async fn webhdfs_and_fsck_act_for_the_user_in_doas() {
+async fn webhdfs_and_fsck_honor_doas() {
     let n = start(rules()).await;
     let ask = async |path: &str, query: &str| http(&n, &format!("GET {path}?{query}")).await;
     let home = "op=GETHOMEDIRECTORY";
     for (query, user) in [
         ("user.name=alice&doas=bob", "bob"),
         ("user.name=carol&doas=bob", "bob"),
-        // That is no acting for another.
+        // A user that names itself does not act for another.
         ("user.name=zoe&doas=zoe", "zoe"),
     ] {
         let answer = ask("/webhdfs/v1/", &format!("{home}&{query}")).await;
@@ -190,7 +192,7 @@ async fn webhdfs_and_fsck_act_for_the_user_in_doas() {
         let answer = ask("/webhdfs/v1/", &format!("{home}&{query}")).await;
         assert!(is_forbidden(&answer) && answer.contains(AUTHORIZATION), "{query}: {answer}");
         assert!(answer.contains(message), "{query}: {answer}");
-        // Also where no call would be made.
+        // The check also applies where no call follows.
         let answer = http(&n, &format!("PUT /webhdfs/v1/f?op=CREATE&{query}")).await;
         assert!(is_forbidden(&answer) && answer.contains(message), "{query}: {answer}");
         let answer = ask("/fsck", &format!("path=%2F&{query}")).await;
@@ -223,7 +225,7 @@ async fn the_audit_log_names_both_users() {
 }
 
 #[tokio::test]
-async fn a_trusted_web_proxy_says_whom_it_speaks_for() {
+async fn trusted_web_proxy_forwards_client_address() {
     let from =
         "GET /webhdfs/v1/?op=GETHOMEDIRECTORY&user.name=dave&doas=bob HTTP/1.0\r\nX-Forwarded-For: 10.1.2.3\r\nX-More:";
     let n = start(rules()).await;

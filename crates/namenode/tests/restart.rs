@@ -1,4 +1,4 @@
-//! What is left after a restart, and after repetitions of calls.
+//! State after a restart, and after repeated calls.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::*;
 
 const DELETED: DeleteResponseProto = DeleteResponseProto { result: true };
 
-/// A call that may be repeated under one id.
+/// Makes a call that may be repeated under the same id.
 async fn repeat<A: prost::Message + Default>(
     namenode: &TestNamenode,
     client: &RpcClient,
@@ -28,7 +28,7 @@ async fn repeat<A: prost::Message + Default>(
 }
 
 #[tokio::test]
-async fn a_repeated_call_gets_the_first_answer_also_after_a_restart() {
+async fn repeated_call_gets_first_answer_after_restart() {
     let mut n = TestNamenode::start().await;
     let client = n.client().clone();
     n.mkdirs("/d").await.unwrap();
@@ -37,7 +37,7 @@ async fn a_repeated_call_gets_the_first_answer_also_after_a_restart() {
     let first: CreateResponseProto = repeat(&n, &client, create, "create", &new).await;
     let again: CreateResponseProto = repeat(&n, &client, create, "create", &new).await;
     assert_eq!(first, again);
-    // A rename that fails is carried out anew, one that is done is not.
+    // A failed rename is executed again; a successful one is not.
     let request = RenameRequestProto { src: "/later".into(), dst: "/renamed".into() };
     assert!(!repeat::<RenameResponseProto>(&n, &client, rename, "rename", &request).await.result);
     n.mkdirs("/later").await.unwrap();
@@ -54,7 +54,7 @@ async fn a_repeated_call_gets_the_first_answer_also_after_a_restart() {
     assert!(!n.delete_as("root", "/renamed", true).await.unwrap());
 }
 
-/// Another client adds `length` bytes to a file whose blocks are whole.
+/// Appends `length` bytes as another client, to a file whose blocks are full.
 async fn append_block(n: &TestNamenode, datanode: &TestDatanode, path: &str, length: u64) {
     n.append(path, "other", 4).await.unwrap();
     let located = n.add_block(path, "other", None).await.unwrap();
@@ -64,7 +64,7 @@ async fn append_block(n: &TestNamenode, datanode: &TestDatanode, path: &str, len
 }
 
 #[tokio::test]
-async fn a_repeated_truncate_cuts_once() {
+async fn repeated_truncate_is_applied_once() {
     let mut n = TestNamenode::start().await;
     let datanodes = [TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/f", 100).await;
@@ -73,22 +73,22 @@ async fn a_repeated_truncate_cuts_once() {
     let length = async |n: &TestNamenode| n.info("/f").await.unwrap().unwrap().length;
     let cut = TruncateRequestProto { src: "/f".into(), new_length: 0, client_name: "C".into() };
     assert!(repeat::<TruncateResponseProto>(&n, &client, truncate, "truncate", &cut).await.result);
-    // To the length that it has, which changes nothing, and is done all the same.
+    // Truncating to the present length changes nothing but succeeds.
     assert!(repeat::<TruncateResponseProto>(&n, &client, same, "truncate", &cut).await.result);
     append_block(&n, &datanodes[0], "/f", 70).await;
     for call in [truncate, same] {
         assert!(repeat::<TruncateResponseProto>(&n, &client, call, "truncate", &cut).await.result);
-        assert_eq!(length(&n).await, 70, "what was appended since is cut");
+        assert_eq!(length(&n).await, 70, "data appended since was truncated");
     }
     n.restart().await;
     for call in [truncate, same] {
         assert!(repeat::<TruncateResponseProto>(&n, &client, call, "truncate", &cut).await.result);
-        assert_eq!(length(&n).await, 70, "what was appended since is cut after a restart");
+        assert_eq!(length(&n).await, 70, "data appended since was truncated after a restart");
     }
 }
 
 #[tokio::test]
-async fn a_repeated_change_does_not_take_back_what_another_client_did_since() {
+async fn repeated_change_keeps_later_changes() {
     let mut n = TestNamenode::start().await;
     let client = n.client().clone();
     n.mkdirs("/d").await.unwrap();
@@ -154,7 +154,7 @@ async fn a_repeated_change_does_not_take_back_what_another_client_did_since() {
         (mkdirs, "mkdirs", make.encode_to_vec()),
     ];
     all(&n, &client, &calls).await;
-    // Another client since.
+    // Another client changes it in between.
     n.call::<SetTimesResponseProto>("setTimes", &touch(6000)).await.unwrap();
     n.call::<SetQuotaResponseProto>("setQuota", &limit(60)).await.unwrap();
     n.call::<SetPermissionResponseProto>("setPermission", &chmod(0o750)).await.unwrap();
@@ -190,14 +190,14 @@ async fn open_file(n: &TestNamenode, path: &str, told: i64) -> ExtendedBlockProt
 }
 
 #[tokio::test]
-async fn a_file_whose_last_block_is_lost_everywhere_closes_after_a_restart() {
+async fn file_with_lost_last_block_closes() {
     let mut n = TestNamenode::start().await;
     let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
     n.write(&datanodes, "/whole", 10).await;
     open_file(&n, "/untold", 0).await;
     open_file(&n, "/told", 100).await;
     let whole = n.locations("/whole", 0, 1).await.unwrap().blocks[0].b.clone();
-    // The writer goes, and with its machine and theirs all that was in memory.
+    // The writer and both DataNodes are gone, with everything in their memory.
     n.restart().await;
     TestDatanode::join_with(&n, 1, std::slice::from_ref(&whole)).await;
     wait_for_safe_mode_to_end(&n).await;
@@ -206,20 +206,20 @@ async fn a_file_whose_last_block_is_lost_everywhere_closes_after_a_restart() {
     }
     TestDatanode::join(&n, 2).await;
     for (path, length) in [("/untold", 0), ("/told", 100)] {
-        assert!(n.recover_lease(path, "B").await.unwrap(), "{path}: all are back, and none has it");
+        assert!(n.recover_lease(path, "B").await.unwrap(), "{path}: all DataNodes are back, and none has it");
         assert!(n.is_closed(path).await.unwrap());
         assert_eq!(n.info(path).await.unwrap().unwrap().length, length, "{path}");
     }
     let missing = n.locations("/told", 0, 100).await.unwrap().blocks;
     assert!(missing.len() == 1 && missing[0].locs.is_empty(), "{missing:?}");
-    // So it is after another restart.
+    // The result is the same after another restart.
     n.restart().await;
     assert!(n.is_closed("/told").await.unwrap());
     assert_eq!(n.info("/told").await.unwrap().unwrap().length, 100);
 }
 
 #[tokio::test]
-async fn a_finished_block_that_is_lost_before_it_was_reported_holds_no_file_open() {
+async fn lost_unreported_block_does_not_block_recovery() {
     let mut n = TestNamenode::start().await;
     let datanode = TestDatanode::join(&n, 1).await;
     n.write(&[datanode], "/whole", 10).await;
@@ -234,7 +234,7 @@ async fn a_finished_block_that_is_lost_before_it_was_reported_holds_no_file_open
         if restarts {
             n.restart().await;
         }
-        // The datanode restarts without it.
+        // The DataNode restarts without the replica.
         TestDatanode::join_with(&n, 1, std::slice::from_ref(&whole)).await;
         wait_for_safe_mode_to_end(&n).await;
         assert!(n.recover_lease(&path, "B").await.unwrap(), "{path}");
@@ -243,11 +243,11 @@ async fn a_finished_block_that_is_lost_before_it_was_reported_holds_no_file_open
 }
 
 #[tokio::test]
-async fn files_blocks_and_leases_are_back_after_a_restart() {
+async fn files_blocks_and_leases_survive_restart() {
     let mut n = TestNamenode::start().await;
     let mut datanodes = vec![TestDatanode::join(&n, 1).await];
     let written = n.write(&datanodes, "/d/f", 100).await;
-    // Of two blocks safe mode waits for one: 0.999 of them, rounded down.
+    // Safe mode waits for one of the two blocks: the fraction 0.999 is rounded down.
     n.write(&datanodes, "/d/other", 100).await;
     let request =
         SetOwnerRequestProto { src: "/d".into(), username: Some("bob".into()), groupname: Some("users".into()) };
@@ -260,7 +260,7 @@ async fn files_blocks_and_leases_are_back_after_a_restart() {
     let closed = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.clone();
 
     n.restart().await;
-    // Until the block is reported, the NameNode is in safe mode and readers are told so.
+    // Until the block is reported, the NameNode is in safe mode and refuses readers with that reason.
     refused_in_safe_mode(n.mkdirs("/x").await);
     refused_in_safe_mode(n.locations("/d/f", 0, 1).await);
     assert_eq!(n.info("/d/f").await.unwrap().unwrap(), written);
@@ -269,21 +269,22 @@ async fn files_blocks_and_leases_are_back_after_a_restart() {
     assert_eq!(n.locations("/d/f", 0, 1).await.unwrap().blocks[0].locs.len(), 1);
     let directory = n.info("/d").await.unwrap().unwrap();
     assert_eq!((directory.owner.as_str(), directory.group.as_str()), ("bob", "users"));
-    // The writer goes on where it was.
+    // The writer continues where it was.
     assert_eq!(n.info("/open").await.unwrap().unwrap().length, 77);
     let full = ExtendedBlockProto { num_bytes: Some(100), ..block };
     datanodes[0].received(&n, &full).await;
     assert!(n.complete("/open", "W", Some(&full)).await.unwrap());
-    // Numbers are not given out again.
+    // Ids are not assigned again.
     let next = n.create("/next", "W", 1).await.unwrap();
     assert!(next.file_id() > n.info("/open").await.unwrap().unwrap().file_id());
     let next = n.add_block("/next", "W", None).await.unwrap();
     assert_eq!((next.b.block_id, next.b.generation_stamp), (full.block_id + 1, full.generation_stamp + 1));
 }
 
-/// The NameNode is killed between storing a new block and answering: the writer asks again, and must be able to close.
+/// The NameNode is killed between storing a new block and answering. The writer asks again and must be able to close
+/// the file.
 #[tokio::test]
-async fn a_block_whose_writer_never_heard_of_it_gets_new_targets_after_a_restart() {
+async fn unanswered_block_gets_new_targets_after_restart() {
     let mut n = TestNamenode::start().await;
     TestDatanode::join(&n, 1).await;
     n.create("/f", "W", 1).await.unwrap();
@@ -321,7 +322,7 @@ async fn wait_for_safe_mode_to_end(n: &TestNamenode) {
 }
 
 #[tokio::test]
-async fn a_silent_writer_loses_its_file() {
+async fn silent_writer_loses_its_lease() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let datanode = TestDatanode::join(&n, 1).await;
@@ -339,7 +340,7 @@ async fn a_silent_writer_loses_its_file() {
         "/soft for client 127.0.0.1 already exists",
     );
     assert!(n.is_closed("/soft").await.unwrap());
-    // With data a recovery begins, and the stamp of the old writer is worth nothing afterwards.
+    // With data, lease recovery starts, after which the old writer's stamp is invalid.
     refused(
         n.append("/hard", "B", 4).await,
         recovery,
@@ -352,10 +353,10 @@ async fn a_silent_writer_loses_its_file() {
     assert!(n.is_closed("/hard").await.unwrap());
     assert_eq!(n.info("/hard").await.unwrap().unwrap().length, 42);
 
-    // After the hard limit the NameNode does it by itself.
+    // After the hard limit the NameNode starts recovery itself.
     n.create("/left", "W", 1).await.unwrap();
     n.add_block("/left", "W", None).await.unwrap();
-    // In two steps, neither long enough for the datanode to be taken for dead before it is heard of.
+    // In two steps, each too short for the DataNode to be considered dead before its next heartbeat.
     for seconds in [600, 601] {
         clock.advance(Duration::from_secs(seconds));
         datanode.heartbeat(&n).await;
@@ -366,14 +367,14 @@ async fn a_silent_writer_loses_its_file() {
 }
 
 #[tokio::test]
-async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_is_left_alone() {
+async fn truncation_restarts_when_primary_restarts() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let mut datanodes = [TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/t", 1000).await;
     assert!(!n.truncate("/t", 700, "T").await.unwrap());
     let first = datanodes[0].recovery(&n).await;
-    // Told once; and while it may be at it, not again.
+    // The command is sent once, and not again while the recovery may be running.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
 
@@ -387,7 +388,7 @@ async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_
     assert!(n.is_closed("/t").await.unwrap());
     assert_eq!(n.info("/t").await.unwrap().unwrap().length, 700);
 
-    // Whoever opens it now has nothing to do with that.
+    // The next client that opens the file is not affected by the recovery.
     n.append("/t", "A", 4).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
@@ -398,9 +399,10 @@ async fn a_truncation_is_led_anew_when_its_primary_restarts_and_the_next_writer_
     );
 }
 
-/// What is told of a file that is being cut in place stays as it was until that is done: who waits for it looks at the length.
+/// While a file is truncated in place, its reported length stays unchanged until that is done: clients that wait for
+/// the truncation poll the length.
 #[tokio::test]
-async fn a_file_that_is_being_cut_is_told_of_as_it_was_after_a_restart_too() {
+async fn truncated_file_keeps_reported_length_across_restart() {
     let mut n = TestNamenode::start().await;
     let mut datanodes = [TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/t", 1000).await;
@@ -435,7 +437,7 @@ async fn a_renewed_lease_lasts() {
 }
 
 #[tokio::test]
-async fn a_stamp_that_was_never_given_out_is_refused_and_changes_nothing() {
+async fn unknown_stamp_is_refused() {
     let mut n = TestNamenode::start().await;
     let datanode = TestDatanode::join(&n, 1).await;
     n.create("/open", "W", 1).await.unwrap();
@@ -468,7 +470,7 @@ async fn a_stamp_that_was_never_given_out_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_pipeline_whose_datanode_is_not_back_after_a_restart_is_waited_for() {
+async fn recovery_waits_for_missing_pipeline_datanode() {
     let mut n = TestNamenode::start().await;
     let datanode = TestDatanode::join(&n, 1).await;
     n.create("/open", "W", 1).await.unwrap();
@@ -491,7 +493,7 @@ async fn a_pipeline_whose_datanode_is_not_back_after_a_restart_is_waited_for() {
     assert_eq!(expected.len(), 1);
 }
 
-/// Whether the file is known to a NameNode that is killed at this moment and comes back.
+/// Returns whether the file would be known after the NameNode is killed at this moment and restarted.
 fn is_on_disk(namenode: &Path, path: &str) -> bool {
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir(copy.path().join("current")).unwrap();
@@ -505,7 +507,7 @@ fn is_on_disk(namenode: &Path, path: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_datanode_hears_of_a_deletion_when_it_is_on_disk() {
+async fn deletion_is_sent_after_it_is_durable() {
     let n = TestNamenode::start().await;
     let datanodes = [TestDatanode::join(&n, 1).await];
     for which in 0..40 {
@@ -515,7 +517,7 @@ async fn a_datanode_hears_of_a_deletion_when_it_is_on_disk() {
             while datanodes[0].heartbeat(&n).await.is_empty() {
                 tokio::task::yield_now().await;
             }
-            assert!(!is_on_disk(n.path(), &path), "{path} is to lose its replica, and would be back");
+            assert!(!is_on_disk(n.path(), &path), "{path} loses its replica, but would exist after a restart");
         };
         let (deleted, ()) = tokio::join!(n.delete_as("root", &path, false), told);
         assert!(deleted.unwrap());
@@ -523,14 +525,14 @@ async fn a_datanode_hears_of_a_deletion_when_it_is_on_disk() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_is_answered_when_what_it_finds_done_is_on_disk() {
+async fn repeated_call_waits_until_change_is_durable() {
     let n = TestNamenode::start().await;
     for which in 0..40 {
         let path = format!("/directory{which}");
         let again = async {
             while n.info(&path).await.unwrap().is_none() {}
             assert!(n.mkdirs(&path).await.unwrap());
-            assert!(is_on_disk(n.path(), &path), "{path} was made, says the NameNode, and would not be there");
+            assert!(is_on_disk(n.path(), &path), "{path} was acknowledged, but would not exist after a restart");
         };
         let (made, ()) = tokio::join!(n.mkdirs(&path), again);
         assert!(made.unwrap());
@@ -538,7 +540,7 @@ async fn a_repeated_call_is_answered_when_what_it_finds_done_is_on_disk() {
 }
 
 #[tokio::test]
-async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
+async fn failed_recovery_is_started_again() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let datanode = TestDatanode::join(&n, 1).await;
@@ -553,7 +555,7 @@ async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
     clock.advance(Duration::from_secs(601));
     datanode.heartbeat(&n).await;
     assert_eq!(datanode.recovery(&n).await.block.b.block_id, first);
-    // It comes to nothing. Meanwhile the other one's lease ends as well.
+    // The recovery fails. Before that, the other file's lease expires as well.
     clock.advance(Duration::from_secs(600));
     datanode.heartbeat(&n).await;
     let mut led: Vec<u64> = datanode.recoveries(&n, 2).await.iter().map(|recovery| recovery.block.b.block_id).collect();
@@ -562,7 +564,7 @@ async fn a_recovery_that_fails_is_led_anew_whatever_else_is_taken_over() {
 }
 
 #[tokio::test]
-async fn a_block_is_not_cut_below_what_its_writer_has_told_of() {
+async fn recovery_keeps_length_reported_by_writer() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
@@ -593,7 +595,7 @@ async fn a_block_is_not_cut_below_what_its_writer_has_told_of() {
 }
 
 #[tokio::test]
-async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
+async fn block_on_silent_datanode_is_not_dropped() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
     let mut datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
@@ -602,7 +604,7 @@ async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
     let block = n.add_block("/f", "W", None).await.unwrap();
     assert_eq!(block.locs.len(), 2);
     clock.advance(Duration::from_secs(61));
-    // It starts anew without the replica.
+    // The DataNode restarts without the replica.
     datanodes[0] = TestDatanode::join(&n, 1).await;
     n.append("/f", "B", 4).await.unwrap_err();
     let task = datanodes[0].recovery(&n).await;
@@ -616,7 +618,7 @@ async fn a_block_that_a_silent_datanode_may_have_is_not_dropped() {
         ),
     );
     assert!(!n.is_closed("/f").await.unwrap());
-    // The other one is back, but perhaps was not asked: it has to lead.
+    // The other DataNode is back, but may not have been asked: it has to lead the recovery.
     datanodes[1].heartbeat(&n).await;
     datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap_err();
     clock.advance(Duration::from_secs(91));

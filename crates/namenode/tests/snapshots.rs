@@ -1,4 +1,5 @@
-//! Snapshots over the wire: what is read in them, what is refused, what datanodes are told to delete, what is left after a restart.
+//! Snapshots over the wire: reading them, refused operations, deletions sent to DataNodes, and the state after a
+//! restart.
 
 mod support;
 
@@ -44,7 +45,7 @@ async fn differences(n: &TestNamenode, path: &str, from: &str, to: &str) -> Vec<
 }
 
 #[tokio::test]
-async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
+async fn snapshot_contents_survive_restart() {
     let mut n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     let file = n.write(&datanodes, "/d/sub/f", 100).await;
@@ -72,7 +73,7 @@ async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
         let listed: GetListingResponseProto = n.call("getListing", &request).await.unwrap();
         let children: Vec<_> =
             listed.dir_list.unwrap().partial_listing.iter().map(|snapshot| snapshot.children_num()).collect();
-        assert_eq!(children, [1, 1], "what the directory has now");
+        assert_eq!(children, [1, 1], "the present number of children");
         assert_eq!(n.list("/d/.snapshot/one", "").await.unwrap().unwrap(), ["g", "sub"]);
         assert_eq!(n.list("/d/.snapshot/one", "g").await.unwrap().unwrap(), ["sub"]);
         assert_eq!(n.list("/d/.snapshot/two", "").await.unwrap().unwrap(), ["h"]);
@@ -90,7 +91,7 @@ async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
         assert_eq!(differences(&n, "/d", "two", "one").await, ["M ./", "R ./h -> g", "+ ./sub"]);
         let request = GetContentSummaryRequestProto { path: "/d".into() };
         let summary: GetContentSummaryResponseProto = n.call("getContentSummary", &request).await.unwrap();
-        // The file that was renamed counts under both names, as with Apache's NameNode.
+        // The renamed file counts under both names, as in Apache's NameNode.
         assert_eq!((summary.summary.length, summary.summary.snapshot_length), (200, Some(150)));
         let counted = (summary.summary.file_count, summary.summary.snapshot_file_count);
         assert_eq!((counted, summary.summary.space_consumed), ((3, Some(2)), 200));
@@ -98,7 +99,7 @@ async fn a_snapshot_is_read_as_it_was_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn blocks_go_with_the_last_snapshot_that_has_them() {
+async fn blocks_are_deleted_with_last_snapshot() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/d/f", 100).await;
@@ -117,7 +118,7 @@ async fn blocks_go_with_the_last_snapshot_that_has_them() {
 }
 
 #[tokio::test]
-async fn what_only_snapshots_have_is_under_its_storage_policy_also_after_a_restart() {
+async fn snapshot_blocks_keep_last_storage_policy() {
     let mut n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     let paths = ["/d/sub/f", "/d/own", "/d/none", "/d/cut"];
@@ -134,15 +135,15 @@ async fn what_only_snapshots_have_is_under_its_storage_policy_also_after_a_resta
     set(&n, "/d/own", "ALL_SSD").await;
     allow(&n, "/d").await.unwrap();
     snapshot(&n, "/d", "one").await.unwrap();
-    // Not what the snapshot has, but what held last.
+    // The policy that was last in effect counts, not that of the snapshot.
     set(&n, "/d/sub", "COLD").await;
     for path in ["/d/sub", "/d/own", "/d/none"] {
         assert!(n.delete_as("root", path, true).await.unwrap());
     }
-    // This file is there, without the block.
+    // This file exists, but no longer has the block.
     assert!(n.truncate("/d/cut", 0, "T").await.unwrap());
     set(&n, "/d/cut", "ONE_SSD").await;
-    // Nor what holds where a file was.
+    // The present policy of the file's former directory does not count either.
     set(&n, "/d", "HOT").await;
     for again in [false, true, true] {
         if again {
@@ -162,14 +163,14 @@ fn knows(n: &TestNamenode, block: u64) -> bool {
     n.handle().namenode().read().blocks.inode_of(BlockId(block as i64)).is_some()
 }
 
-/// The blocks of a file, their lengths, and the file's.
+/// Returns the blocks of a file with their lengths, and the length of the file.
 async fn lengths(n: &TestNamenode, path: &str) -> (Vec<(u64, u64)>, u64) {
     let located = n.locations(path, 0, 1 << 30).await.unwrap();
     (located.blocks.iter().map(|block| (block.b.block_id, block.b.num_bytes())).collect(), located.file_length)
 }
 
 #[tokio::test]
-async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
+async fn truncating_snapshot_block_copies_it() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/d/f", 1000).await;
@@ -183,7 +184,7 @@ async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
         "Failed to TRUNCATE_FILE /d/f for T on 127.0.0.1 because /d/f is being truncated.",
     );
     let task = datanodes[0].recovery(&n).await;
-    // The old block is what is there; the new one is to be made of it.
+    // The old block still exists; the new block will be copied from it.
     assert_eq!((task.block.b.block_id, task.block.b.num_bytes(), task.block.locs.len()), (old[0].0, 1000, 1));
     let copy = task.truncate_block.unwrap();
     assert_ne!(copy.block_id, old[0].0);
@@ -195,7 +196,7 @@ async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
     datanodes[0].synchronize(&n, &task.block.b, stamp, 700).await.unwrap();
     assert_eq!(lengths(&n, "/d/f").await, (vec![(copy.block_id, 700)], 700));
     assert_eq!(lengths(&n, "/d/.snapshot/one/f").await, (old.clone(), 1000));
-    // The copy is the file's own: it is cut in place.
+    // The copy belongs to the file alone, so it is truncated in place.
     assert!(!n.truncate("/d/f", 500, "T").await.unwrap());
     let task = datanodes[0].recovery(&n).await;
     assert_eq!((task.block.b.block_id, task.truncate_block.unwrap().block_id), (copy.block_id, copy.block_id));
@@ -206,7 +207,7 @@ async fn a_block_that_a_snapshot_has_is_cut_by_a_copy() {
 }
 
 #[tokio::test]
-async fn what_is_copied_from_stays_until_the_copy_is_made() {
+async fn copy_source_stays_until_copy_is_made() {
     for (restart, delete) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut n = TestNamenode::start().await;
         let datanodes = vec![TestDatanode::join(&n, 1).await];
@@ -215,7 +216,7 @@ async fn what_is_copied_from_stays_until_the_copy_is_made() {
         snapshot(&n, "/d", "one").await.unwrap();
         let source = n.locations("/d/f", 0, 1).await.unwrap().blocks[0].b.clone();
         assert!(!n.truncate("/d/f", 700, "T").await.unwrap());
-        // Nothing but the truncation needs it now.
+        // From here on only the truncation needs the source block.
         remove(&n, "/d", "one").await.unwrap();
         assert!(knows(&n, source.block_id));
         let mut datanode = None;
@@ -246,8 +247,8 @@ async fn what_is_copied_from_stays_until_the_copy_is_made() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_was_made_during_a_truncation_keeps_what_its_block_is_copied_from() {
-    // Whether an earlier snapshot has what is copied from, till after the file is deleted, or till before.
+async fn snapshot_during_truncation_keeps_copy_source() {
+    // `early`: the earlier snapshot with the source block is deleted before the file, and not after it.
     for (restart, early) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut n = TestNamenode::start_with_quick_leases(std::sync::Arc::new(hearth_types::SystemClock::new())).await;
         let mut datanode = TestDatanode::join(&n, 1).await;
@@ -284,7 +285,7 @@ async fn a_snapshot_that_was_made_during_a_truncation_keeps_what_its_block_is_co
 }
 
 #[tokio::test]
-async fn a_snapshot_of_a_file_that_was_deleted_while_it_was_truncated_is_as_it_was() {
+async fn snapshot_survives_deletion_during_truncation() {
     for restart in [false, true] {
         let mut n = TestNamenode::start().await;
         let datanode = TestDatanode::join(&n, 1).await;
@@ -299,7 +300,7 @@ async fn a_snapshot_of_a_file_that_was_deleted_while_it_was_truncated_is_as_it_w
         }
         assert!(knows(&n, old[0].0));
         assert_eq!(lengths(&n, "/d/.snapshot/one/f").await, (old.clone(), 1000));
-        // With the last snapshot that has an unfinished copy goes what it was to be copied from.
+        // When the last snapshot with the unfinished copy is deleted, the copy's source is deleted, too.
         snapshot(&n, "/d", "two").await.unwrap();
         remove(&n, "/d", "one").await.unwrap();
         assert!(!knows(&n, old[0].0));
@@ -321,7 +322,7 @@ async fn a_snapshot_of_a_file_that_was_deleted_while_it_was_truncated_is_as_it_w
 }
 
 #[tokio::test]
-async fn what_is_copied_from_goes_with_the_copy_that_is_given_up() {
+async fn abandoned_copy_releases_its_source() {
     let n = TestNamenode::start().await;
     let datanode = TestDatanode::join(&n, 1).await;
     n.write(std::slice::from_ref(&datanode), "/d/f", 1000).await;
@@ -339,7 +340,7 @@ async fn what_is_copied_from_goes_with_the_copy_that_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_snapshots_forbid_is_refused_in_apaches_words() {
+async fn snapshot_refusals_match_apache() {
     let n = TestNamenode::start().await;
     n.mkdirs("/d/sub").await.unwrap();
     refused(snapshot(&n, "/d", "s").await, SNAPSHOT, "Directory is not a snapshottable directory: /d");
@@ -349,7 +350,7 @@ async fn what_snapshots_forbid_is_refused_in_apaches_words() {
         "org.apache.hadoop.security.AccessControlException",
         "Access denied for user bob. Superuser privilege is required for operation allowSnapshot",
     );
-    // Where the snapshots are is looked for before what the path is. The root of all counts for one that may have some.
+    // The path is checked for a snapshottable ancestor before it is looked up. The root counts as snapshottable.
     n.mkdirs("/other").await.unwrap();
     for path in ["/other", "/other/none"] {
         let message = format!("The path {path} is neither snapshottable nor under a snapshot root!");
@@ -417,7 +418,7 @@ async fn what_snapshots_forbid_is_refused_in_apaches_words() {
 }
 
 #[tokio::test]
-async fn the_lists_tell_what_there_is() {
+async fn snapshottable_directories_and_snapshots_are_listed() {
     let n = TestNamenode::start().await;
     n.mkdirs("/a/d").await.unwrap();
     let nothing: GetSnapshottableDirListingResponseProto =
@@ -438,7 +439,8 @@ async fn the_lists_tell_what_there_is() {
     assert_eq!((&*list[0].parent_fullpath, &*list[0].dir_status.path), (&b"/a/d"[..], name.as_bytes()));
 }
 
-/// /d/f, of which 100 bytes were told of when the snapshot `one` was made, and whose writer goes on. Answers its block.
+/// Creates /d/f with 100 reported bytes, then the snapshot `one`; the writer keeps the file open. Returns the file's
+/// block.
 async fn open_file_in_a_snapshot(n: &TestNamenode) -> ExtendedBlockProto {
     n.mkdirs("/d").await.unwrap();
     allow(n, "/d").await.unwrap();
@@ -456,7 +458,7 @@ async fn open_file_in_a_snapshot(n: &TestNamenode) -> ExtendedBlockProto {
 }
 
 #[tokio::test]
-async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_whole() {
+async fn open_block_of_deleted_file_is_finished() {
     for restart in [false, true] {
         let mut n = TestNamenode::start_with_quick_leases(std::sync::Arc::new(hearth_types::SystemClock::new())).await;
         let mut datanode = TestDatanode::join(&n, 1).await;
@@ -489,11 +491,11 @@ async fn what_a_snapshot_has_of_a_file_that_went_while_it_was_written_is_made_wh
 }
 
 #[tokio::test]
-async fn what_a_snapshot_has_and_all_have_lost_is_missing() {
+async fn lost_snapshot_block_is_missing() {
     let n = TestNamenode::start_with_quick_leases(std::sync::Arc::new(hearth_types::SystemClock::new())).await;
     TestDatanode::join(&n, 1).await;
     let block = open_file_in_a_snapshot(&n).await;
-    // It starts anew without the replica.
+    // The DataNode restarts without the replica.
     let datanode = TestDatanode::join(&n, 1).await;
     assert!(n.delete_as("root", "/d/f", false).await.unwrap());
     let task = datanode.recovery(&n).await;
@@ -505,7 +507,7 @@ async fn what_a_snapshot_has_and_all_have_lost_is_missing() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_replaced_stays() {
+async fn refused_replacement_keeps_the_file() {
     let n = TestNamenode::start().await;
     let datanodes = [TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/d/f", 100).await;
@@ -517,10 +519,10 @@ async fn a_file_that_cannot_be_replaced_stays() {
         storage_type: None,
     };
     n.call::<SetQuotaResponseProto>("setQuota", &quota).await.unwrap();
-    // One more than the quota allows, and the new file takes the old one's name: nothing is added.
+    // The quota is already exceeded by one, but the new file replaces the old one, so nothing is added.
     n.create("/d/f", "W", 3).await.unwrap();
     assert!(n.complete("/d/f", "W", None).await.unwrap());
-    // With a snapshot that has it, it would be.
+    // If a snapshot keeps the old file, the new one is an addition.
     snapshot(&n, "/d", "one").await.unwrap();
     let before = n.info("/d/f").await.unwrap().unwrap().file_id();
     let error = n.create("/d/f", "W", 3).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The trash of all users, which the NameNode empties by itself.
+//! Trash of all users, which the NameNode empties itself.
 
 mod support;
 
@@ -16,10 +16,10 @@ async fn names(n: &TestNamenode, path: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_deleted_becomes_a_checkpoint_and_goes_when_it_is_old() {
-    // A whole second, as checkpoints are named.
+async fn trash_becomes_checkpoint_and_expires() {
+    // A whole second, because checkpoint names have this resolution.
     let clock = Arc::new(ManualClock::at(1_795_245_342_000));
-    // It has no rounds of its own.
+    // This NameNode empties no trash by itself.
     let n = TestNamenode::start_with(configuration(), clock.clone()).await;
     let on = configuration().with("fs.trash.interval", "120");
     let settings = TrashSettings::read(&on).unwrap().expect("trash is on");
@@ -27,7 +27,7 @@ async fn what_was_deleted_becomes_a_checkpoint_and_goes_when_it_is_old() {
     for path in ["/user/ann/.Trash/Current/d", "/user/bob/.Trash/Current", "/user/bob/.Trash/mine", "/user/eve"] {
         n.mkdirs(path).await.unwrap();
     }
-    // Whoever made it, the NameNode may.
+    // The NameNode may read it, whatever its owner and mode.
     n.mkdirs_as("root", "/user/ann/.Trash/Current/d/f", 0o700, true).await.unwrap();
     let round = async || empty(n.handle().namenode(), &settings).await;
 
@@ -38,11 +38,11 @@ async fn what_was_deleted_becomes_a_checkpoint_and_goes_when_it_is_old() {
     assert_eq!(names(&n, "/user/bob/.Trash").await, [first.as_str(), "mine"]);
     assert!(names(&n, "/user/eve").await.is_empty());
 
-    // Deleted in the same second: a name of its own.
+    // A checkpoint in the same second gets a name of its own.
     n.mkdirs("/user/ann/.Trash/Current/again").await.unwrap();
     round().await;
     assert_eq!(names(&n, "/user/ann/.Trash").await, [first.clone(), format!("{first}-1")]);
-    // As old as that is not older.
+    // A checkpoint of exactly the maximum age is kept.
     clock.advance(2 * HOUR);
     n.mkdirs("/user/ann/.Trash/Current/later").await.unwrap();
     round().await;
@@ -56,7 +56,7 @@ async fn what_was_deleted_becomes_a_checkpoint_and_goes_when_it_is_old() {
 }
 
 #[tokio::test]
-async fn rounds_come_by_themselves_and_without_trash_there_are_none() {
+async fn trash_is_emptied_only_if_enabled() {
     assert!(TrashSettings::read(&configuration()).unwrap().is_none());
     let clock = Arc::new(SystemClock::new());
     let configuration = configuration().with("fs.trash.interval", "60").with("fs.trash.checkpoint.interval", "1s");

@@ -1,4 +1,4 @@
-//! WebHDFS: what is asked over HTTP and what is answered, in the shapes of Apache's NameNode.
+//! WebHDFS requests over HTTP, and answers in the form of Apache's NameNode.
 
 mod support;
 
@@ -22,10 +22,10 @@ impl Told {
     }
 
     fn location(&self) -> &str {
-        self.head.lines().find_map(|line| line.strip_prefix("location: ")).expect("it says where to go on")
+        self.head.lines().find_map(|line| line.strip_prefix("location: ")).expect("the answer has a location")
     }
 
-    /// Asserts that it is a refusal of this status and class, with a message that begins so.
+    /// Asserts that the answer is a refusal with this status and class, and a message that begins with `message`.
     #[track_caller]
     fn is_refused(&self, status: u16, class: &str, message: &str) {
         assert_eq!(self.status, status, "{}", self.body);
@@ -37,7 +37,7 @@ impl Told {
     }
 }
 
-/// `target`: what follows `/webhdfs/v1`.
+/// Sends a request. `target` is the part after `/webhdfs/v1`.
 async fn ask(n: &TestNamenode, method: &str, target: &str) -> Told {
     let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
     socket.write_all(format!("{method} /webhdfs/v1{target} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
@@ -48,14 +48,14 @@ async fn ask(n: &TestNamenode, method: &str, target: &str) -> Told {
     Told { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-/// As root; asserts that it is not refused.
+/// Sends a GET request as root, and asserts that it is not refused.
 async fn get(n: &TestNamenode, path: &str, query: &str) -> Value {
     let told = ask(n, "GET", &format!("{path}?user.name=root&op={query}")).await;
     assert_eq!(told.status, 200, "{}", told.body);
     told.json()
 }
 
-/// As [`get`], of what changes something. What answers nothing is null.
+/// Like [`get`], for requests that change something. An empty answer is null.
 async fn make(n: &TestNamenode, method: &str, path: &str, query: &str) -> Value {
     let told = ask(n, method, &format!("{path}?user.name=root&op={query}")).await;
     assert_eq!(told.status, 200, "{}", told.body);
@@ -63,7 +63,7 @@ async fn make(n: &TestNamenode, method: &str, path: &str, query: &str) -> Value 
 }
 
 #[tokio::test]
-async fn directories_are_made_and_told_of() {
+async fn directories_are_created_and_listed() {
     let n = TestNamenode::start_with(configuration().with("dfs.ls.limit", "2"), Arc::new(SystemClock::new())).await;
     for name in ["a", "b", "c%20d", "e", "f"] {
         let made = make(&n, "PUT", &format!("/d/{name}"), "MKDIRS&permission=700").await;
@@ -81,7 +81,7 @@ async fn directories_are_made_and_told_of() {
     ] {
         assert_eq!(status[name], value, "{name} of {status}");
     }
-    // More than a page.
+    // More entries than fit in a page.
     let listing = get(&n, "/d", "LISTSTATUS").await;
     let entries = listing["FileStatuses"]["FileStatus"].as_array().unwrap();
     let names: Vec<&str> = entries.iter().map(|entry| entry["pathSuffix"].as_str().unwrap()).collect();
@@ -105,7 +105,7 @@ async fn directories_are_made_and_told_of() {
 }
 
 #[tokio::test]
-async fn a_user_is_who_he_says_he_is() {
+async fn user_name_parameter_is_trusted() {
     let n = TestNamenode::start().await;
     make(&n, "PUT", "/mine", "MKDIRS&permission=700").await;
     let access = "org.apache.hadoop.security.AccessControlException";
@@ -126,7 +126,7 @@ async fn a_user_is_who_he_says_he_is() {
 }
 
 #[tokio::test]
-async fn what_no_operation_takes_is_refused() {
+async fn invalid_requests_are_refused() {
     let n = TestNamenode::start().await;
     let illegal = "java.lang.IllegalArgumentException";
     let unsupported = "java.lang.UnsupportedOperationException";
@@ -142,7 +142,7 @@ async fn what_no_operation_takes_is_refused() {
         ("PUT", "op=MKDIRS&permission=9", "Invalid value for webhdfs parameter \"permission\": Failed to parse"),
         ("POST", "op=TRUNCATE", "Required param newlength for op: TRUNCATE is null or empty"),
         ("DELETE", "op=DELETE&recursive=1", "Invalid value for webhdfs parameter \"recursive\": Failed to parse"),
-        // What other operations of the method take has to look as it should, too.
+        // Parameters of the method's other operations are validated, too.
         ("GET", "op=GETFILESTATUS&offset=x", "Invalid value for webhdfs parameter \"offset\": Failed to parse \"x\""),
         ("GET", "op=LISTSTATUS&fsaction=xyz", "Invalid value for webhdfs parameter \"fsaction\": Invalid value: \"xyz"),
         ("GET", "op=CHECKACCESS&fsaction=", "Required param fsaction for op: CHECKACCESS is null or empty"),
@@ -161,12 +161,12 @@ async fn what_no_operation_takes_is_refused() {
     path.is_refused(400, "org.apache.hadoop.fs.InvalidPathException", "Invalid path name /a//b");
     let patch = ask(&n, "PATCH", "/x?op=OPEN").await;
     assert!(patch.status == 405 && patch.head.contains("allow: GET, HEAD, PUT, POST, DELETE"), "{}", patch.head);
-    // Another method's is not looked at.
+    // Parameters of other methods are ignored.
     assert_eq!(get(&n, "/", "LISTSTATUS&permission=9").await, json!({ "FileStatuses": { "FileStatus": [] } }));
 }
 
 #[tokio::test]
-async fn who_sends_a_body_finds_the_answer() {
+async fn request_with_body_gets_answer() {
     let n = TestNamenode::start().await;
     let _datanode = TestDatanode::join(&n, 1).await;
     let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
@@ -180,7 +180,7 @@ async fn who_sends_a_body_finds_the_answer() {
 }
 
 #[tokio::test]
-async fn attributes_are_changed_and_told_of() {
+async fn attributes_are_changed_and_reported() {
     let n = TestNamenode::start().await;
     let datanodes = vec![TestDatanode::join(&n, 1).await];
     n.write(&datanodes, "/d/f", 100).await;
@@ -296,7 +296,7 @@ async fn snapshots_are_made_compared_and_removed() {
 }
 
 #[tokio::test]
-async fn clients_are_sent_on_to_datanodes() {
+async fn clients_are_redirected_to_datanodes() {
     let n = TestNamenode::start().await;
     let io = "java.io.IOException";
     let nobody = ask(&n, "PUT", "/f?op=CREATE&user.name=root").await;
@@ -320,7 +320,7 @@ async fn clients_are_sent_on_to_datanodes() {
     let nobody = ask(&n, "PUT", "/f?op=CREATE&excludedatanodes=127.0.0.1:10001").await;
     let said = "Failed to find datanode, suggest to check cluster health. excludeDatanodes=127.0.0.1:10001";
     nobody.is_refused(403, io, said);
-    // As Java's client names one when it tries again: avoided where there is another.
+    // Java's client excludes a DataNode when it retries: it is avoided if there is another one.
     assert_eq!(ask(&n, "PUT", "/f?op=CREATE&excludedatanodes=dn1:11001").await.status, 307);
 
     n.write(&datanodes, "/f", 100).await;
@@ -357,7 +357,7 @@ async fn clients_are_sent_on_to_datanodes() {
 }
 
 #[tokio::test]
-async fn the_audit_log_says_that_it_was_webhdfs() {
+async fn audit_log_names_webhdfs() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
     let configuration = configuration().with("hearth.namenode.audit.log", log.to_str().unwrap());

@@ -1,14 +1,15 @@
-//! Memory that datanodes have announced, to be handed on to readers with the locations of blocks.
+//! Memory that datanodes have announced, for readers to receive together with the locations of blocks.
 //!
-//! What is announced is bytes to the namenode. What it must know is how long they hold, and that is counted on its own clock from
-//! its own word. Each answer to a heartbeat says a new word; the next heartbeat repeats it, and says "what I announced holds for L
-//! from then". The datanode heard the word later than it was said, and keeps its memory L from hearing it: no clock is compared,
-//! no delay is assumed. Only the last word counts, so a heartbeat that comes late, twice or out of order changes nothing; the datanode
-//! is told so, and announces everything anew.
+//! An announcement is opaque bytes to the namenode. The namenode must only know how long it holds; it counts that time
+//! on its own clock, starting at a word (a nonce) of its own. Each answer to a heartbeat carries a new word. The next
+//! heartbeat repeats the word and says "my announcements hold for L from then". The datanode received the word later
+//! than it was sent, and keeps its memory for L from that receipt. So no clocks are compared and no delay is assumed.
+//! Only the last word counts, so a heartbeat that comes late, twice or out of order changes nothing; the answer tells
+//! the datanode so, and it announces everything again.
 //!
 //! ```text
-//!  namenode    word 7 said at t ─┐            ┌─► holds until t + L        hands on what is left of it
-//!  datanode                      └─► heard at h: keeps it until h + L ≥ t + L; announces with word 7
+//!  namenode    word 7 sent at t ─┐            ┌─► holds until t + L        hands on the remaining time
+//!  datanode                      └─► received at h: keeps it until h + L ≥ t + L; announces with word 7
 //! ```
 
 use std::collections::HashMap;
@@ -24,24 +25,24 @@ use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::{BlockMap, Now};
 use crate::dense_map::IdHasher;
 
-/// No datanode keeps memory for longer on a namenode's account; who says so is not believed.
+/// Longest lease. No datanode keeps memory longer for a namenode; a longer claim is not accepted.
 const LEASE_MAX: Duration = Duration::from_secs(600);
 
-/// What an entry takes beside its bytes, about.
+/// Approximate overhead of an entry in addition to its bytes.
 const ENTRY_BYTES: usize = 96;
 
-/// Handed on in one answer at most: the blocks of a long range may be thousands.
+/// Limit per answer: a long range may have thousands of blocks.
 pub const ADVERTISEMENTS_PER_ANSWER_MAX: usize = 256;
 
-/// What one datanode has announced.
+/// Announcements of one datanode.
 #[derive(Default)]
 pub(super) struct NodeAdvertisements {
-    /// The last word that it was told, and when.
+    /// The last word sent to it, and when.
     word: Option<(u64, Duration)>,
-    /// Monotonic time.
+    /// Monotonic time until which the announcements hold.
     valid_until: Duration,
     replicas: HashMap<BlockId, AdvertisedReplica, BuildHasherDefault<IdHasher>>,
-    /// Of `replicas`.
+    /// Size of `replicas`.
     bytes: usize,
 }
 
@@ -57,7 +58,7 @@ impl AdvertisedReplica {
 }
 
 impl NodeAdvertisements {
-    /// Returns the bytes that are free by it.
+    /// Returns the number of bytes that this frees.
     fn remove(&mut self, block: BlockId) -> usize {
         let freed = self.replicas.remove(&block).map_or(0, |kept| kept.bytes());
         self.bytes -= freed;
@@ -65,13 +66,13 @@ impl NodeAdvertisements {
     }
 
     fn clear(&mut self) -> usize {
-        // The memory, too: most datanodes that lose all do not come back with as much.
+        // Releases the memory too: most datanodes that lose everything do not announce as much again.
         self.replicas = HashMap::default();
         std::mem::take(&mut self.bytes)
     }
 }
 
-/// Of all datanodes.
+/// Announcements of all datanodes.
 #[derive(Default)]
 pub(super) struct Advertisements {
     bytes: usize,
@@ -79,26 +80,28 @@ pub(super) struct Advertisements {
     served: AtomicU64,
 }
 
-/// What there is of advertisements, for metrics.
+/// Metrics of the announcements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdvertisementStatistics {
-    /// Replicas whose memory is known.
+    /// Replicas with an announcement.
     pub kept: u64,
-    /// Bytes that this takes.
+    /// Bytes that they take.
     pub bytes: u64,
-    /// Those for which there was no room.
+    /// Announcements refused for lack of room.
     pub refused: u64,
-    /// Given to readers.
+    /// Announcements given to readers.
     pub served: u64,
 }
 
 impl BlockMap {
-    /// Whether datanodes are asked to announce memory at all. With tokens on not: a key is not for one block alone.
+    /// Returns true if datanodes shall announce memory. With block tokens on they shall not: a remote key is not
+    /// limited to one block.
     fn wants_announcements(&self) -> bool {
         self.settings.advertisement_bytes_max > 0 && !self.settings.block_tokens
     }
 
-    /// Takes in what came with a heartbeat, and gives the word for the next. `None`: nothing is to be announced.
+    /// Takes in the announcement of a heartbeat and returns the word for the next one. `None`: the datanode shall
+    /// announce nothing.
     pub fn receive_announcement(
         &mut self,
         datanode: &DatanodeId,
@@ -131,7 +134,7 @@ impl BlockMap {
             if added.advertisement.len() > ADVERTISEMENT_BYTES_MAX {
                 continue;
             }
-            // A copy: the frame that it came in is not kept.
+            // A copy, so that the received frame is not kept alive.
             let advertisement = Bytes::copy_from_slice(&added.advertisement);
             let kept = AdvertisedReplica { stamp: added.stamp, advertisement };
             let bytes = kept.bytes();
@@ -147,8 +150,8 @@ impl BlockMap {
         true
     }
 
-    /// Adds to a block's locations what is known of its replicas' memory, `room` of them at most. The caller has seen that whoever
-    /// asks may read the block.
+    /// Adds the known announcements of a block's replicas to its locations, at most `room` of them. The caller has
+    /// checked that the requester may read the block.
     pub fn add_advertisements(&self, located: &mut LocatedBlock, now: Now, room: &mut usize) {
         let complete = self.blocks.get(&located.block.id()).is_some_and(|entry| entry.is_complete());
         if !complete || located.corrupt || !self.wants_announcements() {
@@ -173,26 +176,27 @@ impl BlockMap {
         }
     }
 
-    /// The datanode is gone, or begins anew: nothing that it announced counts, and no word that it was told.
+    /// Forgets a datanode's announcements and its word, because it is gone or starts again.
     pub(super) fn forget_advertisements(&mut self, index: DatanodeIndex) {
         let known = &mut self.nodes.node_mut(index).advertised;
         self.advertisements.bytes -= known.clear();
         *known = NodeAdvertisements::default();
     }
 
-    /// The replica has changed, or leaves: its memory is not to be handed on.
+    /// Forgets a replica's announcement, because the replica has changed or will be removed.
     pub(super) fn forget_advertisement(&mut self, block: BlockId, storage: StorageIndex) {
         let node = self.nodes.storage(storage).node;
         self.advertisements.bytes -= self.nodes.node_mut(node).advertised.remove(block);
     }
 
-    /// Frees what datanodes have not confirmed for so long that it does not hold any more.
+    /// Frees announcements that have expired because their datanode did not confirm them.
     pub(super) fn expire_advertisements(&mut self, now: Now) {
         for index in self.nodes.indices() {
             let known = &mut self.nodes.node_mut(index).advertised;
             if known.bytes > 0 && known.valid_until <= now.monotonic {
                 self.advertisements.bytes -= known.clear();
-                // It has to begin anew: what it thinks is known is not.
+                // The datanode must announce everything again: the namenode no longer has what the datanode has
+                // announced.
                 known.word = None;
             }
         }

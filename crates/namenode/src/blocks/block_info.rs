@@ -8,7 +8,7 @@ use super::datanodes::{DatanodeIndex, Datanodes, StorageIndex};
 use super::packed_block::PackedBlock;
 use super::replicas::{Health, Replica};
 
-/// Where a block stands in its life.
+/// State of a block in its life cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockState {
     UnderConstruction,
@@ -29,41 +29,41 @@ impl fmt::Display for BlockState {
     }
 }
 
-/// How far a block has come.
+/// Phase of a block, with the data that belongs to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Open,
-    /// Keeps the pipeline: readers are sent to it until the replicas have reported.
+    /// Keeps the pipeline: readers are sent to it until the replicas have been reported.
     Committed,
     Complete,
 }
 
-/// What the map knows of one block, but for its id. Kept small: there are as many as there are blocks.
+/// Entry of one block in the map, without its id. Kept small, because there is one per block.
 pub(super) enum BlockInfo {
-    /// Nearly all.
+    /// Nearly all blocks.
     Packed(PackedBlock),
-    /// While a block is written, and where something does not fit into the other form.
+    /// Blocks under construction, and those with a value that does not fit the packed form.
     Unpacked(Box<UnpackedBlock>),
 }
 
-/// What there is of every block.
+/// Attributes common to all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BlockAttributes {
     pub stamp: GenerationStamp,
-    /// Bytes: as far as it is known; final once committed.
+    /// Bytes known so far; final once committed.
     pub length: u64,
     pub inode: u64,
     pub replication: u16,
-    /// Id of the storage policy; 0: none named.
+    /// Id of the storage policy; 0 if none is set.
     pub policy: u8,
-    /// The under-replicated queue in which the block stands.
+    /// The under-replicated queue that contains the block.
     pub queued: Option<u8>,
-    /// Complete, and with enough replicas for safe mode.
+    /// True if the block is complete and has enough replicas for safe mode.
     pub is_safe: bool,
 }
 
 impl BlockAttributes {
-    /// Of a block that stands in no queue.
+    /// Attributes of a block that is in no queue.
     pub fn new(block: Block, inode: u64, replication: u16, policy: u8) -> Self {
         Self { stamp: block.stamp, length: block.length, inode, replication, policy, queued: None, is_safe: false }
     }
@@ -72,11 +72,11 @@ impl BlockAttributes {
 pub(super) struct UnpackedBlock {
     attributes: BlockAttributes,
     replicas: Vec<Replica>,
-    /// Until the block is COMPLETE.
+    /// Present until the block is COMPLETE.
     construction: Option<Box<Construction>>,
 }
 
-/// An entry, and whose it is.
+/// An entry together with its block id.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRef<'a> {
     pub id: BlockId,
@@ -92,26 +92,26 @@ impl Deref for BlockRef<'_> {
 }
 
 impl BlockRef<'_> {
-    /// Length: as far as it is known; final once committed.
+    /// Returns the block with the length known so far; final once committed.
     pub fn block(&self) -> Block {
         Block { id: self.id, stamp: self.stamp(), length: self.length() }
     }
 }
 
-/// A block while it is written: the pipeline and what its members last said.
+/// State of a block under construction: its pipeline, and the last report of each member.
 #[derive(Default)]
 pub(super) struct Construction {
-    /// Length and stamp are final: only reports are awaited.
+    /// Length and stamp are final; only reports are awaited.
     pub is_committed: bool,
-    /// It was open when the namenode stopped: who has it is not known before the datanodes report.
+    /// The block was open when the namenode stopped: its holders are unknown until the datanodes report.
     pub is_restored: bool,
     pub expected: Vec<ExpectedReplica>,
-    /// Who was expected to have it, on storages that the map no longer knows, or not yet.
+    /// Replicas expected on storages that the map no longer knows, or does not know yet.
     pub missing: Vec<MissingReplica>,
     pub recovery: Option<BlockRecovery>,
-    /// Recovery is to cut the block to this length, bytes.
+    /// Length to which recovery shall cut the block, in bytes.
     pub truncate_to: Option<u64>,
-    /// The cut is a copy of this block, which stays as it is: a snapshot has it.
+    /// The truncated block is a copy of this block, which stays unchanged because a snapshot contains it.
     pub copied_from: Option<BlockId>,
 }
 
@@ -119,10 +119,10 @@ pub(super) struct Construction {
 pub(super) struct ExpectedReplica {
     pub storage: StorageIndex,
     pub stamp: GenerationStamp,
-    /// Bytes, as last reported; 0 before any report.
+    /// Bytes, as last reported; 0 before the first report.
     pub length: u64,
     pub state: ReplicaState,
-    /// Its node has started anew, or lost the storage, and has not reported it since: it may be gone.
+    /// Its node has restarted or lost the storage, and has not reported the replica since. It may be gone.
     pub is_unconfirmed: bool,
     /// Was asked to lead the recovery in this round.
     pub was_primary: bool,
@@ -133,29 +133,31 @@ impl ExpectedReplica {
         Self { storage, stamp, length: 0, state: ReplicaState::BeingWritten, is_unconfirmed: false, was_primary: false }
     }
 
-    /// Whether it is known to have less than `length` bytes, which were acknowledged. One that is being written has them all, whatever it
-    /// said last.
+    /// Returns true if the replica is known to have less than `length` bytes, which were acknowledged. A replica being
+    /// written has all of them, whatever length it last reported.
     pub fn is_short(&self, length: u64) -> bool {
         !self.is_unconfirmed && self.state != ReplicaState::BeingWritten && self.length < length
     }
 }
 
-/// What was told of an open block by a storage whose disk has failed since, or whose datanode has given way to another; or by the
-/// writer, of one that has not come back since a restart. What was acknowledged may be there yet, in that datanode's memory, and be
-/// found when it starts with the disk again.
+/// Last known state of a replica of an open block on a lost storage. Either the storage's disk has failed or another
+/// datanode has replaced its datanode; or the writer reported the replica, and its storage has not come back since a
+/// restart. The acknowledged bytes may still be in that datanode's memory, and may be found when the datanode starts
+/// with the disk again.
 #[derive(Clone, Debug)]
 pub(super) struct MissingReplica {
     pub storage: StorageId,
     pub stamp: GenerationStamp,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// So many are known by name; the last stands for all further ones. No writer's pipeline loses as many.
+/// Limit of replicas kept by storage id; the last entry stands for all further ones. No writer's pipeline loses this
+/// many.
 const MISSING_REPLICAS_MAX: usize = 64;
 
 impl Construction {
-    /// The storage leaves the map.
+    /// Moves the replica of a storage that leaves the map to `missing`.
     pub fn remove_storage(&mut self, storage: StorageIndex, id: &StorageId) {
         let lost: Vec<ExpectedReplica> = self.expected.extract_if(.., |expected| expected.storage == storage).collect();
         for ExpectedReplica { stamp, length, .. } in lost {
@@ -163,7 +165,7 @@ impl Construction {
         }
     }
 
-    /// A storage that the map does not know is to have the block.
+    /// Records an expected replica on a storage that the map does not know.
     pub fn add_missing(&mut self, missed: MissingReplica) {
         let is_full = self.missing.len() >= MISSING_REPLICAS_MAX;
         let known = self.missing.iter().position(|gone| gone.storage == missed.storage);
@@ -177,14 +179,15 @@ impl Construction {
         }
     }
 
-    /// A storage of that name has come into the map. It is expected as before, and doubted until it has reported the block.
+    /// Records that a storage with that id has come into the map. Its replica is expected as before, and unconfirmed
+    /// until the storage reports it.
     pub fn return_storage(&mut self, storage: StorageIndex, id: &StorageId) {
         let Some(at) = self.missing.iter().position(|gone| gone.storage == *id) else { return };
         let MissingReplica { stamp, length, .. } = self.missing.remove(at);
         self.expected.push(ExpectedReplica { length, is_unconfirmed: true, ..ExpectedReplica::new(storage, stamp) });
     }
 
-    /// The most that anybody has told of, bytes.
+    /// Returns the largest reported length, in bytes.
     pub fn reported_length_max(&self) -> u64 {
         let expected = self.expected.iter().map(|expected| expected.length);
         expected.chain(self.missing.iter().map(|gone| gone.length)).max().unwrap_or(0)
@@ -194,20 +197,20 @@ impl Construction {
 /// A running block recovery.
 #[derive(Clone, Debug)]
 pub(super) struct BlockRecovery {
-    /// The stamp that the block will have.
+    /// The stamp that the block will get.
     pub id: GenerationStamp,
     /// Monotonic time of the last attempt.
     pub attempted: Duration,
-    /// Who was told to lead it; `None` when nobody was there.
+    /// Datanode asked to lead the recovery; `None` if none was available.
     pub primary: Option<DatanodeIndex>,
-    /// Monotonic time of the first attempt that somebody was there to lead.
+    /// Monotonic time of the first attempt for which a primary was available.
     pub led_since: Option<Duration>,
 }
 
-/// The replicas of a block by what they are good for.
+/// Numbers of a block's replicas by their usability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
-    /// Good and on nodes that stay.
+    /// Good, on nodes that stay.
     pub live: u16,
     /// Good, on nodes that are leaving (decommissioning).
     pub decommissioning: u16,
@@ -215,16 +218,16 @@ pub(super) struct Counts {
     pub decommissioned: u16,
     /// Good, on nodes in or entering maintenance.
     pub maintenance: u16,
-    /// Those of `maintenance` that nobody is sent to: their nodes may be switched off at any moment, or are.
+    /// Those of `maintenance` that readers are not sent to: their nodes are off, or may be switched off at any moment.
     pub unreadable_maintenance: u16,
     pub excess: u16,
     pub corrupt: u16,
-    /// Good ones whose storage's contents are not sure since the last start.
+    /// Good, on storages whose contents are uncertain since the last start.
     pub stale: u16,
 }
 
 impl Counts {
-    /// Replicas that a reader can use.
+    /// Returns the number of replicas that a reader can use.
     pub fn readable(&self) -> u16 {
         self.live
             + self.decommissioning
@@ -233,15 +236,15 @@ impl Counts {
             + self.excess
     }
 
-    /// Live replicas that are enough for a block of which `replication` are asked for. Those in maintenance will be back: while
-    /// they are away, `least` live ones do.
+    /// Returns the number of live replicas that suffice for a block with the given `replication`. Replicas in
+    /// maintenance will come back; while they are away, `least` live ones suffice.
     pub fn wanted_live(&self, replication: u16, least: u16) -> u16 {
         replication.saturating_sub(self.maintenance).max(least.min(replication))
     }
 }
 
 impl BlockInfo {
-    /// An open block without a replica.
+    /// Creates an open block without replicas.
     pub fn open(attributes: BlockAttributes, construction: Construction) -> Self {
         Self::Unpacked(Box::new(UnpackedBlock {
             attributes,
@@ -250,7 +253,7 @@ impl BlockInfo {
         }))
     }
 
-    /// A COMPLETE block without a replica.
+    /// Creates a COMPLETE block without replicas.
     pub fn complete(attributes: BlockAttributes) -> Self {
         match PackedBlock::new(&attributes, &[]) {
             Some(packed) => Self::Packed(packed),
@@ -265,7 +268,8 @@ impl BlockInfo {
         }
     }
 
-    /// The form that has room for everything. [`BlockInfo::pack`] is to follow.
+    /// Converts the entry to the form that has room for everything. The caller must call [`BlockInfo::pack`]
+    /// afterwards.
     fn unpack(&mut self) -> &mut UnpackedBlock {
         if let Self::Packed(packed) = self {
             let replicas = packed.replicas().collect();
@@ -281,7 +285,7 @@ impl BlockInfo {
         }
     }
 
-    /// Takes the form that is small, if it does.
+    /// Converts the entry to the packed form if it fits.
     fn pack(&mut self) {
         if let Self::Unpacked(full) = self
             && full.construction.is_none()
@@ -313,7 +317,7 @@ impl BlockInfo {
         }
     }
 
-    /// Bytes: as far as it is known; final once committed.
+    /// Bytes known so far; final once committed.
     pub fn length(&self) -> u64 {
         match self {
             Self::Packed(packed) => packed.length(),
@@ -335,7 +339,7 @@ impl BlockInfo {
         }
     }
 
-    /// Id of the storage policy; 0: none named.
+    /// Id of the storage policy; 0 if none is set.
     pub fn policy(&self) -> u8 {
         match self {
             Self::Packed(packed) => packed.policy(),
@@ -343,7 +347,7 @@ impl BlockInfo {
         }
     }
 
-    /// The under-replicated queue in which the block stands.
+    /// The under-replicated queue that contains the block.
     pub fn queued(&self) -> Option<u8> {
         match self {
             Self::Packed(packed) => packed.queued(),
@@ -351,7 +355,7 @@ impl BlockInfo {
         }
     }
 
-    /// Complete, and with enough replicas for safe mode.
+    /// True if the block is complete and has enough replicas for safe mode.
     pub fn is_safe(&self) -> bool {
         match self {
             Self::Packed(packed) => packed.is_safe(),
@@ -359,7 +363,7 @@ impl BlockInfo {
         }
     }
 
-    /// The replicas that are known keep the stamps that they have.
+    /// Sets the block's stamp. Known replicas keep their own stamps.
     pub fn set_stamp(&mut self, stamp: GenerationStamp) {
         self.change(|attributes| attributes.stamp = stamp);
     }
@@ -413,7 +417,7 @@ impl BlockInfo {
         self.construction().is_none()
     }
 
-    /// What there is of it until the block is COMPLETE.
+    /// Construction state; present until the block is COMPLETE.
     pub fn construction(&self) -> Option<&Construction> {
         self.full()?.construction.as_deref()
     }
@@ -425,12 +429,12 @@ impl BlockInfo {
         }
     }
 
-    /// The block is being written, again perhaps, or as `construction` says.
+    /// Marks the block as under construction (possibly again), with the given `construction`.
     pub fn set_construction(&mut self, construction: Construction) {
         self.unpack().construction = Some(Box::new(construction));
     }
 
-    /// The block is COMPLETE; answers what there was of its construction.
+    /// Marks the block as COMPLETE; returns its former construction state.
     pub fn take_construction(&mut self) -> Option<Construction> {
         let Self::Unpacked(full) = self else { return None };
         let construction = full.construction.take();
@@ -438,7 +442,7 @@ impl BlockInfo {
         construction.map(|construction| *construction)
     }
 
-    /// Finalized replicas that datanodes reported; at most one a datanode, in the order in which they came.
+    /// Finalized replicas reported by datanodes, in the order of their reports; at most one per datanode.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> {
         let (packed, full) = match self {
             Self::Packed(packed) => (Some(packed.replicas()), &[][..]),
@@ -451,7 +455,7 @@ impl BlockInfo {
         self.replicas().find(|replica| replica.storage == storage)
     }
 
-    /// Adds a replica, or has it take the place of what was known of its storage.
+    /// Adds a replica, or replaces the known one of its storage.
     pub fn put_replica(&mut self, replica: Replica) {
         if let Self::Packed(packed) = self
             && let Some(changed) = packed.with_replica(replica)
@@ -518,7 +522,7 @@ mod tests {
         assert_eq!(size_of::<UnpackedBlock>(), 64);
     }
 
-    /// What an entry is to hold, and whether it is packed then.
+    /// Expected content of an entry, and whether it is packed.
     #[derive(Clone, Debug)]
     struct Model {
         attributes: BlockAttributes,
@@ -551,12 +555,12 @@ mod tests {
         Queued(Option<u8>),
         Safe(bool),
         Open(bool),
-        /// A replica; under the block's own stamp unless one is told.
+        /// A replica; under the block's own stamp unless one is given.
         Put(StorageIndex, Health, Option<u64>),
         Remove(StorageIndex),
     }
 
-    /// Mostly small numbers, so that the packed form is come back to; and those around what a field can hold.
+    /// Mostly small numbers, so that entries return to the packed form, and numbers near the limits of a field.
     fn number(bits: u32) -> impl Strategy<Value = u64> {
         let limit = 1u64 << bits;
         prop_oneof![4 => 1u64..4, 1 => limit - 2..limit + 2, 1 => any::<u64>(), 1 => Just(u64::MAX)]
@@ -586,7 +590,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_holds_what_it_is_given(steps in prop::collection::vec(step(), 1..80)) {
+        fn entry_matches_model(steps in prop::collection::vec(step(), 1..80)) {
             let block = Block { id: BlockId(1), stamp: GenerationStamp(1), length: 0 };
             let attributes = BlockAttributes::new(block, 1, 3, 0);
             let mut model = Model { attributes, replicas: Vec::new(), is_open: true };

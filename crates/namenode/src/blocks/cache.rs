@@ -1,8 +1,8 @@
-//! Replicas that datanodes keep locked in memory (Hadoop's centralised cache): what is wanted, what the nodes report, and the
-//! commands that bring the one to the other.
+//! Replicas that datanodes keep locked in memory (Hadoop's centralized cache): the wanted blocks, the nodes' reports,
+//! and the commands that make the nodes follow.
 //!
-//! Which blocks are wanted is decided elsewhere ([`crate::caching`]). Here each wanted block gets nodes, among those that hold a good
-//! replica and have room, and each block that is cached and not wanted any more is let go. Source: Apache's
+//! [`crate::caching`] decides which blocks are wanted. This module assigns nodes to each wanted block, among those that
+//! hold a good replica and have room, and releases each cached block that is no longer wanted. Source: Apache's
 //! CacheReplicationMonitor.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,22 +15,22 @@ use super::replicas::Health;
 use super::reports::ReportError;
 use super::{BlockMap, Now};
 
-/// What a datanode has locked, and what it is to lock and to let go.
+/// Blocks that a datanode has locked, and those that it shall lock or release.
 #[derive(Default)]
 pub(super) struct DatanodeCache {
-    /// As it last reported.
+    /// As last reported.
     pub cached: BTreeSet<BlockId>,
     /// To be locked, and not reported yet.
     pending: BTreeSet<BlockId>,
-    /// Reported, and to be let go.
+    /// Reported, and to be released.
     pending_uncached: BTreeSet<BlockId>,
-    /// Bytes that it can lock beyond what it was told to; kept while the cache is arranged.
+    /// Bytes that the node can lock in addition to `pending`. Valid only while the cache is scheduled.
     room: i128,
-    /// When it is to be told of both: at once after a change, again after a while when it has not followed.
+    /// Time of the next command for both: at once after a change, again after an interval if the node has not followed.
     command_due: Option<Duration>,
 }
 
-/// How many replicas of each block are to be locked; at least 1.
+/// Number of replicas to lock per block; at least 1.
 pub type WantedCopies = HashMap<BlockId, u16>;
 
 /// The nodes of one block.
@@ -42,7 +42,8 @@ struct CacheReplicas {
 }
 
 impl BlockMap {
-    /// What a datanode has locked. Blocks that nobody knows, or wants, are let go by the next round.
+    /// Takes in the list of blocks that a datanode has locked. The next round releases blocks that are unknown or not
+    /// wanted.
     ///
     /// Errors: the node is not registered.
     pub fn cache_report(&mut self, datanode: &DatanodeId, blocks: &[BlockId]) -> Result<(), ReportError> {
@@ -54,7 +55,7 @@ impl BlockMap {
         Ok(())
     }
 
-    /// On how many nodes a replica of each block is locked; blocks without one are left out.
+    /// Returns the number of locked replicas per block; blocks without one are left out.
     pub fn cached_copies(&self) -> HashMap<BlockId, u16> {
         let mut copies = HashMap::new();
         for block in self.nodes.iter().flat_map(|(_, node)| &node.cache.cached) {
@@ -63,12 +64,12 @@ impl BlockMap {
         copies
     }
 
-    /// Whether any node has something locked, or is to lock something.
+    /// Returns true if any node has a block locked or shall lock one.
     pub fn caches_anything(&self) -> bool {
         self.nodes.iter().any(|(_, node)| !node.cache.cached.is_empty() || !node.cache.pending.is_empty())
     }
 
-    /// Chooses nodes for the blocks that are `wanted`, and lets go of all others.
+    /// Chooses nodes for the `wanted` blocks and releases all others.
     pub fn schedule_caching(&mut self, wanted: &WantedCopies, now: Now) {
         self.cancel_pending_over_capacity();
         self.count_room();
@@ -130,7 +131,7 @@ impl BlockMap {
             let missing = needed.saturating_sub(copies.cached.len() + copies.pending.len());
             for _ in 0..missing {
                 let Some(node) = self.choose_cache(block, now) else {
-                    tracing::debug!(%block, missing, "no datanode has room to lock it in memory");
+                    tracing::debug!(%block, missing, "no datanode has room to lock the block in memory");
                     break;
                 };
                 let cache = &mut self.nodes.node_mut(node).cache;
@@ -140,8 +141,8 @@ impl BlockMap {
         }
     }
 
-    /// One of the nodes in service with a good replica and room for it, those that were heard lately before the others, the
-    /// emptier the likelier.
+    /// Chooses one of the in-service nodes that have a good replica and room for it. Nodes that are not stale come
+    /// first; emptier nodes are more likely.
     fn choose_cache(&self, block: BlockId, now: Now) -> Option<DatanodeIndex> {
         let entry = self.blocks.get(&block)?;
         let bytes = i128::from(entry.length());
@@ -172,7 +173,8 @@ impl BlockMap {
         None
     }
 
-    /// For all nodes at once: each block that is to be locked asks several for room, and there may be very many.
+    /// Counts the room of all nodes in one pass: each block to lock asks several nodes for room, and there may be very
+    /// many blocks.
     fn count_room(&mut self) {
         for index in self.nodes.indices() {
             let node = self.nodes.node(index);
@@ -189,7 +191,7 @@ impl BlockMap {
         self.blocks.get(&block).map_or(0, |entry| entry.length())
     }
 
-    /// A node that was told to lock more than it has room for by now is told so no longer.
+    /// Cancels pending locks of a node that exceed its present capacity.
     fn cancel_pending_over_capacity(&mut self) {
         for index in self.nodes.indices() {
             let node = self.nodes.node(index);
@@ -209,7 +211,8 @@ impl BlockMap {
         }
     }
 
-    /// What a node is to lock, and what to let go, when it is time to tell it: `(lock, let go)`.
+    /// Returns the blocks that a node shall lock and those that it shall release, if a command is due: `(lock,
+    /// release)`.
     pub(super) fn cache_work(&mut self, index: DatanodeIndex, now: Now) -> (Vec<BlockId>, Vec<BlockId>) {
         let again = self.settings.cache_retry;
         let cache = &mut self.nodes.node_mut(index).cache;

@@ -1,6 +1,6 @@
-//! Replicas whose bytes somebody found wrong. Their datanodes go on reporting them as sound, and a node that was dead for a
-//! while comes back with them: they are remembered until they are deleted. (Apache's namenode forgets them with the node,
-//! and may then delete the sound copies as too many.)
+//! Replicas reported as corrupt. Their datanodes continue to report them as good, and a node that was dead for a while
+//! comes back with them, so they are remembered until they are deleted. (Apache's namenode forgets them with the node,
+//! and may then delete the good copies as excess.)
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::BlockMap;
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::table::BlockSet;
 
-/// More are not remembered; their marks last as long as their nodes live.
+/// Limit of remembered replicas. Marks beyond it last only as long as their nodes live.
 const CORRUPT_REPLICAS_MAX: usize = 100_000;
 
-/// By node and block: the stamp under which the bytes were wrong, and the storage.
+/// Keyed by node and block; the value is the stamp of the corrupt replica, and its storage.
 #[derive(Default)]
 pub(super) struct CorruptReplicas(BTreeMap<(DatanodeUuid, BlockId), (GenerationStamp, StorageIndex)>);
 
@@ -33,7 +33,7 @@ impl BlockMap {
         self.corrupt_replicas.0.get(&key).is_some_and(|(stamp, _)| *stamp == block.stamp)
     }
 
-    /// The replica is gone, or another has taken its place.
+    /// Forgets the mark of a replica that is gone or has been replaced.
     pub(super) fn forget_corrupt_replica(&mut self, node: DatanodeIndex, block: BlockId) {
         if !self.corrupt_replicas.0.is_empty() {
             let uuid = self.nodes.node(node).id.uuid.clone();
@@ -41,7 +41,7 @@ impl BlockMap {
         }
     }
 
-    /// A storage has said all that it holds.
+    /// Forgets the marks of a storage that its full report does not confirm.
     pub(super) fn forget_corrupt_replicas_unless(
         &mut self,
         node: DatanodeIndex,

@@ -13,17 +13,17 @@ use super::cache::DatanodeCache;
 use super::table::BlockSet;
 use super::{BlockMap, BlockSettings, Now};
 
-/// A datanode in this process's table. Valid until the node is replaced; never kept over a restart.
+/// Index of a datanode in this process's table. Valid until the node is replaced; never kept across a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DatanodeIndex(pub(super) u32);
 
-/// A storage of a datanode in this process's table. Valid until the node is replaced; never kept over a restart.
+/// Index of a storage in this process's table. Valid until the node is replaced; never kept across a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StorageIndex(pub(super) u32);
 
-/// Datanodes in the table, dead ones included; a peer can register no more.
+/// Limit of datanodes in the table, dead ones included; at the limit no further peer can register.
 pub(super) const DATANODES_MAX: usize = 20_000;
-/// Storages of one datanode; reports of more are cut.
+/// Limit of storages per datanode; a longer report is cut.
 pub(super) const STORAGES_PER_NODE_MAX: usize = 1024;
 
 pub(super) struct Storage {
@@ -31,32 +31,32 @@ pub(super) struct Storage {
     pub node: DatanodeIndex,
     pub storage_type: StorageType,
     pub failed: bool,
-    /// Bytes, as the last heartbeat said.
+    /// Bytes, from the last heartbeat.
     pub capacity: u64,
     pub dfs_used: u64,
     pub remaining: u64,
     pub block_pool_used: u64,
     pub non_dfs_used: u64,
-    /// The blocks of which this storage holds a finalized replica.
+    /// The blocks with a finalized replica on this storage.
     pub blocks: BlockSet,
-    /// Not yet sure what it holds: no full report since a heartbeat. Nothing is deleted as excess on its word.
+    /// Contents uncertain: no full report since a heartbeat. No replica is deleted as excess because of this storage.
     pub stale: bool,
     pub heartbeated: bool,
-    /// Full reports since the node registered.
+    /// Number of full reports since the node registered.
     pub reports: u32,
-    /// Blocks reported as received since a full report lease was granted: a report drawn up before does not know them.
+    /// Blocks reported as received since a full report lease was granted: a report made before does not contain them.
     pub received_under_lease: BlockSet,
 }
 
-/// A replica that a datanode is to delete.
+/// A replica that a datanode shall delete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Invalidation {
     pub stamp: GenerationStamp,
-    /// Bytes; `None`: the block is gone from the namespace and the deletion need not be reported.
+    /// Bytes; `None` if the block is gone from the namespace and the deletion need not be reported.
     pub length: Option<u64>,
 }
 
-/// A copy that a datanode is to send.
+/// A copy that a datanode shall send.
 #[derive(Clone, Debug)]
 pub(super) struct Transfer {
     pub block: BlockId,
@@ -68,16 +68,16 @@ pub(super) struct Datanode {
     pub id: DatanodeId,
     pub rack: String,
     pub software_version: String,
-    /// What it offers to Hearth's clients, in bytes for them alone.
+    /// The node's offer to Hearth's clients: opaque bytes that only they read.
     pub offer: Option<Bytes>,
-    /// Memory that clients may be told of.
+    /// Announced memory that clients may be sent.
     pub advertised: NodeAdvertisements,
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
     pub admin: DatanodeAdminState,
-    /// When its maintenance ends, milliseconds since the epoch.
+    /// End of its maintenance, in milliseconds since the epoch.
     pub maintenance_until: u64,
-    /// Not on the include list any more: turned away at its next heartbeat.
+    /// No longer on the include list: rejected at its next heartbeat.
     pub disallowed: bool,
     /// Monotonic time of its last registration.
     pub registered: Duration,
@@ -85,32 +85,32 @@ pub(super) struct Datanode {
     pub last_heartbeat_wall_ms: u64,
     pub last_report_wall_ms: u64,
     pub xceivers: u32,
-    /// Transfers that the node says it runs.
+    /// Number of transfers that the node reports as running.
     pub transmits: u32,
-    /// Since when the node has said that it sends nothing.
+    /// Time since which the node has reported that it sends nothing.
     pub idle_since: Option<Duration>,
     pub failed_volumes: u32,
     pub cache_capacity: u64,
     pub cache_used: u64,
     pub cache: DatanodeCache,
-    /// None has come since it registered.
+    /// No heartbeat has come since it registered.
     pub first_heartbeat: bool,
     /// Answer the next heartbeat with a register command.
     pub must_register: bool,
     pub needs_keys: bool,
-    /// Bytes per second to announce once.
+    /// Bytes per second, to be announced once.
     pub balancer_bandwidth: Option<u64>,
     pub transfers: VecDeque<Transfer>,
-    /// It asks to be told of work (awaitWork): it has since it registered.
+    /// The node has called awaitWork since it registered: it wants to be notified of work.
     pub awaits_work: bool,
-    /// Its open question, if any.
+    /// Pending awaitWork call, if any.
     pub waiting: Option<oneshot::Sender<()>>,
     pub invalidations: BTreeMap<BlockId, Invalidation>,
-    /// Blocks of the namespace that it has reported as deleted since its last full report, or the lease for the next one: a report drawn
-    /// up before has them yet.
+    /// Blocks of the namespace that it has reported as deleted since its last full report, or since the lease for the
+    /// next one: a report made before still contains them.
     pub deleted: BlockSet,
     pub recoveries: VecDeque<BlockId>,
-    /// Blocks that were promised to the node and have not been reported: this and the last period's (see `roll_scheduled`).
+    /// Number of blocks scheduled to the node and not yet reported, in this period and the last (see `roll_scheduled`).
     pub scheduled: [u32; 2],
     pub scheduled_rolled: Duration,
 }
@@ -120,7 +120,8 @@ impl Datanode {
         self.alive && self.admin == DatanodeAdminState::Normal
     }
 
-    /// Whether anybody is sent there for what it has. A node in maintenance may be switched off at any moment.
+    /// Returns true if readers are sent to the node's replicas. A node in maintenance may be switched off at any
+    /// moment.
     pub fn is_readable(&self) -> bool {
         self.alive && self.admin != DatanodeAdminState::InMaintenance
     }
@@ -133,10 +134,10 @@ impl Datanode {
         now.monotonic.saturating_sub(self.last_heartbeat) >= settings.stale_after()
     }
 
-    /// There is work: it is to beat now, if it listens.
+    /// Answers the pending awaitWork call, if any, so that the node sends a heartbeat now.
     pub fn wake(&mut self) {
         if let Some(waiting) = self.waiting.take() {
-            // One that has gone asks again, or beats at its own pace.
+            // If the call is gone, the node asks again or sends its heartbeat at the usual interval.
             let _ = waiting.send(());
         }
     }
@@ -154,7 +155,7 @@ impl Datanode {
     }
 }
 
-/// Every datanode that registered since the start, with its storages.
+/// All datanodes that have registered since the start, with their storages.
 #[derive(Default)]
 pub(super) struct Datanodes {
     nodes: Vec<Option<Datanode>>,
@@ -168,24 +169,24 @@ pub(super) struct Datanodes {
 
 impl Datanodes {
     pub fn node(&self, index: DatanodeIndex) -> &Datanode {
-        self.nodes[index.0 as usize].as_ref().expect("an index is dropped with its node")
+        self.nodes[index.0 as usize].as_ref().expect("an index is dropped together with its node")
     }
 
-    /// `None` when the node was dropped since.
+    /// Returns `None` if the node has been dropped since.
     pub fn get(&self, index: DatanodeIndex) -> Option<&Datanode> {
         self.nodes[index.0 as usize].as_ref()
     }
 
     pub fn node_mut(&mut self, index: DatanodeIndex) -> &mut Datanode {
-        self.nodes[index.0 as usize].as_mut().expect("an index is dropped with its node")
+        self.nodes[index.0 as usize].as_mut().expect("an index is dropped together with its node")
     }
 
     pub fn storage(&self, index: StorageIndex) -> &Storage {
-        self.storages[index.0 as usize].as_ref().expect("an index is dropped with its storage")
+        self.storages[index.0 as usize].as_ref().expect("an index is dropped together with its storage")
     }
 
     pub fn storage_mut(&mut self, index: StorageIndex) -> &mut Storage {
-        self.storages[index.0 as usize].as_mut().expect("an index is dropped with its storage")
+        self.storages[index.0 as usize].as_mut().expect("an index is dropped together with its storage")
     }
 
     pub fn node_of(&self, storage: StorageIndex) -> &Datanode {
@@ -216,7 +217,7 @@ impl Datanodes {
         self.node(node).storages.iter().copied().find(|storage| &self.storage(*storage).id == id)
     }
 
-    /// Datanodes on the machine with this address or name, the living first.
+    /// Returns the datanodes on the machine with this address or name, live ones first.
     pub fn on_machine(&self, host: &str) -> Vec<DatanodeIndex> {
         let mut found: Vec<_> =
             self.iter().filter(|(_, node)| node.id.ip == host || node.id.host_name == host).collect();
@@ -224,19 +225,19 @@ impl Datanodes {
         found.into_iter().map(|(index, _)| index).collect()
     }
 
-    /// Racks with a living node.
+    /// Returns the number of racks with a live node.
     pub fn rack_count(&self) -> usize {
         self.racks
     }
 
-    /// To be called when a node comes, goes or moves.
+    /// Recounts the racks. To be called when a node comes, goes or moves.
     pub fn recount_racks(&mut self) {
         let racks: HashSet<&str> =
             self.iter().filter(|(_, node)| node.alive).map(|(_, node)| node.rack.as_str()).collect();
         self.racks = racks.len();
     }
 
-    /// `None` when the table is full.
+    /// Returns `None` if the table is full.
     pub fn insert(&mut self, node: Datanode) -> Option<DatanodeIndex> {
         if self.len() >= DATANODES_MAX {
             return None;
@@ -264,9 +265,9 @@ impl Datanodes {
         self.node_mut(index).id = id;
     }
 
-    /// Forgets a node and its storages. The caller has already taken every reference to them out of the map.
+    /// Removes a node and its storages. The caller has already removed all references to them from the map.
     pub fn remove(&mut self, index: DatanodeIndex) {
-        let node = self.nodes[index.0 as usize].take().expect("an index is dropped with its node");
+        let node = self.nodes[index.0 as usize].take().expect("an index is dropped together with its node");
         for storage in node.storages {
             self.storages[storage.0 as usize] = None;
             self.free_storages.push(storage);
@@ -278,7 +279,7 @@ impl Datanodes {
         self.free_nodes.push(index);
     }
 
-    /// The storage of that name, made when it is new; `None` when the node has too many.
+    /// Returns the storage with that id, creating it if it is new; `None` if the node has too many.
     pub fn storage_or_insert(
         &mut self,
         node: DatanodeIndex,
@@ -317,9 +318,9 @@ impl Datanodes {
         Some(index)
     }
 
-    /// Forgets one storage. The caller has already taken every reference to it out of the map.
+    /// Removes one storage. The caller has already removed all references to it from the map.
     pub fn remove_storage(&mut self, index: StorageIndex) {
-        let storage = self.storages[index.0 as usize].take().expect("an index is dropped with its storage");
+        let storage = self.storages[index.0 as usize].take().expect("an index is dropped together with its storage");
         self.node_mut(storage.node).storages.retain(|known| *known != index);
         self.free_storages.push(index);
     }
@@ -356,7 +357,7 @@ impl Datanodes {
         info
     }
 
-    /// Whether every storage of a node that works has sent a full report since the node registered.
+    /// Returns true if every working storage of the node has sent a full report since the node registered.
     pub fn has_reported(&self, index: DatanodeIndex) -> bool {
         let storages = &self.node(index).storages;
         let is_known = |storage: &StorageIndex| self.storage(*storage).failed || self.storage(*storage).reports > 0;
@@ -385,20 +386,21 @@ impl Datanodes {
 }
 
 impl BlockMap {
-    /// The storage that a client names by its datanode and storage id, as in updatePipeline; `None` when either is unknown.
+    /// Returns the storage that a client identifies by datanode and storage id, as in updatePipeline; `None` if either
+    /// is unknown.
     pub fn find_storage(&self, datanode: &DatanodeId, storage: &StorageId) -> Option<StorageIndex> {
         let node = self.find_datanode(datanode)?;
         self.nodes.storage_of(node, storage)
     }
 
-    /// The registered datanode with this uuid at this address.
+    /// Returns the registered datanode with this uuid at this address.
     pub fn find_datanode(&self, id: &DatanodeId) -> Option<DatanodeIndex> {
         let node = self.nodes.by_uuid(&id.uuid)?;
         let known = &self.nodes.node(node).id;
         (known.ip == id.ip && known.transfer_port == id.transfer_port).then_some(node)
     }
 
-    /// What a located block says of this datanode.
+    /// Returns the information about this datanode for a located block.
     pub fn datanode_info(&self, node: DatanodeIndex) -> DatanodeInfo {
         self.nodes.info(node)
     }

@@ -2,7 +2,7 @@ use hearth_types::{Block, BlockId, GenerationStamp};
 
 use super::BlockState;
 
-/// Why the block map refused. What it refuses has changed nothing. The display texts are those that Apache's clients see.
+/// Errors of the block map. A failed call has changed nothing. The display texts are those that Apache's clients see.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockError {
     #[error("{block} does not exist.")]
@@ -24,7 +24,7 @@ pub enum BlockError {
     RecoveryMismatch { block: Block, current: GenerationStamp, offered: GenerationStamp },
     #[error("{block} is not under recovery")]
     NotUnderRecovery { block: Block },
-    /// The first part is completed by the operation, which knows the path: `File P could only be written to ...`.
+    /// The operation prepends the first part, because it knows the path: `File P could only be written to ...`.
     #[error(
         "could only be written to {found} of the {minimum} minReplication nodes. There are {running} datanode(s) running and {} node(s) are excluded in this operation.",
         if *excluded == 0 { "no".to_owned() } else { excluded.to_string() }

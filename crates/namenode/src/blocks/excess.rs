@@ -1,4 +1,4 @@
-//! Which replica goes when there are too many.
+//! Choice of the replicas to delete when a block has too many.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ use super::{BlockMap, Now};
 const TOLERATED_HEARTBEATS: u32 = 4;
 
 impl BlockMap {
-    /// Marks good replicas beyond the replication asked for as excess and has them deleted. Nothing is done while any of the
-    /// good ones lies on a storage whose contents are unsure: the block is looked at again later.
+    /// Marks good replicas beyond the requested replication as excess and schedules their deletion. Does nothing while
+    /// any of the good replicas is on a storage whose contents are uncertain: the block is checked again later.
     pub(super) fn trim_excess(&mut self, block: BlockId, now: Now) {
         loop {
             let entry = self.entry(block);
@@ -42,8 +42,8 @@ impl BlockMap {
         }
     }
 
-    /// Replicas that were too many a moment ago are taken back, as far as their nodes have not been told, when others turn out
-    /// to be bad or are lost: one of them may be the last good one.
+    /// Takes back excess replicas whose deletion has not yet been sent to their nodes, because other replicas turned
+    /// out to be bad or were lost: an excess replica may be the last good one.
     pub(super) fn rescue_excess(&mut self, block: BlockId) {
         loop {
             let entry = self.entry(block);
@@ -62,10 +62,12 @@ impl BlockMap {
         }
     }
 
-    /// A datanode was told to delete this replica and has it yet: it did not hear, or could not, or is just about it.
+    /// Handles a replica that a datanode reports although it was asked to delete it. Either the datanode did not
+    /// receive the command, could not delete the replica, or is just about to.
     ///
-    /// It is told again only while the others are enough. Else the replica counts again: it may be the last good one. While it is
-    /// not known what others hold, it stays as it is: that it counted could have another one chosen in its place.
+    /// The command is sent again only while the other replicas are enough. Otherwise the replica counts again: it may
+    /// be the last good one. While the contents of other storages are uncertain, nothing changes: counting this replica
+    /// could make another one be chosen as excess in its place.
     pub(super) fn excess_is_still_there(&mut self, storage: StorageIndex, block: Block, now: Now) {
         let entry = self.entry(block.id);
         let counts = entry.counts(&self.nodes);
@@ -77,7 +79,8 @@ impl BlockMap {
         }
     }
 
-    /// A node starts anew: what it had not been told to delete yet counts again until it is known what the others still have.
+    /// Counts the excess replicas of a restarting node again if their deletion was not yet sent, until it is known what
+    /// the other nodes still have.
     pub(super) fn keep_untold_excess(&mut self, node: DatanodeIndex, now: Now) {
         let pending: Vec<BlockId> = self.nodes.node(node).invalidations.keys().copied().collect();
         for block in pending {
@@ -95,13 +98,13 @@ impl BlockMap {
         }
     }
 
-    /// The one of `candidates` that is missed least. `None`: all of them are needed for their media.
+    /// Chooses the least needed of the `candidates`. `None`: all of them are needed for their media.
     fn choose_excess(&self, block: BlockId, candidates: &[StorageIndex], now: Now) -> Option<StorageIndex> {
         let entry = self.entry(block);
         let policy = StoragePolicy::by_id(entry.policy())
             .or_else(|| StoragePolicy::by_id(self.settings.default_policy))
             .unwrap_or_else(|| StoragePolicy::by_id(7).expect("HOT is built in"));
-        // Media that the policy asks for stay; what is left over may go.
+        // Replicas on media that the policy asks for stay; the remaining ones may go.
         let mut wanted = policy.wanted(usize::from(entry.replication()));
         let mut spare: Vec<StorageIndex> = Vec::new();
         for storage in candidates {
@@ -141,8 +144,9 @@ impl BlockMap {
         pool.into_iter().min_by_key(|storage| self.nodes.info(self.nodes.storage(*storage).node).remaining)
     }
 
-    /// Deletes bad replicas that are no longer needed: enough good ones are there, or good and bad together are more than asked
-    /// for. The last good one is never touched, and without a good one the bad ones stay.
+    /// Deletes corrupt replicas that are no longer needed: either enough good ones exist, or good and corrupt ones
+    /// together exceed the replication. Never deletes the last good replica; without a good replica the corrupt ones
+    /// stay.
     pub(super) fn trim_corrupt(&mut self, block: BlockId) {
         loop {
             let entry = self.entry(block);

@@ -7,7 +7,7 @@ use super::recovery::RecoveryTask;
 use super::redundancy::HEARTBEAT_ROUND_MAX;
 use super::{BlockMap, Now};
 
-/// What a datanode says of itself.
+/// State that a datanode reports about itself.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     pub storages: Vec<StorageReport>,
@@ -23,27 +23,28 @@ pub struct Heartbeat {
     pub wants_report_lease: bool,
 }
 
-/// Something that a datanode is to do.
+/// Command for a datanode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DatanodeCommand {
     Register,
-    /// Send these replicas to those targets, each list a pipeline.
+    /// Send these replicas to those targets; each target list is a pipeline.
     Transfer(Vec<TransferTask>),
-    /// Delete these replicas. A length of `u64::MAX`'s half (Java's Long.MAX_VALUE): no need to report it.
+    /// Delete these replicas. A length of half of `u64::MAX` (Java's Long.MAX_VALUE) means that the deletion need not
+    /// be reported.
     Invalidate(Vec<Block>),
     /// Lock these replicas in memory.
     Cache(Vec<BlockId>),
-    /// Let go of these.
+    /// Release these replicas from the cache.
     Uncache(Vec<BlockId>),
     /// Lead the recovery of these blocks.
     Recover(Vec<RecoveryTask>),
-    /// Install the block keys: the operation adds them.
+    /// Install the block keys; the operation adds them.
     UpdateKeys,
     /// Bytes per second for the balancer.
     BalancerBandwidth(u64),
 }
 
-/// Length of a replica to delete whose block is gone: the datanode need not report it.
+/// Length in a deletion of a replica whose block is gone: the datanode need not report the deletion.
 pub const NO_ACKNOWLEDGEMENT: u64 = i64::MAX as u64;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,20 +56,20 @@ pub struct TransferTask {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HeartbeatAnswer {
     pub commands: Vec<DatanodeCommand>,
-    /// 0: no full report lease.
+    /// Id of a full report lease; 0 for none.
     pub report_lease: u64,
 }
 
-/// The datanode is no longer on the include list. Apache's DisallowedDatanodeException.
+/// Error for a datanode that is no longer on the include list. Apache's DisallowedDatanodeException.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("Datanode denied communication with namenode because the host is not in the include-list: {0}")]
 pub struct Disallowed(pub String);
 
-/// Resolves when there is work for the datanode that asked; fails when it has asked again meanwhile, or left.
+/// Resolves when there is work for the datanode that asked; fails if it has asked again or left in the meantime.
 pub type WorkWait = oneshot::Receiver<()>;
 
 impl BlockMap {
-    /// A datanode is alive and asks for work: it gets all that it can take now.
+    /// Handles a heartbeat: marks the datanode as alive, and returns all work that it can take now.
     pub fn heartbeat(
         &mut self,
         datanode: &DatanodeId,
@@ -93,8 +94,9 @@ impl BlockMap {
         Ok(HeartbeatAnswer { commands: self.work_for(index, now), report_lease })
     }
 
-    /// A datanode asks to be told when there is work for it. `Some`: it is woken by this as soon as there is, unless it asks
-    /// again first; `None`: it is to beat now, for work or to hear that it is not known.
+    /// Handles a datanode's request for notification of work. `Some`: resolves as soon as there is work, unless the
+    /// datanode asks again first. `None`: the datanode shall send a heartbeat now, to get work or to learn that it is
+    /// unknown.
     pub fn await_work(&mut self, datanode: &DatanodeId) -> Option<WorkWait> {
         let index = self.find_datanode(datanode)?;
         let hands_out = !self.in_safe_mode();
@@ -118,7 +120,7 @@ impl BlockMap {
         }
     }
 
-    /// The datanode said that it cannot go on (errorReport FATAL_DISK_ERROR): it has to register again.
+    /// Handles a datanode's report that it cannot continue (errorReport FATAL_DISK_ERROR): it must register again.
     pub fn datanode_failed(&mut self, datanode: &DatanodeId, now: Now) {
         if let Some(index) = self.find_datanode(datanode) {
             self.node_died(index, now);
@@ -126,14 +128,14 @@ impl BlockMap {
         }
     }
 
-    /// Announces the balancer's bandwidth, bytes per second, to every datanode.
+    /// Announces the balancer's bandwidth, in bytes per second, to every datanode.
     pub fn set_balancer_bandwidth(&mut self, bytes_per_second: u64) {
         for index in self.nodes.indices() {
             self.nodes.node_mut(index).balancer_bandwidth = Some(bytes_per_second);
         }
     }
 
-    /// The block keys have changed: every datanode gets them with its next heartbeat.
+    /// Sends changed block keys to every datanode with its next heartbeat.
     pub fn announce_keys(&mut self) {
         for index in self.nodes.indices() {
             self.nodes.node_mut(index).needs_keys = true;
@@ -173,19 +175,20 @@ impl BlockMap {
         } else if node.idle_since.is_none() {
             node.idle_since = Some(now.monotonic);
         }
-        // Promises that were never kept do not take room for ever.
+        // Scheduled blocks that never arrived must not take room forever.
         if now.monotonic.saturating_sub(node.scheduled_rolled) >= roll {
             node.scheduled = [0, node.scheduled[0]];
             node.scheduled_rolled = now.monotonic;
         }
-        // A storage that is no longer named is gone: at once if volumes failed or the node started anew, else when it is empty.
+        // Removes storages that the heartbeat no longer lists: at once if volumes failed or the node restarted,
+        // otherwise when they are empty.
         if !named.is_empty() {
             let unnamed: Vec<StorageIndex> =
                 self.nodes.node(index).storages.iter().copied().filter(|storage| !named.contains(storage)).collect();
             for storage in unnamed {
                 let known = self.nodes.storage(storage);
                 if volumes_lost || known.blocks.is_empty() {
-                    tracing::info!(storage = %known.id.0, datanode = %self.nodes.node(index).id, "storage is gone");
+                    tracing::info!(storage = %known.id.0, datanode = %self.nodes.node(index).id, "storage removed: no longer reported");
                     self.wipe_storage(storage, now);
                 }
             }
@@ -203,7 +206,7 @@ impl BlockMap {
         lease.unwrap_or(0)
     }
 
-    /// All that the node can do now. A due recovery goes alone, as Apache's datanodes expect it.
+    /// Returns all work that the node can do now. A due recovery is sent alone, as Apache's datanodes expect.
     fn work_for(&mut self, index: DatanodeIndex, now: Now) -> Vec<DatanodeCommand> {
         let mut commands = Vec::new();
         if self.in_safe_mode() {
@@ -254,7 +257,7 @@ impl BlockMap {
             .collect();
         if !tasks.is_empty() {
             let node = self.nodes.node_mut(index);
-            // Until its next heartbeat says better.
+            // An estimate until its next heartbeat.
             node.transmits = node.transmits.saturating_add(tasks.len() as u32);
             node.idle_since = None;
         }

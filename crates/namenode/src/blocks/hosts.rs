@@ -1,7 +1,7 @@
-//! Which datanodes may be part of the cluster (`dfs.hosts`), and which are to leave it (`dfs.hosts.exclude`).
+//! The datanodes that may join the cluster (`dfs.hosts`), and those that shall leave it (`dfs.hosts.exclude`).
 //!
-//! Only the address that a datanode's connection comes from lets it in: the name that it gives itself may be anybody's. As Apache's
-//! HostFileManager and DatanodeManager.registerDatanode have it.
+//! Only the address of a datanode's connection admits it; the name that a datanode reports can be any machine's. This
+//! follows Apache's HostFileManager and DatanodeManager.registerDatanode.
 
 use std::time::Duration;
 
@@ -10,36 +10,38 @@ use hearth_types::{BlockId, DatanodeAdminState, DatanodeId};
 use super::datanodes::DatanodeIndex;
 use super::{BlockMap, Now};
 
-/// A line of a hosts file, its name already looked up.
+/// A line of a hosts file, with its name already resolved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostEntry {
-    /// As written, and the addresses behind it.
+    /// The name as written, and its addresses.
     pub names: Vec<String>,
     /// `None`: every datanode on that machine.
     pub port: Option<u16>,
 }
 
 impl HostEntry {
-    /// It comes from there.
+    /// Returns true if the datanode's connection comes from this host.
     fn is_of(&self, id: &DatanodeId) -> bool {
         self.port.is_none_or(|port| port == id.transfer_port) && self.names.contains(&id.ip)
     }
 
-    /// It comes from there, or says so. For what nobody wins by saying it.
+    /// Returns true if the datanode comes from this host or claims to. Only for uses in which a false claim gains
+    /// nothing.
     fn may_be_of(&self, id: &DatanodeId) -> bool {
         let is_called = self.names.iter().any(|name| name.eq_ignore_ascii_case(&id.host_name));
         self.is_of(id) || is_called && self.port.is_none_or(|port| port == id.transfer_port)
     }
 }
 
-/// The include and exclude files. An empty include list lets everyone in; one whose names have no address, nobody.
+/// The include and exclude files. An empty include list admits every datanode; a list whose names have no address
+/// admits none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HostLists {
     pub include: Vec<HostEntry>,
     pub exclude: Vec<HostEntry>,
-    /// Nodes that are expected: one that has never come counts as dead.
+    /// Expected nodes: one that has never registered counts as dead.
     pub expected: Vec<HostEntry>,
-    /// Nodes that are to be left alone for a while, each with the end of that: milliseconds since the epoch.
+    /// Nodes in maintenance, each with the end of its maintenance in milliseconds since the epoch.
     pub maintenance: Vec<(HostEntry, u64)>,
 }
 
@@ -54,14 +56,14 @@ impl HostLists {
 }
 
 impl HostEntry {
-    /// The first address behind it; `None`: its name has none.
+    /// Returns the first address of the name; `None` if it has none.
     pub(super) fn address(&self) -> Option<&str> {
         self.names.iter().map(String::as_str).find(|name| name.parse::<std::net::IpAddr>().is_ok())
     }
 }
 
 impl HostLists {
-    /// Until when the node is in maintenance; `None`: it is not, or not any more.
+    /// Returns the end of the node's maintenance; `None` if it is not in maintenance, or no longer.
     pub fn maintenance_until(&self, id: &DatanodeId, now_ms: u64) -> Option<u64> {
         let named = self.maintenance.iter().find(|(entry, _)| entry.may_be_of(id));
         named.map(|(_, until)| *until).filter(|until| *until > now_ms)
@@ -72,13 +74,13 @@ impl HostLists {
 #[derive(Default)]
 pub(super) struct Decommissions {
     checked: Duration,
-    /// For each leaving node, a block that kept it the last time: looked at first.
+    /// For each leaving node, a block that prevented its leaving at the last check: checked first.
     witnesses: std::collections::HashMap<DatanodeIndex, BlockId>,
 }
 
 impl BlockMap {
-    /// New lists (refreshNodes): nodes that are no longer included are turned away at their next heartbeat, excluded ones begin
-    /// to leave, others come back.
+    /// Installs new lists (refreshNodes): nodes that are no longer included are rejected at their next heartbeat,
+    /// excluded nodes begin to leave, others come back.
     pub fn set_hosts(&mut self, hosts: HostLists, now: Now) {
         self.hosts = hosts;
         for node in self.nodes.indices() {
@@ -112,13 +114,13 @@ impl BlockMap {
         }
     }
 
-    /// Of a node that is away when its maintenance ends, what it held is lost.
+    /// If a node is away when its maintenance ends, its replicas count as lost.
     fn set_admin(&mut self, index: DatanodeIndex, state: DatanodeAdminState, now: Now) {
         let node = self.nodes.node_mut(index);
         let was_away = node.is_in_maintenance() && !node.alive;
         node.admin = state;
         if was_away && !node.is_in_maintenance() {
-            tracing::info!(datanode = %node.id, "its maintenance is over and it is not back");
+            tracing::info!(datanode = %node.id, "maintenance of the datanode has ended, but it has not come back");
             for storage in node.storages.clone() {
                 self.drain_storage(storage, now);
             }
@@ -135,7 +137,7 @@ impl BlockMap {
         }
     }
 
-    /// Looks at every `dfs.namenode.decommission.interval` whether leaving nodes may go.
+    /// Checks at every `dfs.namenode.decommission.interval` whether leaving nodes may go.
     pub(super) fn check_decommissions(&mut self, now: Now) {
         if now.monotonic.saturating_sub(self.decommissions.checked) < self.settings.decommission_interval {
             return;
@@ -154,11 +156,12 @@ impl BlockMap {
         }
     }
 
-    /// What a node holds is known once each of its storages has reported, and what the others hold when the safe mode of the
-    /// start is over: before that it stays.
+    /// Lets a leaving node go if its replicas are no longer needed. The node stays until each of its storages has
+    /// reported, because only then are its replicas known, and until startup safe mode is over, because only then are
+    /// the other nodes' replicas known.
     fn finish_if_drained(&mut self, index: DatanodeIndex) {
         let node = self.nodes.node(index);
-        // A dead one has nothing that anybody counts on.
+        // A dead node has no replicas that count.
         if node.alive && (self.in_startup_safe_mode() || !self.nodes.has_reported(index)) {
             return;
         }
@@ -191,14 +194,14 @@ impl BlockMap {
                         true => DatanodeAdminState::InMaintenance,
                         false => DatanodeAdminState::Decommissioned,
                     };
-                    tracing::info!(datanode = %node.id, state = ?node.admin, "it may be switched off");
+                    tracing::info!(datanode = %node.id, state = ?node.admin, "the datanode may be switched off now");
                 }
             }
         }
     }
 
-    /// Whether nodes that stay hold enough replicas: all that were asked for, or for an open file's last block the minimum; with
-    /// `comes_back`, as many as do while nodes are in maintenance.
+    /// Returns true if the nodes that stay hold enough replicas: the requested number, or the minimum for an open
+    /// file's last block. With `comes_back`, the number that suffices while nodes are in maintenance.
     fn is_safe_without(&self, block: BlockId, comes_back: bool) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let counts = entry.counts(&self.nodes);
@@ -209,7 +212,7 @@ impl BlockMap {
         } else {
             self.settings.min_replication
         };
-        // A block without any readable replica is not this node's to save.
+        // A block without any readable replica cannot be saved by this node.
         counts.live >= wanted || counts.readable() == 0
     }
 }

@@ -9,10 +9,10 @@ use super::replicas::Health;
 use super::table::BlockTable;
 use super::{BlockError, BlockMap, BlockState, Now};
 
-/// Resolves when the block has its first minimum of finalized replicas, or is gone: then ask again.
+/// Resolves when the block reaches its minimum of finalized replicas, or is gone; the caller must then check again.
 pub type ReplicaWait = oneshot::Receiver<()>;
 
-/// Calls that wait for one block; more are told to ask again at once.
+/// Limit of calls that wait for one block; further ones are told at once to try again.
 const WAITERS_PER_BLOCK_MAX: usize = 64;
 
 #[derive(Default)]
@@ -21,13 +21,13 @@ pub(super) struct ReplicaWaiters(HashMap<BlockId, Vec<oneshot::Sender<()>>>);
 impl ReplicaWaiters {
     pub fn wake(&mut self, block: BlockId) {
         for waiting in self.0.remove(&block).into_iter().flatten() {
-            // A caller that gave up is no loss.
+            // A caller may have given up; that is harmless.
             let _ = waiting.send(());
         }
     }
 }
 
-/// Stored blocks that one of several threads has read, before they are in the map.
+/// Stored blocks that one of several threads has read, before they are added to the map.
 #[derive(Default)]
 pub struct RestoredBlocks {
     blocks: BlockTable,
@@ -35,7 +35,7 @@ pub struct RestoredBlocks {
 }
 
 impl RestoredBlocks {
-    /// As [`BlockMap::restore`] for a complete block.
+    /// Like [`BlockMap::restore`] for a complete block.
     pub fn add(&mut self, block: Block, inode: u64, replication: u16, policy: u8) {
         self.newest_stamp = self.newest_stamp.max(block.stamp);
         put_complete(&mut self.blocks, block, BlockAttributes::new(block, inode, replication, policy));
@@ -44,17 +44,17 @@ impl RestoredBlocks {
 
 fn put_complete(blocks: &mut BlockTable, block: Block, attributes: BlockAttributes) {
     let previous = blocks.insert(block.id, BlockInfo::complete(attributes));
-    assert!(previous.is_none(), "{} stands in the store once", block.id);
+    assert!(previous.is_none(), "{} is in the store only once", block.id);
 }
 
 impl BlockMap {
-    /// Takes up blocks known from the store, at start.
+    /// Adds blocks read from the store at start.
     pub fn add_restored(&mut self, restored: RestoredBlocks) {
         self.note_stamp(restored.newest_stamp);
         self.blocks.absorb(restored.blocks);
     }
 
-    /// Takes up a new block that `targets` are about to receive. Its id has never been used before.
+    /// Adds a new block that `targets` are about to receive. Its id has never been used before.
     ///
     /// `policy`: id of the file's storage policy, 0 for none. `targets`: from [`BlockMap::allocate_targets`].
     pub fn begin(&mut self, block: Block, inode: u64, replication: u16, policy: u8, targets: &[StorageIndex]) {
@@ -67,18 +67,18 @@ impl BlockMap {
                 Construction { expected, ..Construction::default() },
             ),
         );
-        assert!(previous.is_none(), "{} was given out twice", block.id);
+        assert!(previous.is_none(), "{} was issued twice", block.id);
         self.open.insert(block.id);
     }
 
-    /// Names the storages that are about to receive an open block of which none is known to.
+    /// Sets the storages that are about to receive an open block for which no storage is known.
     pub fn expect_at(&mut self, block: BlockId, targets: &[StorageIndex]) {
         let stamp = self.block(block).expect("it is an open block").stamp;
         let expected = targets.iter().map(|storage| ExpectedReplica::new(*storage, stamp)).collect();
         self.entry_mut(block).set_construction(Construction { expected, ..Construction::default() });
     }
 
-    /// Takes up a block known from the store, at start. No replica is known yet.
+    /// Adds a block read from the store at start. No replica is known yet.
     ///
     /// `complete`: false for the last block of an open file.
     pub fn restore(&mut self, block: Block, inode: u64, replication: u16, policy: u8, complete: bool) {
@@ -96,7 +96,7 @@ impl BlockMap {
         self.blocks.get(&block).map(|entry| entry.state())
     }
 
-    /// The block as it stands now: its stamp, and its length as far as it is known.
+    /// The block's present state: its stamp, and its length known so far.
     pub fn block(&self, block: BlockId) -> Option<Block> {
         self.blocks.get(&block).map(|entry| entry.block())
     }
@@ -106,7 +106,7 @@ impl BlockMap {
         self.blocks.get(&block).map(|entry| entry.inode())
     }
 
-    /// What the writer says the open block's length is (fsync). Never shrinks it.
+    /// Sets the open block's length as the writer reports it (fsync). Never shrinks it.
     pub fn set_length(&mut self, block: BlockId, length: u64) -> Result<(), BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
         if !entry.is_open() {
@@ -117,10 +117,10 @@ impl BlockMap {
         Ok(())
     }
 
-    /// Makes `block`'s length and stamp final. It is COMPLETE at once if enough finalized replicas have been reported, else
-    /// COMMITTED until they are. Repeating it with the same length and stamp changes nothing.
+    /// Makes `block`'s length and stamp final. The block is COMPLETE at once if enough finalized replicas have been
+    /// reported, else COMMITTED until they are. Repeating the call with the same length and stamp changes nothing.
     ///
-    /// Errors: `UnknownBlock`; `StampMismatch`; `LengthShrank` when the offered length is less than what is known.
+    /// Errors: `UnknownBlock`; `StampMismatch`; `LengthShrank` if the given length is less than the known one.
     pub fn commit(&mut self, block: Block, now: Now) -> Result<BlockState, BlockError> {
         let entry = self.blocks.get(&block.id).ok_or(BlockError::UnknownBlock { block: block.id })?;
         let stored = entry.block();
@@ -140,14 +140,15 @@ impl BlockMap {
         Ok(self.entry(block.id).state())
     }
 
-    /// The last step of a commit: the block is open, `block` is its final identity and length.
+    /// Last step of a commit: the block is open, and `block` is its final identity and length.
     pub(super) fn commit_as(&mut self, block: Block, now: Now) {
         let entry = self.entry_mut(block.id);
         assert!(entry.is_open(), "only an open block is committed");
         entry.set_stamp(block.stamp);
         entry.set_length(block.length);
         let expected = &entry.construction().expect("it is open").expected;
-        // Replicas that were reported before the length was final: those that do not fit are not copies of this block.
+        // Replicas that were reported before the length was final: those that do not match are not copies of this
+        // block.
         let unfit: Vec<StorageIndex> = entry
             .replicas()
             .filter(|replica| {
@@ -167,7 +168,8 @@ impl BlockMap {
         self.refresh(block.id, now);
     }
 
-    /// COMMITTED becomes COMPLETE once `min_replication` finalized replicas are known; then those who wait are woken.
+    /// Makes a COMMITTED block COMPLETE once `min_replication` finalized replicas are known, and wakes the waiting
+    /// calls.
     pub(super) fn complete_if_replicated(&mut self, block: BlockId, now: Now) {
         if !self.is_minimally_replicated(block) {
             return;
@@ -189,7 +191,7 @@ impl BlockMap {
         self.replica_waiters.wake(block);
     }
 
-    /// Whether at least `dfs.namenode.replication.min` good finalized replicas have been reported.
+    /// Returns true if at least `dfs.namenode.replication.min` good finalized replicas have been reported.
     pub fn is_minimally_replicated(&self, block: BlockId) -> bool {
         self.blocks.get(&block).is_some_and(|entry| {
             let minimum = self.settings.min_replication.min(entry.replication().max(1));
@@ -197,8 +199,8 @@ impl BlockMap {
         })
     }
 
-    /// `None` when the block is COMPLETE or unknown already; else something to await without the lock. It ends with an error at once
-    /// when too many wait for the block already.
+    /// Returns `None` if the block is already COMPLETE or unknown; otherwise a future to await without the lock. The
+    /// future fails at once if too many calls already wait for the block.
     pub fn wait_for_replicas(&mut self, block: BlockId) -> Option<ReplicaWait> {
         let entry = self.blocks.get(&block)?;
         if entry.is_complete() {
@@ -213,7 +215,7 @@ impl BlockMap {
         Some(receiver)
     }
 
-    /// Opens a COMPLETE block again, for append: its replicas become the pipeline. The stamp stays until
+    /// Reopens a COMPLETE block for append: its replicas become the pipeline. The stamp stays until
     /// [`BlockMap::update_pipeline`].
     pub fn reopen(&mut self, block: BlockId) -> Result<Vec<StorageIndex>, BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
@@ -240,10 +242,11 @@ impl BlockMap {
         Ok(storages)
     }
 
-    /// The writer has rebuilt its pipeline: stores the new stamp, length and members. Replicas of the old stamp are forgotten
-    /// (the ones that went on report again); what a member has said of the new one already is kept: it will not say it again.
+    /// Stores the new stamp, length and members of a pipeline that the writer has rebuilt. Replicas of the old stamp
+    /// are forgotten (the members that continue report again). A member's earlier report of the new stamp is kept,
+    /// because it is not repeated.
     ///
-    /// Errors: `NotUnderConstruction`; `OlderState` when the stamp does not rise or the length falls.
+    /// Errors: `NotUnderConstruction`; `OlderState` if the stamp does not rise or the length falls.
     pub fn update_pipeline(
         &mut self,
         old: Block,
@@ -285,8 +288,8 @@ impl BlockMap {
         Ok(())
     }
 
-    /// Members of an open block's pipeline are on storages that the map does not know, as after a restart. Until they come, and are
-    /// expected as the others, they may have what was acknowledged.
+    /// Records pipeline members of an open block on storages that the map does not know, as after a restart. Until
+    /// these storages come, and are expected like the others, they may have acknowledged bytes.
     pub fn expect_unknown(&mut self, block: BlockId, storages: Vec<StorageId>) {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         let (stamp, length) = (entry.stamp(), entry.length());
@@ -296,7 +299,8 @@ impl BlockMap {
         }
     }
 
-    /// The pipeline's members in order: for LocatedBlocks of the writer, and for getAdditionalDatanode's retries.
+    /// Returns the pipeline's members in order: for LocatedBlocks of the writer, and for getAdditionalDatanode's
+    /// retries.
     pub fn expected_storages(&self, block: BlockId) -> Vec<StorageIndex> {
         self.blocks
             .get(&block)
@@ -305,14 +309,14 @@ impl BlockMap {
             .unwrap_or_default()
     }
 
-    /// Whether an open block never came to be, as far as can be known: nobody has told of a byte, and no datanode has it, is to have it, or
-    /// was to have it on a storage that has been lost.
+    /// Returns true if, as far as is known, an open block was never written: no datanode has reported a byte, and none
+    /// holds it, expects it, or expected it on a storage that has been lost.
     pub fn is_lost_and_empty(&self, block: BlockId, now: Now) -> bool {
         self.blocks.get(&block).is_none_or(|entry| entry.length() == 0) && self.has_no_holder(block, now)
     }
 
-    /// Whether no datanode has an open block, expects it, or expected it on a storage that has been lost. Its bytes are lost then.
-    /// A block that is to be cut waits for a holder, because its bytes belonged to a closed file.
+    /// Returns true if no datanode holds an open block, expects it, or expected it on a storage that has been lost. Its
+    /// bytes are then lost. A block to be truncated waits for a holder, because its bytes belonged to a closed file.
     pub fn has_no_holder(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let Some(construction) = entry.construction() else { return false };
@@ -323,14 +327,14 @@ impl BlockMap {
             && self.all_have_reported(construction, now)
     }
 
-    /// Whether all holders of an open block are known. After a restart that is so when all earlier storages have reported, or when
-    /// the time has passed after which a silent datanode counts as dead.
+    /// Returns true if all holders of an open block are known. After a restart that is so once all earlier storages
+    /// have reported, or once the time has passed after which a silent datanode counts as dead.
     pub(super) fn all_have_reported(&self, construction: &Construction, now: Now) -> bool {
         let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
         (!construction.is_restored || is_late || self.storages.have_all_reported()) && !self.in_safe_mode()
     }
 
-    /// The file's replication changed: copies are made or deleted accordingly.
+    /// Applies a changed replication of the file: schedules copies or deletions.
     pub fn set_replication(&mut self, block: BlockId, replication: u16, now: Now) {
         self.leave_queue(block);
         if let Some(entry) = self.blocks.get_mut(&block) {
@@ -339,27 +343,27 @@ impl BlockMap {
         }
     }
 
-    /// The storage policy by which a block's copies are placed; 0: none named.
+    /// The storage policy by which a block's copies are placed; 0 if none is set.
     pub fn policy(&self, block: BlockId) -> Option<u8> {
         Some(self.blocks.get(&block)?.policy())
     }
 
-    /// The file's storage policy changed: it holds for copies made from now on.
+    /// Applies a changed storage policy of the file, for copies made from now on.
     pub fn set_policy(&mut self, block: BlockId, policy: u8) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.set_policy(policy);
         }
     }
 
-    /// The block now belongs to another inode (concat).
+    /// Moves the block to another inode (concat).
     pub fn set_inode(&mut self, block: BlockId, inode: u64) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.set_inode(inode);
         }
     }
 
-    /// The block is no longer part of any file (delete, overwrite, abandon): every datanode that has it or was to receive it is
-    /// told to delete it. An unknown block is no error.
+    /// Removes a block that is no longer part of any file (delete, overwrite, abandon): every datanode that has it or
+    /// was to receive it is asked to delete it. An unknown block is no error.
     pub fn remove(&mut self, block: BlockId) {
         self.leave_queues(block);
         let Some(entry) = self.blocks.remove(&block) else { return };
@@ -380,7 +384,8 @@ impl BlockMap {
         self.replica_waiters.wake(block);
     }
 
-    /// The writer gives up its last block, or a target of it failed: as [`BlockMap::remove`].
+    /// Abandons the writer's last block, because the writer gives it up or a target failed. Same as
+    /// [`BlockMap::remove`].
     pub fn abandon(&mut self, block: BlockId) {
         self.remove(block);
     }

@@ -7,14 +7,14 @@ use super::replicas::Health;
 use super::topology::distance;
 use super::{BlockMap, DEFAULT_RACK, Now};
 
-/// Who reads: locations are sorted by their distance to it.
+/// The reader: locations are sorted by their distance to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReaderLocation<'a> {
-    /// Text of the address that the call came from, without a port.
+    /// Address of the call as text, without a port.
     pub ip: Option<&'a str>,
 }
 
-/// One chosen storage with what a client must know of it.
+/// One chosen storage with the information that a client needs about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     pub storage: StorageIndex,
@@ -23,7 +23,7 @@ pub struct Target {
     pub storage_type: StorageType,
 }
 
-/// Clients' machines whose rack is remembered.
+/// Limit of client machines whose rack is remembered.
 const CLIENT_RACKS_MAX: usize = 100_000;
 
 impl BlockMap {
@@ -37,8 +37,9 @@ impl BlockMap {
         }
     }
 
-    /// The block as a reader gets it: good replicas on living nodes, nearest first, stale and leaving ones last; the pipeline
-    /// while it is being written; the corrupt ones, marked so, when there are no others.
+    /// Returns the block for a reader: good replicas on live nodes, nearest first, with those on stale and leaving
+    /// nodes last; the pipeline while the block is being written; the corrupt replicas, marked as such, if there are no
+    /// others.
     ///
     /// `offset`: bytes from the start of the file. The token is empty: the operation signs it. `None`: unknown block.
     pub fn locate(&self, block: BlockId, offset: u64, reader: ReaderLocation<'_>, now: Now) -> Option<LocatedBlock> {
@@ -54,7 +55,7 @@ impl BlockMap {
                     let held = entry.replicas().filter(move |replica| replica.health == health);
                     held.map(|replica| replica.storage).filter(readable).collect::<Vec<_>>()
                 };
-                // Excess ones may be gone when the reader gets there.
+                // Excess replicas may be gone when the reader gets there.
                 let live = of(Health::Live);
                 if live.is_empty() { of(Health::Excess) } else { live }
             }
@@ -80,7 +81,7 @@ impl BlockMap {
         Some(located)
     }
 
-    /// The block as its writer gets it (addBlock, append, getAdditionalDatanode): these storages in this order.
+    /// Returns the block for its writer (addBlock, append, getAdditionalDatanode): these storages in this order.
     /// `offset`: bytes from the start of the file; `u64::MAX` where Apache says -1.
     pub fn located_for_writer(&self, block: ExtendedBlock, offset: u64, storages: &[StorageIndex]) -> LocatedBlock {
         self.located(block, offset, storages, false)
@@ -101,12 +102,12 @@ impl BlockMap {
         }
     }
 
-    /// Where machines stand that are no datanodes, by address.
+    /// Sets the racks, by address, of machines that are not datanodes.
     pub fn set_client_racks(&mut self, racks: std::collections::HashMap<String, String>) {
         self.client_racks = racks;
     }
 
-    /// The same for one machine.
+    /// Sets the rack of one machine that is not a datanode.
     pub fn set_client_rack(&mut self, ip: &str, rack: String) {
         if self.client_racks.len() >= CLIENT_RACKS_MAX {
             self.client_racks.clear();
@@ -114,7 +115,8 @@ impl BlockMap {
         self.client_racks.insert(ip.to_owned(), rack);
     }
 
-    /// The machine and rack of a client. One that is no datanode stands alone in the rack that is known for it.
+    /// Returns the machine and rack of a client. A client on no datanode's machine is alone on its machine, in the rack
+    /// known for it.
     pub(super) fn place_of(&self, ip: Option<&str>) -> (String, String) {
         let Some(ip) = ip else { return (String::new(), String::new()) };
         match self.nodes.on_machine(ip).first() {

@@ -1,8 +1,8 @@
-//! Which datanode holds which block, and what is to be done about it.
+//! The block map: the datanodes that hold each block, and the work that follows from it.
 //!
-//! [`BlockMap`] is a state machine without I/O, without async and without a clock: the time comes in as [`Now`], randomness
+//! [`BlockMap`] is a state machine without I/O, without async and without a clock: time comes in as [`Now`], randomness
 //! as a seed, and every method returns at once. It lives inside the namenode's one lock. Nothing in it is durable: the
-//! namespace keeps the identity of blocks (id, stamp, length), and where they are is learnt again from the datanodes'
+//! namespace keeps the identity of blocks (id, stamp, length), and their locations are learnt again from the datanodes'
 //! reports after every start (see `safe_mode.rs`).
 //!
 //! ```text
@@ -14,9 +14,10 @@
 //!                     └───────────────────── reopen (append, truncate) ───────────┘
 //! ```
 //!
-//! `life_cycle.rs` holds these steps, `reports.rs` what datanodes say they hold, `placement.rs` the choice of targets,
-//! `redundancy.rs` the repair of what is lost (`pending_replications.rs`: what of it has been given out), `datanodes.rs` the table of nodes, `advertised.rs` what they announced of
-//! their memory, `cache.rs` what they keep locked in it.
+//! Files: `life_cycle.rs` has these steps, `reports.rs` the datanodes' reports of replicas, `placement.rs` the choice
+//! of targets, `redundancy.rs` the repair of lost replicas, `pending_replications.rs` the repairs under way,
+//! `datanodes.rs` the table of nodes, `advertised.rs` the memory that they announced, `cache.rs` the replicas that they
+//! keep locked in memory.
 
 mod advertised;
 mod block_info;
@@ -81,12 +82,12 @@ use redundancy::Redundancy;
 use report_leases::ReportLeases;
 use table::BlockTable;
 
-/// One moment, by both clocks: `wall_ms` is what files, tokens and reports carry, `monotonic` is for intervals.
+/// One moment on both clocks: `wall_ms` for files, tokens and reports, `monotonic` for intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
     /// Milliseconds since 1970-01-01T00:00:00Z.
     pub wall_ms: u64,
-    /// Since an arbitrary start; never goes back.
+    /// Time since an arbitrary start; never goes back.
     pub monotonic: Duration,
 }
 
@@ -102,10 +103,10 @@ pub struct BlockMap {
     settings: BlockSettings,
     random: Random,
     blocks: BlockTable,
-    /// Blocks that are under construction, under recovery or committed: few, and looked through when a datanode goes.
+    /// Blocks that are under construction, under recovery or committed: few, and searched when a datanode goes.
     open: HashSet<BlockId>,
     nodes: Datanodes,
-    /// Racks of machines that are no datanodes, as far as they were looked up.
+    /// Known racks of machines that are not datanodes.
     client_racks: HashMap<String, String>,
     hosts: HostLists,
     decommissions: hosts::Decommissions,
@@ -114,24 +115,24 @@ pub struct BlockMap {
     safe_mode: safe_mode::SafeModeState,
     redundancy: Redundancy,
     corrupt_replicas: corrupt_replicas::CorruptReplicas,
-    /// While a received replica is booked: the node whose copy the balancer wants gone.
+    /// Set while a received replica is recorded: the node whose copy the balancer wants deleted.
     delete_hints: HashMap<BlockId, DatanodeIndex>,
     /// Monotonic time before which no replica is deleted (`dfs.namenode.startup.delay.block.deletion.sec`).
     deletions_from: Duration,
-    /// Monotonic time at which the store had been read: since then datanodes report.
+    /// Monotonic time at which the store had been read: datanodes report from then on.
     restored: Duration,
     storages: storages::KnownStorages,
-    /// The newest stamp ever given out.
+    /// The newest stamp ever issued.
     newest_stamp: GenerationStamp,
     replica_waiters: life_cycle::ReplicaWaiters,
-    /// Datanodes given up since the start for want of heartbeats, each time.
+    /// Number of times since the start that a datanode was given up for lack of heartbeats.
     expired_heartbeats: u64,
-    /// Copies given up since the start because they were not reported in time.
+    /// Number of copies given up since the start because they were not reported in time.
     timed_out_copies: u64,
 }
 
 impl BlockMap {
-    /// An empty map. `seed`: the source of every random choice; equal seeds make equal choices.
+    /// Creates an empty map. `seed`: the source of every random choice; equal seeds make equal choices.
     pub fn new(pool: BlockPoolId, settings: BlockSettings, seed: u64) -> Self {
         Self {
             pool,
@@ -167,13 +168,13 @@ impl BlockMap {
         &self.settings
     }
 
-    /// The newest stamp that was given out.
+    /// The newest stamp that was issued.
     pub fn newest_stamp(&self) -> GenerationStamp {
         self.newest_stamp
     }
 
-    /// The newest stamp that was given out, as the store has it: replicas with newer ones are from another time. Call it before
-    /// [`BlockMap::restored`]; later stamps are noticed when they are used.
+    /// Records the newest issued stamp of the store: replicas with newer stamps are from another time. Call it before
+    /// [`BlockMap::restored`]; later stamps are recorded when they are used.
     pub fn note_stamp(&mut self, stamp: GenerationStamp) {
         self.newest_stamp = self.newest_stamp.max(stamp);
     }

@@ -1,9 +1,8 @@
-//! What is known of a block that is like nearly all others, in 23 bytes, which with the byte that says so are 24: a namespace has as
-//! many of these as it has blocks.
+//! Packed form of an ordinary block: 23 bytes, or 24 with the byte that marks the form. A namespace has one per block.
 //!
-//! It is complete, and has three replicas at most, all of them live and under its own stamp. Its numbers are as large as they are
-//! in clusters that there are: 137 billion stamps and inodes, blocks of 64 GiB, a million storages. [`super::block_info`] has a larger
-//! form for all else.
+//! The block is complete and has at most three replicas, all of them live and under its own stamp. The fields are wide
+//! enough for existing clusters: 137 billion stamps and inodes, blocks of 64 GiB, a million storages.
+//! [`super::block_info`] has a larger form for all other blocks.
 //!
 //! ```text
 //! first   stamp 37, storage 20, queue 3, policy 4 bits
@@ -33,11 +32,11 @@ const STORAGE_3: Field = LENGTH.then(20);
 
 const _: () = assert!(POLICY.end() == 64 && SAFE.end() == 64 && STORAGE_3.end() == 56);
 
-/// Replicas there is room for.
+/// Number of replicas that fit.
 pub(super) const REPLICAS_MAX: usize = 3;
-/// Of a queue's field: the block stands in none.
+/// Value of the queue field for a block that is in no queue.
 const NO_QUEUE: u64 = QUEUE.max();
-/// Of a storage's field: there is no replica, nor one behind it.
+/// Value of a storage field without a replica; the fields behind it have none either.
 const NO_STORAGE: u64 = STORAGE_1.max();
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +47,7 @@ pub(super) struct PackedBlock {
 }
 
 impl PackedBlock {
-    /// `None`: something does not fit.
+    /// Returns `None` if a value does not fit.
     pub fn new(attributes: &BlockAttributes, replicas: &[Replica]) -> Option<Self> {
         let mut words = [0; 3];
         let [first, second, third] = &mut words;
@@ -97,7 +96,7 @@ impl PackedBlock {
         Self::of(words)
     }
 
-    /// With other attributes, the replicas as they are. `None`: something does not fit.
+    /// Returns the block with other attributes and the same replicas. `None`: a value does not fit.
     pub fn with_attributes(self, attributes: &BlockAttributes) -> Option<Self> {
         let storages = self.storages();
         let keeps = attributes.stamp == self.stamp() || storages[0] == NO_STORAGE;
@@ -144,14 +143,14 @@ impl PackedBlock {
         SAFE.get(self.second.get()) != 0
     }
 
-    /// In the order in which they came.
+    /// The replicas in the order of their reports.
     pub fn replicas(self) -> impl Iterator<Item = Replica> {
         let stamp = self.stamp();
         let storages = self.storages().into_iter().take_while(|storage| *storage != NO_STORAGE);
         storages.map(move |storage| Replica { storage: StorageIndex(storage as u32), health: Health::Live, stamp })
     }
 
-    /// With one replica more, unless that is known. `None`: it does not fit.
+    /// Returns the block with one more replica, unless it is known already. `None`: it does not fit.
     pub fn with_replica(self, replica: Replica) -> Option<Self> {
         let new = storage_of(replica, self.stamp())?;
         let mut storages = self.storages();
@@ -170,7 +169,7 @@ impl PackedBlock {
     }
 }
 
-/// `None`: the replica is none that stands in a block's plain form.
+/// Returns `None` if the replica cannot be in the packed form.
 fn storage_of(replica: Replica, stamp: GenerationStamp) -> Option<u64> {
     let storage = u64::from(replica.storage.0);
     (replica.health == Health::Live && replica.stamp == stamp && storage < NO_STORAGE).then_some(storage)
@@ -178,6 +177,6 @@ fn storage_of(replica: Replica, stamp: GenerationStamp) -> Option<u64> {
 
 fn set_storages(words: &mut [u64; 3], storages: [u64; REPLICAS_MAX]) {
     for ((word, field), storage) in words.iter_mut().zip([STORAGE_1, STORAGE_2, STORAGE_3]).zip(storages) {
-        assert!(field.set(word, storage), "a storage that fits, or none");
+        assert!(field.set(word, storage), "the storage fits, or is none");
     }
 }

@@ -1,5 +1,5 @@
-//! Replicas on their way: told to a source, or promised by a pipeline, and not yet reported; and how much that is for each
-//! datanode, as source and as target.
+//! Pending replications: replicas that a source was asked to send, or that a pipeline will produce, and that are not
+//! yet reported. Also counts the load of each datanode as source and as target.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use hearth_types::BlockId;
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
 
-/// Where a replica is to arrive.
+/// Storage that shall receive a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PendingTarget {
     pub storage: StorageIndex,
     pub node: DatanodeIndex,
 }
 
-/// The replicas of one block that are on their way.
+/// The pending replicas of one block.
 #[derive(Clone, Debug)]
 pub(super) struct PendingReplication {
     pub targets: Vec<PendingTarget>,
     pub since: Duration,
-    /// `None`: a writer's pipeline.
+    /// `None` for a writer's pipeline.
     pub source: Option<DatanodeIndex>,
-    /// Of one replica.
+    /// Size of one replica.
     pub bytes: u64,
 }
 
-/// Copies that one datanode sends or receives. A pipeline's replicas are no copies.
+/// Number of copies that one datanode sends or receives. A pipeline's replicas are not copies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct TransferLoad {
     pub blocks: usize,
@@ -40,7 +40,7 @@ impl TransferLoad {
     }
 
     fn take(&mut self, bytes: u64) {
-        assert!(self.blocks > 0 && self.bytes >= bytes, "what is taken off a flow was added to it");
+        assert!(self.blocks > 0 && self.bytes >= bytes, "only added load is subtracted");
         self.blocks -= 1;
         self.bytes -= bytes;
     }
@@ -54,7 +54,7 @@ pub(super) struct PendingReplications {
 }
 
 impl PendingReplications {
-    /// Blocks that have replicas on their way.
+    /// Returns the number of blocks with pending replicas.
     pub fn len(&self) -> usize {
         self.by_block.len()
     }
@@ -71,12 +71,13 @@ impl PendingReplications {
         self.receiving.get(&node).copied().unwrap_or_default()
     }
 
-    /// A pipeline's members are about to report the block.
+    /// Records that a pipeline's members are about to report the block.
     pub fn expect(&mut self, block: BlockId, targets: Vec<PendingTarget>, since: Duration) {
         self.replace(block, Some(PendingReplication { targets, since, source: None, bytes: 0 }));
     }
 
-    /// `source` is to send a replica of `bytes` to `targets`, beside what was on its way.
+    /// Records that `source` shall send a replica of `bytes` to `targets`, in addition to the block's other pending
+    /// replicas.
     pub fn send(
         &mut self,
         block: BlockId,
@@ -89,7 +90,7 @@ impl PendingReplications {
         self.replace(block, Some(PendingReplication { targets: all, since, source: Some(source), bytes }));
     }
 
-    /// A replica is there, or will not be. Returns who sent the block, if it was the last one.
+    /// Records that a replica has arrived, or will not arrive. Returns the source if it was the last one of the block.
     pub fn arrived(&mut self, block: BlockId, node: DatanodeIndex) -> Option<DatanodeIndex> {
         let mut pending = self.by_block.get(&block)?.clone();
         pending.targets.retain(|target| target.node != node);
@@ -99,12 +100,12 @@ impl PendingReplications {
         source
     }
 
-    /// Nothing is awaited any more.
+    /// Forgets the pending replicas of a block.
     pub fn forget(&mut self, block: BlockId) {
         self.replace(block, None);
     }
 
-    /// This storage will report nothing. Returns the blocks that it would have reported.
+    /// Cancels the pending replicas on a storage that will report nothing. Returns their blocks.
     pub fn cancel_target(&mut self, storage: StorageIndex) -> Vec<BlockId> {
         let touched = self.blocks_where(|_, pending| pending.targets.iter().any(|target| target.storage == storage));
         for block in &touched {
@@ -115,7 +116,7 @@ impl PendingReplications {
         touched
     }
 
-    /// Forgets every block for which `is_over` says so; returns them.
+    /// Forgets every block for which `is_over` returns true; returns them.
     pub fn forget_where(&mut self, is_over: impl Fn(BlockId, &PendingReplication) -> bool) -> Vec<BlockId> {
         let over = self.blocks_where(is_over);
         for block in &over {
@@ -128,7 +129,7 @@ impl PendingReplications {
         self.by_block.iter().filter(|(block, pending)| is(**block, pending)).map(|(block, _)| *block).collect()
     }
 
-    /// Every change of the table is one of these, so that the flows follow.
+    /// Every change of the table goes through this method, so that the loads stay consistent.
     fn replace(&mut self, block: BlockId, pending: Option<PendingReplication>) {
         let pending = pending.filter(|pending| !pending.targets.is_empty());
         if let Some(PendingReplication { source: Some(source), targets, bytes, .. }) = &pending {
@@ -151,7 +152,7 @@ impl PendingReplications {
 }
 
 fn take(flows: &mut HashMap<DatanodeIndex, TransferLoad>, node: DatanodeIndex, bytes: u64) {
-    let flow = flows.get_mut(&node).expect("what is taken off a flow was added to it");
+    let flow = flows.get_mut(&node).expect("only added load is subtracted");
     flow.take(bytes);
     if flow.blocks == 0 {
         flows.remove(&node);
@@ -169,7 +170,7 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     #[test]
-    fn flows_follow_what_is_on_its_way() {
+    fn loads_match_pending_replicas() {
         let mut way = PendingReplications::default();
         let (first, second) = (BlockId(1), BlockId(2));
         way.send(first, DatanodeIndex(0), &[to(1)], 10, NOW);
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(way.sent_by(DatanodeIndex(0)), TransferLoad { blocks: 2, bytes: 15 });
         assert_eq!(way.received_by(DatanodeIndex(1)), TransferLoad { blocks: 2, bytes: 15 });
         assert_eq!(way.received_by(DatanodeIndex(2)), TransferLoad { blocks: 1, bytes: 5 });
-        // More of a block, by another source: that one answers for it from now on.
+        // More replicas of a block, by another source: that source is responsible for it from now on.
         way.send(first, DatanodeIndex(3), &[to(2)], 10, NOW);
         assert_eq!(way.sent_by(DatanodeIndex(0)), TransferLoad { blocks: 1, bytes: 5 });
         assert_eq!(way.sent_by(DatanodeIndex(3)), TransferLoad { blocks: 1, bytes: 10 });

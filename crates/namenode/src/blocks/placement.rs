@@ -1,5 +1,5 @@
-//! The choice of targets, as Apache's default policy makes it: the first replica on the writer's machine, the second in
-//! another rack, the third beside the second, further ones anywhere, no rack too full.
+//! The choice of targets, following Apache's default policy: the first replica on the writer's machine, the second in
+//! another rack, the third in the same rack as the second, further ones anywhere, with a limit per rack.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,20 +9,20 @@ use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::topology::distance;
 use super::{BlockError, BlockMap, Now, StoragePolicy};
 
-/// What a new block, or a copy of one, needs.
+/// Requirements for the targets of a new block, or of a copy.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementRequest<'a> {
-    /// Targets wanted beside those in `chosen`.
+    /// Number of targets wanted in addition to those in `chosen`.
     pub additional: usize,
     /// Bytes that a target must have room for: the file's block size.
     pub block_size: u64,
-    /// Text of the writer's address; `None`: nobody in particular.
+    /// The writer's address as text; `None` for no particular writer.
     pub writer: Option<&'a str>,
     /// Datanodes that must not be chosen.
     pub excluded: &'a [DatanodeId],
     /// `host:port` of datanodes to try first.
     pub favored: &'a [String],
-    /// Storages that hold the block or are already to receive it; their nodes are not chosen again.
+    /// Storages that hold the block or will receive it; their nodes are not chosen again.
     pub chosen: &'a [StorageIndex],
     /// Id of the file's storage policy, 0 for none.
     pub policy: u8,
@@ -30,16 +30,16 @@ pub struct PlacementRequest<'a> {
     pub avoid_local_node: bool,
     /// AddBlockFlag NO_LOCAL_RACK.
     pub avoid_local_rack: bool,
-    /// AddBlockFlag IGNORE_CLIENT_LOCALITY (and create's): the writer's place does not matter.
+    /// AddBlockFlag IGNORE_CLIENT_LOCALITY (and create's): the writer's location does not matter.
     pub ignore_locality: bool,
-    /// For re-replication: fall back to other media as `replication_fallbacks` says, not as for a new block.
+    /// For re-replication: fall back to other media by `replication_fallbacks`, not as for a new block.
     pub for_replication: bool,
-    /// A node that is busy is better than none: for those who have no other, as a copy that is missing or a pipeline that lost one.
+    /// Accept busy nodes, for requests without an alternative: a missing copy, or a pipeline that lost a member.
     pub at_any_load: bool,
 }
 
 impl BlockMap {
-    /// The datanode that `host:port` names: by its address or by the name that it gives itself.
+    /// Returns the datanode that `host:port` refers to, by its address or by the name that it reports.
     fn called(&self, name: &str) -> Option<DatanodeIndex> {
         let (host, port) = name.rsplit_once(':')?;
         let port: u16 = port.parse().ok()?;
@@ -49,7 +49,7 @@ impl BlockMap {
         self.nodes.by_address(host, port).or_else(|| self.nodes.iter().find_map(by_name))
     }
 
-    /// Whether a datanode is called so.
+    /// Returns true if a datanode has this name or address.
     pub fn is_called(&self, name: &str) -> bool {
         self.called(name).is_some()
     }
@@ -77,7 +77,8 @@ impl BlockMap {
         Ok(found)
     }
 
-    /// More targets for a running pipeline (getAdditionalDatanode), without those in `request.chosen`; perhaps none.
+    /// Chooses further targets for a running pipeline (getAdditionalDatanode), without those in `request.chosen`; may
+    /// find none.
     pub fn additional_targets(&mut self, request: &PlacementRequest<'_>, now: Now) -> Vec<StorageIndex> {
         let found = self.choose_targets(request, now);
         for storage in &found {
@@ -86,8 +87,9 @@ impl BlockMap {
         found
     }
 
-    /// Who is asked to write a block of so many bytes, or to read, for a client of HTTP on this machine (text of its address): whoever
-    /// would get its first replica, else any living one, rather one that serves and was heard of lately.
+    /// Chooses the datanode to which an HTTP client on this machine (text of its address) is redirected to write a
+    /// block of the given size, or to read. It is the node that would get the client's first replica, otherwise any
+    /// live one; nodes that are in service and not stale are preferred.
     pub fn gateway(
         &self,
         machine: &str,
@@ -95,7 +97,7 @@ impl BlockMap {
         is_excluded: impl Fn(&DatanodeId) -> bool,
         now: Now,
     ) -> Option<DatanodeId> {
-        // Port 0: it has no HTTP.
+        // Port 0: the node has no HTTP server.
         let unfit = |id: &DatanodeId| id.info_port == 0 || is_excluded(id);
         let mut fit = Vec::new();
         let mut excluded = Vec::new();
@@ -121,7 +123,7 @@ impl BlockMap {
         second.map(|node| node.id.clone())
     }
 
-    /// Counts a block as promised to a node, so that its room is not given away twice.
+    /// Counts a block as scheduled to a node, so that its room is not given away twice.
     pub(super) fn schedule_one(&mut self, storage: StorageIndex) {
         let node = self.nodes.storage(storage).node;
         let node = self.nodes.node_mut(node);
@@ -133,7 +135,7 @@ impl BlockMap {
             .or_else(|| StoragePolicy::by_id(self.settings.default_policy))
             .unwrap_or_else(|| StoragePolicy::by_id(7).expect("HOT is built in"));
         let mut choice = TargetSelection::new(self, request, policy, now);
-        // Stale nodes are a second resort, as are other media.
+        // Stale nodes are a fallback, like other media.
         if self.settings.avoid_stale_writes {
             choice.avoid_stale = true;
             choice.run();
@@ -171,7 +173,7 @@ struct TargetSelection<'a> {
     writer_rack: String,
 }
 
-/// Where to look for the next target.
+/// Set of nodes to search for the next target.
 enum Scope<'a> {
     Anywhere,
     In(&'a str),
@@ -227,7 +229,7 @@ impl<'a> TargetSelection<'a> {
         self.request.additional - self.found.len()
     }
 
-    /// Takes what it can get; what is still wanted stays in `wanted`.
+    /// Takes all targets that it can find; the media still missing stay in `wanted`.
     fn run(&mut self) {
         self.take_favored();
         while self.missing() > 0 {
@@ -253,7 +255,7 @@ impl<'a> TargetSelection<'a> {
                 self.take_node(node);
                 continue;
             }
-            // Another one on that machine will do.
+            // Another datanode on that machine will do.
             let host = favored.rsplit_once(':').map_or(favored.as_str(), |(host, _)| host);
             let near = self.map.nodes.on_machine(host);
             near.into_iter().any(|node| self.take_node(node));
@@ -289,15 +291,15 @@ impl<'a> TargetSelection<'a> {
         if first == second { self.take(Scope::NotIn(first)) } else { self.take(Scope::In(second)) }
     }
 
-    /// Rack of the n-th replica, those already there first.
+    /// Rack of the n-th replica, counting existing ones first.
     fn rack_of(&self, nth: usize) -> &'a str {
         let all = self.request.chosen.iter().chain(&self.found);
-        let storage = all.copied().nth(nth).expect("asked only for replicas that are there");
+        let storage = all.copied().nth(nth).expect("only called for existing replicas");
         let map: &'a BlockMap = self.map;
         &map.nodes.node_of(storage).rack
     }
 
-    /// A random acceptable node of the scope.
+    /// Takes a random acceptable node of the scope.
     fn take(&mut self, scope: Scope<'_>) -> bool {
         let mut candidates: Vec<DatanodeIndex> = self
             .map
@@ -318,14 +320,14 @@ impl<'a> TargetSelection<'a> {
         if candidates.into_iter().any(|node| self.take_node(node)) {
             return true;
         }
-        // NO_LOCAL_WRITE is a wish: rather there than nowhere.
+        // NO_LOCAL_WRITE is a preference: a local replica is better than none.
         let local = self.writer_nodes.clone();
         matches!(scope, Scope::Anywhere)
             && self.request.avoid_local_node
             && local.into_iter().any(|node| self.take_node(node))
     }
 
-    /// Takes the node if it is fit and has room on one of the media still wanted.
+    /// Takes the node if it is acceptable and has room on one of the media still wanted.
     fn take_node(&mut self, index: DatanodeIndex) -> bool {
         let map: &'a BlockMap = self.map;
         let node = map.nodes.node(index);
@@ -356,7 +358,8 @@ impl<'a> TargetSelection<'a> {
         true
     }
 
-    /// A storage of this medium with room for one block, when the node has room for all blocks promised to it and one more.
+    /// Returns a storage of this medium with room for one block, if the node has room for all blocks scheduled to it
+    /// and one more.
     fn storage_with_room(&self, index: DatanodeIndex, medium: StorageType) -> Option<StorageIndex> {
         let node = self.map.nodes.node(index);
         let mut fit: Vec<StorageIndex> = Vec::new();
@@ -388,7 +391,7 @@ impl<'a> TargetSelection<'a> {
         }
     }
 
-    /// Orders what was found as a pipeline: from the writer to the nearest, from there to the nearest that is left.
+    /// Orders the found targets as a pipeline: from the writer to the nearest, from there to the nearest remaining one.
     fn pipeline(self) -> Vec<StorageIndex> {
         let mut left = self.found;
         let mut ordered = Vec::with_capacity(left.len());
@@ -405,7 +408,7 @@ impl<'a> TargetSelection<'a> {
                     let node = self.map.nodes.node_of(left[*nth]);
                     distance(&machine, &rack, &node.id.ip, &node.rack)
                 })
-                .expect("something is left");
+                .expect("the list is not empty");
             let next = left.remove(nearest);
             let node = self.map.nodes.node_of(next);
             (machine, rack) = (node.id.ip.clone(), node.rack.clone());
@@ -415,7 +418,7 @@ impl<'a> TargetSelection<'a> {
     }
 }
 
-/// How many replicas one rack may hold. Source: `getMaxNodesPerRack` of the default placement policy.
+/// Largest number of replicas per rack. Source: `getMaxNodesPerRack` of the default placement policy.
 fn per_rack_max(replicas: usize, nodes: usize, racks: usize) -> usize {
     let replicas = replicas.min(nodes).max(1);
     if racks <= 1 || replicas <= 1 {

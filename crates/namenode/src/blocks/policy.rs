@@ -2,20 +2,20 @@ use hearth_types::StorageType;
 
 use StorageType::{Archive, Disk, Nvdimm, Provided, RamDisk, Ssd};
 
-/// On which media the replicas of a file are to lie. The built-in ones of Apache Hadoop.
+/// Storage policy: the media on which the replicas of a file shall be placed. Apache Hadoop's built-in policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoragePolicy {
     pub id: u8,
     pub name: &'static str,
-    /// The n-th replica's medium; the last one stands for all that follow.
+    /// Medium of the n-th replica; the last one applies to all that follow.
     pub storage_types: &'static [StorageType],
-    /// Media for a new block when the wanted one has no room.
+    /// Media for a new block if the wanted one has no room.
     pub creation_fallbacks: &'static [StorageType],
-    /// Media for a re-replicated block when the wanted one has no room.
+    /// Media for a re-replicated block if the wanted one has no room.
     pub replication_fallbacks: &'static [StorageType],
 }
 
-/// Every policy, in the order in which getStoragePolicies lists them.
+/// All policies, in the order in which getStoragePolicies lists them.
 pub const POLICIES: &[StoragePolicy] = &[
     policy(1, "PROVIDED", &[Provided, Disk], &[Provided, Disk], &[Provided, Disk]),
     policy(2, "COLD", &[Archive], &[], &[]),
@@ -38,12 +38,12 @@ const fn policy(
 }
 
 impl StoragePolicy {
-    /// `None` for an id that is no built-in policy; 0 (unspecified) is none either.
+    /// Returns `None` if the id is not that of a built-in policy; 0 (unspecified) is not.
     pub fn by_id(id: u8) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.id == id)
     }
 
-    /// As administrators write it; case does not matter.
+    /// Looks a policy up by the name that administrators write; case does not matter.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.name.eq_ignore_ascii_case(name))
     }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A small generator of random choices (SplitMix64), usable by many readers at once. Not for secrets.
+/// A small random number generator (SplitMix64) that many readers can use at once. Not for secrets.
 pub(super) struct Random(AtomicU64);
 
 impl Random {
@@ -17,9 +17,9 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..bound`. `bound` is not 0.
+    /// Returns a number in `0..bound`. `bound` must not be 0.
     pub fn below(&self, bound: usize) -> usize {
-        assert!(bound > 0, "a choice needs something to choose from");
+        assert!(bound > 0, "a choice needs at least one candidate");
         (self.next() % bound as u64) as usize
     }
 

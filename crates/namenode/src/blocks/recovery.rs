@@ -1,5 +1,5 @@
-//! Agreement on the length of a block whose writer is gone. One datanode, the primary, asks the others, cuts all replicas to
-//! one length under a new stamp, and reports with commitBlockSynchronization.
+//! Block recovery: agreement on the length of a block whose writer is gone. One datanode, the primary, asks the other
+//! holders, truncates all replicas to one length under a new stamp, and reports with commitBlockSynchronization.
 
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
@@ -9,50 +9,52 @@ use super::locate::Target;
 use super::replicas::Health;
 use super::{BlockError, BlockMap, BlockState, Now};
 
-/// What a primary needs to know.
+/// Task of a primary.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecoveryTask {
-    /// The block as it is now; for a copy of a block that a snapshot has, that one.
+    /// The block as it is now; for a copy of a block in a snapshot, that block.
     pub block: ExtendedBlock,
     pub locations: Vec<Target>,
-    /// The stamp that the block will have.
+    /// The stamp that the block will get.
     pub recovery_id: GenerationStamp,
     /// For a truncation: the block as it will be.
     pub truncate: Option<Block>,
 }
 
-/// What it means that a primary found no byte, or fewer than there were.
+/// Conclusion from a primary's finding that a block has no bytes, or fewer than were reported before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MissingBytes {
-    /// No other was ever acknowledged.
+    /// No bytes beyond those found were ever acknowledged.
     Empty,
-    /// All of the pipeline have lost others, and `length` bytes had been told of before.
+    /// All pipeline members have lost bytes; `length` bytes had been reported before.
     Lost { length: u64 },
-    /// Somebody may have some.
+    /// A replica that was not seen may have some.
     Unknown,
 }
 
-/// Bytes that an open block's recovery has to keep: those that its writer has told of, unless it is to be cut.
+/// Returns the number of bytes that the recovery of an open block must keep: those reported by its writer, unless it
+/// shall be truncated.
 fn length_to_keep(entry: BlockRef<'_>) -> u64 {
     let is_cut = entry.construction().is_some_and(|construction| construction.truncate_to.is_some());
     if is_cut { 0 } else { entry.length() }
 }
 
 impl BlockMap {
-    /// Whether a (further) attempt may be made: there has been none, or somebody is there to lead it, and the last is older than 30
-    /// heartbeats, or its primary has died or started anew, or nobody led it. Ask before taking a new stamp for it.
+    /// Returns true if a (further) recovery attempt may start. It may if there has been none. Otherwise a live holder
+    /// must exist, and the last attempt must be older than 30 heartbeats, or have no primary, or its primary must have
+    /// died or restarted. To be checked before a new stamp is issued for the attempt.
     pub fn may_recover(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
         let Some(construction) = entry.construction() else { return false };
         let Some(recovery) = &construction.recovery else { return entry.is_open() };
         let is_late = now.monotonic.saturating_sub(recovery.attempted) >= self.settings.recovery_retry();
-        // What it was doing when it stopped, a primary does not take up again.
+        // A restarted primary does not resume its recovery.
         let primary = recovery.primary.and_then(|primary| self.nodes.get(primary));
         let is_led = primary.is_some_and(|node| node.alive && node.registered <= recovery.attempted);
         (is_late || !is_led) && self.has_live_holder(entry)
     }
 
-    /// Whether somebody alive has an open block, or what it is to be copied from.
+    /// Returns true if a live node holds an open block, or the block that it is to be copied from.
     fn has_live_holder(&self, entry: BlockRef<'_>) -> bool {
         let is_alive = |storage: StorageIndex| self.nodes.node_of(storage).alive;
         let Some(construction) = entry.construction() else { return false };
@@ -66,8 +68,8 @@ impl BlockMap {
 
     /// Begins the recovery of an open block. The primary gets its command with its next heartbeat.
     ///
-    /// `recovery_id`: a fresh stamp. Answers the primary's place in the table; `None` when no live datanode is known to have a
-    /// replica: the recovery stands, and is tried again later.
+    /// `recovery_id`: a fresh stamp. Returns the index of the primary; `None` if no live datanode is known to have a
+    /// replica: the recovery remains pending and is retried later.
     pub fn start_recovery(
         &mut self,
         block: BlockId,
@@ -81,7 +83,7 @@ impl BlockMap {
         Ok(self.begin_recovery(block, recovery_id, now))
     }
 
-    /// Opens a COMPLETE block and has it cut to `length` bytes under the stamp `recovery_id` (truncate in place).
+    /// Reopens a COMPLETE block, to be cut to `length` bytes under the stamp `recovery_id` (truncate in place).
     pub fn start_truncation(
         &mut self,
         block: BlockId,
@@ -94,8 +96,8 @@ impl BlockMap {
         Ok(self.begin_recovery(block, recovery_id, now))
     }
 
-    /// Takes up the new block `cut`, which is to become a copy of the first bytes of the COMPLETE block `source` (truncate of a
-    /// block that a snapshot has). Its stamp is that of the first attempt.
+    /// Adds the new block `cut`, which shall become a copy of the first bytes of the COMPLETE block `source` (truncate
+    /// of a block in a snapshot). Its stamp is that of the first attempt.
     pub fn start_copying(
         &mut self,
         source: BlockId,
@@ -112,8 +114,8 @@ impl BlockMap {
         Ok(self.begin_recovery(cut.id, cut.stamp, now))
     }
 
-    /// A restart found the open block in the middle of a truncation: its recovery is to cut it to `length` bytes, or to copy so
-    /// many from another block.
+    /// Restores an interrupted truncation of an open block after a restart: its recovery shall cut it to `length`
+    /// bytes, or copy that many bytes from another block.
     pub fn restore_truncation(&mut self, block: BlockId, length: u64, copied_from: Option<BlockId>) {
         if let Some(construction) = self.blocks.get_mut(&block).and_then(|entry| entry.construction_mut()) {
             construction.truncate_to = Some(length);
@@ -121,12 +123,12 @@ impl BlockMap {
         }
     }
 
-    /// The block of which an open block is to become a copy.
+    /// The block that an open block shall be copied from.
     pub fn copied_from(&self, block: BlockId) -> Option<BlockId> {
         self.blocks.get(&block)?.construction()?.copied_from
     }
 
-    /// Who can make the copy is who has the other block now.
+    /// Makes the present holders of the source block the expected holders, because only they can make the copy.
     fn expect_holders_of_source(&mut self, block: BlockId) {
         let Some(source) = self.copied_from(block).and_then(|source| self.blocks.get(&source)) else { return };
         let holders: Vec<StorageIndex> = source
@@ -144,7 +146,7 @@ impl BlockMap {
         construction.expected = holders.into_iter().map(expect).collect();
     }
 
-    /// The block is open. Answers the primary.
+    /// Begins a recovery. The block is open. Returns the primary.
     fn begin_recovery(&mut self, block: BlockId, id: GenerationStamp, now: Now) -> Option<DatanodeIndex> {
         self.note_stamp(id);
         self.expect_holders_of_source(block);
@@ -176,7 +178,7 @@ impl BlockMap {
         Some(index)
     }
 
-    /// The recoveries that this node is to lead now.
+    /// Returns the recoveries that this node shall lead now.
     pub(super) fn take_recoveries(&mut self, index: DatanodeIndex, now: Now) -> Vec<RecoveryTask> {
         let queued: Vec<BlockId> = self.nodes.node_mut(index).recoveries.drain(..).collect();
         queued.into_iter().filter_map(|block| self.recovery_task(block, now)).collect()
@@ -199,7 +201,8 @@ impl BlockMap {
         })
     }
 
-    /// Who has an open block, of which the recovery is to keep `length` bytes, as far as a primary is to ask them.
+    /// Returns the storages that a primary shall ask about an open block of which the recovery must keep `length`
+    /// bytes.
     fn recovery_participants(&self, construction: &Construction, length: u64, now: Now) -> Vec<StorageIndex> {
         let is_fresh = |expected: &ExpectedReplica| {
             let node = self.nodes.node_of(expected.storage);
@@ -210,16 +213,19 @@ impl BlockMap {
         let has_run =
             |expected: &ExpectedReplica| is_whole(expected) && expected.state != ReplicaState::WaitingToBeRecovered;
         let mut asked: Vec<&ExpectedReplica> = construction.expected.iter().collect();
-        // Those that are known to have less would have the others cut: an attempt that was refused has closed them, and what is closed goes
-        // before what is being written. When nobody is waited for any more, they are left out only by who may have more, and knows.
+        // Replicas that are known to be shorter would make the primary cut the longer ones: a rejected attempt has
+        // finalized the shorter ones, and a finalized replica takes precedence over one being written. While longer
+        // replicas are waited for, a confirmed long replica on any live node excludes the short ones; after that, only
+        // one on the primary itself.
         let waits = self.waits_for_more(construction, now);
         let primary = construction.recovery.as_ref().and_then(|recovery| recovery.primary);
         let leads = |expected: &ExpectedReplica| primary == Some(self.nodes.storage(expected.storage).node);
         if asked.iter().any(|expected| is_whole(expected) && (waits || leads(expected))) {
             asked.retain(|expected| !expected.is_short(length));
         }
-        // Nodes that have been silent only hold the primary up, unless there is hardly anyone else, or all others have started anew since:
-        // what these had not on disk is with the silent ones alone.
+        // Silent nodes only delay the primary. They are left out unless fewer than two other nodes remain, or all other
+        // nodes have restarted since: then only the silent nodes still have the bytes that the others had not written
+        // to disk.
         let fresh = asked.iter().filter(|expected| is_fresh(expected)).count();
         if fresh > 1 && asked.iter().any(|expected| has_run(expected)) {
             asked.retain(|expected| is_fresh(expected));
@@ -227,16 +233,18 @@ impl BlockMap {
         asked.into_iter().map(|expected| expected.storage).collect()
     }
 
-    /// Whether who may have more of an open block than a primary found has time yet to come back. It has as much as after a restart, from
-    /// the first attempt on: the recovery is to end also where it never comes.
+    /// Returns true while nodes that may have more of an open block than a primary found still have time to come back.
+    /// They have as much time as after a restart, from the first attempt on: the recovery must end even if they never
+    /// come back.
     fn waits_for_more(&self, construction: &Construction, now: Now) -> bool {
         let led_since = construction.recovery.as_ref().and_then(|recovery| recovery.led_since);
         led_since.is_none_or(|since| now.monotonic.saturating_sub(since) <= self.settings.dead_after())
     }
 
-    /// Whether a primary's result is the one that is waited for.
+    /// Checks that a primary's result belongs to the current attempt.
     ///
-    /// Errors: `UnknownBlock`; `NotUnderRecovery` when the block is not open; `RecoveryMismatch` when a newer attempt is running.
+    /// Errors: `UnknownBlock`; `NotUnderRecovery` if the block is not open; `RecoveryMismatch` if a newer attempt is
+    /// running.
     pub fn check_recovery(&self, block: BlockId, recovery_id: GenerationStamp) -> Result<(), BlockError> {
         let entry = self.blocks.get(&block).ok_or(BlockError::UnknownBlock { block })?;
         let construction = entry.construction().filter(|construction| !construction.is_committed);
@@ -253,11 +261,11 @@ impl BlockMap {
         Ok(())
     }
 
-    /// What it means that a primary has found no byte of an open block. (Apache's takes its word that there is none.) What is
-    /// acknowledged is on all of the pipeline. So it shows that there was nothing when the primary itself, which has surely been
-    /// asked, has run since the block began, and has none; and when all have started anew since, and reported without it, they
-    /// have lost what there was. Whoever else may have some, and could not be asked perhaps, will lead another attempt: also a
-    /// storage whose disk has failed, when it is back.
+    /// Classifies a primary's finding that an open block has no bytes. (Apache's namenode accepts the finding as it
+    /// is.) Acknowledged bytes are on all pipeline members. So the block was empty if the primary, which is certainly
+    /// among the asked, has run since the block began and has no replica. If all members have restarted since, and
+    /// reported without the replica, they have lost its bytes. Any other node that may have bytes, and perhaps could
+    /// not be asked, will lead another attempt; so will a storage whose disk has failed, once it is back.
     pub fn classify_missing_bytes(&self, block: BlockId, now: Now) -> MissingBytes {
         let Some(entry) = self.blocks.get(&block) else { return MissingBytes::Empty };
         let Some(construction) = entry.construction() else { return MissingBytes::Unknown };
@@ -282,9 +290,9 @@ impl BlockMap {
         }
     }
 
-    /// What it means that a primary has brought an open block to `length` bytes on `holders`, and its writer has told of more. (Apache's
-    /// takes that for its length.) All of the pipeline had those; machines that went down have left what was on their disks. Whoever
-    /// else may have them is waited for, but not for ever.
+    /// Classifies a primary's result of `length` bytes on `holders` if the writer has reported more bytes. (Apache's
+    /// namenode accepts the result as the block's length.) All pipeline members had the reported bytes; machines that
+    /// crashed kept only what was on their disks. Other nodes that may have the bytes are waited for, but not forever.
     pub fn classify_missing_tail(
         &self,
         block: BlockId,
@@ -307,7 +315,8 @@ impl BlockMap {
         MissingBytes::Lost { length: told }
     }
 
-    /// Whether `what` holds of all who were to have an open block: they are known, there, and have reported since they started.
+    /// Returns true if all expected holders of an open block are known and alive, have reported since they started, and
+    /// satisfy `what`.
     fn all_have_reported_and(
         &self,
         construction: &Construction,
@@ -323,7 +332,7 @@ impl BlockMap {
             && construction.expected.iter().all(has_said)
     }
 
-    /// Whether all who were to have a COMMITTED block have reported since they started, and none has it.
+    /// Returns true if all expected holders of a COMMITTED block have reported since they started, and none has it.
     pub fn is_committed_and_lost(&self, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
         let Some(construction) = entry.construction().filter(|construction| construction.is_committed) else {
@@ -333,7 +342,8 @@ impl BlockMap {
             && self.all_have_reported_and(construction, now, |expected| expected.is_unconfirmed)
     }
 
-    /// Nobody has the open or COMMITTED block any more: it is COMPLETE with `length` bytes, and missing.
+    /// Gives up an open or COMMITTED block that no node has any more: it becomes COMPLETE with `length` bytes, and
+    /// missing.
     pub fn give_up(&mut self, block: BlockId, length: u64, now: Now) {
         let Some(entry) = self.blocks.get_mut(&block).filter(|entry| entry.construction().is_some()) else { return };
         entry.set_length(length);
@@ -343,8 +353,8 @@ impl BlockMap {
         self.replica_waiters.wake(block);
     }
 
-    /// The recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then COMMITTED, or
-    /// COMPLETE with enough holders.
+    /// Applies the recovery's result: `length` bytes under the stamp `recovery_id`, on `holders`. The block is then
+    /// COMMITTED, or COMPLETE with enough holders.
     ///
     /// Errors: as [`BlockMap::check_recovery`].
     pub fn finish_recovery(
@@ -366,7 +376,8 @@ impl BlockMap {
         for storage in outdated {
             self.forget_replica(block, storage);
         }
-        let construction = self.entry_mut(block).construction_mut().expect("check_recovery saw that it is open");
+        let construction =
+            self.entry_mut(block).construction_mut().expect("check_recovery has checked that the block is open");
         construction.recovery = None;
         construction.copied_from = None;
         construction.expected = holders

@@ -1,5 +1,5 @@
-//! Too few replicas, too many, bad ones: every change of a block ends in [`BlockMap::refresh`], which puts the block where it
-//! belongs; [`BlockMap::tick`] and heartbeats turn the queues into work.
+//! Repair of blocks with too few, too many or corrupt replicas. Every change of a block ends in [`BlockMap::refresh`],
+//! which puts the block into the right queue; [`BlockMap::tick`] and heartbeats turn the queues into work.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::replicas::{Health, Replica};
 use super::{BlockMap, Now};
 use crate::round_robin;
 
-/// Queue of blocks with a single replica, or replicas only on nodes that leave.
+/// Queue of blocks with a single replica, or with replicas only on leaving nodes.
 pub(super) const HIGHEST: u8 = 0;
-/// Fewer than a third of the replicas asked for.
+/// Less than a third of the requested replicas.
 pub(super) const VERY_LOW: u8 = 1;
 pub(super) const LOW: u8 = 2;
 /// Enough replicas, all in one rack.
@@ -24,19 +24,20 @@ pub(super) const BADLY_SPREAD: u8 = 3;
 /// No good replica: nothing to copy from.
 pub(super) const MISSING: u8 = 4;
 
-/// Blocks looked at in one round of scheduling: bounds how long the lock is held.
+/// Limit of blocks examined per round of scheduling: bounds how long the lock is held.
 const ROUND_MAX: usize = 2_000;
-/// The same for the round that a heartbeat makes before it is answered.
+/// The same limit for the round that a heartbeat makes before it is answered.
 pub(super) const HEARTBEAT_ROUND_MAX: usize = 200;
-/// Small blocks are handed to a source many at a time, up to so many and so many bytes, so that they do not trickle at the pace
-/// of heartbeats. Apache hands out `dfs.namenode.replication.max-streams` blocks a heartbeat, however small.
+/// Limits of a batch: small blocks are given to a source in batches of at most this many blocks and bytes, so that
+/// their rate is not bound to the rate of heartbeats. Apache gives out `dfs.namenode.replication.max-streams` blocks
+/// per heartbeat, whatever their size.
 const BATCH_BLOCKS_MAX: usize = 64;
 const BATCH_BYTES_MAX: u64 = 64 << 20;
-/// Windows of sources that may be on their way to one target.
+/// Number of source windows that may be pending to one target.
 const TARGET_WINDOWS: u64 = 2;
 /// A pipeline's last replicas are reported within a moment of the first, or not at all.
 const PIPELINE_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
-/// A source that has had nothing to send for this long will not deliver what it was told to before.
+/// A source that has had nothing to send for this long will not send the replicas assigned to it before.
 const SOURCE_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
@@ -44,35 +45,35 @@ pub(super) struct Redundancy {
     /// False until safe mode is first left: before that, everything looks lost.
     pub active: bool,
     pub queues: [BTreeSet<BlockId>; 5],
-    /// Those in the queue of missing ones of which one replica is wanted.
+    /// Number of blocks in the queue of missing ones that have replication 1.
     pub missing_with_replication_one: u64,
-    /// Where the last round stopped in each queue.
+    /// Position of the last round in each queue.
     pub cursors: [Option<BlockId>; 5],
     pub pending_replications: PendingReplications,
-    /// Whose copies have arrived: they may be able to take the next.
+    /// Sources whose copies have arrived: they may be able to take the next.
     pub freed: BTreeSet<DatanodeIndex>,
     /// Complete blocks with enough replicas for safe mode.
     pub safe: u64,
     /// Blocks with corrupt replicas.
     pub corrupt: BTreeSet<BlockId>,
-    /// Blocks with too many replicas, some on storages whose contents are unsure.
+    /// Blocks with too many replicas, some of them on storages whose contents are uncertain.
     pub postponed: BTreeSet<BlockId>,
-    /// Where the last round stopped among them.
+    /// Position of the last round in `postponed`.
     pub postponed_cursor: Option<BlockId>,
 }
 
 impl BlockMap {
-    /// Time has passed: finds dead nodes, goes on with safe mode, gives up on transfers that never arrive, makes new ones.
-    /// To be called every second or so.
+    /// Does the periodic work: finds dead nodes, advances safe mode, gives up overdue transfers, schedules new ones. To
+    /// be called about every second.
     pub fn tick(&mut self, now: Now) {
         self.expire_advertisements(now);
-        // While blocks are still being reported for the first time nobody is declared dead, as in Apache's.
+        // While blocks are still being reported for the first time, no node is declared dead, as in Apache.
         if !self.in_startup_safe_mode() {
             let dead_after = self.settings.dead_after();
             for index in self.nodes.indices() {
                 let node = self.nodes.node(index);
                 if node.alive && now.monotonic.saturating_sub(node.last_heartbeat) > dead_after {
-                    tracing::warn!(datanode = %node.id, "datanode is dead: no heartbeat");
+                    tracing::warn!(datanode = %node.id, "datanode is dead: no heartbeat in time");
                     self.expired_heartbeats += 1;
                     self.node_died(index, now);
                 }
@@ -88,7 +89,7 @@ impl BlockMap {
         self.check_decommissions(now);
     }
 
-    /// Safe mode has ended: what was reported until now is taken as it is, and repaired where it is not enough.
+    /// Starts repairs when safe mode has ended: blocks with too few reported replicas are repaired from now on.
     pub(super) fn start_repairs(&mut self, now: Now) {
         self.redundancy.active = true;
         self.deletions_from = now.monotonic + self.settings.deletion_delay;
@@ -102,8 +103,8 @@ impl BlockMap {
         }
     }
 
-    /// To be called when a node comes, goes or moves: with the second rack every block is to be spread over racks, with the
-    /// last but one gone none can be.
+    /// Recounts the racks. To be called when a node comes, goes or moves: with the second rack every block must be
+    /// spread over racks, with only one rack left none can be.
     pub(super) fn recount_racks(&mut self, now: Now) {
         let before = self.nodes.rack_count() > 1;
         self.nodes.recount_racks();
@@ -112,8 +113,8 @@ impl BlockMap {
         }
     }
 
-    /// Looks at these blocks again, so that those which are on too few racks are queued. How many there were; none before repairs
-    /// have begun.
+    /// Checks these blocks again and queues those that are on too few racks. Returns the number of blocks checked; 0
+    /// before repairs have begun.
     pub fn recheck_redundancy(&mut self, blocks: &[BlockId], now: Now) -> u64 {
         if !self.redundancy.active {
             return 0;
@@ -126,7 +127,7 @@ impl BlockMap {
         known.len() as u64
     }
 
-    /// Brings everything that is derived from the block's replicas up to date.
+    /// Updates all state that is derived from the block's replicas.
     pub(super) fn refresh(&mut self, block: BlockId, now: Now) {
         let Some(entry) = self.blocks.get(&block) else { return };
         let counts = entry.counts(&self.nodes);
@@ -169,7 +170,7 @@ impl BlockMap {
         }
     }
 
-    /// The queue in which a complete block belongs; `None` when it has what it needs, or that is on its way.
+    /// Returns the queue for a complete block; `None` if it has the replicas that it needs, or they are pending.
     fn priority_of(&self, entry: BlockRef<'_>, counts: &Counts) -> Option<u8> {
         let pending = self.redundancy.pending_replications.of(entry.id).len() as u16;
         let wanted = self.wanted_live(entry, counts);
@@ -212,14 +213,15 @@ impl BlockMap {
         }
     }
 
-    /// The block has just been taken out of the map.
+    /// Updates the count of safe blocks for a block that has just been removed from the map.
     pub(super) fn forget_safe(&mut self, entry: &BlockInfo) {
         if entry.is_safe() {
             self.redundancy.safe -= 1;
         }
     }
 
-    /// To be called before what is counted of a queue's blocks changes, too.
+    /// Removes the block from its queue. Also to be called before a change of the values that a queue counts of its
+    /// blocks.
     pub(super) fn leave_queue(&mut self, block: BlockId) {
         if let Some(entry) = self.blocks.get_mut(&block)
             && let Some(priority) = entry.queued()
@@ -231,7 +233,7 @@ impl BlockMap {
         }
     }
 
-    /// No repair of this block any more: it is gone, or being written again.
+    /// Stops all repair of a block that is gone or under construction again.
     pub(super) fn leave_queues(&mut self, block: BlockId) {
         self.leave_queue(block);
         self.redundancy.pending_replications.forget(block);
@@ -239,7 +241,7 @@ impl BlockMap {
         self.redundancy.postponed.remove(&block);
     }
 
-    /// A pipeline's members that are about to report the block.
+    /// Records a pipeline's members that are about to report the block.
     pub(super) fn expect_replicas(&mut self, block: BlockId, targets: Vec<StorageIndex>, now: Now) {
         let alive = targets.into_iter().filter(|storage| self.nodes.node_of(*storage).alive);
         let alive = alive.map(|storage| self.pending_target(storage)).collect();
@@ -250,20 +252,21 @@ impl BlockMap {
         PendingTarget { storage, node: self.nodes.storage(storage).node }
     }
 
-    /// A replica that was on its way to this node is there.
+    /// Records that a replica that was pending for this node has arrived.
     pub(super) fn replica_arrived(&mut self, block: BlockId, node: DatanodeIndex) {
         self.redundancy.freed.extend(self.redundancy.pending_replications.arrived(block, node));
     }
 
-    /// Copies have arrived, perhaps: who sent them gets the next, without waiting for a heartbeat. To be called when a
-    /// datanode's events are booked.
+    /// Gives sources whose copies may have arrived their next work, without waiting for a heartbeat. To be called after
+    /// a datanode's events are recorded.
     pub(super) fn refill_sources(&mut self, now: Now) {
         let freed = std::mem::take(&mut self.redundancy.freed);
         let highest = !self.redundancy.queues[usize::from(HIGHEST)].is_empty();
         let priority = if highest { HIGHEST } else { LOW };
-        // Only who awaits work hears of it now, and only when there is some room again is it worth a look at the queues.
+        // Only nodes that wait in awaitWork can be notified now, and the queues are worth a look only if one of them
+        // has room again.
         let hears = |source: &DatanodeIndex| {
-            // It may have been taken out meanwhile.
+            // The node may have been removed since.
             let awaits = |node: &Datanode| node.alive && node.awaits_work;
             self.nodes.get(*source).is_some_and(awaits) && self.can_send(*source, 1, priority)
         };
@@ -272,7 +275,7 @@ impl BlockMap {
         }
     }
 
-    /// This storage will not report what was on its way to it.
+    /// Cancels the replicas that were pending for this storage.
     pub(super) fn cancel_pending_target(&mut self, storage: StorageIndex, now: Now) {
         let touched = self.redundancy.pending_replications.cancel_target(storage);
         for index in self.nodes.indices() {
@@ -286,7 +289,7 @@ impl BlockMap {
         }
     }
 
-    /// This node will not send what it was told to.
+    /// Cancels the transfers that were assigned to this node.
     pub(super) fn cancel_transfers(&mut self, source: DatanodeIndex, now: Now) {
         self.nodes.node_mut(source).transfers.clear();
         let touched = self.redundancy.pending_replications.forget_where(|_, pending| pending.source == Some(source));
@@ -305,7 +308,7 @@ impl BlockMap {
         }
     }
 
-    /// Books a finalized replica.
+    /// Records a finalized replica.
     pub(super) fn book_replica(
         &mut self,
         block: BlockId,
@@ -317,7 +320,7 @@ impl BlockMap {
         self.nodes.storage_mut(storage).blocks.insert(block);
     }
 
-    /// The storage does not hold the block any more.
+    /// Records that the storage does not hold the block any more.
     pub(super) fn forget_replica(&mut self, block: BlockId, storage: StorageIndex) {
         self.forget_advertisement(block, storage);
         self.nodes.storage_mut(storage).blocks.remove(block);
@@ -326,11 +329,12 @@ impl BlockMap {
         }
     }
 
-    /// Has the storage's datanode delete this replica. `length`: `None` when the block is gone from the namespace.
+    /// Schedules the deletion of this replica by its datanode. `length`: `None` if the block is gone from the
+    /// namespace.
     pub(super) fn invalidate(&mut self, storage: StorageIndex, block: Block, length: Option<u64>) {
         let node = self.nodes.storage(storage).node;
         let node = self.nodes.node_mut(node);
-        // A dead one forgets; it is told when it comes back and reports.
+        // A dead node loses its commands; it gets them when it comes back and reports.
         if node.alive {
             node.invalidations.insert(block.id, Invalidation { stamp: block.stamp, length });
         }
@@ -364,8 +368,9 @@ impl BlockMap {
         }
     }
 
-    /// Gives sources work from the queues, the most urgent first, until they have all they can take. Looks at `round_max` blocks at
-    /// most; half of what is left of that may be spent in vain on a queue: what nobody can take does not keep others from their turn.
+    /// Gives sources work from the queues, the most urgent queue first, until they have all that they can take.
+    /// Examines at most `round_max` blocks. A queue may use up half of the remaining budget without result, so that
+    /// blocks that no node can take do not block the other queues.
     pub(super) fn schedule_transfers(&mut self, round_max: usize, now: Now) {
         let mut left = round_max;
         let serving = self.nodes.iter().filter(|(_, node)| node.in_service()).count();
@@ -383,7 +388,8 @@ impl BlockMap {
                 }
                 self.redundancy.cursors[usize::from(priority)] = Some(block);
                 left -= 1;
-                // With fewer nodes than replicas asked for, most of the queue can have no more: a quick look must do.
+                // With fewer nodes than requested replicas, most blocks in the queue can get no further replica, so
+                // this check must be quick.
                 let is_scheduled = match priority == BADLY_SPREAD || self.may_find_target(block, serving) {
                     true => self.schedule_transfer(block, priority, now),
                     false => {
@@ -408,8 +414,8 @@ impl BlockMap {
         taken + self.redundancy.pending_replications.of(block).len() < serving
     }
 
-    /// Every node has a replica, some of them bad: one of those is deleted, so that its node can take a good one. (Apache's
-    /// leaves such a block as it is until there is another node.)
+    /// Handles a block for which every node has a replica, some of them corrupt: deletes a corrupt one, so that its
+    /// node can take a good one. (Apache's namenode leaves such a block as it is until there is another node.)
     fn make_room(&mut self, block: BlockId) {
         let entry = self.entry(block);
         let counts = entry.counts(&self.nodes);
@@ -430,15 +436,15 @@ impl BlockMap {
         self.nodes.iter().any(|(index, node)| node.alive && self.can_send(index, 0, priority))
     }
 
-    /// Whether a node can be told to send `bytes` more. One that awaits work hears of it at once, and what it still has to send
-    /// is known exactly: as many blocks as Hadoop's keys say, or as many as fill its window. Of another one only its last
-    /// heartbeat tells.
+    /// Returns true if a node can be asked to send `bytes` more. A node that awaits work is notified at once, and its
+    /// unfinished transfers are known exactly: the limit is the number of blocks in Hadoop's configuration, or enough
+    /// blocks to fill its window. For other nodes only the last heartbeat is known.
     fn can_send(&self, index: DatanodeIndex, bytes: u64, priority: u8) -> bool {
         let node = self.nodes.node(index);
         let streams = if priority == HIGHEST { self.settings.max_streams_hard } else { self.settings.max_streams };
         if node.awaits_work {
             let sending = self.redundancy.pending_replications.sent_by(index);
-            // Half a window is made free before it is filled again, or every small block would cost a heartbeat.
+            // Half a window must be free before it is filled again; otherwise every small block would cost a heartbeat.
             let filling = !node.transfers.is_empty();
             let (blocks_max, bytes_max) = match filling {
                 true => (BATCH_BLOCKS_MAX, self.settings.transfer_window),
@@ -453,15 +459,15 @@ impl BlockMap {
             || (node.transmits < streams && busy < BATCH_BLOCKS_MAX && queued_bytes + bytes <= BATCH_BYTES_MAX)
     }
 
-    /// Whether a node has as much on its way to it as a few sources that await work may send at once: all of them together are
-    /// faster than one target.
+    /// Returns true if the transfers pending for a node are as large as a few sources that await work may send at once:
+    /// together they are faster than one target.
     fn is_flooded(&self, index: DatanodeIndex) -> bool {
         let receiving = self.redundancy.pending_replications.received_by(index);
         receiving.blocks >= self.settings.max_streams_hard as usize
             && receiving.bytes >= self.settings.transfer_window.saturating_mul(TARGET_WINDOWS)
     }
 
-    /// Whether somebody is told to send the block.
+    /// Assigns the block to a source. Returns false if none can send it.
     fn schedule_transfer(&mut self, block: BlockId, priority: u8, now: Now) -> bool {
         let entry = self.entry(block);
         let length = entry.length();
@@ -472,7 +478,8 @@ impl BlockMap {
             .filter(|node| self.nodes.node(*node).is_readable() && self.can_send(*node, length, priority))
             .collect();
         self.random.shuffle(&mut sources);
-        // A node that leaves takes no new writes: it has time to send. Among equals, who has least to send, and least to do.
+        // A leaving node takes no new writes, so it has time to send. Among equals, prefer the one with the least to
+        // send, then the least loaded.
         let source_node = sources.into_iter().min_by_key(|index| {
             let (node, sending) = (self.nodes.node(*index), self.redundancy.pending_replications.sent_by(*index));
             (node.admin == DatanodeAdminState::Normal, sending.bytes, sending.blocks, node.xceivers)
@@ -486,7 +493,8 @@ impl BlockMap {
         } else {
             usize::from(self.wanted_live(entry, &counts)).saturating_sub(usize::from(counts.live) + pending.len())
         };
-        // Nodes that leave hold a replica, but it does not count for the spread over racks; they are merely not chosen.
+        // Leaving nodes hold a replica that does not count for the spread over racks; they are only excluded as
+        // targets.
         let mut chosen: Vec<StorageIndex> = Vec::new();
         let mut excluded = Vec::new();
         for replica in entry.replicas() {
@@ -498,7 +506,7 @@ impl BlockMap {
             }
         }
         chosen.extend(&pending);
-        // Who is still to delete an old replica would refuse the new one.
+        // A node that must still delete an old replica would reject the new one.
         let deleting = self.nodes.iter().filter(|(_, node)| node.invalidations.contains_key(&block));
         excluded.extend(deleting.map(|(_, node)| node.id.clone()));
         if self.nodes.node(source_node).awaits_work {

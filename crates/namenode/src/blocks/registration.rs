@@ -8,15 +8,15 @@ use super::replicas::Health;
 use super::table::BlockSet;
 use super::{BlockMap, Now};
 
-/// A datanode that asks to join.
+/// Registration of a datanode.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// `ip` is already the address that the call came from.
+    /// `ip` is already the address of the connection.
     pub id: DatanodeId,
     pub software_version: String,
-    /// Where it stands, looked up beforehand.
+    /// Rack, resolved beforehand.
     pub rack: String,
-    /// What a Hearth datanode offers to Hearth's clients: handed on with its name, as it is.
+    /// A Hearth datanode's offer to Hearth's clients: passed on unchanged with its name.
     pub offer: Option<Bytes>,
 }
 
@@ -25,19 +25,20 @@ pub enum RegistrationError {
     /// Apache's DisallowedDatanodeException.
     #[error("Datanode denied communication with namenode because {reason}: {datanode}")]
     Disallowed { datanode: String, reason: &'static str },
-    #[error("too many datanodes: {datanode} would be one more than {}", super::datanodes::DATANODES_MAX)]
+    #[error("too many datanodes: {datanode} would exceed the limit of {}", super::datanodes::DATANODES_MAX)]
     TableFull { datanode: String },
 }
 
 impl BlockMap {
-    /// Takes a datanode in, anew or again. Nodes are known by their uuid and by their address: a known uuid at a new address is
-    /// the old node moved; a new uuid at a known address means that the old node there is gone for good.
+    /// Registers a datanode, new or known. Nodes are identified by their uuid and by their address. A known uuid at a
+    /// new address is the old node, moved. A new uuid at a known address means that the old node there is gone for
+    /// good.
     ///
-    /// What the node held before stays booked until its first full report, but is not counted on for deletions.
+    /// The node's earlier replicas stay recorded until its first full report, but deletions do not rely on them.
     pub fn register(&mut self, registration: Registration, now: Now) -> Result<DatanodeIndex, RegistrationError> {
         let id = registration.id;
         let disallowed = |reason| RegistrationError::Disallowed { datanode: id.to_string(), reason };
-        // Apache 3.4 accepts an empty uuid and dies of it later.
+        // Apache 3.4 accepts an empty uuid and crashes on it later.
         if id.uuid.0.is_empty() {
             return Err(disallowed("it has no datanode UUID"));
         }
@@ -63,7 +64,7 @@ impl BlockMap {
         };
         let admin_before = self.nodes.node(index).admin;
         let node = self.nodes.node_mut(index);
-        // It may have been let go when it was dead; what it has now, it has yet to say.
+        // It may have been decommissioned while it was dead; its replicas are unknown until it reports.
         if !node.alive {
             node.admin = match node.admin {
                 DatanodeAdminState::Decommissioned => DatanodeAdminState::DecommissionInProgress,
@@ -92,7 +93,7 @@ impl BlockMap {
         self.keep_untold_excess(index, now);
         self.report_leases.drop_lease(index);
         self.forget_advertisements(index);
-        // What it was told to send before it restarted, it has forgotten.
+        // A restarted node has forgotten the transfers assigned to it.
         self.cancel_transfers(index, now);
         self.recount_racks(now);
         self.apply_hosts(index, now);
@@ -103,8 +104,8 @@ impl BlockMap {
         Ok(index)
     }
 
-    /// The storage's node starts anew, or is gone, or has lost it: until it reports, nobody knows what it holds, nor whether it has
-    /// yet what it was writing there.
+    /// Marks the replicas of a storage whose node restarts, is gone, or has lost the storage: until it reports, its
+    /// contents are unknown, including the replicas that were being written there.
     fn mark_unconfirmed(&mut self, storage: StorageIndex) {
         let known = self.nodes.storage_mut(storage);
         known.stale = true;
@@ -119,7 +120,8 @@ impl BlockMap {
         }
     }
 
-    /// The node has been silent for too long, or says that it cannot go on: what it held is no longer there.
+    /// Handles the death of a node that was silent for too long or reports that it cannot continue: its replicas no
+    /// longer count.
     pub(super) fn node_died(&mut self, index: DatanodeIndex, now: Now) {
         self.nodes.node_mut(index).alive = false;
         self.recount_racks(now);
@@ -134,7 +136,7 @@ impl BlockMap {
         node.scheduled = [0; 2];
         let storages = node.storages.clone();
         if node.is_in_maintenance() {
-            // What it holds comes back with it.
+            // Its replicas come back with it.
             node.admin = DatanodeAdminState::InMaintenance;
             for storage in storages {
                 self.set_storage_aside(storage, now);
@@ -146,7 +148,8 @@ impl BlockMap {
         }
     }
 
-    /// The storage's node is away for maintenance. What it was to delete it may keep: it reports that when it is back.
+    /// Sets a storage aside whose node is away for maintenance. Its pending deletions are dropped: the node reports
+    /// those replicas when it is back.
     fn set_storage_aside(&mut self, storage: StorageIndex, now: Now) {
         self.mark_unconfirmed(storage);
         let held: Vec<BlockId> = self.nodes.storage(storage).blocks.iter().collect();
@@ -160,7 +163,7 @@ impl BlockMap {
         self.cancel_pending_target(storage, now);
     }
 
-    /// Every replica of this storage is gone.
+    /// Removes every replica of this storage.
     pub(super) fn drain_storage(&mut self, storage: StorageIndex, now: Now) {
         self.mark_unconfirmed(storage);
         let held: BlockSet = std::mem::take(&mut self.nodes.storage_mut(storage).blocks);
@@ -171,8 +174,8 @@ impl BlockMap {
         self.cancel_pending_target(storage, now);
     }
 
-    /// Takes a storage, and every mention of its place in the tables, out of the map. Open blocks remember its name: what was acknowledged
-    /// of them may be there.
+    /// Removes a storage, and every reference to its index, from the map. Open blocks remember its id, because it may
+    /// have their acknowledged bytes.
     pub(super) fn wipe_storage(&mut self, storage: StorageIndex, now: Now) {
         self.drain_storage(storage, now);
         let id = &self.nodes.storage(storage).id;
@@ -184,8 +187,8 @@ impl BlockMap {
         self.nodes.remove_storage(storage);
     }
 
-    /// The storage of that name, made when it is new; `None` when the node has too many. One that was taken out of the map is expected to
-    /// have again what it was to have.
+    /// Returns the storage with that id, creating it if it is new; `None` if the node has too many. A storage that was
+    /// removed from the map is expected to have its replicas again.
     pub(super) fn storage_or_insert(
         &mut self,
         node: DatanodeIndex,
@@ -199,7 +202,7 @@ impl BlockMap {
             let nodes = &self.nodes;
             for block in &self.open {
                 let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
-                // A node counts once, with the storage it last named.
+                // A node counts once, with the storage it last reported.
                 let open = construction.filter(|construction| {
                     let mut holders = construction.expected.iter().map(|expected| nodes.storage(expected.storage).node);
                     !construction.is_committed && !holders.any(|holder| holder == node)

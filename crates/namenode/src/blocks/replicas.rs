@@ -1,4 +1,4 @@
-//! What datanodes have of a block.
+//! Replicas of a block on datanodes.
 
 use hearth_types::GenerationStamp;
 
@@ -7,7 +7,7 @@ use super::datanodes::StorageIndex;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Live,
-    /// Being deleted because there are more than asked for.
+    /// Being deleted because there are more than requested.
     Excess,
     Corrupt,
 }
@@ -16,6 +16,6 @@ pub(super) enum Health {
 pub(super) struct Replica {
     pub storage: StorageIndex,
     pub health: Health,
-    /// As reported; differs from the block's only in corrupt replicas and while the block is open.
+    /// As reported; differs from the block's stamp only in corrupt replicas and while the block is open.
     pub stamp: GenerationStamp,
 }

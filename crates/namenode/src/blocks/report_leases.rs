@@ -5,7 +5,8 @@ use super::datanodes::DatanodeIndex;
 use super::random::Random;
 use super::{BlockSettings, Now};
 
-/// How many datanodes may send their full report at a time. Source: `dfs.namenode.max.full.block.report.leases`.
+/// Limits the datanodes that may send their full report at the same time. Source:
+/// `dfs.namenode.max.full.block.report.leases`.
 #[derive(Default)]
 pub(super) struct ReportLeases(HashMap<DatanodeIndex, ReportLease>);
 
@@ -15,7 +16,7 @@ struct ReportLease {
 }
 
 impl ReportLeases {
-    /// A new lease, never 0; `None` while too many are out.
+    /// Returns a new lease, never 0; `None` while too many are in use.
     pub fn grant(&mut self, node: DatanodeIndex, settings: &BlockSettings, random: &Random, now: Now) -> Option<u64> {
         self.0.retain(|holder, lease| *holder != node && lease.ends > now.monotonic);
         if self.0.len() >= settings.report_leases.max(1) {

@@ -1,4 +1,4 @@
-//! What datanodes say they hold, one replica at a time and all at once.
+//! Datanodes' reports of their replicas: incremental (one replica at a time) and full.
 
 use hearth_types::{Block, BlockId, DatanodeId, DatanodeUuid, GenerationStamp, ReplicaState, StorageId, StorageType};
 use hearth_wire::block_report::ReportedReplica;
@@ -12,9 +12,9 @@ use super::{BlockMap, Now};
 /// One event of an incremental report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplicaEvent {
-    /// A writer has begun on it.
+    /// A writer has begun to write the replica.
     Receiving(Block),
-    /// Finalized; `delete_hint`: the datanode whose copy is now one too many (balancer).
+    /// Finalized. `delete_hint`: the datanode whose copy is now excess (balancer).
     Received {
         block: Block,
         delete_hint: Option<DatanodeUuid>,
@@ -22,7 +22,7 @@ pub enum ReplicaEvent {
     Deleted(Block),
 }
 
-/// All that one storage holds.
+/// All replicas of one storage.
 #[derive(Clone, Debug)]
 pub struct StorageContents {
     pub storage: StorageId,
@@ -30,19 +30,20 @@ pub struct StorageContents {
     pub replicas: Vec<ReportedReplica>,
 }
 
-/// Where a full report's call stands among the calls of the whole report, and by what right it is sent.
+/// Position of a full report's call among the calls of the whole report, and its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReportContext {
     pub calls: u32,
-    /// From 0.
+    /// Counted from 0.
     pub call: u32,
     /// 0: forced by an administrator, needs no lease.
     pub lease: u64,
 }
 
-/// Replicas of no block that one datanode is to delete, known at once: bounds what its reports can take of memory.
+/// Limit, per datanode, of remembered deletions of replicas without a block: bounds the memory that its reports can
+/// take.
 const INVALIDATIONS_MAX: usize = 1 << 20;
-/// Deletions of one datanode since its last full report, as far as they are remembered: two bytes each, where ids are close together.
+/// Limit of remembered deletions per datanode since its last full report: two bytes each if the ids are close together.
 const DELETED_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -56,7 +57,8 @@ pub enum ReportError {
 }
 
 impl BlockMap {
-    /// Books the events of one storage. `Unregistered`: ignored; the node is made to register with its next heartbeat.
+    /// Records the events of one storage. `Unregistered`: the events are ignored, and the node must register at its
+    /// next heartbeat.
     pub fn replica_events(
         &mut self,
         datanode: &DatanodeId,
@@ -71,7 +73,7 @@ impl BlockMap {
         for event in events {
             match event {
                 ReplicaEvent::Receiving(block) => {
-                    // Its length is what the writer expects to write.
+                    // Its length is the length that the writer expects to write.
                     let block = Block { length: 0, ..*block };
                     self.replica_reported(storage, ReportedReplica { block, state: ReplicaState::BeingWritten }, now);
                 }
@@ -86,7 +88,7 @@ impl BlockMap {
                     {
                         self.delete_hints.insert(block.id, hinted);
                     }
-                    // A new copy, whatever was wrong with the one before.
+                    // A new copy; a mark on the previous one no longer applies.
                     self.forget_corrupt_replica(node, block.id);
                     self.forget_corrupt(storage, block.id);
                     self.replica_reported(
@@ -100,8 +102,8 @@ impl BlockMap {
                     self.nodes.node_mut(node).invalidations.remove(&block.id);
                     self.note_deleted(node, block.id);
                     self.forget_corrupt_replica(node, block.id);
-                    // A datanode has one replica of a block, and tells the last that became of it: not that it had moved to the storage
-                    // where it was deleted. Source: hdfs `BlocksMap.removeNode`.
+                    // A datanode has one replica of a block, and reports only the last event: it does not report that
+                    // the replica had moved to the storage where it was deleted. Source: hdfs `BlocksMap.removeNode`.
                     for storage in &storages {
                         self.nodes.storage_mut(*storage).received_under_lease.remove(block.id);
                         self.forget_replica(block.id, *storage);
@@ -115,8 +117,8 @@ impl BlockMap {
         Ok(())
     }
 
-    /// Whether a full report may be taken: the node is registered, and the lease is its own. Looked at before the report is
-    /// decoded.
+    /// Checks that a full report may be accepted: the node is registered, and holds the lease. Called before the report
+    /// is decoded.
     pub fn check_report(
         &self,
         datanode: &DatanodeId,
@@ -132,8 +134,8 @@ impl BlockMap {
         }
     }
 
-    /// Makes the map agree with all that a storage holds. True: the datanode has no storage left whose contents are unsure, and
-    /// may finalize an upgrade.
+    /// Updates the map from a storage's full contents. Returns true if no storage of the datanode has uncertain
+    /// contents any more, so that it may finalize an upgrade.
     pub fn full_report(
         &mut self,
         datanode: &DatanodeId,
@@ -164,14 +166,15 @@ impl BlockMap {
     }
 
     fn storage_reported(&mut self, storage: StorageIndex, replicas: &[ReportedReplica], now: Now) {
-        // In startup safe mode the first report of a storage is enough; the others wait.
+        // In startup safe mode the first report of a storage is enough; later ones wait.
         if self.in_startup_safe_mode() && self.nodes.storage(storage).reports > 0 {
             return;
         }
         let node = self.nodes.storage(storage).node;
         let mut reported = BlockSet::default();
         for replica in replicas {
-            // The report is older than the deletion, and was long on its way. Counted again, the replica could have a real one deleted.
+            // The report was made before the deletion and arrived late. Counting the replica again could cause the
+            // deletion of a real one.
             if replica.state == ReplicaState::Finalized && self.nodes.node(node).deleted.contains(replica.block.id) {
                 continue;
             }
@@ -203,7 +206,7 @@ impl BlockMap {
         if !known.alive || known.disallowed || known.must_register { Err(ReportError::Unregistered) } else { Ok(node) }
     }
 
-    /// One replica is said to be on this storage.
+    /// Handles one replica reported for this storage.
     pub(super) fn replica_reported(&mut self, storage: StorageIndex, replica: ReportedReplica, now: Now) {
         let block = replica.block;
         let node = self.nodes.storage(storage).node;
@@ -211,7 +214,7 @@ impl BlockMap {
             self.unknown_reported(storage, block);
             return;
         };
-        // On its way to the dustbin already.
+        // Its deletion is already scheduled.
         if self.nodes.node(node).invalidations.get(&block.id).is_some_and(|doomed| doomed.stamp == block.stamp) {
             return;
         }
@@ -240,8 +243,8 @@ impl BlockMap {
         }
     }
 
-    /// The datanode has no replica of the block any more. One that the namespace does not have need not be remembered: named again, it is
-    /// only deleted again.
+    /// Remembers that the datanode has no replica of the block any more. A block that the namespace does not have need
+    /// not be remembered: reported again, its replica is only deleted again.
     fn note_deleted(&mut self, node: DatanodeIndex, block: BlockId) {
         let deleted = &mut self.nodes.node_mut(node).deleted;
         if deleted.len() < DELETED_MAX && self.blocks.get(&block).is_some() {
@@ -257,29 +260,30 @@ impl BlockMap {
     }
 
     fn unknown_reported(&mut self, storage: StorageIndex, block: Block) {
-        // This namespace has never given out such a stamp: it may be an old copy of itself, and deleting would destroy what the
-        // right one knows. Apache's deletes such replicas once safe mode is over; here they stay until somebody insists.
+        // This namespace has never issued such a stamp. The namespace may be an old copy of itself, and a deletion
+        // would destroy replicas that the right one knows. Apache deletes such replicas once safe mode is over; here
+        // they stay until an administrator forces it.
         if block.stamp > self.newest_stamp && !self.safe_mode.future_given_up {
             if self.in_startup_safe_mode() {
                 self.safe_mode.bytes_in_future = self.safe_mode.bytes_in_future.saturating_add(block.length);
             }
             return;
         }
-        // Further ones are named again by the next full report.
+        // The next full report lists further ones again.
         let node = self.nodes.storage(storage).node;
         if self.nodes.node(node).invalidations.len() < INVALIDATIONS_MAX {
             self.invalidate(storage, block, Some(block.length));
         }
     }
 
-    /// A pipeline member has been heard of. A node counts once, with the storage it last named.
+    /// Records a report by a pipeline member. A node counts once, with the storage it last reported.
     fn note_pipeline_member(&mut self, storage: StorageIndex, replica: ReportedReplica) {
         let node = self.nodes.storage(storage).node;
         let nodes = &self.nodes;
         let entry = self.blocks.get_mut(&replica.block.id).expect("the caller has just seen the block");
         let stamp = entry.stamp();
         let Some(construction) = entry.construction_mut() else { return };
-        // It left the pipeline before the last stamp was given: what it has is of no use.
+        // The member left the pipeline before the current stamp was issued: its replica is useless.
         if replica.block.stamp < stamp {
             return;
         }
@@ -288,12 +292,12 @@ impl BlockMap {
             stamp: replica.block.stamp,
             length: replica.block.length,
             state: replica.state,
-            // One that its datanode found empty when it started may have been more before the machine went down.
+            // A replica that its datanode found empty at start may have had more bytes before the machine crashed.
             is_unconfirmed: replica.state == ReplicaState::WaitingToBeRecovered && replica.block.length == 0,
             was_primary: false,
         };
         match construction.expected.iter_mut().find(|expected| nodes.storage(expected.storage).node == node) {
-            // A late "receiving" does not take back "received".
+            // A late "receiving" does not undo "received".
             Some(known)
                 if known.storage == storage
                     && known.stamp == said.stamp
@@ -304,10 +308,10 @@ impl BlockMap {
         }
     }
 
-    /// A good finalized replica: counts from now on.
+    /// Records a good finalized replica, which counts from now on.
     fn book_finalized(&mut self, storage: StorageIndex, block: Block, now: Now) {
         let node = self.nodes.storage(storage).node;
-        // A node has one replica of a block: it has moved between its storages.
+        // A node has one replica of a block: it has moved between the node's storages.
         let entry = self.entry(block.id);
         let moved: Vec<StorageIndex> = entry
             .replicas()
@@ -324,33 +328,34 @@ impl BlockMap {
         self.refresh(block.id, now);
     }
 
-    /// Marks one replica as bad: a report contradicts the block, or somebody saw a checksum fail. It is deleted once there are
-    /// enough good ones; the last ones are kept, bad as they are.
+    /// Marks one replica as corrupt: a report contradicts the block, or a reader found a checksum error. It is deleted
+    /// once there are enough good replicas; the last replicas are kept even if all are corrupt.
     pub(super) fn mark_corrupt(&mut self, storage: StorageIndex, reported: Block, now: Now) {
         self.book_replica(reported.id, storage, reported.stamp, Health::Corrupt);
         self.forget_advertisement(reported.id, storage);
         self.refresh(reported.id, now);
     }
 
-    /// A client or datanode found this replica's bytes wrong (reportBadBlocks).
+    /// Handles a client's or datanode's report that this replica is corrupt (reportBadBlocks).
     pub fn report_bad_replica(&mut self, block: Block, datanode: &DatanodeId, storage: Option<&StorageId>, now: Now) {
         let Some(node) = self.find_datanode(datanode) else { return };
         let Some(entry) = self.blocks.get(&block.id) else { return };
-        // While a block is written, a reader can see a chunk before its checksum; the pipeline looks after itself.
+        // While a block is written, a reader can see a chunk before its checksum; the pipeline detects real errors
+        // itself.
         if entry.is_open() {
             return;
         }
-        // Where the client says, else wherever that node keeps it.
+        // The storage that the client gives, else the one where that node has the replica.
         let held = entry.replicas().map(|replica| replica.storage);
         let held = held.chain(entry.construction().into_iter().flat_map(|c| c.expected.iter().map(|e| e.storage)));
         let on_node: Vec<StorageIndex> = held.filter(|storage| self.nodes.storage(*storage).node == node).collect();
         let named = storage.and_then(|id| self.nodes.storage_of(node, id));
         let found = named.filter(|named| on_node.contains(named)).or(on_node.first().copied());
-        // An older replica than the block's is out of date, not rotten; the next full report sorts it out.
+        // A replica older than the block is out of date, not corrupt; the next full report handles it.
         if entry.stamp() != block.stamp {
             return;
         }
-        // A node that is dead at the moment may come back with it.
+        // A node that is dead now may come back with it.
         if let Some(storage) = found.or(named) {
             self.note_corrupt_replica(node, storage, block);
         }
@@ -360,9 +365,10 @@ impl BlockMap {
     }
 }
 
-/// No good replica of this stamp is booked for this storage yet. One that was bad for its stamp can come back with the right one;
-/// one whose bytes were found wrong cannot, whatever it says of its length. One of an open block can come back with a stamp that
-/// its writer has yet to tell: a finalized replica only takes on the new stamp, and reports it at once.
+/// Returns true if no good replica of this stamp is recorded for this storage yet. A replica that had the wrong stamp
+/// can come back with the right one; a replica with wrong bytes cannot, whatever length it reports. A replica of an
+/// open block can come back with a stamp that its writer has not reported yet: a finalized replica only takes on the
+/// new stamp, and reports it at once.
 fn entry_wants(entry: BlockRef<'_>, storage: StorageIndex, stamp: GenerationStamp) -> bool {
     entry.replica(storage).is_none_or(|known| match known.health {
         Health::Corrupt => known.stamp != entry.stamp(),
@@ -371,7 +377,7 @@ fn entry_wants(entry: BlockRef<'_>, storage: StorageIndex, stamp: GenerationStam
     })
 }
 
-/// Whether a reported replica contradicts the block. Source: `checkReplicaCorrupt` of BlockManager.
+/// Returns true if a reported replica contradicts the block. Source: `checkReplicaCorrupt` of BlockManager.
 fn is_corrupt(entry: BlockRef<'_>, replica: ReportedReplica) -> bool {
     let (stored, said) = (entry.block(), replica.block);
     match replica.state {
@@ -381,7 +387,7 @@ fn is_corrupt(entry: BlockRef<'_>, replica: ReportedReplica) -> bool {
         },
         ReplicaState::BeingWritten => entry.is_complete() && said.stamp != stored.stamp,
         ReplicaState::WaitingToBeRecovered => entry.is_complete(),
-        // Never reported by a sound datanode; the block's good replicas decide.
+        // Never reported by a correct datanode; the block's good replicas decide.
         ReplicaState::UnderRecovery | ReplicaState::Temporary => true,
     }
 }

@@ -1,4 +1,4 @@
-//! After a start no change is made and nothing is deleted until enough blocks have been reported.
+//! Safe mode: after a start, nothing is changed and nothing is deleted until enough blocks have been reported.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ pub(super) enum SafeMode {
     Loading,
     /// Waiting for blocks and datanodes.
     Pending,
-    /// Enough are there since `since`: some time for the rest.
+    /// Enough blocks since `since`; waits some time for the rest.
     Extension {
         since: Duration,
     },
     Off,
 }
 
-/// Safe mode, why it is on, and what it costs to leave.
+/// State of safe mode, and its causes.
 pub(super) struct SafeModeState {
     pub mode: SafeMode,
     /// Turned on by an administrator: never ends by itself.
     pub manual: bool,
-    /// Turned on for want of disk space: ends only by an administrator.
+    /// Turned on for lack of disk space: only an administrator can end it.
     pub low_resources: bool,
-    /// Bytes of reported replicas that are newer than anything this namespace knows: it is probably the wrong one.
+    /// Bytes of reported replicas with stamps newer than any that this namespace issued: it is probably the wrong
+    /// namespace.
     pub bytes_in_future: u64,
-    /// An administrator insisted (forceExit): such replicas are deleted like any other stray one.
+    /// An administrator forced the exit (forceExit): such replicas are deleted like any other stray replica.
     pub future_given_up: bool,
 }
 
@@ -42,9 +43,9 @@ impl Default for SafeModeState {
 }
 
 impl BlockMap {
-    /// Every block of the store has been restored: startup safe mode begins, or with an empty namespace is over at once.
+    /// Every block of the store has been restored: startup safe mode begins, or ends at once for an empty namespace.
     pub fn restored(&mut self, now: Now) {
-        assert!(matches!(self.safe_mode.mode, SafeMode::Loading), "a namespace is restored once");
+        assert!(matches!(self.safe_mode.mode, SafeMode::Loading), "a namespace is restored only once");
         self.restored = now.monotonic;
         if self.thresholds_met() {
             self.end_startup(now);
@@ -53,7 +54,7 @@ impl BlockMap {
         }
     }
 
-    /// No namespace change, no replication, no deletion.
+    /// Returns true if namespace changes, replication and deletion are off.
     pub fn in_safe_mode(&self) -> bool {
         self.in_startup_safe_mode() || self.safe_mode.manual || self.safe_mode.low_resources
     }
@@ -67,17 +68,18 @@ impl BlockMap {
         self.safe_mode.manual = true;
     }
 
-    /// Less than `dfs.namenode.resource.du.reserved` is free where the store lies.
+    /// Enters safe mode because less than `dfs.namenode.resource.du.reserved` is free on the store's disk.
     pub fn enter_low_resource_safe_mode(&mut self) {
         self.safe_mode.low_resources = true;
     }
 
-    /// `dfsadmin -safemode leave`, or `forceExit`. False: it stays on, because replicas from the future would be deleted.
+    /// `dfsadmin -safemode leave`, or `forceExit`. Returns false if safe mode stays on, because replicas from the
+    /// future would be deleted.
     pub fn leave_safe_mode(&mut self, force: bool, now: Now) -> bool {
         if self.safe_mode.bytes_in_future > 0 && !force && self.in_startup_safe_mode() {
             tracing::warn!(
                 bytes = self.safe_mode.bytes_in_future,
-                "not leaving safe mode: blocks with newer stamps than this namespace's would be deleted; forceExit does it"
+                "not leaving safe mode: replicas with newer stamps than this namespace's would be deleted; forceExit leaves it"
             );
             return false;
         }
@@ -96,7 +98,7 @@ impl BlockMap {
         self.safe_mode.bytes_in_future
     }
 
-    /// Goes on to the next stage if it is time. Called after reports and with every tick.
+    /// Enters the next stage if it is due. Called after reports and with every tick.
     pub(super) fn check_safe_mode(&mut self, now: Now) {
         match self.safe_mode.mode {
             SafeMode::Loading | SafeMode::Off => {}
@@ -138,8 +140,9 @@ impl BlockMap {
         (self.complete_blocks() as f64 * self.settings.safe_threshold) as u64
     }
 
-    /// Why safe mode is on and when it ends: the second line of SafeModeException and of `dfsadmin -safemode get`'s page.
-    /// Source of the text: `getSafeModeTip` of FSNamesystem and BlockManagerSafeMode. Empty when safe mode is off.
+    /// Reason for safe mode and its expected end: the second line of SafeModeException and of the page of `dfsadmin
+    /// -safemode get`. Source of the text: `getSafeModeTip` of FSNamesystem and BlockManagerSafeMode. Empty if safe
+    /// mode is off.
     pub fn safe_mode_tip(&self, now: Now) -> String {
         const LEAVE: &str = "Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";
         if self.safe_mode.low_resources {

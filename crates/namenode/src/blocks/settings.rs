@@ -4,7 +4,7 @@ use hearth_config::{ConfigError, Configuration, keys, parse};
 
 use super::StoragePolicy;
 
-/// Where a datanode listens that has never said it.
+/// Default ports of a datanode that has never registered.
 #[derive(Clone, Copy, Debug)]
 pub struct DatanodePorts {
     /// `dfs.datanode.address`.
@@ -17,10 +17,12 @@ pub struct DatanodePorts {
     pub ipc: u16,
 }
 
-/// What governs blocks and datanodes. The defaults are Apache Hadoop 3.4's; the configuration key stands at each field.
+/// Settings for blocks and datanodes. The defaults are Apache Hadoop 3.4's; the configuration key is given at each
+/// field.
 #[derive(Clone, Debug)]
 pub struct BlockSettings {
-    /// `dfs.replication`: what fsck calls the default, and what an open file's decommissioning is judged by.
+    /// `dfs.replication`: the default replication in fsck, and the criterion for an open file when a node is
+    /// decommissioned.
     pub default_replication: u16,
     /// `dfs.namenode.replication.min`: finalized replicas that make a committed block complete.
     pub min_replication: u16,
@@ -46,14 +48,14 @@ pub struct BlockSettings {
     pub max_streams: u32,
     /// `dfs.namenode.replication.max-streams-hard-limit`: the same for blocks with a single replica left.
     pub max_streams_hard: u32,
-    /// `hearth.namenode.replication.window`: bytes that one node that awaits work is told to send at a time, however many blocks
-    /// that is; never fewer blocks than `max_streams`.
+    /// `hearth.namenode.replication.window`: bytes that a node that awaits work is asked to send at a time, for any
+    /// number of blocks from `max_streams` up.
     pub transfer_window: u64,
     /// `dfs.namenode.reconstruction.pending.timeout-sec`.
     pub pending_timeout: Duration,
-    /// After so long a datanode is told again what it is to lock in memory (`dfs.namenode.path.based.cache.retry.interval.ms`).
+    /// Time after which the command to lock replicas is repeated (`dfs.namenode.path.based.cache.retry.interval.ms`).
     pub cache_retry: Duration,
-    /// `dfs.block.invalidate.limit`: replicas that one heartbeat's answer tells a node to delete.
+    /// `dfs.block.invalidate.limit`: replicas that the answer to one heartbeat can ask a node to delete.
     pub invalidate_limit: usize,
     /// `dfs.namenode.startup.delay.block.deletion.sec`.
     pub deletion_delay: Duration,
@@ -61,22 +63,24 @@ pub struct BlockSettings {
     pub report_leases: usize,
     /// `dfs.namenode.full.block.report.lease.length.ms`.
     pub report_lease_length: Duration,
-    /// `dfs.namenode.safemode.threshold-pct`: the part of the complete blocks, 0 to 1; above 1 safe mode never ends by itself.
+    /// `dfs.namenode.safemode.threshold-pct`: fraction of the complete blocks, 0 to 1; above 1 safe mode never ends by
+    /// itself.
     pub safe_threshold: f64,
     /// `dfs.namenode.safemode.min.datanodes`.
     pub safe_min_datanodes: usize,
-    /// `dfs.namenode.safemode.replication.min`; as `min_replication` unless set.
+    /// `dfs.namenode.safemode.replication.min`; defaults to `min_replication`.
     pub safe_replication: u16,
     /// `dfs.namenode.safemode.extension`.
     pub safe_extension: Duration,
     /// `dfs.namenode.decommission.interval`.
     pub decommission_interval: Duration,
-    /// `dfs.storage.policy.enabled` and `dfs.storage.default.policy`: id of the policy of files that name none.
+    /// `dfs.storage.policy.enabled` and `dfs.storage.default.policy`: id of the policy of files without one.
     pub default_policy: u8,
     pub datanode_ports: DatanodePorts,
     /// `dfs.block.access.token.enable`.
     pub block_tokens: bool,
-    /// `hearth.namenode.advertisements.max`: bytes of announced memory's descriptions that are kept; 0: none, and none is handed on.
+    /// `hearth.namenode.advertisements.max`: limit of the memory announcements that are kept, in bytes; 0 keeps none
+    /// and passes none on.
     pub advertisement_bytes_max: usize,
 }
 
@@ -175,13 +179,13 @@ impl BlockSettings {
         self.stale_after.max(self.heartbeat_interval * 3)
     }
 
-    /// The shortest time between two attempts to recover one block.
+    /// Shortest time between two attempts to recover one block.
     pub fn recovery_retry(&self) -> Duration {
         self.heartbeat_interval * 30
     }
 }
 
-/// Bounds that contradict each other. Source: `BlockManager.initMinReplication`, `initMaxReplication`,
+/// Rejects contradictory limits. Source: `BlockManager.initMinReplication`, `initMaxReplication`,
 /// `initMinReplicationToBeInMaintenance`.
 fn check_replications(configuration: &Configuration) -> Result<(), ConfigError> {
     let minimum = configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?;
@@ -211,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_of_replication_that_contradict_each_other_are_refused() {
+    fn contradictory_replication_limits_are_refused() {
         for (key, value) in [
             ("dfs.namenode.replication.min", "0"),
             ("dfs.namenode.replication.min", "513"),

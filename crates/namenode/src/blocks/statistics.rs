@@ -1,4 +1,4 @@
-//! Figures for reports, fsck and metrics.
+//! Statistics for reports, fsck and metrics.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,7 +12,7 @@ use super::replicas::Health;
 use super::topology::DEFAULT_RACK;
 use super::{BlockMap, BlockState, Now};
 
-/// The cluster as `dfsadmin -report` begins. Sizes in bytes, over live nodes.
+/// Statistics of the cluster, as at the top of `dfsadmin -report`. Sizes in bytes, over live nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClusterStatistics {
     pub capacity: u64,
@@ -20,55 +20,55 @@ pub struct ClusterStatistics {
     pub remaining: u64,
     pub block_pool_used: u64,
     pub non_dfs_used: u64,
-    /// Blocks with too few replicas, or badly spread, but some.
+    /// Blocks with too few replicas, or badly spread, but with at least one.
     pub low_redundancy: u64,
     pub highest_priority_low_redundancy: u64,
     /// Blocks with at least one corrupt replica.
     pub corrupt: u64,
     /// Blocks without a readable replica.
     pub missing: u64,
-    /// Those of `missing` that have replication 1.
+    /// Blocks of `missing` that have replication 1.
     pub missing_with_replication_one: u64,
     pub bytes_in_future: u64,
-    /// Replicas that datanodes have yet to be told to delete.
+    /// Replicas whose deletion is not yet sent to their datanodes.
     pub pending_deletion: u64,
-    /// Blocks with replicas on their way.
+    /// Blocks with pending replicas.
     pub pending_replication: u64,
     pub blocks: u64,
     pub complete_blocks: u64,
-    /// What live nodes can lock in memory, and have locked.
+    /// Bytes that live nodes can lock in memory; and bytes that they have locked.
     pub cache_capacity: u64,
     pub cache_used: u64,
-    /// Live ones.
+    /// Live decommissioned nodes.
     pub decommissioned_nodes: usize,
     pub entering_maintenance_nodes: usize,
     pub in_maintenance_nodes: usize,
     pub dead_in_maintenance_nodes: usize,
     /// Connections served by live nodes.
     pub load: u64,
-    /// Storage directories of live nodes that are out of use.
+    /// Failed storage directories of live nodes.
     pub failed_volumes: u64,
     pub live_nodes: usize,
     pub dead_nodes: usize,
     pub stale_nodes: usize,
     pub decommissioning_nodes: usize,
-    /// Live nodes that neither leave nor are in maintenance.
+    /// Live nodes that are neither leaving nor in maintenance.
     pub in_service_nodes: usize,
     pub dead_decommissioned_nodes: usize,
-    /// Storages of live nodes that have not reported in full.
+    /// Storages of live nodes that have not sent a full report.
     pub stale_storages: usize,
     /// Replicas that live nodes are about to receive.
     pub scheduled: u64,
-    /// Replicas beyond those asked for, of blocks that stay, that are yet to be deleted.
+    /// Replicas beyond the requested number, of existing blocks, that are yet to be deleted.
     pub excess: u64,
-    /// Datanodes that were given up since the start, each time.
+    /// Number of times since the start that a datanode was given up.
     pub expired_heartbeats: u64,
-    /// Copies that were given up since the start.
+    /// Number of copies given up since the start.
     pub timed_out_copies: u64,
 }
 
 impl ClusterStatistics {
-    /// Adds the room of a live node's storage. Nodes that leave offer none.
+    /// Adds the capacity of a live node's storage. Leaving nodes contribute none.
     fn add_storage(&mut self, storage: &Storage, admin: DatanodeAdminState) {
         self.used += storage.dfs_used;
         self.block_pool_used += storage.block_pool_used;
@@ -82,7 +82,7 @@ impl ClusterStatistics {
     }
 }
 
-/// Which datanodes a report is to list. Numbers as in `DatanodeReportTypeProto`.
+/// Kind of datanodes to list in a report. Numbers as in `DatanodeReportTypeProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatanodeFilter {
     All = 1,
@@ -107,44 +107,44 @@ impl DatanodeFilter {
     }
 }
 
-/// A datanode as pages show it: with what it says of itself.
+/// A datanode for web pages, with the values that it reports about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatanodeReport {
     pub info: DatanodeInfo,
-    /// As it registered.
+    /// As of its registration.
     pub software_version: String,
     /// As of its last heartbeat.
     pub failed_volumes: u32,
-    /// Blocks that were promised to it and have not been reported.
+    /// Blocks that were scheduled to it and have not been reported.
     pub scheduled: u32,
 }
 
-/// A replica as fsck shows it.
+/// A replica in an fsck report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaReport {
     pub target: Target,
     pub alive: bool,
     pub stale_node: bool,
-    /// The storage has not reported in full since the start.
+    /// The storage has not sent a full report since the start.
     pub stale_contents: bool,
     pub corrupt: bool,
     pub excess: bool,
 }
 
-/// A block as fsck shows it.
+/// A block in an fsck report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockReport {
     pub block: hearth_types::Block,
     pub inode: u64,
     pub state: BlockState,
     pub replication: u16,
-    /// Id of the storage policy, 0: none named.
+    /// Id of the storage policy, 0 if none is set.
     pub policy: u8,
     pub live: u16,
     pub decommissioning: u16,
     pub decommissioned: u16,
     pub maintenance: u16,
-    /// Those of `maintenance` whose nodes may be switched off at any moment, or are.
+    /// Replicas of `maintenance` whose nodes are off, or may be switched off at any moment.
     pub in_maintenance: u16,
     pub excess: u16,
     pub corrupt: u16,
@@ -152,20 +152,20 @@ pub struct BlockReport {
     pub replicas: Vec<ReplicaReport>,
     /// The pipeline of an open block.
     pub expected: Vec<Target>,
-    /// Has its replicas on too few racks.
+    /// True if its replicas are on too few racks.
     pub badly_spread: bool,
-    /// Replicas on their way.
+    /// Number of pending replicas.
     pub pending: usize,
 }
 
 impl BlockReport {
-    /// No replica that could be read.
+    /// Returns true if the block has no readable replica.
     pub fn is_missing(&self) -> bool {
         self.live + self.decommissioning + self.decommissioned + self.maintenance + self.excess == 0
     }
 }
 
-/// In the order of their addresses.
+/// Sorts by address.
 fn by_name<T>(mut found: Vec<T>, info: impl Fn(&T) -> &DatanodeInfo) -> Vec<T> {
     found.sort_by(|left, right| {
         let (left, right) = (&info(left).id, &info(right).id);
@@ -182,7 +182,7 @@ impl BlockMap {
         debug_assert_eq!(
             self.redundancy.missing_with_replication_one,
             missing.iter().filter(is_only_one).count() as u64,
-            "those that are counted when they come and go"
+            "the incremental counts equal a recount"
         );
         let mut figures = ClusterStatistics {
             low_redundancy: queues[..usize::from(MISSING)].iter().map(|queue| queue.len() as u64).sum(),
@@ -231,7 +231,7 @@ impl BlockMap {
         figures
     }
 
-    /// The same figures of live nodes' storages, by medium: sizes, nodes in service and their load.
+    /// Returns the same statistics per medium of live nodes' storages: sizes, nodes in service and their load.
     pub fn statistics_by_storage_type(&self) -> BTreeMap<StorageType, ClusterStatistics> {
         let mut by_medium = BTreeMap::<StorageType, ClusterStatistics>::new();
         for (_, node) in self.nodes.iter().filter(|(_, node)| node.alive) {
@@ -260,14 +260,14 @@ impl BlockMap {
         self.nodes.rack_count()
     }
 
-    /// The datanodes of one kind, by name, each with its storages.
+    /// Returns the datanodes of one kind, by name, each with its storages.
     pub fn datanodes(&self, filter: DatanodeFilter) -> Vec<(DatanodeInfo, Vec<StorageReport>)> {
         let found = self.chosen(filter).map(|(index, _)| (self.nodes.info(index), self.nodes.reports(index)));
         let missing = self.missing(filter).into_iter().map(|info| (info, Vec::new()));
         by_name(found.chain(missing).collect(), |(info, _)| info)
     }
 
-    /// The same with what they say of themselves.
+    /// Returns the same datanodes with the values that they report about themselves.
     pub fn datanode_reports(&self, filter: DatanodeFilter) -> Vec<DatanodeReport> {
         let found = self.chosen(filter).map(|(index, node)| DatanodeReport {
             info: self.nodes.info(index),
@@ -285,7 +285,7 @@ impl BlockMap {
         by_name(found.chain(missing).collect(), |report| &report.info)
     }
 
-    /// Nodes that are expected and have never come, where the filter asks for dead ones.
+    /// Returns expected nodes that have never registered, if the filter includes dead ones.
     fn missing(&self, filter: DatanodeFilter) -> Vec<DatanodeInfo> {
         match filter {
             DatanodeFilter::All | DatanodeFilter::Dead => self.never_came(),
@@ -293,7 +293,7 @@ impl BlockMap {
         }
     }
 
-    /// Nodes that the hosts files name and that have never come: dead ones, as far as can be known.
+    /// Returns the nodes of the hosts files that have never registered: they count as dead.
     ///
     /// Source: `DatanodeManager.getDatanodeListForReport`.
     fn never_came(&self) -> Vec<DatanodeInfo> {
@@ -342,7 +342,7 @@ impl BlockMap {
         })
     }
 
-    /// Everything that fsck tells of one block.
+    /// Returns all information that fsck prints about one block.
     pub fn block_report(&self, block: BlockId, now: Now) -> Option<BlockReport> {
         let entry = self.blocks.get(&block)?;
         let Counts {
@@ -400,15 +400,15 @@ impl BlockMap {
         self.nodes.rack_count() > 1 && racks.len() < 2
     }
 
-    /// Blocks of which no good replica is left, in order, after `from`.
+    /// Returns blocks without a good replica, in order, after `from`.
     pub fn missing_blocks(&self, from: Option<BlockId>, limit: usize) -> Vec<BlockId> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = from.map_or(Unbounded, Excluded);
         self.redundancy.queues[usize::from(MISSING)].range((from, Unbounded)).take(limit).copied().collect()
     }
 
-    /// Blocks held by one datanode, on storages of one medium if one is named, from a random place on and round: for the
-    /// balancer.
+    /// Returns blocks of one datanode (only on storages of one medium if `medium` is given), in circular order from a
+    /// random start: for the balancer.
     pub fn some_blocks_on(
         &self,
         node: super::DatanodeIndex,

@@ -1,8 +1,8 @@
-//! The names of DataNodes' storages, kept over restarts.
+//! The ids of DataNodes' storages, kept across restarts.
 //!
-//! After a restart the NameNode does not know which DataNodes hold an open block. It knows the names of all storages from before, and so
-//! knows when all of them have reported. A block that none reported is lost, and its file can be closed. Without the names the NameNode
-//! waits until a silent DataNode counts as dead.
+//! After a restart the NameNode does not know which DataNodes hold an open block. It knows the ids of all storages from
+//! before, and so knows when all of them have reported. A block that none of them reported is lost, and its file can be
+//! closed. Without the ids the NameNode waits until a silent DataNode counts as dead.
 
 use std::collections::HashSet;
 
@@ -10,19 +10,19 @@ use hearth_types::StorageId;
 
 use super::{BlockMap, Now};
 
-/// Stands for "all names are here": an earlier version kept none, so a set that it left is not whole.
+/// Entry that marks the set as complete. An earlier version kept no ids, so a set that it left is incomplete.
 const ALL: &str = "";
 
-/// Names at most. With more the set is not whole, and restarts wait.
+/// Limit of ids. Beyond it the set is incomplete, and restarts must wait.
 const STORAGES_MAX: usize = 200_000;
 
 #[derive(Default)]
 pub(super) struct KnownStorages {
-    /// As the store has them, and [`ALL`].
+    /// The ids in the store, and [`ALL`].
     stored: HashSet<String>,
-    /// Those of before the restart that have not reported since; `None`: not known.
+    /// Ids from before the restart whose storages have not reported since; `None` if unknown.
     awaited: Option<HashSet<String>>,
-    /// What the store has to learn: a name, and whether it is there.
+    /// Changes to store: an id, and whether it is in the set.
     changes: Vec<(String, bool)>,
 }
 
@@ -39,7 +39,7 @@ impl KnownStorages {
         }
     }
 
-    /// A storage has come into the map.
+    /// Records that a storage has come into the map.
     pub fn note(&mut self, id: &StorageId) {
         if self.stored.contains(&*id.0) {
             return;
@@ -51,26 +51,27 @@ impl KnownStorages {
         }
     }
 
-    /// A storage has said all that it holds.
+    /// Records a storage's full report.
     pub fn reported(&mut self, id: &StorageId) {
         if let Some(awaited) = &mut self.awaited {
             awaited.remove(&*id.0);
         }
     }
 
-    /// Whether all storages of before the restart have reported since.
+    /// Returns true if all storages from before the restart have reported since.
     pub fn have_all_reported(&self) -> bool {
         self.awaited.as_ref().is_some_and(HashSet::is_empty)
     }
 }
 
-/// What a new namespace begins with: there is no storage yet, and each will be kept.
+/// Returns the initial set of a new namespace: no storage yet, and complete from then on.
 pub fn initial_storages() -> Vec<(String, bool)> {
     vec![(ALL.to_owned(), true)]
 }
 
 impl BlockMap {
-    /// What the store had. `None`: an earlier version wrote it. Call it before [`BlockMap::restored`].
+    /// Restores the set from the store. `None`: an earlier version wrote the store. Call it before
+    /// [`BlockMap::restored`].
     pub fn restore_storages(&mut self, stored: Option<Vec<String>>) {
         let stored: HashSet<String> = stored.unwrap_or_default().into_iter().collect();
         let names = stored.iter().filter(|name| *name != ALL).cloned();
@@ -78,12 +79,14 @@ impl BlockMap {
         self.storages.stored = stored;
     }
 
-    /// What the store is to learn. It goes there with the next change, so before any block that may lie on such a storage.
+    /// Returns the changes to store. They are stored with the next change, so before any block that may be on such a
+    /// storage.
     pub fn take_storage_changes(&mut self) -> Vec<(String, bool)> {
         std::mem::take(&mut self.storages.changes)
     }
 
-    /// Those that have not come back in the time that a DataNode may be silent are not waited for at the next restart.
+    /// Forgets storages that have not come back in the time that a DataNode may be silent, so that the next restart
+    /// does not wait for them.
     pub fn forget_silent_storages(&mut self, now: Now) {
         let is_late = now.monotonic.saturating_sub(self.restored) > self.settings.dead_after();
         if !is_late || self.storages.have_all_reported() {

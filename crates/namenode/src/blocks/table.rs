@@ -1,5 +1,5 @@
-//! Blocks by their ids, with what is known of each; and sets of ids, as each storage has one. Both small: a namespace has millions of
-//! blocks, and each is in as many sets as it has replicas.
+//! Map of blocks by id, and the sets of block ids that each storage has. Both are compact: a namespace has millions of
+//! blocks, and each block is in as many sets as it has replicas.
 
 use hearth_types::BlockId;
 use roaring::RoaringTreemap;
@@ -7,7 +7,7 @@ use roaring::RoaringTreemap;
 use super::block_info::{BlockInfo, BlockRef};
 use crate::dense_map::DenseMap;
 
-/// Ids are handed out in sequence: those that are there stand close together.
+/// Map by block id. Ids are issued in sequence, so existing ids are close together.
 #[derive(Default)]
 pub(super) struct BlockTable(DenseMap<BlockInfo>);
 
@@ -28,15 +28,15 @@ impl BlockTable {
         self.0.get_mut(number(*block))
     }
 
-    /// Returns what was known of the block before.
+    /// Returns the previous entry of the block.
     pub fn insert(&mut self, block: BlockId, entry: BlockInfo) -> Option<BlockInfo> {
         self.0.insert(number(block), entry)
     }
 
-    /// Takes in what is known of other blocks.
+    /// Moves all entries of another table into this one.
     pub fn absorb(&mut self, other: Self) {
         if let Err(block) = self.0.absorb(other.0) {
-            panic!("{} stands in the store once", id(block));
+            panic!("{} is in the store only once", id(block));
         }
     }
 
@@ -48,29 +48,29 @@ impl BlockTable {
         self.0.len()
     }
 
-    /// In no order.
+    /// Ids in arbitrary order.
     pub fn keys(&self) -> impl Iterator<Item = BlockId> {
         self.0.keys().map(id)
     }
 }
 
-/// Ids of blocks: a bit each where they stand close together, two bytes where they do not.
+/// Set of block ids: one bit each where ids are close together, two bytes otherwise.
 #[derive(Default)]
 pub(super) struct BlockSet {
     ids: RoaringTreemap,
-    /// The set itself would count them anew each time.
+    /// Cached because the set itself would recount it at each call.
     count: usize,
 }
 
 impl BlockSet {
-    /// False: it was there.
+    /// Returns false if it was present already.
     pub fn insert(&mut self, block: BlockId) -> bool {
         let is_new = self.ids.insert(number(block));
         self.count += usize::from(is_new);
         is_new
     }
 
-    /// False: it was not there.
+    /// Returns false if it was not present.
     pub fn remove(&mut self, block: BlockId) -> bool {
         let was_there = self.ids.remove(number(block));
         self.count -= usize::from(was_there);
@@ -93,7 +93,7 @@ impl BlockSet {
         *self = Self::default();
     }
 
-    /// In the order of the ids, the negative ones last.
+    /// Ids in ascending order, with the negative ones last.
     pub fn iter(&self) -> impl Iterator<Item = BlockId> {
         self.ids.iter().map(id)
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_counts_what_it_holds() {
+    fn block_set_counts_its_ids() {
         let mut set = BlockSet::default();
         let ids = [7, 1 << 40, -3, i64::MIN, 0].map(BlockId);
         assert!(ids.iter().all(|id| set.insert(*id)));

@@ -1,4 +1,4 @@
-//! The block map against simulated datanodes: plain structs that obey its commands.
+//! Tests of the block map against simulated datanodes: plain structs that obey its commands.
 
 mod advertised;
 mod cache;

@@ -1,8 +1,8 @@
-/// Where a datanode is when nothing says otherwise.
+/// Rack of a datanode without a configured one.
 pub const DEFAULT_RACK: &str = "/default-rack";
 
-/// Hops between two machines, through their nearest common switch: 0 on one machine, 2 in one rack, 4 across racks of one
-/// level, more across deeper trees.
+/// Returns the hops between two machines through their nearest common switch: 0 on one machine, 2 in one rack, 4 across
+/// racks of one level, more across deeper trees.
 pub(super) fn distance(left_machine: &str, left_rack: &str, right_machine: &str, right_rack: &str) -> u32 {
     if left_machine == right_machine && left_rack == right_rack {
         return 0;
@@ -13,7 +13,7 @@ pub(super) fn distance(left_machine: &str, left_rack: &str, right_machine: &str,
     (left.count() - common + right.count() - common + 2) as u32
 }
 
-/// A rack as written by a script or table, made into a path without a trailing slash; `None` when it is not one.
+/// Normalizes a rack from a script or table to a path without a trailing slash; `None` if it is not a valid rack.
 pub fn normalized_rack(text: &str) -> Option<String> {
     let trimmed = text.trim().trim_end_matches('/');
     (trimmed.starts_with('/') && trimmed.len() <= 1024).then(|| trimmed.to_owned())

@@ -7,19 +7,19 @@ use crate::date::iso_time;
 use crate::error::Error;
 use crate::namespace::{Caller, Namespace, is_valid};
 
-/// What a directive asks for, as it is stored.
+/// Terms of a directive, as stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Of a file or a directory, which need not exist.
+    /// Path of a file or a directory, which need not exist.
     pub path: String,
-    /// Copies to be locked.
+    /// Number of copies to lock.
     pub replication: u16,
     pub pool: String,
     /// Milliseconds since the epoch.
     pub expires_ms: u64,
 }
 
-/// One directive with what the last scan found.
+/// One directive with the results of the last scan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Directive {
     pub terms: Terms,
@@ -36,7 +36,7 @@ impl Directive {
     }
 }
 
-/// When a directive is to end.
+/// Expiry of a directive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expiry {
     /// Milliseconds from now, or since the epoch.
@@ -45,7 +45,7 @@ pub struct Expiry {
 }
 
 impl fmt::Display for Expiry {
-    /// As Java has spans: days, hours, minutes, seconds; a moment as ISO 8601 has it.
+    /// Formats a time span as in Java (days, hours, minutes, seconds), and a moment as in ISO 8601.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_relative {
             return f.write_str(&iso_time(self.ms.max(0) as u64));
@@ -56,7 +56,7 @@ impl fmt::Display for Expiry {
     }
 }
 
-/// What a request says of a directive; what is `None` stays as it is, or is the pool's to say.
+/// A requested change of a directive. A `None` keeps the present value, or takes the pool's default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DirectiveChange {
     pub id: Option<i64>,
@@ -66,7 +66,7 @@ pub struct DirectiveChange {
     pub expiry: Option<Expiry>,
 }
 
-/// Which directives are listed: those that fit all that is named.
+/// Filter for a listing: a directive must match every given value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     pub id: Option<i64>,
@@ -97,7 +97,7 @@ fn check_replication(replication: i32) -> Result<u16, Error> {
     }
 }
 
-/// The end in milliseconds since the epoch.
+/// Returns the expiry in milliseconds since the epoch.
 fn check_expiry(expiry: Option<Expiry>, pool: &Pool, now_ms: u64) -> Result<u64, Error> {
     let Some(expiry) = expiry else { return Ok(now_ms.saturating_add(pool.max_expiry_ms)) };
     let Ok(ms) = u64::try_from(expiry.ms) else {
@@ -118,7 +118,7 @@ fn check_expiry(expiry: Option<Expiry>, pool: &Pool, now_ms: u64) -> Result<u64,
 }
 
 impl Caching {
-    /// Refuses what the pool's limit has no room for.
+    /// Rejects a directive that exceeds the pool's limit.
     fn check_limit(&self, namespace: &Namespace, name: &str, path: &str, replication: u16) -> Result<(), Error> {
         let limit = self.pool(name)?.limit;
         if limit == UNLIMITED {
@@ -137,14 +137,14 @@ impl Caching {
 
     fn put(&mut self, namespace: &Namespace, id: u64, terms: Terms) {
         let mut directive = Directive::new(terms);
-        // Until the next scan says it exactly, so that the pool's limit holds for what comes before.
+        // An estimate until the next scan, so that the pool's limit holds for directives added before it.
         let bytes = Self::bytes_at(namespace, &directive.terms.path);
         directive.figures.bytes_needed = bytes.saturating_mul(directive.terms.replication.into());
         self.directives.insert(id, directive);
         self.note_directive(id);
     }
 
-    /// `force`: whatever the pool's limit says. Returns the new directive's number.
+    /// Adds a directive. `force` ignores the pool's limit. Returns the new directive's number.
     pub fn add_directive(
         &mut self,
         caller: &Caller,
@@ -212,7 +212,7 @@ impl Caching {
         }
     }
 
-    /// The directives behind number `after` that fit, and that the caller may see.
+    /// Returns the directives after number `after` that match the filter and that the caller may see.
     pub fn directives_after<'a>(
         &'a self,
         caller: &'a Caller,

@@ -4,22 +4,22 @@ use super::{Caching, EXPIRY_MAX_MS, UNLIMITED, invalid};
 use crate::error::Error;
 use crate::namespace::Caller;
 
-/// Who may cache how much, and for how long.
+/// Cache pool: limits how much its users may cache, and for how long.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pool {
     pub owner: String,
     pub group: String,
-    /// Read: see the directives; write: change them.
+    /// Read permits listing the directives; write permits changing them.
     pub permission: FsPermission,
-    /// Bytes of all copies; [`UNLIMITED`]: as many as there is room for.
+    /// Bytes of all copies; [`UNLIMITED`] for no limit.
     pub limit: u64,
-    /// Copies where a directive names no number.
+    /// Number of copies for directives that give none.
     pub default_replication: u16,
     /// Longest life of a directive, milliseconds.
     pub max_expiry_ms: u64,
 }
 
-/// What a request says of a pool; what is `None` stays as it is, or as pools begin.
+/// A requested change of a pool. A `None` keeps the present value, or takes the default of new pools.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PoolChange {
     pub name: String,
@@ -31,7 +31,7 @@ pub struct PoolChange {
     pub max_expiry_ms: Option<i64>,
 }
 
-/// Rights of a pool that is made without any: `rwxr-xr-x`.
+/// Permissions of a pool that is created without any: `rwxr-xr-x`.
 const PERMISSION: FsPermission = FsPermission(0o755);
 
 impl PoolChange {
@@ -63,7 +63,7 @@ impl PoolChange {
         if let Some(permission) = self.permission {
             pool.permission = permission;
         }
-        // Not negative: `check` has seen to that.
+        // Not negative: `check` has made sure of it.
         if let Some(limit) = self.limit {
             pool.limit = limit.unsigned_abs();
         }
@@ -91,7 +91,7 @@ impl Pool {
 }
 
 impl Caching {
-    /// Refuses what the rights of the pool do not allow.
+    /// Rejects access that the pool's permissions do not allow.
     pub(super) fn check_pool(&self, caller: &Caller, name: &str, access: Access) -> Result<&Pool, Error> {
         let pool = self.pool(name)?;
         if pool.may(caller, access) {
@@ -100,7 +100,7 @@ impl Caching {
         Err(Error::PoolDenied { pool: name.to_owned(), user: caller.user.to_string(), access: access.name() })
     }
 
-    /// The caller is a superuser, and owns the pool unless another is named.
+    /// Adds a pool. The caller is a superuser, and owns the pool unless another owner is given.
     pub fn add_pool(&mut self, caller: &Caller, change: PoolChange) -> Result<(), Error> {
         change.check()?;
         let name = change.name.clone();
@@ -132,7 +132,7 @@ impl Caching {
         Ok(())
     }
 
-    /// With all its directives.
+    /// Removes a pool with all its directives.
     pub fn remove_pool(&mut self, name: &str) -> Result<(), Error> {
         check_name(name)?;
         if self.pools.remove(name).is_none() {

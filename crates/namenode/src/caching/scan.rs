@@ -1,10 +1,10 @@
-//! From directives to blocks: walks the files that are meant, and counts.
+//! The scan from directives to blocks: walks the files of all directives, and counts.
 
 use super::{CacheStatistics, Caching};
 use crate::blocks::{BlockMap, BlockState, Now, WantedCopies};
 use crate::namespace::{FilePart, Namespace};
 
-/// The file at `path`, or each file in that directory.
+/// Visits the file at `path`, or each file in that directory.
 pub(super) fn each_file<'a>(namespace: &'a Namespace, path: &str, mut take: impl FnMut(&'a FilePart)) {
     let Some(slot) = namespace.lookup(path) else { return };
     let inode = namespace.inode(slot);
@@ -18,7 +18,7 @@ pub(super) fn each_file<'a>(namespace: &'a Namespace, path: &str, mut take: impl
 }
 
 impl Caching {
-    /// Works out which blocks are wanted, has the block map arrange it, and counts what there is.
+    /// Determines the wanted blocks, has the block map schedule them, and updates the statistics.
     pub fn scan(&mut self, namespace: &Namespace, blocks: &mut BlockMap, now: Now) {
         self.changed = false;
         self.scanned = Some(now.monotonic);
@@ -38,7 +38,7 @@ impl Caching {
             let in_pool = pool_bytes.entry(&terms.pool).or_default();
             each_file(namespace, &terms.path, |file| {
                 let complete = |block: &_| is_complete(blocks, block);
-                // The last block of an open file does not count until it is whole.
+                // The last block of an open file does not count until it is complete.
                 let bytes: u64 = file.blocks().iter().filter(complete).map(|block| block.length).sum();
                 let needed = bytes.saturating_mul(terms.replication.into());
                 figures.files_needed += 1;

@@ -26,7 +26,7 @@ fn directive(path: &str, pool: &str) -> DirectiveChange {
     DirectiveChange { path: Some(path.into()), pool: Some(pool.into()), ..DirectiveChange::default() }
 }
 
-/// `/d` with two files of 100 and 50 bytes, and one more in `/d/below`, which is not meant.
+/// `/d` with two files of 100 and 50 bytes, and one more in `/d/below`, which is not covered by a directive on `/d`.
 fn namespace() -> Namespace {
     let mut namespace = Namespace::format(Default::default(), "root", "supergroup", 0);
     for (path, length) in [("/d/a", 100), ("/d/b", 50), ("/d/below/c", 1000)] {
@@ -40,7 +40,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
 }
 
 #[test]
-fn a_pools_limit_counts_what_is_asked_for_at_once() {
+fn pool_limit_counts_pending_directives() {
     let (namespace, mut caching) = (namespace(), Caching::default());
     caching.add_pool(&root(), PoolChange { limit: Some(400), ..pool("p") }).unwrap();
     let two = DirectiveChange { replication: Some(2), ..directive("/d", "p") };
@@ -52,12 +52,12 @@ fn a_pools_limit_counts_what_is_asked_for_at_once() {
     assert_eq!(caching.add_directive(&root(), &namespace, two, true, 0).unwrap(), 2, "by force");
     let (.., figures) = caching.pools_after("").next().unwrap();
     assert_eq!(figures.bytes_needed, 600);
-    // A path that is not there needs nothing.
+    // A path that does not exist needs no bytes.
     caching.add_directive(&root(), &namespace, directive("/later", "p"), true, 0).unwrap();
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused_in_apaches_words() {
+fn invalid_requests_get_apaches_errors() {
     let (namespace, mut caching) = (namespace(), Caching::default());
     caching.add_pool(&root(), PoolChange { max_expiry_ms: Some(5000), ..pool("p") }).unwrap();
     assert_eq!(refused(caching.add_pool(&root(), pool("p"))), "Cache pool p already exists.");
@@ -83,7 +83,7 @@ fn requests_that_make_no_sense_are_refused_in_apaches_words() {
 }
 
 #[test]
-fn rights_of_a_pool_decide_who_changes_and_who_sees() {
+fn pool_permissions_control_access() {
     let (namespace, mut caching) = (namespace(), Caching::default());
     let alice = caller("alice", false);
     let bob = caller("bob", false);
@@ -106,7 +106,7 @@ fn rights_of_a_pool_decide_who_changes_and_who_sees() {
 }
 
 #[test]
-fn what_is_stored_comes_back_as_it_was() {
+fn stored_pools_and_directives_are_restored() {
     let (namespace, mut caching) = (namespace(), Caching::default());
     caching.add_pool(&root(), pool("p")).unwrap();
     caching.add_pool(&root(), pool("gone")).unwrap();
@@ -120,7 +120,7 @@ fn what_is_stored_comes_back_as_it_was() {
     caching.remove_pool("gone").unwrap();
     let mut changes = Changes::default();
     caching.take_changes(&mut changes);
-    // As the store applies them: one after the other.
+    // Applied like the store does: one after the other.
     let mut stored = StoredCaching { last_directive: changes.last_directive.unwrap(), ..StoredCaching::default() };
     for (name, pool) in changes.cache_pools {
         stored.pools.retain(|(known, _)| *known != name);
@@ -137,13 +137,13 @@ fn what_is_stored_comes_back_as_it_was() {
     };
     assert_eq!(terms(&restored), terms(&caching));
     assert_eq!(restored.directives[&3].terms.replication, 4);
-    assert_eq!(restored.directives[&3].terms.expires_ms, 5 + EXPIRY_MAX_MS, "it was not changed");
+    assert_eq!(restored.directives[&3].terms.expires_ms, 5 + EXPIRY_MAX_MS, "the expiry was not changed");
     let next = restored.add_directive(&root(), &namespace, directive("/d", "p"), false, 0).unwrap();
-    assert_eq!(next, 5, "numbers of what is gone are not given out again");
+    assert_eq!(next, 5, "numbers of removed directives are not issued again");
 }
 
 #[test]
-fn a_scan_counts_the_files_of_the_directory_and_not_those_of_expired_directives() {
+fn scan_counts_files_of_live_directives() {
     let (namespace, mut caching) = (namespace(), Caching::default());
     let mut blocks = BlockMap::new(BlockPoolId::new("BP-1"), BlockSettings::default(), 1);
     for file in namespace.iter().filter_map(|inode| inode.as_file()) {

@@ -5,10 +5,11 @@ use crate::Namenode;
 use crate::block_tokens::BlockTokens;
 use crate::blocks::Now;
 
-/// How often the block map is told that time has passed.
+/// Interval at which the block map's periodic work runs.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Repairs, dead nodes, the end of safe mode, new block keys: for as long as the namenode runs. Drop the future to stop it.
+/// Runs repairs, the detection of dead nodes, the end of safe mode, and block key rolls for as long as the namenode
+/// runs. Drop the future to stop it.
 pub async fn run_block_monitor(namenode: Arc<Namenode>, tokens: Arc<BlockTokens>) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

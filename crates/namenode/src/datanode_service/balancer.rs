@@ -1,4 +1,4 @@
-//! `getBlocks`: what balancer and mover choose from.
+//! `getBlocks`: the blocks from which balancer and mover choose.
 
 use hearth_protocol::rpc::{RemoteError, application_error};
 use hearth_types::{BlockId, DatanodeId};
@@ -14,12 +14,12 @@ use crate::namespace::InodeId;
 use crate::service::to_remote;
 use crate::state::State;
 
-/// Blocks of one answer: bounds the answer and how long the lock is held.
+/// Limit of blocks per answer: bounds the answer and how long the lock is held.
 const BLOCKS_MAX: usize = 50_000;
 
 impl DatanodeService {
-    /// Complete blocks of one datanode, about `size` bytes of them, from a random place on. Blocks of files that were read
-    /// within `time_interval` come last.
+    /// Returns complete blocks of one datanode, about `size` bytes of them, from a random start on. Blocks of files
+    /// that were read within `time_interval` come last.
     pub(super) fn get_blocks(&self, request: GetBlocksRequestProto) -> Result<GetBlocksResponseProto, RemoteError> {
         let minimum = request.min_block_size();
         let size_wanted = request.size as i64;
@@ -65,13 +65,13 @@ impl DatanodeService {
     }
 }
 
-/// Time of the last read of the block's file; 0 when access times are off or the file is gone.
+/// Time of the last read of the block's file; 0 if access times are off or the file is gone.
 fn last_read_ms(state: &State, block: BlockId) -> u64 {
     let slot = state.blocks.inode_of(block).and_then(|id| state.namespace.slot(InodeId(id)));
     slot.map_or(0, |slot| state.namespace.inode(slot).access_time_ms())
 }
 
-/// Blocks of an answer, up to the bytes that were asked for.
+/// Blocks of an answer, up to the requested number of bytes.
 struct Chosen {
     blocks: Vec<BlockWithLocationsProto>,
     bytes: u64,

@@ -11,7 +11,7 @@ use hearth_wire::proto::hdfs::{
 use super::DatanodeService;
 use crate::blocks::{DatanodeCommand, RecoveryTask, Target, TransferTask};
 
-/// LocatedBlocks of recovery commands have no place in a file: Java's -1.
+/// Offset of LocatedBlocks in recovery commands, which have no position in a file: Java's -1.
 const NO_OFFSET: u64 = u64::MAX;
 
 impl DatanodeService {
@@ -50,7 +50,7 @@ impl DatanodeService {
         }
     }
 
-    /// An upgrade, if there was one, is over: the usual answer to a full report.
+    /// Command to finalize a possible upgrade: the usual answer to a full report.
     pub(super) fn finalize_command(&self) -> DatanodeCommandProto {
         let block_pool_id = self.namenode.identity.pool.as_str().to_owned();
         DatanodeCommandProto { finalize_cmd: Some(FinalizeCommandProto { block_pool_id }), ..empty(Type::Finalize) }
@@ -60,7 +60,7 @@ impl DatanodeService {
         DatanodeCommandProto { register_cmd: Some(RegisterCommandProto {}), ..empty(Type::Register) }
     }
 
-    /// The keys by which datanodes check block tokens.
+    /// The keys with which datanodes check block tokens.
     pub(super) fn exported_keys(&self) -> ExportedBlockKeysProto {
         (&self.tokens.exported()).into()
     }

@@ -7,25 +7,25 @@ use hearth_wire::proto::hdfs::{
 use super::DatanodeService;
 use crate::blocks::{BlockMap, Now};
 
-/// Numbers of `ErrorReportRequestProto`.
+/// Error codes of `ErrorReportRequestProto`.
 const NOTIFY: u32 = 0;
 const DISK_ERROR: u32 = 1;
 const FATAL_DISK_ERROR: u32 = 3;
 
 impl DatanodeService {
-    /// A datanode says what went wrong; after a fatal disk error it has to register anew.
+    /// Handles a datanode's error report; after a fatal disk error the datanode must register again.
     pub(super) fn error_report(
         &self,
         request: ErrorReportRequestProto,
     ) -> Result<ErrorReportResponseProto, RemoteError> {
         let datanode = self.check_registration(request.registration)?;
-        // The text is a peer's: no control characters, and not too much of it.
+        // The text comes from a peer: control characters are removed and its length is limited.
         let text: String = request.msg.chars().filter(|c| !c.is_control()).take(500).collect();
         match request.error_code {
             NOTIFY => tracing::info!(datanode = %datanode, text, "datanode notifies"),
             DISK_ERROR => tracing::warn!(datanode = %datanode, text, "datanode has a disk error"),
             FATAL_DISK_ERROR => {
-                tracing::error!(datanode = %datanode, text, "datanode has a fatal disk error and is taken out");
+                tracing::error!(datanode = %datanode, text, "datanode has a fatal disk error and is treated as dead");
                 let mut state = self.namenode.state.write();
                 let now = Now::of(&*self.namenode.clock);
                 state.blocks.datanode_failed(&datanode, now);
@@ -35,9 +35,9 @@ impl DatanodeService {
         Ok(ErrorReportResponseProto {})
     }
 
-    /// A datanode found bytes that do not fit their checksums.
+    /// Handles a datanode's report of replicas with checksum errors.
     pub(super) fn report_bad_blocks(&self, request: ReportBadBlocksRequestProto) -> ReportBadBlocksResponseProto {
-        // What cannot be understood (a striped block, say) cannot be one of ours.
+        // A block that cannot be decoded (a striped block, for example) does not belong to this namespace.
         let bad: Vec<LocatedBlock> = request.blocks.into_iter().filter_map(|block| block.try_into().ok()).collect();
         let mut state = self.namenode.state.write();
         let now = Now::of(&*self.namenode.clock);
@@ -46,7 +46,7 @@ impl DatanodeService {
     }
 }
 
-/// Books every location of every block as a corrupt replica: for clients' reports too.
+/// Records every location of every block as a corrupt replica. Also used for clients' reports.
 pub(crate) fn note_bad_blocks(blocks: &mut BlockMap, bad: &[LocatedBlock], now: Now) {
     for located in bad {
         for (nth, datanode) in located.locations.iter().enumerate() {

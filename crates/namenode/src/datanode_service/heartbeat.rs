@@ -14,14 +14,16 @@ use super::{DatanodeService, malformed};
 use crate::blocks::{Heartbeat, Now};
 use crate::store::Durable;
 
-/// After so long a datanode that awaits work is told that there is none. Much less than the time-outs of its calls.
+/// Longest wait of an awaitWork call before it is answered without work. Much less than the time-outs of the datanode's
+/// calls.
 const WORK_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl DatanodeService {
-    /// A datanode is alive; the answer carries all the work that it can take.
+    /// Handles a heartbeat; the answer carries all the work that the datanode can take.
     ///
-    /// Work can be the end of bytes: a replica is deleted because its file is, or cut. The file must be so on disk before a datanode
-    /// hears of it: else a NameNode that is killed now comes back with the file as it was, and without its bytes.
+    /// Work can destroy bytes: a replica is deleted because its file was deleted or truncated. That change must be on
+    /// disk before a datanode gets the command. Otherwise a NameNode that is killed now comes back with the old file,
+    /// but without its bytes.
     pub(super) async fn send_heartbeat(
         &self,
         request: HeartbeatRequestProto,
@@ -34,7 +36,7 @@ impl DatanodeService {
             let answer = state.blocks.heartbeat(&datanode, heartbeat, now);
             let word = state.blocks.receive_announcement(&datanode, announcement, now);
             let has_work = answer.as_ref().is_ok_and(|answer| !answer.commands.is_empty());
-            // With the lock held: what led to the work has been queued.
+            // Taken with the lock held: the changes that led to the work have been queued by now.
             let settled = if has_work { self.namenode.store.flushed() } else { Durable::already() };
             (answer, state.blocks.newest_stamp(), word, settled)
         };
@@ -54,7 +56,7 @@ impl DatanodeService {
         })
     }
 
-    /// Answered when there is work for the datanode, so that it need not wait for its next heartbeat to hear of it.
+    /// Answers when there is work for the datanode, so that it learns of work before its next heartbeat.
     pub(super) async fn await_work(
         &self,
         request: AwaitWorkRequestProto,
@@ -68,7 +70,7 @@ impl DatanodeService {
         Ok(AwaitWorkResponseProto { waiting: Some(waiting) })
     }
 
-    /// The same message over another port; it only keeps the node from being given up.
+    /// Handles a lifeline: a heartbeat message on another port, which only keeps the node from being given up.
     pub(super) fn send_lifeline(&self, request: HeartbeatRequestProto) -> Result<LifelineResponseProto, RemoteError> {
         let (datanode, heartbeat) = self.read_heartbeat(request)?;
         let mut state = self.namenode.state.write();

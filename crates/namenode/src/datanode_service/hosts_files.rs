@@ -1,5 +1,5 @@
-//! The files behind `dfs.hosts` and `dfs.hosts.exclude`: a name a line, perhaps with a port, `#` begins a comment. Or one file of
-//! JSON, which also says who is in maintenance.
+//! The files of `dfs.hosts` and `dfs.hosts.exclude`: one name per line, optionally with a port; `#` begins a comment.
+//! Or one JSON file, which also lists nodes in maintenance.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::blocks::{HostEntry, HostLists};
 const FILE_MAX: u64 = 16 << 20;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads what there is and looks the names up. A text file that is configured and cannot be read is an error: to take it for an
-/// empty one would let everybody in.
+/// Reads the configured files and resolves the names. A configured text file that cannot be read is an error: treating
+/// it as empty would admit every datanode.
 pub async fn read_hosts(settings: &DatanodeServiceSettings) -> std::io::Result<HostLists> {
     if settings.hosts_are_json {
         return match &settings.include_file {
@@ -55,13 +55,13 @@ async fn names_of(host: &str, file: &Path) -> Vec<String> {
     if let Ok(Ok(found)) = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await {
         names.extend(found.map(|address| address.ip().to_canonical().to_string()));
     } else {
-        tracing::warn!(host, file = %file.display(), "a name of the hosts file has no address");
+        tracing::warn!(host, file = %file.display(), "cannot resolve a name of the hosts file");
     }
     names
 }
 
-/// The one file of Apache's CombinedHostFileManager: an array of objects, or (as it once was) objects one after the other. A file that is
-/// missing counts as empty there, and here.
+/// Reads the single file of Apache's CombinedHostFileManager: an array of objects, or (in the old format) a sequence of
+/// objects. A missing file counts as empty, as in Apache.
 async fn combined(file: &Path) -> std::io::Result<HostLists> {
     let text = match text_of(file).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -84,21 +84,21 @@ async fn combined(file: &Path) -> std::io::Result<HostLists> {
     let mut any_in_service = false;
     for object in objects {
         let Some(host) = object["hostName"].as_str() else {
-            return Err(wrong(format!("an entry without hostName: {object}")));
+            return Err(wrong(format!("entry without hostName: {object}")));
         };
         let port = match &object["port"] {
             Value::Null => None,
             number => match number.as_u64().map(u16::try_from) {
-                // Java's 0: any port.
+                // 0 means any port, as in Java.
                 Some(Ok(port)) => Some(port).filter(|port| *port != 0),
-                _ => return Err(wrong(format!("{host} has a port that is none: {number}"))),
+                _ => return Err(wrong(format!("{host}: invalid port {number}"))),
             },
         };
         let entry = HostEntry { names: names_of(host, file).await, port };
         match object["adminState"].as_str().unwrap_or("NORMAL") {
             "NORMAL" => any_in_service = true,
             "DECOMMISSIONED" => lists.exclude.push(entry.clone()),
-            // Without an end it has none.
+            // Without an end time the node is not in maintenance.
             "IN_MAINTENANCE" => {
                 let until = object["maintenanceExpireTimeInMS"].as_u64().unwrap_or(u64::MAX);
                 lists.maintenance.push((entry.clone(), until));
@@ -112,18 +112,18 @@ async fn combined(file: &Path) -> std::io::Result<HostLists> {
         lists.include.push(entry);
     }
     lists.expected.clone_from(&lists.include);
-    // A file that only names nodes that are to leave keeps nobody out.
+    // A file that lists only leaving nodes excludes no other node.
     if !any_in_service {
         lists.include.clear();
     }
     Ok(lists)
 }
 
-/// Host and port; a bare IPv6 address has no port.
+/// Splits a word into host and port; a bare IPv6 address has no port.
 fn split(word: &str) -> (&str, Option<u16>) {
     match word.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') => match port.parse() {
-            // Java's 0: any port.
+            // 0 means any port, as in Java.
             Ok(0) | Err(_) => (host, None),
             Ok(port) => (host, Some(port)),
         },
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_file_of_json_says_who_is_in_which_state() {
+    async fn json_file_sets_admin_states() {
         let hosts = read_json(
             r#"[{"hostName": "127.0.0.1"}, {"hostName": "127.0.0.2", "port": 9866, "adminState": "DECOMMISSIONED"},
                 {"hostName": "127.0.0.3", "port": 0, "adminState": "IN_MAINTENANCE", "maintenanceExpireTimeInMS": 77}]"#,
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(named(&hosts.exclude), [("127.0.0.2".to_owned(), Some(9866))]);
         assert_eq!(hosts.maintenance.len(), 1);
         assert_eq!((hosts.maintenance[0].0.port, hosts.maintenance[0].1), (None, 77));
-        // The old form, and nobody who is in service.
+        // The old format, without any node in service.
         let hosts = read_json(
             r#"{"hostName": "127.0.0.2", "adminState": "DECOMMISSIONED"} {"hostName": "127.0.0.3", "adminState": "IN_MAINTENANCE"}"#,
         );

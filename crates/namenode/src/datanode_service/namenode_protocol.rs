@@ -1,7 +1,7 @@
-//! NamenodeProtocol: what balancer, mover and checkpointing nodes ask. All but `versionRequest` is for superusers.
+//! NamenodeProtocol: the calls of balancer, mover and checkpointing nodes. All but `versionRequest` are for superusers.
 //!
-//! There is no edit log and no image here. Calls that would hand them out are refused, so that a SecondaryNameNode or a
-//! BackupNode ends with the reason instead of with half a checkpoint.
+//! This NameNode has no edit log and no image. Calls that would return them are refused, so that a SecondaryNameNode or
+//! a BackupNode stops with the reason instead of with half a checkpoint.
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method};
@@ -18,7 +18,7 @@ use crate::service::to_remote;
 
 impl DatanodeService {
     pub(super) async fn namenode_protocol(&self, call: &Call) -> Result<Bytes, RemoteError> {
-        // Any user may ask which namespace this is, as at Apache's.
+        // Any user may ask for the namespace's identity, as with Apache.
         if call.method == "versionRequest" {
             return answer(self.version());
         }
@@ -33,12 +33,12 @@ impl DatanodeService {
         allowed.map_err(to_remote)?;
         match call.method.as_str() {
             "getBlocks" => answer(self.get_blocks(decode(call)?)?),
-            // Java reads the keys without a check: with tokens off they are there, and say so.
+            // Java reads the keys without a check, so they are sent even if tokens are off, and say so.
             "getBlockKeys" => answer(GetBlockKeysResponseProto { keys: Some(self.exported_keys()) }),
             "isUpgradeFinalized" => answer(IsUpgradeFinalizedResponseProto { is_upgrade_finalized: true }),
             "isRollingUpgrade" => answer(IsRollingUpgradeResponseProto { is_rolling_upgrade: false }),
             "getTransactionId" => answer(GetTransactionIdResponseProto { tx_id: self.newest_change() }),
-            // Every change is in the store when it is answered: the checkpoint is never behind.
+            // Every change is in the store when it is answered, so the checkpoint is never behind.
             "getMostRecentCheckpointTxId" => {
                 answer(GetMostRecentCheckpointTxIdResponseProto { tx_id: self.newest_change() })
             }
@@ -51,12 +51,12 @@ impl DatanodeService {
         }
     }
 
-    /// A number that does not fall: the one that `rollEdits` answers, too.
+    /// A number that does not fall; `rollEdits` returns it too.
     fn newest_change(&self) -> u64 {
         self.namenode.state.read().namespace.counters().last_inode
     }
 
-    /// Another NameNode reports trouble of its own: it is logged.
+    /// Logs an error that another NameNode reports about itself.
     fn namenode_error_report(&self, request: NamenodeErrorReportRequestProto) -> Result<Bytes, RemoteError> {
         let (theirs, ours) = (&request.registration.storage_info, &self.namenode.identity);
         let is_of_this_namespace = theirs.namespace_id == ours.namespace_id
@@ -67,12 +67,12 @@ impl DatanodeService {
             let message = format!("Unregistered server: NamenodeRegistration({sender})");
             return Err(application_error(exceptions::UNREGISTERED_NODE, message));
         }
-        tracing::warn!(%sender, code = request.error_code, message = %request.msg, "error report of another namenode");
+        tracing::warn!(%sender, code = request.error_code, message = %request.msg, "another namenode reported an error");
         answer(ErrorReportResponseProto {})
     }
 }
 
-/// Name of the operation in Apache's refusals; `None` for a method that does not exist.
+/// Name of the operation in Apache's refusals; `None` if the method does not exist.
 fn operation_name(method: &str) -> Option<&'static str> {
     Some(match method {
         "getBlocks" => "getBlocks",

@@ -1,4 +1,4 @@
-//! Where machines stand: `net.topology.table.file.name` or `net.topology.script.file.name`.
+//! Racks of machines, from `net.topology.table.file.name` or `net.topology.script.file.name`.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,30 +13,30 @@ use crate::blocks::normalized_rack;
 
 /// A script that takes longer is killed.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a script's answer, and of a table, that are read.
+/// Limit of bytes read from a script's output or a table.
 const OUTPUT_MAX: u64 = 1 << 20;
 const TABLE_MAX: u64 = 16 << 20;
-/// Machines whose rack is remembered.
+/// Limit of machines whose rack is remembered.
 const CACHE_MAX: usize = 100_000;
 
 enum Source {
     None,
-    /// Lines of two columns: address or host name, rack.
+    /// File with lines of two columns: address or host name, rack.
     Table(PathBuf),
-    /// Called with addresses as arguments, prints their racks.
+    /// Script that takes addresses as arguments and prints their racks.
     Script(PathBuf),
 }
 
-/// Looks racks up and remembers them.
+/// Looks up racks and caches them.
 pub struct Racks {
     source: Source,
     cache: Mutex<HashMap<String, String>>,
-    /// Clients' machines that the script was asked for, whatever came of it.
+    /// Client machines for which the script was called, whatever its result.
     asked: Mutex<HashSet<String>>,
 }
 
 impl Racks {
-    /// Everything is in the default rack.
+    /// Assigns every machine to the default rack.
     pub fn none() -> Self {
         Self::new(Source::None)
     }
@@ -61,13 +61,13 @@ impl Racks {
         Self { source, cache: Mutex::default(), asked: Mutex::default() }
     }
 
-    /// Forgets what was looked up, so that changes of the table or of the script's mind are seen (refreshNodes).
+    /// Clears the cache, so that changes of the table or of the script's output take effect (refreshNodes).
     pub fn forget(&self) {
         self.cache.lock().clear();
         self.asked.lock().clear();
     }
 
-    /// Everything that the table says, for clients that are no datanodes; empty without a table.
+    /// Returns the whole table, for clients that are not datanodes; empty without a table.
     pub async fn all(&self) -> HashMap<String, String> {
         match &self.source {
             Source::Table(file) => read_table(file).await.unwrap_or_default(),
@@ -75,8 +75,8 @@ impl Racks {
         }
     }
 
-    /// Where a client's machine stands, from the script, which is asked once for each machine until `forget`. `None`:
-    /// nothing new. What a table says of clients is in `all`.
+    /// Returns the rack of a client's machine from the script, which is called once per machine until `forget`. `None`:
+    /// no new result. Clients' racks from a table are in `all`.
     pub async fn of_client(&self, ip: &str) -> Option<String> {
         if !matches!(self.source, Source::Script(_)) {
             return None;
@@ -94,7 +94,7 @@ impl Racks {
         self.resolve(ip, ip).await
     }
 
-    /// The rack of a machine; `None` when the source does not know it, or fails (which is logged).
+    /// Returns the rack of a machine; `None` if the source does not know it, or fails (which is logged).
     pub async fn resolve(&self, ip: &str, host_name: &str) -> Option<String> {
         if matches!(self.source, Source::None) {
             return None;
@@ -128,7 +128,7 @@ async fn read_table(file: &Path) -> Option<HashMap<String, String>> {
     match read.await {
         Ok(text) => Some(parse_table(&text)),
         Err(error) => {
-            tracing::warn!(file = %file.display(), %error, "the table of racks cannot be read");
+            tracing::warn!(file = %file.display(), %error, "cannot read the rack table");
             None
         }
     }
@@ -146,13 +146,13 @@ fn parse_table(text: &str) -> HashMap<String, String> {
             (Some(host), Some(rack), None) => {
                 table.insert(host.to_owned(), rack);
             }
-            _ => tracing::warn!(line, "a line of the table of racks is not `host /rack`"),
+            _ => tracing::warn!(line, "ignored a line of the rack table that is not `host /rack`"),
         }
     }
     table
 }
 
-/// The first word that the script prints for one address.
+/// Returns the first word that the script prints for one address.
 async fn run_script(file: &Path, ip: &str) -> Option<String> {
     let run = async {
         let mut child = tokio::process::Command::new(file)
@@ -182,11 +182,11 @@ async fn run_script(file: &Path, ip: &str) -> Option<String> {
             None
         }
         Ok(Err(error)) => {
-            tracing::warn!(script = %file.display(), ip, %error, "the topology script cannot be run");
+            tracing::warn!(script = %file.display(), ip, %error, "cannot run the topology script");
             None
         }
         Err(_) => {
-            tracing::warn!(script = %file.display(), ip, seconds = SCRIPT_TIMEOUT.as_secs(), "the topology script was killed: too slow");
+            tracing::warn!(script = %file.display(), ip, seconds = SCRIPT_TIMEOUT.as_secs(), "killed the topology script: it took too long");
             None
         }
     }
@@ -213,7 +213,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (text, file) = (directory.path().join("text"), directory.path().join("script"));
         std::fs::write(&text, "#!/bin/sh\n[ \"$1\" = 10.0.0.9 ] && exit 3\necho /rack-of-$1\n").unwrap();
-        // By a process of its own: while this one has it open for writing, so has what another test starts, and then it cannot be run.
+        // Written by a separate process: if this process had it open for writing, a child process of another test could
+        // inherit the descriptor, and the script could not be executed.
         let made = std::process::Command::new("install").args(["-m", "755"]).arg(&text).arg(&file).status().unwrap();
         assert!(made.success());
         let racks = Racks::from_script(file);

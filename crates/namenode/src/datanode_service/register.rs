@@ -11,14 +11,15 @@ use super::{DatanodeService, SOFTWARE_VERSION, malformed, reverse_lookup};
 use crate::blocks::{DEFAULT_RACK, Registration, RegistrationError};
 
 impl DatanodeService {
-    /// A datanode joins, or joins again. Its address is the one that the call came from, whatever it says itself.
+    /// Registers a datanode, new or known. Its address is that of the connection; the address in the message is
+    /// ignored.
     pub(super) async fn register_datanode(
         &self,
         caller: &Caller,
         request: RegisterDatanodeRequestProto,
     ) -> Result<RegisterDatanodeResponseProto, RemoteError> {
         let mut registration = request.registration;
-        // Longer ones are no datanode's of ours. A copy: the frame is not kept.
+        // Longer offers do not come from our datanodes. A copy, so that the frame is not kept alive.
         let offer = request.hearth_offer.filter(|offer| offer.len() <= OFFER_BYTES_MAX);
         let offer = offer.map(|offer| Bytes::copy_from_slice(&offer));
         self.check_version(&registration.software_version, registration.storage_info.c_time)?;
@@ -47,7 +48,8 @@ impl DatanodeService {
         Ok(RegisterDatanodeResponseProto { registration })
     }
 
-    /// Datanodes of other releases must at least belong to this very file system: its format time says so.
+    /// Checks the datanode's release. Datanodes of other releases must at least belong to this very file system, which
+    /// its format time shows.
     fn check_version(&self, theirs: &str, created_ms: u64) -> Result<(), RemoteError> {
         let refuse = |message: String| Err(application_error(exceptions::INCORRECT_VERSION, message));
         let oldest = &self.settings.oldest_datanode;
@@ -69,7 +71,7 @@ impl DatanodeService {
         if !self.settings.check_host_names || is_of_this_machine(ip) || reverse_lookup::has_name(ip).await {
             return Ok(());
         }
-        tracing::warn!(datanode = %id, "refused: its address has no host name (dfs.namenode.datanode.registration.ip-hostname-check)");
+        tracing::warn!(datanode = %id, "registration refused: the address has no host name (dfs.namenode.datanode.registration.ip-hostname-check)");
         Err(application_error(
             exceptions::DISALLOWED_DATANODE,
             format!(
@@ -90,12 +92,12 @@ impl DatanodeService {
     }
 }
 
-/// Only an address of this machine can be bound.
+/// Returns true if the address belongs to this machine: only then can it be bound.
 pub(crate) fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Hadoop's order of version texts: part by part, numbers before words.
+/// Compares version texts in Hadoop's order: part by part, numbers before words.
 pub(super) fn compare_versions(left: &str, right: &str) -> std::cmp::Ordering {
     use std::cmp::Ordering;
     // A snapshot is older than its release.

@@ -1,4 +1,4 @@
-//! The two forms in which a full report lists replicas. Source: BlockListAsLongs.
+//! The two formats in which a full report lists replicas. Source: BlockListAsLongs.
 
 use bytes::Bytes;
 use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
@@ -14,13 +14,13 @@ pub(super) enum ListError {
     WrongLength { longs: usize, finalized: u64, open: u64 },
 }
 
-/// `count` records in `buffers`, cut anywhere.
+/// Decodes `count` records in `buffers`, which may be split at any byte.
 pub(super) fn decode_buffers(count: u64, buffers: &[Bytes]) -> Result<Vec<ReportedReplica>, ListError> {
     block_report::decode(count, buffers).map(|replica| Ok(replica?)).collect()
 }
 
-/// Number of finalized replicas, number of others, three numbers for each of the first, three times -1, four for each of the
-/// others.
+/// Decodes the number of finalized replicas, the number of other replicas, three numbers for each finalized one, three
+/// times -1, and four numbers for each of the other ones.
 pub(super) fn decode_longs(longs: &[u64]) -> Result<Vec<ReportedReplica>, ListError> {
     let (Some(&finalized), Some(&open)) = (longs.first(), longs.get(1)) else { return Ok(Vec::new()) };
     let wrong = ListError::WrongLength { longs: longs.len(), finalized, open };
@@ -29,7 +29,7 @@ pub(super) fn decode_longs(longs: &[u64]) -> Result<Vec<ReportedReplica>, ListEr
         .and_then(|first| first.checked_add(open.checked_mul(4)?))
         .and_then(|both| both.checked_add(5))
         .ok_or(wrong.clone())?;
-    // Without other replicas the separator may be missing.
+    // If there are no other replicas the separator may be missing.
     if wanted != longs.len() as u64 && !(open == 0 && wanted - 3 == longs.len() as u64) {
         return Err(wrong);
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_the_buffers_do_not_hold_is_an_error() {
+    fn wrong_replica_count_is_an_error() {
         let (count, buffers) = block_report::encode(expected());
         assert_eq!(decode_buffers(count, &buffers).unwrap(), expected());
         assert!(matches!(decode_buffers(u64::MAX, &buffers), Err(ListError::Buffers(_))));

@@ -13,7 +13,7 @@ use super::{DatanodeService, storage_of};
 use crate::blocks::{Now, ReplicaEvent, ReportContext, ReportError, StorageContents};
 
 impl DatanodeService {
-    /// All that a datanode's storages hold.
+    /// Handles a full report of a datanode's storages.
     pub(super) async fn block_report(
         &self,
         request: BlockReportRequestProto,
@@ -34,7 +34,7 @@ impl DatanodeService {
             Err(ReportError::Unregistered) => return unregistered(),
             Err(error) => return invalid_lease(error),
         }
-        // A million replicas take a while: not on the thread that answers other calls.
+        // A million replicas take a while, so they are not decoded on the thread that answers other calls.
         let reports = request.reports;
         let decoded = tokio::task::spawn_blocking(move || {
             reports.into_iter().map(storage_contents).collect::<Result<Vec<_>, _>>()
@@ -56,7 +56,7 @@ impl DatanodeService {
         }
     }
 
-    /// What changed at a datanode since it last said.
+    /// Handles an incremental report of a datanode.
     pub(super) fn block_received_and_deleted(
         &self,
         request: BlockReceivedAndDeletedRequestProto,
@@ -81,7 +81,7 @@ impl DatanodeService {
         Ok(BlockReceivedAndDeletedResponseProto {})
     }
 
-    /// Which replicas the datanode has locked in memory.
+    /// Handles a report of the replicas that the datanode has locked in memory.
     pub(super) fn cache_report(
         &self,
         request: CacheReportRequestProto,

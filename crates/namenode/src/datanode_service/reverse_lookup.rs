@@ -1,10 +1,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// A name server that does not answer must not hold up a registration for longer.
+/// A name server that does not answer must not delay a registration longer than this.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether the resolver knows a name for this address.
+/// Returns true if the resolver has a name for this address.
 pub(super) async fn has_name(ip: IpAddr) -> bool {
     let lookup = tokio::task::spawn_blocking(move || name_of(ip));
     matches!(tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await, Ok(Ok(Some(_))))
@@ -55,7 +55,7 @@ fn lookup<T>(address: &T, name: &mut [u8]) -> i32 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_loopback_address_has_a_name_and_a_made_up_one_has_none() {
+    fn loopback_has_a_name_test_net_has_none() {
         assert!(super::name_of("127.0.0.1".parse().unwrap()).is_some());
         // TEST-NET-1, RFC 5737.
         assert!(super::name_of("192.0.2.77".parse().unwrap()).is_none());

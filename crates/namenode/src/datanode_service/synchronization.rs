@@ -9,16 +9,16 @@ use super::{DatanodeService, malformed};
 /// A primary datanode's result of a block recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Synchronization {
-    /// The block as it was in the recovery command.
+    /// The block as in the recovery command.
     pub block: ExtendedBlock,
     /// The recovery id.
     pub new_stamp: GenerationStamp,
     /// Bytes.
     pub new_length: u64,
     pub close_file: bool,
-    /// No replica has any data: take the block out of the file.
+    /// No replica has any data: remove the block from the file.
     pub delete_block: bool,
-    /// Who holds the recovered replica, and on which storage.
+    /// The datanodes and storages that hold the recovered replica.
     pub holders: Vec<(DatanodeId, StorageId)>,
 }
 
@@ -41,7 +41,7 @@ fn decoded(request: CommitBlockSynchronizationRequestProto) -> Result<Synchroniz
     }
     let mut holders = Vec::with_capacity(expected);
     for (datanode, storage) in request.new_targets.into_iter().zip(request.new_target_storages) {
-        // An all-empty entry is the place of a missing one.
+        // An all-empty entry stands for a missing one.
         if datanode.datanode_uuid.is_empty() || storage.is_empty() {
             continue;
         }

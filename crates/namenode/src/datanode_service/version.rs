@@ -4,11 +4,11 @@ use hearth_wire::proto::hdfs::{NamespaceInfoProto, VersionResponseProto};
 
 use super::{DatanodeService, LAYOUT_VERSION, SOFTWARE_VERSION};
 
-/// Block reports may come in the buffer format.
+/// Capability: block reports may use the buffer format.
 const BUFFERED_BLOCK_REPORTS: u64 = 1;
 
 impl DatanodeService {
-    /// Who this namespace is: the first thing that a datanode asks.
+    /// Returns the identity of this namespace: the first call of a datanode.
     pub(super) fn version(&self) -> VersionResponseProto {
         let identity = &self.namenode.identity;
         VersionResponseProto {

@@ -6,7 +6,8 @@ use super::Fsck;
 use crate::namespace::{InodeId, Purpose, SnapshotPaths};
 
 impl Fsck {
-    /// `-blockId`: whose the blocks are and how their replicas do. Nothing of files that the caller may not reach.
+    /// Handles `-blockId`: reports the blocks' files and the state of their replicas, except for files that the caller
+    /// may not access.
     pub(super) fn report_blocks(&mut self) {
         let now = self.namenode.now();
         for name in &self.request.block_ids {
@@ -14,7 +15,7 @@ impl Fsck {
                 let _ = writeln!(self.out, "Incorrect blockId format: {name}");
                 continue;
             }
-            // `blk_1_1001` and `blk_1_1001.meta` name the block too.
+            // `blk_1_1001` and `blk_1_1001.meta` refer to the block too.
             let number = name
                 .strip_prefix("blk_")
                 .and_then(|rest| rest.split(['_', '.']).next().and_then(|number| number.parse::<i64>().ok()));

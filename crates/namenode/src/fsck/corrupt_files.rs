@@ -1,4 +1,4 @@
-//! `-list-corruptfileblocks`: files with blocks of which no good replica is left.
+//! `-list-corruptfileblocks`: files with blocks that have no good replica left.
 
 use std::fmt::Write;
 
@@ -8,25 +8,26 @@ use super::{BATCH, Fsck, Outcome, PART_BYTES};
 use crate::State;
 use crate::namespace::{InodeId, SnapshotPaths, is_below};
 
-/// Entries of one answer; the tool asks again with the cookie.
+/// Entries per answer; the tool asks again with the cookie.
 const PAGE: usize = 100;
-/// Blocks that are passed over under one lock, to come to where the answer begins: each is little work.
+/// Limit of blocks skipped under one lock to get to the start of the answer: each takes little work.
 const PASSED_MAX: usize = 100_000;
 
-/// How far the list is.
+/// Progress of the list.
 #[derive(Default)]
 pub(super) struct CorruptFiles {
-    /// The last block that was passed over or looked at.
+    /// The last block that was skipped or examined.
     seen: Option<BlockId>,
-    /// How many those were.
+    /// Number of blocks skipped or examined.
     passed: usize,
-    /// Entries told.
+    /// Number of entries sent.
     found: usize,
 }
 
 impl Fsck {
-    /// Tells the next entries, as many as the lock may be held for, each with the number of its block. The cookie is the last of these
-    /// numbers; it follows when the page is full, as the tool does not mind where it stands.
+    /// Produces the next entries, as many as the lock may be held for, each with the number of its block. The cookie is
+    /// the last of these numbers; it follows the entries when the page is full, because the tool accepts it at any
+    /// place.
     pub(super) fn continue_list(&mut self) -> Outcome {
         let namenode = self.namenode.clone();
         let state = namenode.read();
@@ -56,7 +57,7 @@ impl Fsck {
             return Outcome::End;
         }
         if self.out.is_empty() {
-            // The tool does not print it, but sees that the search goes on.
+            // The tool does not print the empty line, but sees that the search continues.
             self.out.push('\n');
         }
         Outcome::Continue
@@ -71,7 +72,7 @@ impl Fsck {
         let snapshots = match (self.request.include_snapshots, &now) {
             (true, _) => usize::MAX,
             (false, Some(_)) => 0,
-            // What only snapshots have is told under the newest one's path.
+            // A file that exists only in snapshots is listed under the newest snapshot's path.
             (false, None) => 1,
         };
         let mut then = paths.of(inode, snapshots).into_iter();

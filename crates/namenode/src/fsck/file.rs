@@ -5,7 +5,7 @@ use crate::State;
 use crate::blocks::{BlockReport, BlockState, Now, ReplicaReport, Target};
 use crate::namespace::{FilePart, Slot};
 
-/// What one file adds to the summary.
+/// Contribution of one file to the summary.
 #[derive(Default)]
 struct FileProblems {
     missing: u64,
@@ -16,19 +16,19 @@ struct FileProblems {
     badly_spread: u64,
 }
 
-/// Somebody writes the block, or what was written of it is being found out.
+/// Returns true if the block is being written or recovered.
 fn is_open(report: &BlockReport) -> bool {
     matches!(report.state, BlockState::UnderConstruction | BlockState::UnderRecovery)
 }
 
-/// Whether something of a file cannot be read: it counts as corrupt then.
+/// Returns true if some part of a file cannot be read: the file then counts as corrupt.
 pub(super) fn is_unreadable(state: &State, file: &FilePart, now: Now) -> bool {
     let mut reports = file.blocks().iter().filter_map(|record| state.blocks.block_report(record.id, now));
     reports.any(|report| !is_open(&report) && report.is_missing())
 }
 
 impl Fsck {
-    /// A file as it is now, or as a snapshot has it. How much there was to look at: it, and its blocks.
+    /// Checks a current file, or a file in a snapshot. Returns the number of items examined: the file and its blocks.
     pub(super) fn look_at_file(&mut self, state: &State, slot: Slot, found: FoundFile) -> usize {
         let inode = state.namespace.inode(slot);
         let Some(file) = inode.as_file() else { return 1 };
@@ -71,7 +71,7 @@ impl Fsck {
             }
         }
         let bad = self.end_file(path, &of_file, &lines);
-        // Its writer may yet make an open one whole.
+        // The writer of an open file may still complete it.
         if bad && !open && self.request.delete {
             self.to_delete = Some(found);
         }
@@ -108,7 +108,7 @@ impl Fsck {
         if report.live > target {
             self.summary.over_replicated += 1;
         }
-        // All replicas are bad.
+        // All replicas are corrupt.
         if readable == 0 && report.corrupt > 0 {
             of_file.corrupt += 1;
             of_file.corrupt_bytes += block.length();
@@ -120,7 +120,7 @@ impl Fsck {
             of_file.missing_bytes += block.length();
             return;
         }
-        // Those that leave are made anew elsewhere before they go, and those in maintenance come back.
+        // Replicas on leaving nodes are copied elsewhere before the nodes go, and those in maintenance come back.
         if present < u64::from(target) {
             of_file.under_replicated += 1;
             self.summary.missing_replicas += u64::from(target) - present;
@@ -149,14 +149,14 @@ impl Fsck {
         }
     }
 
-    /// Without -files nothing has named the file yet.
+    /// Without -files no earlier line has named the file.
     fn begin_line(&mut self, path: &str) {
         if !self.request.files {
             self.write(format_args!("\n{path}: "));
         }
     }
 
-    /// Whether something of the file cannot be read.
+    /// Ends the report of a file. Returns true if some part of it cannot be read.
     fn end_file(&mut self, path: &str, of_file: &FileProblems, lines: &str) -> bool {
         let summary = &mut self.summary;
         summary.missing += of_file.missing;

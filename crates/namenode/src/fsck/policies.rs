@@ -5,12 +5,12 @@ use hearth_types::StorageType;
 
 use crate::blocks::{BlockReport, POLICIES, StoragePolicy};
 
-/// On which media the blocks lie, against what their files' policies ask for.
+/// Media of the blocks, compared with the policies of their files.
 ///
 /// Source: StoragePolicySummary.java.
 #[derive(Default)]
 pub(super) struct PolicyCounts {
-    /// Blocks by their media, in order, and the policy of their file.
+    /// Number of blocks by their media, in order, and the policy of their file.
     counts: BTreeMap<(Vec<StorageType>, u8), u64>,
 }
 
@@ -61,12 +61,12 @@ impl PolicyCounts {
     }
 }
 
-/// The policy of files that name none.
+/// The policy of files without one.
 const HOT: u8 = 7;
 
-/// Whether a block whose replicas lie on `media`, in order, is where `policy` wants it.
+/// Returns true if a block whose replicas are on `media`, in order, satisfies `policy`.
 fn is_satisfied(policy: &StoragePolicy, media: &[StorageType]) -> bool {
-    // As many as the policy names at least, the last one repeated.
+    // At least as many media as the policy lists; the last one is repeated.
     if media.len() < policy.storage_types.len() {
         return false;
     }
@@ -75,13 +75,13 @@ fn is_satisfied(policy: &StoragePolicy, media: &[StorageType]) -> bool {
     wanted == media
 }
 
-/// Its place in Hadoop's list of media, by which they are shown. Source: StorageType.java.
+/// Position in Hadoop's list of media, which determines their order in the report. Source: StorageType.java.
 fn rank(storage_type: &StorageType) -> Option<usize> {
     use StorageType::*;
     [RamDisk, Nvdimm, Ssd, Disk, Archive, Provided].iter().position(|known| known == storage_type)
 }
 
-/// `DISK:3(HOT)`; without a name when no policy asks for such a place.
+/// Text like `DISK:3(HOT)`; without a name if no policy asks for such media.
 fn place(media: &[StorageType], policy: Option<&StoragePolicy>) -> String {
     let runs = media.chunk_by(|one, other| one == other);
     let media: Vec<String> = runs.map(|run| format!("{}:{}", run[0].name(), run.len())).collect();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_say_which_policy_a_place_satisfies_and_which_was_wanted() {
+    fn rows_show_satisfied_and_specified_policies() {
         let counts =
             [((vec![Disk, Disk], HOT), 3), ((vec![Ssd, Disk], 10), 1), ((vec![Disk], 2), 4), ((vec![], HOT), 2)];
         let counts = counts.into_iter().map(|((mut media, policy), count)| {

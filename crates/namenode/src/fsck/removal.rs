@@ -1,5 +1,5 @@
-//! `-delete`. What is said of a file goes to the client first, who may take his time: until then its blocks may be back, or somebody
-//! writes it. It is judged again under the same lock under which it goes.
+//! `-delete`. A file's report is sent to the client first, which may be slow. By then the file's blocks may be back, or
+//! a client may be writing it. So the file is checked again under the same lock under which it is deleted.
 
 use hearth_wire::proto::hdfs::DeleteRequestProto;
 use hearth_wire::rpc::exceptions;
@@ -12,7 +12,7 @@ use crate::namespace::Caller;
 use crate::ops::delete::remove;
 use crate::state::{Namenode, State};
 
-/// Why a file that was found to be corrupt stays.
+/// Reason for which a file that was found to be corrupt is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum KeptReason {
     Readable,
@@ -22,14 +22,14 @@ enum KeptReason {
 }
 
 impl FoundFile {
-    /// What is deleted to delete it: the file of that number, as another one may stand there by now.
+    /// The path to delete: by inode id, because another file may have the path by now.
     fn target(&self) -> String {
         self.inode.map_or_else(|| self.path.clone(), |inode| format!("/.reserved/.inodes/{}", inode.0))
     }
 
-    /// `None`: it is as bad as it was.
+    /// Returns `None` if the file is still corrupt.
     fn kept_reason(&self, state: &State, now: Now) -> Option<KeptReason> {
-        // What a snapshot has nobody deletes: that is refused.
+        // A file in a snapshot cannot be deleted: the deletion is refused.
         let inode = self.inode?;
         let here = state.namespace.slot(inode).filter(|slot| state.namespace.path_of(*slot) == self.path);
         let Some(slot) = here else { return Some(KeptReason::Vanished) };
@@ -40,7 +40,7 @@ impl FoundFile {
         }
     }
 
-    /// Deletes it, if it is as bad as it was.
+    /// Deletes the file if it is still corrupt.
     async fn delete(&self, namenode: &Namenode, caller: &Caller) -> Result<Option<KeptReason>, Error> {
         let request = DeleteRequestProto { src: self.target(), recursive: false };
         namenode
@@ -55,8 +55,8 @@ impl FoundFile {
 }
 
 impl Fsck {
-    /// Deletes a file that was found to be corrupt. What is to be said of that. As with other deletions, the audit log has what was
-    /// done, and what was refused for want of a right.
+    /// Deletes a file that was found to be corrupt. Returns the text to report. As with other deletions, the audit log
+    /// records completed deletions, and those refused for lack of permission.
     pub(super) async fn delete(
         namenode: &Namenode,
         caller: &Caller,

@@ -4,7 +4,7 @@ use super::policies::PolicyCounts;
 use crate::State;
 use crate::blocks::Now;
 
-/// What fsck has counted.
+/// Counts of an fsck report.
 #[derive(Default)]
 pub(super) struct FsckSummary {
     pub directories: u64,
@@ -31,7 +31,7 @@ pub(super) struct FsckSummary {
     pub corrupt: u64,
     pub corrupt_bytes: u64,
     pub corrupt_files: u64,
-    /// Blocks that `-replicate` gave to re-replication.
+    /// Blocks that `-replicate` scheduled for re-replication.
     pub queued: u64,
     /// Files and directories that the caller may not read.
     pub skipped: u64,
@@ -138,7 +138,7 @@ impl FsckSummary {
     }
 }
 
-/// This namenode keeps no erasure-coded files; readers of the report expect the section.
+/// This namenode keeps no erasure-coded files, but readers of the report expect the section.
 const ERASURE_CODED: &str = "
 Erasure Coded Block Groups:
  Total size:\t0 B
@@ -155,7 +155,7 @@ Erasure Coded Block Groups:
  Blocks queued for replication:\t0
 ";
 
-/// ` (33.333332 %)`, as Java prints a float; nothing without a whole.
+/// Percentage like ` (33.333332 %)`, as Java prints a float; empty if `whole` is 0.
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format!(" ({:?} %)", (part * 100) as f32 / whole as f32) }
 }

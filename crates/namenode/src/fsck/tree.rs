@@ -1,6 +1,7 @@
-//! The walk over a tree: parents first, names in order, a page of a directory at a time. What is left of it is a stack of which
-//! each level of the tree adds a page at most. Between two entries the lock may be given up: a directory is found again by its
-//! path, as a client of Apache's lists it, and an entry is looked at where it was found, or not at all.
+//! The walk over a tree: parents first, names in order, one page of a directory at a time. The pending items form a
+//! stack, to which each level of the tree adds at most one page. The lock may be released between two entries. A
+//! directory is then found again by its path, like in a client's listing with Apache; an entry is examined only where
+//! it was found.
 
 use std::sync::Arc;
 
@@ -12,28 +13,28 @@ use crate::State;
 use crate::error::Error;
 use crate::namespace::{InodeId, Namespace, Need, Purpose, Slot, SnapshotId, compare_names, join};
 
-/// Entries of a directory that are listed at a time.
+/// Number of entries of a directory that are listed at a time.
 const PAGE: usize = 1_000;
 
-/// What is yet to be looked at.
+/// Pending item of the walk.
 pub(super) enum WalkItem {
-    /// A file or directory as it is now, found in the directory with that path.
+    /// A current file or directory, found in the directory with that path.
     Now { inode: InodeId, within: Arc<str> },
-    /// As a snapshot has it.
+    /// A file or directory in a snapshot.
     InSnapshot { snapshot: SnapshotId, inode: InodeId, within: Arc<str> },
-    /// A directory as a snapshot has it, under the snapshot's name.
+    /// A directory in a snapshot, under the snapshot's name.
     SnapshotTop { path: Arc<str> },
     /// The `.snapshot` of a directory.
     SnapshotList { path: Arc<str> },
-    /// A directory whose snapshots have been looked at.
+    /// A directory whose snapshots have been examined.
     Directory { path: Arc<str> },
     /// The entries of a directory whose names come after this one; all, if it is empty.
     Rest { path: Arc<str>, after: Vec<u8> },
-    /// The same of snapshots. `path`: that of the `.snapshot`.
+    /// The same for snapshots. `path`: that of the `.snapshot`.
     RestOfSnapshots { path: Arc<str>, after: Vec<u8> },
 }
 
-/// The path of the directory that a path lies in; the root's is its own.
+/// Returns the path of the parent directory; the root is its own parent.
 fn parent_of(path: &str) -> &str {
     match path.rfind('/') {
         None | Some(0) => "/",
@@ -42,7 +43,7 @@ fn parent_of(path: &str) -> &str {
 }
 
 impl Fsck {
-    /// Begins at the path that was asked for. False: there is none.
+    /// Begins at the requested path. Returns false if it does not exist.
     pub(super) fn enter(&mut self) -> Result<bool, Box<Error>> {
         let namenode = self.namenode.clone();
         let state = namenode.read();
@@ -63,8 +64,8 @@ impl Fsck {
         Ok(true)
     }
 
-    /// Looks at the next entries: as many as the lock may be held for, or until there is something to do about one, or enough to
-    /// say.
+    /// Examines the next entries: as many as the lock may be held for, or until an entry needs an action, or a part of
+    /// the report is full.
     pub(super) fn continue_walk(&mut self) -> Result<Outcome, Box<Error>> {
         let namenode = self.namenode.clone();
         let state = namenode.read();
@@ -84,13 +85,13 @@ impl Fsck {
         Ok(if mis_replicated.is_empty() { Outcome::Continue } else { Outcome::Replicate(mis_replicated) })
     }
 
-    /// Looks at one entry. How much that was: an entry or a block is one.
+    /// Examines one item. Returns the work done: an entry or a block counts as one.
     fn look_at(&mut self, state: &State, entry: WalkItem) -> Result<usize, Box<Error>> {
         let namespace = &state.namespace;
         match entry {
             WalkItem::Now { inode, within } => {
                 let found = namespace.slot(inode).map(|slot| (slot, namespace.path_of(slot)));
-                // What has moved away is not here any more, wherever it is now.
+                // A moved entry is not here any more, wherever it is now.
                 let Some((slot, path)) = found.filter(|(_, path)| parent_of(path) == &*within) else { return Ok(1) };
                 self.mark_progress();
                 if !namespace.inode(slot).is_directory() {
@@ -138,7 +139,7 @@ impl Fsck {
         }
     }
 
-    /// Looks at a file that the caller may read, and passes over others.
+    /// Examines a file that the caller may read, and skips others.
     fn look_at_readable(&mut self, state: &State, slot: Slot, found: FoundFile) -> usize {
         match self.check_readable(&state.namespace, slot, &found.path) {
             Ok(()) => self.look_at_file(state, slot, found),
@@ -157,7 +158,8 @@ impl Fsck {
         namespace.check(&self.caller, &trail, Need { target: Some(Access::READ), ..Need::default() })
     }
 
-    /// Leaves a page of a directory to be looked at, and the rest behind it. Directories that the caller may not list are passed over.
+    /// Adds a page of a directory to the pending items, and the rest behind it. Skips directories that the caller may
+    /// not list.
     fn list(&mut self, namespace: &Namespace, path: Arc<str>, after: &[u8]) -> Result<usize, Box<Error>> {
         let page = match namespace.list(&self.caller, &path, after, PAGE, |_| 0) {
             Err(refused) if refused.class() == exceptions::ACCESS_CONTROL => {
@@ -166,7 +168,7 @@ impl Fsck {
             }
             page => page?,
         };
-        // It was removed meanwhile, or a file has taken its place.
+        // It was removed since, or a file has taken its place.
         let Some(page) = page.filter(|page| !page.is_file) else { return Ok(1) };
         let snapshot = match page.in_snapshot {
             true => namespace.resolve(&self.caller, &path, Purpose::Read)?.snapshot,
@@ -188,7 +190,7 @@ impl Fsck {
         Ok(1 + page.entries.len())
     }
 
-    /// The same of a directory's snapshots.
+    /// Does the same for a directory's snapshots.
     fn list_snapshots(&mut self, namespace: &Namespace, path: &Arc<str>, after: &[u8]) -> Result<usize, Box<Error>> {
         let trail = namespace.resolve(&self.caller, path, Purpose::Read)?;
         if !trail.is_snapshot_list {

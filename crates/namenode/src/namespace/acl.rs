@@ -1,7 +1,9 @@
-//! Access control lists: rights of named users and groups beside those of the mode bits, and defaults for what is made in a directory.
+//! Access control lists: permissions of named users and groups in addition to the mode bits, and defaults for new
+//! inodes in a directory.
 //!
-//! An ACL in full has the three entries of the mode bits as well. Where it has named entries, the group bits of the mode hold its mask,
-//! the most that named users and any group may do, and the group's own rights stand in an entry.
+//! A whole ACL also contains the three entries of the mode bits. If it has named entries, the group bits of the mode
+//! hold its mask, which limits the permissions of named users and all groups. The group's own permissions are then
+//! stored in an entry.
 
 use hearth_types::{Access, AclChange, AclEntry, AclScope, AclType, FsPermission, whole_acl};
 
@@ -10,16 +12,16 @@ use super::permission::Caller;
 use super::{Namespace, Purpose};
 use crate::error::Error;
 
-/// Entries of one scope at most. Source: AclTransformation.java.
+/// Maximum number of entries of one scope. Source: AclTransformation.java.
 const ENTRIES_MAX: usize = 32;
 
 const BASE: [AclType; 3] = [AclType::User, AclType::Group, AclType::Other];
 
-/// A new ACL in the making.
+/// Builder of a changed ACL.
 #[derive(Default)]
 struct Builder {
     entries: Vec<AclEntry>,
-    /// By scope: a mask that was there or is given, whether it was given or taken away, whether any entry was.
+    /// By scope: the existing or given mask, whether the mask was given or removed, and whether any entry was.
     mask: [Option<AclEntry>; 2],
     mask_changed: [bool; 2],
     changed: [bool; 2],
@@ -49,7 +51,7 @@ impl Builder {
         validated(self.entries)
     }
 
-    /// A default ACL takes the entries that it lacks from the access ACL.
+    /// Fills the missing base entries of a default ACL from the access ACL.
     fn copy_defaults(&mut self) {
         if !self.entries.iter().any(|entry| entry.scope == AclScope::Default) {
             return;
@@ -62,7 +64,7 @@ impl Builder {
         }
     }
 
-    /// A mask that is not given is the union of what it bounds.
+    /// Computes a mask that is not given as the union of the entries that it limits.
     fn add_masks(&mut self) -> Result<(), String> {
         for scope in [AclScope::Access, AclScope::Default] {
             let of_scope = || self.entries.iter().filter(|entry| entry.scope == scope);
@@ -121,7 +123,7 @@ fn check_count(entries: &[AclEntry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The whole ACL after a change. `existing`: the whole ACL before it.
+/// Returns the whole ACL after a change. `existing` is the whole ACL before it.
 fn changed(existing: &[AclEntry], change: &AclChange) -> Result<Vec<AclEntry>, String> {
     let mut builder = Builder::default();
     let empty = Vec::new();
@@ -157,11 +159,12 @@ fn changed(existing: &[AclEntry], change: &AclChange) -> Result<Vec<AclEntry>, S
     builder.build()
 }
 
-/// The mode bits and the stored entries of a whole ACL. `mode`: the bits before, for what no entry says.
+/// Splits a whole ACL into mode bits and stored entries. `mode` has the previous bits, for those that no entry sets.
 fn split(whole: &[AclEntry], mode: FsPermission) -> (FsPermission, Vec<AclEntry>) {
     let (access, defaults): (Vec<&AclEntry>, Vec<&AclEntry>) =
         whole.iter().partition(|entry| entry.scope == AclScope::Access);
-    // Owner first, others last; before them the mask, or the group where there is no mask.
+    // The first entry is the owner's, the last is that of others. Before the last is the mask, or the group if there is
+    // no mask.
     let bits = |at: usize| u16::from(access[at].access.bits());
     let permission =
         FsPermission(mode.0 & 0o1000 | bits(0) << 6 | bits(access.len() - 2) << 3 | bits(access.len() - 1));
@@ -174,7 +177,7 @@ fn split(whole: &[AclEntry], mode: FsPermission) -> (FsPermission, Vec<AclEntry>
 }
 
 impl Inode {
-    /// The whole ACL, with the entries that the mode bits stand for.
+    /// Returns the whole ACL, including the entries for the mode bits.
     fn whole_acl(&self) -> Vec<AclEntry> {
         let of_scope = |scope| whole_acl(self.permission(), self.acl(), scope);
         [AclScope::Access, AclScope::Default].into_iter().flat_map(of_scope).collect()
@@ -182,7 +185,7 @@ impl Inode {
 }
 
 impl Namespace {
-    /// Errors: `Acl` with what is wrong, `AttributesOfMissing`, `NotOwner`, those of traversal.
+    /// Errors: `Acl` with the problem, `AttributesOfMissing`, `NotOwner`, traversal errors.
     pub fn change_acl(&mut self, caller: &Caller, path: &str, change: &AclChange) -> Result<(), Error> {
         let missing = |path| Error::AttributesOfMissing { path };
         let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
@@ -195,7 +198,7 @@ impl Namespace {
             _ => false,
         };
         let (permission, stored) = if removes_all {
-            // The group gets its own rights back, which the mask stood for.
+            // The group bits held the mask; the group gets its own permissions back.
             let group = inode.acl().iter().find(|entry| entry.key() == (AclScope::Access, AclType::Group, None));
             let mode = inode.permission().0;
             let mode = group.map_or(mode, |group| mode & !0o070 | u16::from(group.access.bits()) << 3);
@@ -214,8 +217,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// The mode and the stored entries of something that is made in `parent`. `masked`, `unmasked`: the mode that was asked for, with and
-    /// without the client's umask; a default ACL takes the umask's place.
+    /// Returns the mode and the stored entries of a new inode in `parent`. `masked` and `unmasked` are the requested
+    /// mode with and without the client's umask; a default ACL replaces the umask.
     pub(super) fn inherited(
         &self,
         parent: Slot,
@@ -249,7 +252,8 @@ impl Namespace {
         split(&whole, mode)
     }
 
-    /// What the access entries of an inode give to a caller who is not its owner; `None` where it has none.
+    /// Returns whether the access entries of an inode permit the access to a caller that is not its owner. `None` if it
+    /// has no ACL.
     pub(super) fn may_by_acl(&self, caller: &Caller, inode: &Inode, access: Access) -> Option<bool> {
         let entries = inode.acl();
         if entries.first().is_none_or(|entry| entry.scope != AclScope::Access) {
@@ -272,7 +276,7 @@ impl Namespace {
             if mask.includes(access) && entry.access.includes(access) {
                 return Some(true);
             }
-            // A user's own entry decides; of groups, any may.
+            // The entry of a named user decides. Among group entries, any one may permit the access.
             if entry.kind == AclType::User {
                 break;
             }

@@ -1,19 +1,19 @@
-//! Inodes in pages that never move, so that growing never copies the namespace.
+//! Arena of inodes in pages that never move, so that growing never copies the namespace.
 
 use std::ops::Range;
 
 use super::inode::{Inode, Slot};
 
-/// Inodes of a page: of 72 bytes each, they fill 320 KiB, which is a size that the allocator gives out as it is.
+/// Number of inodes in a page. With 72 bytes each they fill 320 KiB, which is a size class of the allocator.
 pub(super) const PAGE: usize = (320 << 10) / size_of::<Option<Inode>>();
 
 type InodePage = Box<[Option<Inode>]>;
 
-/// The inodes, by slot.
+/// Inodes by slot.
 #[derive(Default)]
 pub struct Arena {
     pages: Vec<InodePage>,
-    /// Slots below `used` that hold nothing.
+    /// Slots below `used` that are empty.
     free: Vec<Slot>,
     used: u32,
 }
@@ -42,7 +42,7 @@ impl Arena {
         inode
     }
 
-    /// What stands at a slot that may hold nothing any more.
+    /// Returns the inode at a slot that may be empty by now.
     pub fn find(&self, slot: Slot) -> Option<&Inode> {
         self.pages.get(slot.0 as usize / PAGE)?[slot.0 as usize % PAGE].as_ref()
     }
@@ -55,9 +55,9 @@ impl Arena {
         self.pages[slot.0 as usize / PAGE][slot.0 as usize % PAGE].as_mut().expect("a slot in use holds an inode")
     }
 
-    /// Puts the pages of another arena behind these. Returns by how much its slots are higher from now on.
+    /// Appends the pages of another arena. Returns the offset that is added to its slots.
     pub fn append(&mut self, other: Self) -> u32 {
-        // What is left of the last page is filled later.
+        // The rest of the last page is filled later.
         let base = u32::try_from(self.pages.len() * PAGE).expect("fewer than 2^32 inodes");
         self.free.extend((self.used..base).map(Slot));
         self.free.extend(other.free.into_iter().map(|slot| Slot(slot.0 + base)));
@@ -66,19 +66,19 @@ impl Arena {
         base
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub fn page_count(&self) -> usize {
         self.pages.len()
     }
 
-    /// The inodes of some pages, with their slots.
+    /// Iterates over the inodes of some pages, with their slots.
     pub fn of_pages(&self, pages: Range<usize>) -> impl Iterator<Item = (Slot, &Inode)> {
         let first = pages.start * PAGE;
         let places = self.pages[pages].iter().flatten().enumerate();
         places.filter_map(move |(place, inode)| Some((Slot((first + place) as u32), inode.as_ref()?)))
     }
 
-    /// The inodes of each page, to change by several threads.
+    /// Iterates mutably over the inodes of each page, for several threads.
     pub fn pages_mut(&mut self) -> impl Iterator<Item = impl Iterator<Item = &mut Inode> + Send> {
         self.pages.iter_mut().map(|page| page.iter_mut().flatten())
     }

@@ -1,4 +1,4 @@
-//! Mode, owner, times, replication and storage policy of what exists.
+//! Mode, owner, times, replication and storage policy of existing inodes.
 
 use hearth_types::{Access, FsPermission};
 
@@ -7,22 +7,23 @@ use super::permission::{Caller, Need};
 use super::{Namespace, Purpose, is_exactly_reserved};
 use crate::error::Error;
 
-/// The storage policy that holds for an inode.
+/// Storage policy that is in effect for an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EffectivePolicy {
-    /// Its own, else the nearest directory's; 0 where nobody set one.
+    /// Number of the inode's own policy, else of the nearest ancestor's; 0 if none is set.
     pub number: u8,
 }
 
-/// Storage policies of many inodes: neighbours stand in the same directory, whose policy is looked up once.
+/// Lookup of storage policies for many inodes. Successive inodes are often in the same directory, whose policy is
+/// looked up once.
 pub struct Policies<'a> {
     pub(super) namespace: &'a Namespace,
-    /// A directory, and the policy that holds for it.
+    /// The last directory, and the policy in effect for it.
     pub(super) last: Option<(Slot, EffectivePolicy)>,
 }
 
 impl Policies<'_> {
-    /// As [`Namespace::storage_policy`], of an inode that is not gone.
+    /// Like [`Namespace::storage_policy`], for an inode that is not gone.
     pub fn of(&mut self, slot: Slot) -> EffectivePolicy {
         let inode = self.namespace.inode(slot);
         let own = inode.storage_policy();
@@ -41,7 +42,7 @@ impl Policies<'_> {
 }
 
 impl Namespace {
-    /// Errors: `AttributesOfMissing`, `NotOwner`, those of traversal.
+    /// Errors: `AttributesOfMissing`, `NotOwner`, traversal errors.
     pub fn set_permission(&mut self, caller: &Caller, path: &str, permission: FsPermission) -> Result<(), Error> {
         if is_exactly_reserved(path) {
             return Err(Error::InvalidPath { path: path.into() });
@@ -54,9 +55,9 @@ impl Namespace {
         Ok(())
     }
 
-    /// `owner`, `group`: `None` leaves it as it is.
+    /// Sets the owner and the group; `None` leaves the value unchanged.
     ///
-    /// Errors: `AttributesOfMissing`, `NotOwner`, `OwnerChangeDenied`, `NotInGroup`, those of traversal.
+    /// Errors: `AttributesOfMissing`, `NotOwner`, `OwnerChangeDenied`, `NotInGroup`, traversal errors.
     pub fn set_owner(
         &mut self,
         caller: &Caller,
@@ -87,7 +88,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Times in milliseconds since the epoch; `None` leaves it as it is.
+    /// Sets the times, in milliseconds since the epoch. `None` leaves the value unchanged.
     pub fn set_times(
         &mut self,
         caller: &Caller,
@@ -108,15 +109,15 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether reading a file now is worth writing down.
+    /// Returns whether the access time of a file is old enough to be stored again.
     pub fn access_time_is_due(&self, slot: Slot, now_ms: u64) -> bool {
         let precision = self.limits.access_time_precision_ms;
         precision > 0 && now_ms > self.inode(slot).access_time_ms().saturating_add(precision)
     }
 
-    /// The file's slot and the number of replicas that it had. `None` for a directory or a missing path.
+    /// Returns the file's slot and its previous replication. `None` for a directory or a missing path.
     ///
-    /// Errors: the replication bounds, `PermissionDenied`, those of traversal.
+    /// Errors: replication out of bounds, `PermissionDenied`, traversal errors.
     pub fn set_replication(
         &mut self,
         caller: &Caller,
@@ -135,9 +136,9 @@ impl Namespace {
         Ok(Some((slot, old)))
     }
 
-    /// The file or directory that `caller` wants to give a policy.
+    /// Returns the inode for which `caller` wants to set a policy.
     ///
-    /// Errors: `FileOrDirectoryMissing`, `PermissionDenied`, those of traversal.
+    /// Errors: `FileOrDirectoryMissing`, `PermissionDenied`, traversal errors.
     pub fn check_storage_policy(&self, caller: &Caller, path: &str) -> Result<Slot, Error> {
         let (trail, slot) =
             self.resolve_existing(caller, path, Purpose::Write, |path| Error::FileOrDirectoryMissing { path })?;
@@ -145,15 +146,16 @@ impl Namespace {
         Ok(slot)
     }
 
-    /// Sets a policy on what has been checked; 0 takes it away. Nothing moves.
+    /// Sets a policy on an inode that has been checked; 0 removes it. No replicas move.
     pub fn set_storage_policy(&mut self, slot: Slot, number: u8) {
         self.inode_mut(slot).change(|attributes| attributes.storage_policy = number);
         self.touched.clear();
         self.recount_around(slot);
     }
 
-    /// The policy that holds for an inode: its own, else the nearest directory's. For a file that only snapshots have it is the one that
-    /// held when the file was removed, and of such a directory the newest state counts that one of them has.
+    /// Returns the policy in effect for an inode: its own, else the nearest ancestor's. For a file that only snapshots
+    /// have, it is the policy that was in effect when the file was removed. For such a directory, it comes from the
+    /// newest state in a snapshot.
     pub fn storage_policy(&self, slot: Slot) -> EffectivePolicy {
         let mut at = slot;
         loop {
@@ -166,7 +168,7 @@ impl Namespace {
         }
     }
 
-    /// Whether a file is one, for answers that differ by kind.
+    /// Returns whether the inode is a file, for answers that differ by kind.
     pub fn is_file(&self, slot: Slot) -> bool {
         matches!(self.inode(slot).kind(), InodeKind::File(_))
     }

@@ -1,20 +1,21 @@
-//! The entries of a directory in listing order, four bytes each.
+//! Entries of a directory in listing order, four bytes each.
 
 use std::cmp::Ordering;
 
 use super::inode::Slot;
 
-/// Entries a run holds before it is split. Insertion moves at most this many slots.
+/// Maximum number of entries in a run before it is split. Insertion moves at most this many slots.
 const RUN_MAX: usize = 1024;
 
-/// Slots of the children, ordered by name. The names live in the inodes, so every search is told how to compare.
+/// Slots of the children, ordered by name. The names live in the inodes, so each search takes a comparison function.
 #[derive(Debug, Default)]
 pub struct Children {
     runs: Vec<Vec<Slot>>,
     count: usize,
 }
 
-/// Hadoop's order of names: byte by byte, as Java's signed bytes, a prefix first. Non-ASCII names come before ASCII.
+/// Compares names in Hadoop's order: byte by byte as Java's signed bytes, with a prefix first. Non-ASCII names come
+/// before ASCII.
 pub fn compare_names(a: &[u8], b: &[u8]) -> Ordering {
     let common = a.len().min(b.len());
     for i in 0..common {
@@ -30,12 +31,12 @@ impl Children {
         self.count
     }
 
-    /// No children, but their number: of a directory's state in a snapshot.
+    /// Creates a value that has only the number of children, for a frozen state of a directory.
     pub fn counted(count: usize) -> Self {
         Self { runs: Vec::new(), count }
     }
 
-    /// Makes a directory's entries from slots that are in order. There is room for no more than these.
+    /// Creates the entries from sorted slots, without spare capacity.
     pub fn from_sorted(mut slots: Vec<Slot>) -> Self {
         let count = slots.len();
         let runs = if count > RUN_MAX {
@@ -53,10 +54,10 @@ impl Children {
         self.count == 0
     }
 
-    /// The run and the place in it where a child is found, or where it would stand.
-    /// `order`: how the given child's name compares to the name sought.
+    /// Returns the run and the index in it where a child is, or where it would be inserted. `order` compares the given
+    /// child's name to the name sought.
     fn search(&self, order: impl Fn(Slot) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
-        // The last run whose first name is not after the one sought.
+        // The last run whose first name is not after the name sought.
         let run = self.runs.partition_point(|run| order(run[0]) != Ordering::Greater).saturating_sub(1);
         match self.runs.get(run) {
             None => Err((0, 0)),
@@ -67,25 +68,25 @@ impl Children {
         }
     }
 
-    /// `order`: how the given child's name compares to the name sought.
+    /// Returns the child under a name. `order` compares the given child's name to the name sought.
     pub fn find(&self, order: impl Fn(Slot) -> Ordering) -> Option<Slot> {
         self.search(order).ok().map(|(run, at)| self.runs[run][at])
     }
 
-    /// Adds a child whose name is not there yet.
+    /// Adds a child whose name is not present yet.
     pub fn insert(&mut self, slot: Slot, order: impl Fn(Slot) -> Ordering) {
         let (run, at) = match self.search(order) {
             Ok(_) => panic!("a directory never has two entries of one name"),
             Err(place) => place,
         };
         if self.runs.is_empty() {
-            // With room for itself only: most directories need no second run.
+            // No spare capacity for further runs, because most directories need only one.
             self.runs = vec![Vec::new()];
         }
         let is_last = run + 1 == self.runs.len();
         let entries = &mut self.runs[run];
         if entries.len() == entries.capacity() {
-            // A vector by itself would double, and leave a quarter of all directories' memory free.
+            // The default growth of a vector doubles it, which would leave a quarter of all directories' memory unused.
             entries.reserve_exact((entries.len() / 4).max(4));
         }
         entries.insert(at, slot);
@@ -99,7 +100,7 @@ impl Children {
         }
     }
 
-    /// Takes a child out that is there.
+    /// Removes an existing child.
     pub fn remove(&mut self, order: impl Fn(Slot) -> Ordering) -> Slot {
         let (run, at) = self.search(order).expect("a child stands under its name in its parent");
         let entries = &mut self.runs[run];
@@ -113,12 +114,12 @@ impl Children {
         slot
     }
 
-    /// All children in order.
+    /// Iterates over all children in order.
     pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         self.runs.iter().flatten().copied()
     }
 
-    /// How many children stand up to and including the name sought. `order` as in `find`.
+    /// Returns the number of children up to and including the name sought. `order` as in `find`.
     pub fn rank_after(&self, order: impl Fn(Slot) -> Ordering) -> usize {
         let (run, at) = match self.search(order) {
             Ok((run, at)) => (run, at + 1),
@@ -127,7 +128,7 @@ impl Children {
         self.runs[..run.min(self.runs.len())].iter().map(Vec::len).sum::<usize>() + at
     }
 
-    /// The children after the name sought, in order. `order` as in `find`.
+    /// Iterates over the children after the name sought, in order. `order` as in `find`.
     pub fn after(&self, order: impl Fn(Slot) -> Ordering) -> impl Iterator<Item = Slot> + '_ {
         let (run, at) = match self.search(order) {
             Ok((run, at)) => (run, at + 1),
@@ -150,7 +151,7 @@ mod tests {
     proptest! {
         #[test]
         fn children_keep_the_order_of_a_set(operations in prop::collection::vec((any::<bool>(), 0u32..3000), 1..4000), probe in 0u32..3000) {
-            // The name of a slot is its number here.
+            // Here the name of a slot is its number.
             let mut children = Children::default();
             let mut model = BTreeSet::new();
             for (add, number) in operations {
@@ -171,8 +172,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn children_made_from_a_sorted_list_take_further_ones(count in 0u32..5000, further in prop::collection::vec(0u32..10_000, 0..50)) {
-            // Even numbers, so that others have places between them.
+        fn children_from_sorted_list_accept_insertions(count in 0u32..5000, further in prop::collection::vec(0u32..10_000, 0..50)) {
+            // Even numbers, so that further slots fit between them.
             let mut children = Children::from_sorted((0..count).map(|number| Slot(2 * number)).collect());
             let mut model: BTreeSet<u32> = (0..count).map(|number| 2 * number).collect();
             for number in further {

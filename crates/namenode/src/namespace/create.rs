@@ -1,4 +1,4 @@
-//! Making directories and files.
+//! Creating directories and files.
 
 use hearth_types::{Access, FsPermission};
 
@@ -11,15 +11,16 @@ use super::permission::{Caller, Need};
 use super::{Children, Namespace, Purpose, Removed, is_exactly_reserved};
 use crate::error::Error;
 
-/// Of an inode that has no place yet: it gets a number with that.
+/// Id of an inode that is not linked yet. Linking assigns the real id.
 const UNNUMBERED: InodeId = InodeId(0);
 
-/// The mode that something new is asked to have.
+/// Requested mode of a new inode.
 #[derive(Clone, Copy, Debug)]
 pub struct Modes {
-    /// With the client's umask.
+    /// Mode with the client's umask applied.
     pub masked: FsPermission,
-    /// Without it; a default ACL of the directory takes the umask's place. `None` from clients that do not tell.
+    /// Mode without the umask, for a directory whose default ACL replaces the umask. `None` if the client does not send
+    /// it.
     pub unmasked: Option<FsPermission>,
 }
 
@@ -30,28 +31,29 @@ impl From<FsPermission> for Modes {
 }
 
 impl Modes {
-    /// Whoever makes a tree can walk it and write in it, whatever mode was asked for.
+    /// Adds write and execute permission for the owner, so that the creator of a tree can always traverse it and write
+    /// to it.
     fn for_ancestors(self) -> Self {
         let open = |mode: FsPermission| FsPermission(mode.0 | 0o300);
         Self { masked: open(self.masked), unmasked: self.unmasked.map(open) }
     }
 }
 
-/// What `create` asks for beside the path.
+/// Arguments of `create` besides the path.
 pub struct NewFile<'a> {
     pub modes: Modes,
     pub replication: u32,
-    /// Bytes.
+    /// Block size in bytes.
     pub block_size: u64,
-    /// The number of a storage policy set on the file itself; 0 for none.
+    /// Number of a storage policy that is set on the file itself; 0 for none.
     pub storage_policy: u8,
     pub writer: Writer,
     pub caller: &'a Caller,
 }
 
 impl Namespace {
-    /// Checks that one more file, directory or block may be made (`dfs.namenode.max.objects`). Source: FSNamesystem.java,
-    /// `checkFsObjectLimit`.
+    /// Checks that one more file, directory or block may be created (`dfs.namenode.max.objects`). Source:
+    /// FSNamesystem.java, `checkFsObjectLimit`.
     pub fn check_object_limit(&self) -> Result<(), Error> {
         let maximum = self.limits.objects_max;
         if maximum != 0 && maximum <= self.inode_count() + self.block_count() {
@@ -60,7 +62,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes a directory and those missing above it. An existing directory is left as it is.
+    /// Creates a directory and its missing ancestors. An existing directory is left unchanged.
     ///
     /// Returns its slot. Errors: `InvalidFileName`, `ExistsAsFile`, `ParentNotADirectory`, `ParentMissing`,
     /// `PermissionDenied`, `ReservedName`, `SnapshotName`, `ComponentTooLong`, `DirectoryFull`.
@@ -90,10 +92,10 @@ impl Namespace {
         Ok(self.make_directory(caller, parent, trail.last_name(), modes, now_ms))
     }
 
-    /// Checks that a file may be created at a path and returns the walk to it. What stands there already, the caller
-    /// decides about.
+    /// Checks that a file may be created at a path and returns the resolved path. The caller decides about an existing
+    /// target.
     ///
-    /// `overwrite`, `create`: the flags of the call.
+    /// `overwrite` and `create` are the flags of the call.
     pub fn check_create(
         &self,
         caller: &Caller,
@@ -128,20 +130,20 @@ impl Namespace {
         Ok(trail)
     }
 
-    /// Checks the shape of a new file.
+    /// Checks the block size and replication of a new file.
     pub fn check_new_file(&self, path: &str, block_size: u64, replication: u32, machine: &str) -> Result<(), Error> {
-        // Java's long: what is negative there arrives as a huge number.
+        // The value is a Java long: a negative number arrives as a huge one.
         if block_size < self.limits.block_size_min || block_size > i64::MAX as u64 {
             return Err(Error::BlockSizeTooSmall { size: block_size as i64, minimum: self.limits.block_size_min });
         }
         self.check_replication(path, replication, Some(machine))
     }
 
-    /// Checks a number of replicas against the configured bounds. `machine`: of the creating client.
+    /// Checks a replication factor against the configured bounds. `machine` is that of the creating client.
     pub fn check_replication(&self, path: &str, replication: u32, machine: Option<&str>) -> Result<(), Error> {
         let (minimum, maximum) = (u32::from(self.limits.replication_min), u32::from(self.limits.replication_max));
         let client = || machine.map_or(String::new(), |machine| format!(", clientName={machine}"));
-        // The same of an int.
+        // The same applies to a Java int.
         if replication < minimum || replication > i32::MAX as u32 {
             let replication = replication as i32;
             return Err(Error::ReplicationTooSmall { replication, minimum, path: path.into(), client: client() });
@@ -152,17 +154,18 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes an empty open file where `check_create` and `check_new_file` found that one may be, and nothing is.
+    /// Creates an empty open file at a free path that `check_create` and `check_new_file` have accepted.
     ///
-    /// Errors: those of a bad name, a full directory, a quota; all checks are made before the first change.
+    /// Errors: an invalid name, a full directory, an exceeded quota. All checks are made before the first change.
     pub fn create_file(&mut self, trail: &Trail, file: NewFile<'_>, now_ms: u64) -> Result<Slot, Error> {
         self.check_new_names(trail)?;
         Ok(self.put_file(trail, file, now_ms))
     }
 
-    /// As [`Namespace::create_file`] in the place of the file that is there: whose blocks and lease went is in [`Removed`].
+    /// Like [`Namespace::create_file`], but replaces an existing file. [`Removed`] lists the blocks and leases to
+    /// release.
     ///
-    /// Errors: those of a bad name; a name quota's where a snapshot keeps the old file.
+    /// Errors: an invalid name, or an exceeded name quota if a snapshot keeps the old file.
     pub fn replace_file(
         &mut self,
         mut trail: Trail,
@@ -179,10 +182,10 @@ impl Namespace {
         Ok((self.put_file(&trail, file, now_ms), removed))
     }
 
-    /// All that may forbid it has been checked.
+    /// Adds the file. The caller has made all checks.
     fn put_file(&mut self, trail: &Trail, file: NewFile<'_>, now_ms: u64) -> Slot {
         assert!(trail.target().is_none(), "the path is free");
-        // Directories made on the way take the mode of the one they stand in.
+        // Missing ancestors take the mode of their nearest existing ancestor.
         let above = Modes::from(self.inode(trail.ancestor()).permission());
         let parent = self.make_ancestors(file.caller, trail, above.for_ancestors(), now_ms);
         let owner = self.names.intern(&file.caller.user);
@@ -206,7 +209,7 @@ impl Namespace {
         self.attach(parent, trail.last_name(), inode, now_ms)
     }
 
-    /// The mode of something new, and its ACL.
+    /// Returns the mode and the ACL of a new inode.
     fn rights_in(&self, parent: Slot, is_directory: bool, modes: Modes) -> (FsPermission, Features) {
         let valid = |mode: FsPermission| FsPermission(mode.0 & FsPermission::MASK);
         let (masked, unmasked) = (valid(modes.masked), modes.unmasked.map(valid));
@@ -214,7 +217,7 @@ impl Namespace {
         (permission, Features { acl, ..Features::default() })
     }
 
-    /// The directory of the target must be there.
+    /// Checks that the target's parent directory exists.
     fn check_parent(&self, trail: &Trail) -> Result<(), Error> {
         match trail.parent() {
             None if !trail.is_root() => Err(Error::ParentMissing { path: trail.parent_path() }),
@@ -232,7 +235,7 @@ impl Namespace {
         self.check_name_quota(trail.existing[first_new], trail.names.len() - first_new)
     }
 
-    /// Checks a name that is to appear as component `depth` of the path.
+    /// Checks a new name for component `depth` of the path.
     pub(super) fn check_name(&self, trail: &Trail, depth: usize, name: &[u8]) -> Result<(), Error> {
         if depth == 0 && name == b".reserved" {
             return Err(Error::ReservedName { name: ".reserved".into() });
@@ -264,7 +267,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes all missing directories above the target; returns the last.
+    /// Creates all missing ancestors of the target. Returns the last one.
     fn make_ancestors(&mut self, caller: &Caller, trail: &Trail, modes: Modes, now_ms: u64) -> Slot {
         let mut parent = trail.ancestor();
         for depth in trail.existing.len() - 1..trail.names.len() - 1 {

@@ -1,7 +1,8 @@
-//! What few inodes have: extended attributes, an ACL, a quota. Kept apart, so that the others pay one pointer for it.
+//! Rare attributes of an inode: extended attributes, an ACL, a quota, and its snapshot history. They are stored apart,
+//! so that other inodes pay only one pointer for them.
 //!
-//! Stored as tagged extensions of the inode's record (`record.rs`): 1 extended attributes, 2 ACL, 3 quota, 4 that snapshots may
-//! be made, 5 since when the inode is as it is ([`Inode::since`](super::Inode)). The history itself is stored in tables of its own.
+//! They are stored as tagged extensions of the inode's record (`record.rs`). The tags are 1 extended attributes, 2 ACL,
+//! 3 quota, 4 snapshots allowed, 5 [`Inode::since`](super::Inode). The history itself is stored in tables of its own.
 
 use super::history::History;
 use super::quota::Quota;
@@ -11,11 +12,11 @@ use hearth_types::{Access, AclEntry, AclScope, AclType, Xattr, XattrSpace};
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Features {
     pub xattrs: Vec<Xattr>,
-    /// The entries that the mode bits do not hold: named users, the group and named groups of the access ACL when that has
-    /// any named entry, and all default entries; in the order of [`AclEntry`].
+    /// ACL entries that the mode bits do not hold, in the order of [`AclEntry`]. They are the named users, the group
+    /// and named groups of the access ACL if it has any named entry, and all default entries.
     pub acl: Vec<AclEntry>,
     pub quota: Option<Box<Quota>>,
-    /// What snapshots have of the inode.
+    /// Former states that snapshots have of the inode.
     pub history: Option<Box<History>>,
 }
 
@@ -30,7 +31,7 @@ impl Features {
         self.xattrs.is_empty() && self.acl.is_empty() && self.quota.is_none() && self.history.is_none()
     }
 
-    /// A count, then tags with lengths and bytes.
+    /// Encodes a count, then a tag, a length and bytes for each feature.
     pub(super) fn encode(&self, since: u32, out: &mut Vec<u8>) {
         let mut sections = Vec::new();
         if !self.xattrs.is_empty() {
@@ -81,7 +82,8 @@ impl Features {
         }
     }
 
-    /// `None` for what cannot be read; an unknown tag is that, too: it is from a newer version, and would be lost.
+    /// Decodes the features. `None` if they cannot be read, or if a tag is unknown: it comes from a newer version, and
+    /// ignoring it would lose data.
     pub(super) fn decode(reader: &mut RecordReader<'_>) -> Option<(Self, u32)> {
         let count = reader.byte()?;
         let mut features = Self::default();

@@ -1,8 +1,9 @@
-//! What only files have: above all their blocks.
+//! The part of an inode that only files have, mainly their blocks.
 //!
-//! Most files are closed and have one block. That stands in the inode; of more, there is an allocation of just their size, a small one
-//! where they are as a writer makes them ([`Sequence`]). An open file is another matter: it has a writer, and its blocks may become more.
-//! A writer is kept once for all files that it has open ([`super::writers`]); an open file without blocks has nothing else.
+//! Most files are closed and have one block, which is stored in the inode. More blocks take one allocation of their
+//! exact size, which is small if the blocks have the regular form that a writer produces ([`Sequence`]). An open file
+//! is stored differently: it has a writer, and its blocks may grow in number. A writer is shared by all files that it
+//! has open ([`super::writers`]). An open file without blocks needs only that writer.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use hearth_types::{Block, BlockId, GenerationStamp};
 use super::sequence::Sequence;
 use crate::packed::{Field, Number};
 
-/// What only files have, but for their block size and their replication, which are attributes of the inode.
+/// Data that only files have, except the block size and replication, which are attributes of the inode.
 #[derive(Debug, Default)]
 pub struct FilePart {
     content: Content,
@@ -22,11 +23,11 @@ enum Content {
     #[default]
     Empty,
     One(PackedRecord),
-    /// Nearly all files of more blocks.
+    /// The form of nearly all files with several blocks.
     Sequence(Box<Sequence>),
-    /// A list of any length, one pointer further away.
+    /// A list of arbitrary blocks, behind one more pointer.
     Many(Box<Many>),
-    /// Open for writing, without a block: as a file is created.
+    /// Open for writing without a block, as a file is created.
     OpenEmpty(Arc<Writer>),
     /// Open for writing.
     Open(Box<Open>),
@@ -68,7 +69,7 @@ impl From<Vec<BlockRecord>> for Content {
     }
 }
 
-/// The blocks of a file, in their order.
+/// Blocks of a file, in order.
 #[derive(Clone, Copy)]
 pub enum Blocks<'a> {
     Sequence(&'a Sequence),
@@ -102,7 +103,7 @@ impl<'a> Blocks<'a> {
     }
 
     pub fn iter(self) -> impl DoubleEndedIterator<Item = BlockRecord> + ExactSizeIterator + use<'a> {
-        (0..self.len()).map(move |place| self.get(place).expect("one of as many as there are"))
+        (0..self.len()).map(move |place| self.get(place).expect("the index is below the length"))
     }
 
     pub fn to_vec(self) -> Vec<BlockRecord> {
@@ -111,7 +112,7 @@ impl<'a> Blocks<'a> {
 }
 
 impl FilePart {
-    /// A closed file.
+    /// Returns the part of a closed file.
     pub fn new(blocks: Vec<BlockRecord>) -> Self {
         Self { content: blocks.into() }
     }
@@ -130,7 +131,7 @@ impl FilePart {
         }
     }
 
-    /// Puts blocks behind those that are there.
+    /// Appends blocks.
     pub(super) fn add_blocks(&mut self, blocks: impl IntoIterator<Item = BlockRecord>) {
         self.change_blocks(|all| all.extend(blocks));
     }
@@ -143,7 +144,7 @@ impl FilePart {
         self.change_blocks(std::mem::take)
     }
 
-    /// Changes the last block, if there is one.
+    /// Changes the last block, if any.
     pub fn change_last(&mut self, change: impl FnOnce(&mut BlockRecord)) {
         self.change_blocks(|all| {
             if let Some(last) = all.last_mut() {
@@ -165,18 +166,20 @@ impl FilePart {
         result
     }
 
-    /// Bytes of all blocks, the last one as far as it is known; as many as can be said, where clients have told of more.
+    /// Returns the length of all blocks in bytes, with the known length of the last one. Saturates at `u64::MAX`, since
+    /// clients may report more.
     pub fn length(&self) -> u64 {
         self.blocks().iter().map(|block| block.length).fold(0, u64::saturating_add)
     }
 
-    /// What its status says: [`Self::length`], or more while the last block is being cut in place.
+    /// Returns the length shown in the file's status: [`Self::length`], or more while the last block is being truncated
+    /// in place.
     pub fn visible_length(&self) -> u64 {
         let truncation = self.writer().and_then(|writer| writer.truncation);
         truncation.map_or_else(|| self.length(), |truncation| truncation.told)
     }
 
-    /// Present while somebody may write.
+    /// Returns the writer while the file is open.
     pub fn writer(&self) -> Option<&Writer> {
         match &self.content {
             Content::OpenEmpty(writer) => Some(writer),
@@ -185,7 +188,7 @@ impl FilePart {
         }
     }
 
-    /// The writer to change, of this file alone.
+    /// Returns the writer for changing it in this file only.
     pub fn writer_mut(&mut self) -> Option<&mut Writer> {
         match &mut self.content {
             Content::OpenEmpty(writer) => Some(Arc::make_mut(writer)),
@@ -198,17 +201,18 @@ impl FilePart {
         self.writer().is_some()
     }
 
-    /// From now on only `writer` may write. [`Namespace::open_file`](super::Namespace::open_file) shares it with other files.
+    /// Opens the file for `writer` only. [`Namespace::open_file`](super::Namespace::open_file) shares the writer with
+    /// other files.
     pub fn open(&mut self, writer: impl Into<Arc<Writer>>) {
         self.content = Content::open(writer.into(), self.blocks().to_vec());
     }
 
-    /// All blocks are as their DataNodes have them: none is written any more.
+    /// Marks all blocks as complete: their replicas are final and none is being written.
     pub fn complete_blocks(&mut self) {
         self.change_blocks(|all| all.iter_mut().for_each(|block| block.state = RecordState::Complete));
     }
 
-    /// From now on nobody may write. Returns who could.
+    /// Closes the file for writing. Returns the former writer.
     pub fn close(&mut self) -> Option<Arc<Writer>> {
         match std::mem::take(&mut self.content) {
             Content::OpenEmpty(writer) => Some(writer),
@@ -224,37 +228,38 @@ impl FilePart {
     }
 }
 
-/// Who has a file open for writing.
+/// Writer of an open file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Writer {
-    /// The lease holder: the client's own name for itself.
+    /// Lease holder: the client's own name for itself.
     pub client: String,
-    /// The address the client called from.
+    /// Address from which the client called.
     pub machine: String,
-    /// Set while the last block is being cut by a truncation that ends inside it.
+    /// Set while the last block is being shortened by a truncation that ends inside it.
     pub truncation: Option<Truncation>,
 }
 
-/// A truncation that the datanodes have not finished.
+/// A truncation that the DataNodes have not finished.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Truncation {
-    /// Of the file after it, bytes.
+    /// Length of the file after the truncation, in bytes.
     pub length: u64,
-    /// Of the file meanwhile, as it is told of: where the last block is cut in place, as far as it still reaches. Who waits for a
-    /// truncation (`hdfs dfs -truncate -w`) waits for the length.
+    /// Length of the file that status calls report until the truncation is done. If the last block is truncated in
+    /// place, it is the length that is still readable. Clients that wait for a truncation (`hdfs dfs -truncate -w`)
+    /// poll this length.
     pub told: u64,
-    /// The block that a snapshot has, of which the last block is to become a shorter copy. It stays until that is done, whatever
-    /// becomes of the snapshot.
+    /// Block that a snapshot has, and of which the last block becomes a shorter copy. It is kept until the copy is
+    /// made, even if the snapshot is deleted.
     pub copied_from: Option<BlockId>,
 }
 
-/// Where a block of a file stands. Numbers are stored.
+/// State of a file's block. The numbers are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RecordState {
-    /// The last block of an open file: its length may still grow.
+    /// Last block of an open file; its length may still grow.
     UnderConstruction = 0,
-    /// Length and stamp are final; too few replicas were reported when this was written.
+    /// Length and stamp are final, but too few replicas had been reported when this was recorded.
     Committed = 1,
     Complete = 2,
 }
@@ -270,22 +275,22 @@ impl RecordState {
     }
 }
 
-/// One block of a file as the namespace records it.
+/// A block of a file as the namespace records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRecord {
     pub id: BlockId,
-    /// Bytes; of a block under construction, what the writer last told.
+    /// Length in bytes. For a block under construction, the length that the writer last reported.
     pub length: u64,
-    /// Seven bytes of it, so that the state has the eighth: stamps are counted, and no count gets so far.
+    /// Stamp in seven bytes, so that the state fits in the eighth. Stamps are counters and never get so large.
     stamp: Number<7>,
     pub state: RecordState,
 }
 
 impl BlockRecord {
-    /// The largest stamp there is room for.
+    /// Largest stamp that fits.
     pub const STAMP_MAX: GenerationStamp = GenerationStamp(Number::<7>::MAX);
 
-    /// The stamp is one that was given out, or was seen to be no larger than [`Self::STAMP_MAX`].
+    /// Creates a record. The stamp must have been issued here or checked to be at most [`Self::STAMP_MAX`].
     pub fn new(block: Block, state: RecordState) -> Self {
         let mut record = Self { id: block.id, length: block.length, stamp: Number::ZERO, state };
         record.set_stamp(block.stamp);
@@ -296,9 +301,9 @@ impl BlockRecord {
         GenerationStamp(self.stamp.get())
     }
 
-    /// As for [`Self::new`].
+    /// Sets the stamp, with the same condition as [`Self::new`].
     pub fn set_stamp(&mut self, stamp: GenerationStamp) {
-        self.stamp = Number::new(stamp.0).expect("a stamp that was given out");
+        self.stamp = Number::new(stamp.0).expect("the stamp was checked to fit");
     }
 
     pub fn block(&self) -> Block {
@@ -306,10 +311,10 @@ impl BlockRecord {
     }
 }
 
-/// A block of a closed file in fifteen bytes: as many of them as there are blocks.
+/// A block of a closed file in fifteen bytes. There is one for every such block.
 ///
-/// Its numbers are as large as they are in clusters that there are: a million million ids, none of them negative, and as many stamps;
-/// 256 GiB a block. A file that has a block with others keeps [`BlockRecord`]s.
+/// The fields fit the numbers of real clusters: non-negative ids and stamps up to 10^12, and 256 GiB per block. A file
+/// with any other block keeps [`BlockRecord`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PackedRecord {
     id: Number<5>,
@@ -321,7 +326,7 @@ const LENGTH: Field = Field::first(38);
 const STATE: Field = LENGTH.then(2);
 
 impl PackedRecord {
-    /// `None`: something does not fit.
+    /// `None` if a field does not fit.
     fn new(block: &BlockRecord) -> Option<Self> {
         let mut length_and_state = 0;
         let fits = LENGTH.set(&mut length_and_state, block.length)
@@ -339,7 +344,7 @@ impl PackedRecord {
             length: LENGTH.get(length_and_state),
         };
         let state = RecordState::from_number(STATE.get(length_and_state) as u8);
-        BlockRecord::new(block, state.expect("the number of a state was put there"))
+        BlockRecord::new(block, state.expect("a packed record has a valid state"))
     }
 }
 
@@ -368,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn one_block_of_a_closed_file_needs_no_room_of_its_own() {
+    fn single_block_is_stored_without_allocation() {
         assert_eq!(size_of::<PackedRecord>(), 15);
         assert_eq!(size_of::<Content>(), 16);
         assert_eq!(size_of::<BlockRecord>(), 24);
@@ -379,12 +384,12 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_writer_changes_in_one_file_only() {
+    fn changing_shared_writer_affects_one_file() {
         let shared = Arc::new(writer());
         let (mut one, mut other) = (FilePart::default(), FilePart::new(vec![record(1)]));
         one.open(shared.clone());
         other.open(shared.clone());
-        assert!(matches!(one.content, Content::OpenEmpty(_)), "no allocation of its own");
+        assert!(matches!(one.content, Content::OpenEmpty(_)), "the file has no allocation of its own");
         one.writer_mut().unwrap().client = "x".into();
         assert_eq!((one.writer().unwrap().client.as_str(), other.writer()), ("x", Some(&writer())));
         other.writer_mut().unwrap().client = "y".into();
@@ -396,7 +401,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Add(BlockRecord),
-        /// Another block as a writer gets one: so much further than the last one.
+        /// The next block as a writer gets it, with the id increased by this much.
         Next(u64),
         Pop,
         Grow(u64),
@@ -406,7 +411,7 @@ mod tests {
         Take,
     }
 
-    /// Usual blocks, and those around what a plain record can hold.
+    /// Usual blocks, and blocks around the limits of a packed record.
     fn any_record() -> impl Strategy<Value = BlockRecord> {
         let number = |bits: u32| prop_oneof![8 => 0u64..9, 1 => (1u64 << bits) - 2..(1 << bits) + 2, 1 => any::<u64>()];
         (number(40), number(40), number(38), 0u8..3, prop::bool::weighted(0.1)).prop_map(
@@ -431,7 +436,7 @@ mod tests {
         ]
     }
 
-    /// The block that comes after `blocks`.
+    /// The block that follows `blocks`.
     fn next(blocks: &[BlockRecord], further: u64) -> BlockRecord {
         let last = blocks.last().copied().unwrap_or_else(|| record(1));
         let block = Block {
@@ -442,7 +447,7 @@ mod tests {
         BlockRecord::new(block, RecordState::Complete)
     }
 
-    /// What stands in six bytes a block.
+    /// Returns whether the blocks fit the form with six bytes per block.
     fn is_sequence(blocks: &[BlockRecord]) -> bool {
         let [first, .., last] = blocks else { return false };
         let near = |number: u64, first: u64| (first..first + (1 << 24)).contains(&number);
@@ -465,12 +470,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_comes_back_or_is_not_plain(block in any_record()) {
+        fn packed_record_round_trips_or_is_refused(block in any_record()) {
             prop_assert_eq!(PackedRecord::new(&block).map(PackedRecord::record), is_plain(&block).then_some(block));
         }
 
         #[test]
-        fn blocks_behave_as_a_vector_whether_the_file_is_open_or_not(steps in prop::collection::vec(step(), 1..40)) {
+        fn blocks_behave_as_vector_in_every_form(steps in prop::collection::vec(step(), 1..40)) {
             let mut file = FilePart::default();
             let (mut model, mut is_open) = (Vec::new(), false);
             for step in steps {

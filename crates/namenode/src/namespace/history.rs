@@ -1,13 +1,18 @@
-//! What snapshots have of inodes that have changed since.
+//! Snapshot history: former states of inodes that have changed since a snapshot.
 //!
-//! Snapshots are numbered upwards; an inode's state holds for the snapshots that were made while it was current. Making a snapshot
-//! copies nothing: it takes the next number. Before an inode is first changed after that ([`Namespace::inode_mut`]), and only if some
-//! snapshot has it, its state is frozen: a copy in the arena without number or place in the tree, listed in the inode's [`History`]
-//! with the numbers for which it holds. An inode that is removed while snapshots have it stays as a ghost: `gone`, unreachable, with its
-//! versions; of a file it keeps the storage policy that held for it, by which its blocks are still copied. A directory remembers under
-//! which names such inodes stood in it (`former`). So the state of an inode in snapshot `s`
-//! is the inode itself, if it has not changed since, else the version that holds for `s`; who is in a directory in `s` is found
-//! among its present and its former children. Names and parents are part of the state: renames need nothing of their own.
+//! Snapshots are numbered upwards. A state of an inode belongs to the snapshots that were made while it was current.
+//! Creating a snapshot copies nothing: it takes the next number.
+//!
+//! Before the first change of an inode after that ([`Namespace::inode_mut`]), its state is frozen if some snapshot has
+//! it. The frozen copy stays in the arena without an id or a place in the tree. The inode's [`History`] lists it with
+//! the range of snapshots for which it holds. An inode that is removed while snapshots have it becomes a ghost: it is
+//! `gone` and unreachable, but keeps its versions. A ghost of a file also keeps the storage policy that was in effect,
+//! because its blocks are still replicated by that policy. A directory remembers the names under which such inodes were
+//! its children (`former`).
+//!
+//! So the state of an inode in snapshot `s` is the inode itself if it has not changed since, else the version that
+//! holds for `s`. The children of a directory in `s` are found among its present and former children. Names and parents
+//! are part of the state, so renames need no extra records.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -23,16 +28,16 @@ use super::quota::{Quota, Usage};
 use super::{Name, Namespace, Removed, record};
 use crate::changes::{Changes, SnapshotRow};
 
-/// The number of a snapshot, never reused.
+/// Number of a snapshot, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SnapshotId(pub u32);
 
 impl SnapshotId {
-    /// No snapshot has it.
+    /// No snapshot has this number.
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Stands for `until` in the stored key of [`History::snapshot_blocks`].
+/// Value of `until` in the stored key of [`History::snapshot_blocks`].
 pub(super) const SNAPSHOT_BLOCKS: u32 = u32::MAX;
 
 /// A snapshot of a directory.
@@ -40,7 +45,7 @@ pub(super) const SNAPSHOT_BLOCKS: u32 = u32::MAX;
 pub struct Snapshot {
     pub id: u32,
     pub name: String,
-    /// Milliseconds since the epoch: when it was made or last renamed.
+    /// Time in milliseconds since the epoch when the snapshot was created or last renamed.
     pub modification_time_ms: u64,
 }
 
@@ -58,7 +63,7 @@ impl InodeVersion {
     }
 }
 
-/// A name in the order of listings.
+/// Name that sorts in the order of listings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct EntryName(pub Name);
 
@@ -79,21 +84,21 @@ impl PartialOrd for EntryName {
 pub struct SnapshotBlock {
     pub file: InodeId,
     pub replication: u16,
-    /// The number of the storage policy that holds for the file, or held when it was removed; 0 for none.
+    /// Number of the file's effective storage policy, or of the one in effect when the file was removed; 0 for none.
     pub policy: u8,
     pub record: BlockRecord,
 }
 
-/// A block that only versions have, and that datanodes have not cut yet to the length in its record.
+/// A block that only versions have, and that DataNodes have not yet truncated to the length in its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PendingTruncation {
     pub block: BlockId,
-    /// The block of which it is to become a shorter copy; `None`: it is cut where it is.
+    /// Source block, if the block is to become a shorter copy of another. `None` if it is truncated in place.
     pub copied_from: Option<BlockId>,
 }
 
 impl PendingTruncation {
-    /// What a truncation is doing to the last block of a file.
+    /// Returns the truncation in progress on the last block of a file.
     fn of(last: Option<BlockRecord>, writer: &Writer) -> Option<Self> {
         let (last, truncation) = (last?, writer.truncation?);
         let is_open = last.state == RecordState::UnderConstruction;
@@ -103,17 +108,17 @@ impl PendingTruncation {
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct History {
-    /// Oldest first.
+    /// Former states, oldest first.
     pub(super) versions: Vec<InodeVersion>,
-    /// Of a directory: inodes that some version of theirs places here, by that name.
+    /// For a directory: inodes that had this parent in some version, by their name in it.
     pub(super) former: BTreeMap<EntryName, Vec<Slot>>,
-    /// Of a file: blocks that only versions have, as they last were, and what a truncation is copying from.
+    /// For a file: blocks that only versions have, as they last were, and source blocks of truncations by copy.
     pub(super) snapshot_blocks: Vec<BlockRecord>,
-    /// Of those, the ones that a truncation was cutting when the file lost them.
+    /// Blocks among `snapshot_blocks` that were being truncated when the file lost them.
     pub(super) truncations: Vec<PendingTruncation>,
-    /// Of a directory that may have snapshots: those, by name.
+    /// For a directory that may have snapshots: its snapshots, by name.
     pub(super) snapshots: Option<Vec<Snapshot>>,
-    /// Removed; only its versions are left.
+    /// True if the inode is removed and only its versions are left.
     pub(super) gone: bool,
 }
 
@@ -123,16 +128,16 @@ impl History {
     }
 }
 
-/// All snapshots, and what has to be stored of the history.
+/// All snapshots, and the pending changes of the history for the store.
 #[derive(Default)]
 pub(super) struct Timeline {
-    /// The directories of the snapshots, by number. Such a directory is neither removed nor moved.
+    /// Snapshot directories by snapshot number. Such a directory is neither removed nor moved.
     pub roots: BTreeMap<u32, Slot>,
     /// Directories that may have snapshots.
     pub snapshottable: BTreeSet<InodeId>,
-    /// Every version: until when it holds, and whose it is.
+    /// All versions, as `until` and inode id.
     versions: BTreeSet<(u32, InodeId)>,
-    /// Inodes that only snapshots have.
+    /// Number of inodes that only snapshots have.
     pub gone: u64,
     versions_put: Vec<(InodeId, u32)>,
     versions_removed: Vec<(InodeId, u32)>,
@@ -141,7 +146,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Whether any inode has a former state.
+    /// Returns whether any inode has a former state.
     pub fn has_versions(&self) -> bool {
         !self.versions.is_empty()
     }
@@ -152,7 +157,8 @@ impl Inode {
         self.history()?.snapshots.as_deref()
     }
 
-    /// An inode without anything, to stand for one that is gone: the versions come later, and with its blocks the storage policy.
+    /// Returns an empty inode in place of a removed one. The versions are added later, and the storage policy is set
+    /// with its blocks.
     pub(super) fn ghost(&self) -> Self {
         let kind = match self.kind() {
             InodeKind::Directory(_) => InodeKind::Directory(Box::default()),
@@ -165,7 +171,7 @@ impl Inode {
         ghost
     }
 
-    /// The state as snapshots have it: nobody writes, and a block of which no byte is known is none.
+    /// Returns the state for snapshots. It has no writer, and a last block without known bytes is dropped.
     fn freeze(&self) -> Self {
         let kind = match self.kind() {
             InodeKind::Directory(children) => InodeKind::Directory(Box::new(Children::counted(children.len()))),
@@ -178,7 +184,7 @@ impl Inode {
                 InodeKind::File(FilePart::new(blocks))
             }
         };
-        // Differences tell of a changed quota. Nothing is counted in a state of before.
+        // Difference reports include a changed quota. A frozen state needs no usage.
         let quota = self.quota().map(|quota| Box::new(Quota { used: Usage::default(), ..quota.clone() }));
         let features =
             Features { xattrs: self.xattrs().to_vec(), acl: self.acl().to_vec(), quota, ..Features::default() };
@@ -189,17 +195,18 @@ impl Inode {
 }
 
 impl Namespace {
-    /// The inode whose state stands at `slot`.
+    /// Returns the slot of the inode whose state is at `slot`.
     pub(super) fn main(&self, slot: Slot) -> Slot {
         *self.by_id.get(self.inode(slot).id().0).expect("a state belongs to an inode")
     }
 
-    /// Whether a slot holds a former state of an inode.
+    /// Returns whether a slot holds a former state of an inode.
     pub fn is_frozen(&self, slot: Slot) -> bool {
         self.main(slot) != slot
     }
 
-    /// The state of an inode in a snapshot. `None`: it was not there, or not in that snapshot.
+    /// Returns the state of an inode at the time of a snapshot. `None` if the inode did not exist then or is not in the
+    /// snapshot.
     pub(super) fn state_in(&self, snapshot: SnapshotId, main: Slot) -> Option<Slot> {
         let inode = self.inode(main);
         if !inode.is_gone() && inode.since() < snapshot.0 {
@@ -209,7 +216,7 @@ impl Namespace {
         Some(version.frozen)
     }
 
-    /// Whether a snapshot has an inode.
+    /// Returns whether a snapshot has an inode.
     pub(super) fn is_in(&self, snapshot: SnapshotId, root: Slot, main: Slot) -> bool {
         let mut at = main;
         loop {
@@ -226,10 +233,11 @@ impl Namespace {
         }
     }
 
-    /// Whether any snapshot numbered `from < number <= until` has an inode.
+    /// Returns whether any snapshot numbered `from < number <= until` has an inode.
     ///
-    /// Asked of every inode of a tree that is removed, when snapshots may be many: only those of directories above the inode are looked at,
-    /// where it and those above it have stood nowhere else, and of these none from before they came there.
+    /// This runs for every inode of a removed tree, when there may be many snapshots. If the inode and its ancestors
+    /// have never been elsewhere, only snapshots of its ancestors are checked, and only those made after it arrived
+    /// there.
     pub(super) fn is_in_any(&self, main: Slot, from: u32, until: u32) -> bool {
         let (mut at, mut after) = (main, from);
         while after < until {
@@ -252,7 +260,7 @@ impl Namespace {
         false
     }
 
-    /// As [`Self::is_in_any`], of the snapshots of some directories.
+    /// Like [`Self::is_in_any`], limited to the snapshots of some directories.
     fn is_in_some(&self, main: Slot, from: u32, until: u32, of: impl Fn(Slot) -> bool) -> bool {
         from < until
             && self
@@ -263,29 +271,29 @@ impl Namespace {
                 .any(|(snapshot, root)| of(*root) && self.is_in(SnapshotId(*snapshot), *root, main))
     }
 
-    /// What [`Self::is_in_any`] says, found by looking at every snapshot.
+    /// Computes the result of [`Self::is_in_any`] by checking every snapshot.
     #[cfg(test)]
     pub(super) fn is_in_any_of_all(&self, main: Slot, from: u32, until: u32) -> bool {
         self.is_in_some(main, from, until, |_| true)
     }
 
-    /// The newest state of an inode that only snapshots have.
+    /// Returns the newest state of an inode that only snapshots have.
     pub(super) fn newest_of_gone(&self, main: Slot) -> Option<Slot> {
         let history = self.inode(main).history().filter(|history| history.gone)?;
         history.versions.last().map(|version| version.frozen)
     }
 
-    /// Whether the present state of an inode is one that a snapshot has.
+    /// Returns whether a snapshot has the present state of an inode.
     pub(super) fn is_in_latest(&self, main: Slot) -> bool {
         self.is_in_any(main, self.inode(main).since(), self.counters.last_snapshot)
     }
 
-    /// Whether a snapshot has an inode, as it is or as it was.
+    /// Returns whether a snapshot has any state of an inode.
     pub(super) fn is_in_snapshots(&self, main: Slot) -> bool {
         self.is_in_latest(main) || self.inode(main).history().is_some()
     }
 
-    /// An inode is about to change: keeps its state if a snapshot has it.
+    /// Freezes the state of an inode before it changes, if a snapshot has it.
     pub(super) fn preserve(&mut self, main: Slot) {
         let (now, since) = (self.counters.last_snapshot, self.inode(main).since());
         if since >= now {
@@ -304,7 +312,7 @@ impl Namespace {
         self.changed.push(inode.id());
     }
 
-    /// An inode is about to leave its place: the directory remembers it if a snapshot has it there.
+    /// Records an inode in its directory's former children before it leaves, if a snapshot has it there.
     pub(super) fn leave_entry(&mut self, main: Slot) {
         let inode = self.inode(main);
         let Some(history) = inode.history() else { return };
@@ -318,7 +326,7 @@ impl Namespace {
         }
     }
 
-    /// Whether a snapshot has an inode at another place than it is at now.
+    /// Returns whether a snapshot has an inode at another place than its present one.
     pub(super) fn has_moved(&self, main: Slot) -> bool {
         let inode = self.inode(main);
         inode.history().is_some_and(|history| {
@@ -333,9 +341,9 @@ impl Namespace {
         }
     }
 
-    /// A version that was stored. All inodes are there and linked.
+    /// Restores a stored version. All inodes must be loaded and linked before.
     pub(super) fn restore_version(&mut self, id: InodeId, version: InodeVersion) {
-        let main = *self.by_id.get(id.0).expect("made with its first version");
+        let main = *self.by_id.get(id.0).expect("the ghost is created with its first version");
         let (parent, name) = (self.inode(version.frozen).parent, self.inode(version.frozen).name.clone());
         let inode = self.inode(main);
         if inode.is_gone() || inode.parent != parent || inode.name != name {
@@ -347,14 +355,14 @@ impl Namespace {
         self.timeline.versions.insert((version.until, id));
     }
 
-    /// The blocks that versions of a file have.
+    /// Returns the blocks of a file's versions.
     fn blocks_in_versions(&self, main: Slot) -> HashSet<BlockId> {
         let versions = self.inode(main).history().map_or(&[][..], |history| &history.versions);
         let files = versions.iter().filter_map(|version| self.inode(version.frozen).as_file());
         files.flat_map(|file| file.blocks().iter().map(|block| block.id)).collect()
     }
 
-    /// The blocks that versions of a file need: those they have, and what those are yet to be copied from.
+    /// Returns the blocks that a file's versions need: their own, and the source blocks of pending truncations.
     fn needed_by_versions(&self, main: Slot) -> HashSet<BlockId> {
         let mut needed = self.blocks_in_versions(main);
         let cuts = self.inode(main).history().map_or(&[][..], |history| &history.truncations);
@@ -364,9 +372,10 @@ impl Namespace {
         needed
     }
 
-    /// Takes an inode out that nothing refers to any more; snapshots may still have it. What is lost goes to `removed`.
+    /// Removes an inode that is no longer referenced, except perhaps by snapshots. Lost blocks and files are added to
+    /// `removed`.
     ///
-    /// `policy`: the number of the storage policy that held for it.
+    /// `policy` is the number of the storage policy that was in effect for it.
     pub(super) fn remove_inode(&mut self, main: Slot, policy: u8, removed: &mut Removed) {
         removed.inodes += 1;
         let (id, had_quota) = (self.inode(main).id(), self.inode(main).quota().is_some());
@@ -388,7 +397,7 @@ impl Namespace {
             self.by_id.remove(id.0);
             let lost = inode.history().map_or(&[][..], |history| &history.snapshot_blocks);
             if !lost.is_empty() {
-                // What a truncation was copying from.
+                // Source blocks of truncations.
                 removed.blocks.extend(lost.iter().map(|block| block.id));
                 self.timeline.versions_removed.push((id, SNAPSHOT_BLOCKS));
             }
@@ -398,7 +407,7 @@ impl Namespace {
             return;
         }
         if let Some(cut) = cut.filter(|cut| self.blocks_in_versions(main).contains(&cut.block)) {
-            // Snapshots have it, so what it is to be copied from stays, whether or not one has that itself.
+            // Snapshots have the block, so its source block stays, whether or not a snapshot has the source itself.
             self.inodes.get_mut(main).history_mut().truncations.push(cut);
         }
         let held = self.needed_by_versions(main);
@@ -417,7 +426,8 @@ impl Namespace {
             InodeKind::Directory(children) => **children = Children::default(),
         }
         (inode.parent, inode.name) = (root, Name::default());
-        // A file has it as its own from now on: nothing is above it. A directory has nothing of which it matters.
+        // A removed file has no parent to inherit a policy from, so it keeps the policy as its own. For a removed
+        // directory the policy no longer matters.
         let policy = if inode.is_directory() { 0 } else { policy };
         inode.change(|attributes| attributes.storage_policy = policy);
         let mut history = std::mem::take(inode.history_mut());
@@ -442,7 +452,7 @@ impl Namespace {
         self.timeline.gone += 1;
     }
 
-    /// Whether a snapshot has a block that was just taken off a file: then it stays on the datanodes.
+    /// Returns whether a snapshot has a block that was just removed from a file. Such a block stays on the DataNodes.
     pub fn keeps_block(&mut self, main: Slot, block: BlockRecord) -> bool {
         if self.inode(main).history().is_none_or(|history| history.versions.is_empty())
             || !self.blocks_in_versions(main).contains(&block.id)
@@ -461,15 +471,16 @@ impl Namespace {
         true
     }
 
-    /// A block that only snapshots have, and that was being written when the file lost it. Some of its bytes are known, or no
-    /// snapshot would have it.
+    /// Returns the block that only snapshots have and that was being written when the file lost it. Some of its bytes
+    /// are known: otherwise no snapshot would have it.
     pub fn unfinished_snapshot_block(&self, file: InodeId) -> Option<BlockId> {
         let main = *self.by_id.get(file.0)?;
         let lost = self.inode(main).history().map_or(&[][..], |history| &history.snapshot_blocks);
         lost.iter().find(|block| block.state == RecordState::UnderConstruction).map(|block| block.id)
     }
 
-    /// That block is whole now, as `block` says. Answers the block that it is a copy of, if nothing has that any more.
+    /// Records that the unfinished snapshot block is complete, as described by `block`. Returns its source block if
+    /// that is no longer needed.
     pub fn finish_snapshot_block(&mut self, file: InodeId, block: Block) -> Option<BlockId> {
         let main = self.by_id.get(file.0).copied()?;
         self.settle();
@@ -488,8 +499,8 @@ impl Namespace {
         source
     }
 
-    /// The truncation of an open file has its copy of a block: that block is kept for snapshots alone now. `Some`: none has it, it
-    /// goes.
+    /// Releases the source block after the truncation of an open file has made its copy. From then on only snapshots
+    /// keep the source. Returns the source if no snapshot has it, so that it can be deleted.
     pub fn release_copied(&mut self, main: Slot) -> Option<BlockId> {
         let truncation = self.inode(main).as_file()?.writer()?.truncation.as_ref()?;
         truncation.copied_from?;
@@ -510,7 +521,7 @@ impl Namespace {
         Some(source)
     }
 
-    /// Bytes of one replica of each of a file's blocks from the `keep`th on that no snapshot has.
+    /// Returns the size in bytes of one replica of each of the file's blocks from index `keep` on that no snapshot has.
     pub fn bytes_not_in_snapshots(&self, main: Slot, keep: usize) -> u64 {
         let Some(file) = self.inode(main).as_file() else { return 0 };
         if self.is_in_latest(main) {
@@ -521,12 +532,12 @@ impl Namespace {
         own.map(|block| block.length).fold(0, u64::saturating_add)
     }
 
-    /// Whether a snapshot has a block of a file.
+    /// Returns whether a snapshot has a block of a file.
     pub fn is_block_in_snapshot(&self, main: Slot, block: BlockId) -> bool {
         self.blocks_in_versions(main).contains(&block) || self.is_in_latest(main)
     }
 
-    /// How many replicas the blocks of a file need: for itself, and for the snapshots that have it.
+    /// Returns the replication of a file's blocks: the maximum of the file's own and that of its states in snapshots.
     pub fn replication_with_snapshots(&self, main: Slot) -> u16 {
         let inode = self.inode(main);
         let own = if inode.is_gone() { 0 } else { inode.replication() };
@@ -535,7 +546,7 @@ impl Namespace {
         versions.iter().map(of_version).fold(own, u16::max)
     }
 
-    /// What only snapshots have of an inode and datanodes are yet to cut, for the block map.
+    /// Returns the blocks that only snapshots have and that DataNodes have still to truncate, for the block map.
     pub fn pending_truncations(&self, main: Slot) -> impl Iterator<Item = (BlockRecord, Option<BlockId>)> {
         self.inode(main).history().into_iter().flat_map(|history| {
             let record_of =
@@ -544,7 +555,7 @@ impl Namespace {
         })
     }
 
-    /// The blocks of a file that only snapshots have.
+    /// Returns the blocks of a file that only snapshots have.
     pub fn snapshot_blocks_of(&self, main: Slot) -> &[BlockRecord] {
         match self.inode(main).history() {
             Some(history) => &history.snapshot_blocks,
@@ -552,7 +563,7 @@ impl Namespace {
         }
     }
 
-    /// The blocks of an inode that only snapshots have, for the block map.
+    /// Returns the blocks of an inode that only snapshots have, for the block map.
     pub fn blocks_of_snapshots(&self, main: Slot) -> impl Iterator<Item = SnapshotBlock> {
         let lost = self.snapshot_blocks_of(main);
         let (replication, policy) = match lost {
@@ -563,13 +574,13 @@ impl Namespace {
         lost.iter().map(move |record| SnapshotBlock { file, replication, policy, record: *record })
     }
 
-    /// As [`Self::blocks_of_snapshots`], of all inodes.
+    /// Like [`Self::blocks_of_snapshots`], for all inodes.
     #[cfg(test)]
     pub(super) fn blocks_of_all_snapshots(&self) -> impl Iterator<Item = SnapshotBlock> {
         self.by_id.values().flat_map(|main| self.blocks_of_snapshots(*main))
     }
 
-    /// A snapshot is gone: drops the versions that no other one has, and the inodes that were kept for them.
+    /// Drops the versions that only the deleted snapshot had, and the inodes that were kept for them.
     pub(super) fn drop_versions_of(&mut self, snapshot: u32) -> Removed {
         let mut dropped: Vec<(Slot, InodeId, InodeVersion)> = Vec::new();
         for (until, id) in self.timeline.versions.range((snapshot, InodeId(0))..) {
@@ -580,7 +591,7 @@ impl Namespace {
                 dropped.push((main, *id, version));
             }
         }
-        // All inodes are still there: the places they had can be forgotten.
+        // All inodes still exist here, so the places that they had can be removed from the directories.
         for (main, id, version) in &dropped {
             self.timeline.versions.remove(&(version.until, *id));
             self.timeline.versions_removed.push((*id, version.until));
@@ -627,12 +638,12 @@ impl Namespace {
         inode.drop_empty_features();
     }
 
-    /// Blocks of a dropped version that nothing else has.
+    /// Drops the blocks of a dropped version that are no longer referenced.
     fn drop_blocks(&mut self, main: Slot, id: InodeId, dropped: &Inode, removed: &mut Removed) {
         let Some(file) = dropped.as_file() else { return };
         let mut held = self.needed_by_versions(main);
         let writer = self.inode(main).as_file().and_then(|file| file.writer());
-        // A truncation still copies from it.
+        // A truncation still copies from this block.
         held.extend(writer.and_then(|writer| writer.truncation?.copied_from));
         let live: HashSet<BlockId> = self
             .inode(main)
@@ -641,7 +652,7 @@ impl Namespace {
             .unwrap_or_default();
         let history = self.inodes.get_mut(main).history_mut();
         history.truncations.retain(|cut| held.contains(&cut.block));
-        // With those of the version goes what one of them was to be copied from.
+        // The source blocks of the version's truncations are dropped together with its own blocks.
         let mut unheld: BTreeSet<BlockId> =
             history.snapshot_blocks.extract_if(.., |block| !held.contains(&block.id)).map(|block| block.id).collect();
         if !unheld.is_empty() {
@@ -657,7 +668,7 @@ impl Namespace {
         removed.replications.extend(held.union(&live).map(|block| (*block, replication)));
     }
 
-    /// What has changed of the history since the last call, encoded.
+    /// Adds the changes of the history since the last call, encoded.
     pub(super) fn take_history(&mut self, changes: &mut Changes) {
         let mut put = std::mem::take(&mut self.timeline.versions_put);
         put.sort_unstable();
@@ -668,7 +679,7 @@ impl Namespace {
             let Some(history) = inode.history() else { continue };
             if until == SNAPSHOT_BLOCKS {
                 if !history.snapshot_blocks.is_empty() {
-                    // While the file is there its record has it.
+                    // While the file exists, its own record holds the policy.
                     let policy = if history.gone { inode.storage_policy() } else { 0 };
                     let bytes = record::encode_snapshot_blocks(&history.snapshot_blocks, &history.truncations, policy);
                     changes.versions_put.push(((id.0, until), bytes));

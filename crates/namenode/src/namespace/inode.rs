@@ -1,4 +1,4 @@
-//! One file or directory, kept small: a namespace of millions of files lives in memory.
+//! A file or directory in a compact form, since a namespace of millions of files is kept in memory.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::packed_inode::{Attributes, PackedAttributes};
 use super::principals::PrincipalId;
 use super::quota::Quota;
 
-/// The number of a file or directory, never reused. The root is 16385.
+/// Id of a file or directory, never reused. The root is 16385.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InodeId(pub u64);
 
@@ -21,28 +21,28 @@ impl InodeId {
     pub const ROOT: Self = Self(16385);
 }
 
-/// Where an inode stands in the arena. Given out again after the inode is gone: never kept across operations.
+/// Index of an inode in the arena. It is reused after the inode is removed, so never keep it across operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Slot(pub(super) u32);
 
 pub struct Inode {
-    /// Empty for the root only.
+    /// Name; empty only for the root.
     pub name: Name,
-    /// The root is its own parent.
+    /// Parent directory. The root is its own parent.
     pub(super) parent: Slot,
-    /// Counts unless the attributes stand in [`Extended`].
+    /// Valid unless the attributes are stored in [`Extended`].
     packed: PackedAttributes,
     part: Part,
 }
 
-/// The content, and what few inodes have: those are one pointer further away.
+/// Content of an inode. Rare features are behind one more pointer.
 enum Part {
     Compact(InodeKind),
     Extended(Box<Extended>),
 }
 
 struct Extended {
-    /// Those that are no [`PackedAttributes`] ones.
+    /// Set if the attributes do not fit [`PackedAttributes`].
     attributes: Option<Attributes>,
     features: Features,
     kind: InodeKind,
@@ -50,7 +50,7 @@ struct Extended {
 
 #[derive(Debug)]
 pub enum InodeKind {
-    /// Apart, so that it takes no more of the inode than a file does: there are fewer of them.
+    /// Boxed so that it takes no more of the inode than a file does. There are fewer directories than files.
     Directory(Box<Children>),
     File(FilePart),
 }
@@ -61,7 +61,7 @@ impl InodeKind {
     }
 }
 
-/// One that is out of the usual: from the attributes of the inode.
+/// Defines a getter that reads the packed attributes, or the full ones for an unusual inode.
 macro_rules! attribute {
     ($(#[$doc:meta])* $visibility:vis $name:ident: $type:ty) => {
         $(#[$doc])*
@@ -75,7 +75,7 @@ macro_rules! attribute {
 }
 
 impl Inode {
-    /// Without a place and a name.
+    /// Creates an inode without a name or a place in the tree.
     pub fn new(attributes: Attributes, features: Features, kind: InodeKind) -> Self {
         let (packed, unusual) = match PackedAttributes::new(&attributes) {
             Some(packed) => (packed, None),
@@ -119,27 +119,27 @@ impl Inode {
     attribute!(pub group: PrincipalId);
     attribute!(pub permission: FsPermission);
     attribute!(
-        /// The storage policy's number, 0 when none is set here.
+        /// Number of the storage policy; 0 if none is set on this inode.
         pub storage_policy: u8
     );
     attribute!(
-        /// How many replicas a file's blocks are to have; 0 for a directory.
+        /// Replication of a file's blocks; 0 for a directory.
         pub replication: u16
     );
     attribute!(
-        /// Bytes: the length at which the writer of a file goes on to the next block; 0 for a directory.
+        /// Block size in bytes, at which a file's writer starts the next block; 0 for a directory.
         pub block_size: u64
     );
     attribute!(
-        /// Milliseconds since the epoch.
+        /// Modification time in milliseconds since the epoch.
         pub modification_time_ms: u64
     );
     attribute!(
-        /// Milliseconds since the epoch; 0 for a directory until somebody sets it.
+        /// Access time in milliseconds since the epoch; 0 for a directory until it is set explicitly.
         pub access_time_ms: u64
     );
     attribute!(
-        /// The number of the newest snapshot when this state began: the inode is so in younger ones only. See `history.rs`.
+        /// Number of the newest snapshot when this state began. Only later snapshots have this state. See `history.rs`.
         pub(super) since: u32
     );
 
@@ -194,7 +194,7 @@ impl Inode {
         }
     }
 
-    /// Extended attributes, ACL, quota, history; `None` when it has nothing of them.
+    /// Returns extended attributes, ACL, quota and history; `None` if the inode has none of them.
     pub(super) fn features(&self) -> Option<&Features> {
         match &self.part {
             Part::Compact(_) => None,
@@ -202,7 +202,7 @@ impl Inode {
         }
     }
 
-    /// [`Inode::drop_empty_features`] is to follow where it may be left empty.
+    /// Returns the features for changing them. Call [`Inode::drop_empty_features`] afterwards if they may be empty.
     pub(super) fn features_mut(&mut self) -> &mut Features {
         &mut self.extended_mut().features
     }
@@ -230,7 +230,7 @@ impl Inode {
         self.features().map_or(&[], |features| &features.xattrs)
     }
 
-    /// The entries that the mode bits do not hold.
+    /// Returns the entries that the mode bits do not hold.
     pub fn acl(&self) -> &[AclEntry] {
         self.features().map_or(&[], |features| &features.acl)
     }
@@ -254,12 +254,12 @@ impl Inode {
         self.features_mut().history.get_or_insert_default()
     }
 
-    /// Whether snapshots have anything of it beside its present state.
+    /// Returns whether snapshots have former states of the inode.
     pub fn has_history(&self) -> bool {
         self.history().is_some()
     }
 
-    /// Whether it was removed and is kept for snapshots only.
+    /// Returns whether the inode was removed and is kept only for snapshots.
     pub fn is_gone(&self) -> bool {
         self.history().is_some_and(|history| history.gone)
     }
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn an_inode_stays_small() {
-        // As the arena keeps them.
+        // The type stored in the arena.
         assert_eq!(size_of::<Option<Inode>>(), 72);
     }
 

@@ -1,4 +1,4 @@
-//! A page of a directory.
+//! Listing of a directory in pages.
 
 use super::inode::{InodeKind, Slot};
 use super::permission::{Caller, Need};
@@ -6,20 +6,21 @@ use super::{Namespace, Purpose, compare_names};
 use crate::error::Error;
 use hearth_types::Access;
 
-/// One page.
+/// A page of a listing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// In order; a file lists itself.
+    /// Entries in order. The listing of a file has the file itself.
     pub entries: Vec<Slot>,
-    /// The entries are the path itself, which is a file: it is listed without a name.
+    /// True if the path is a file. Its entry is listed without a name.
     pub is_file: bool,
-    /// The entries are states in a snapshot.
+    /// True if the entries are states in a snapshot.
     pub in_snapshot: bool,
-    /// Entries after this page; 0 ends the listing. In a snapshot 1 stands for any number: what is counted is looked at.
+    /// Number of entries after this page; 0 ends the listing. In a snapshot any number above 0 is given as 1, because
+    /// counting would visit the entries.
     pub remaining: usize,
 }
 
-/// The next entries of a directory. `there`: how many there are, as far as that is known.
+/// Collects the next entries of a directory. `there` is their number if known, else 0; it is used as capacity.
 fn page(rest: &mut impl Iterator<Item = Slot>, there: usize, limit: usize, weigh: impl Fn(Slot) -> usize) -> Vec<Slot> {
     let (mut entries, mut weight) = (Vec::with_capacity(limit.min(there)), 0);
     while entries.len() < limit && (entries.is_empty() || weight < limit) {
@@ -31,10 +32,10 @@ fn page(rest: &mut impl Iterator<Item = Slot>, there: usize, limit: usize, weigh
 }
 
 impl Namespace {
-    /// The entries of a directory after the name `start_after`, at most `limit`. `None` where nothing exists.
+    /// Returns at most `limit` entries of a directory after the name `start_after`. `None` if the path does not exist.
     ///
-    /// `weigh`: with locations asked for, how many each entry brings; the page ends also when their sum reaches
-    /// `limit`. At least one entry is given while there are any.
+    /// `weigh` gives the number of locations that each entry adds, if locations are requested. The page also ends when
+    /// their sum reaches `limit`. A page has at least one entry if any are left.
     ///
     /// Errors: `NotADirectory`, `PermissionDenied`, `StartAfterMissing`.
     pub fn list(
@@ -76,7 +77,7 @@ impl Namespace {
         Ok(Some(Listing { entries, is_file: false, in_snapshot: false, remaining }))
     }
 
-    /// The name after which a page begins; clients may also give an inode's path by number.
+    /// Returns the name after which a page begins. Clients may also give the path of an inode by id.
     fn start_name(&self, caller: &Caller, start_after: &[u8]) -> Result<Vec<u8>, Error> {
         if !start_after.starts_with(b"/.reserved/.inodes/") {
             return Ok(start_after.to_vec());
@@ -101,7 +102,7 @@ mod tests {
         Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() }
     }
 
-    /// A directory `/d` with these directories in it, and a snapshot `s` of that.
+    /// Creates a directory `/d` with the given subdirectories, and a snapshot `s` of it.
     fn kept(names: &[String]) -> Namespace {
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         for name in names {
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_snapshot_have_each_entry_once_whatever_has_become_of_it() {
+    fn snapshot_pages_list_each_entry_once() {
         let mut names: Vec<String> = (0..60).map(|number| number.to_string()).chain(["é".to_owned()]).collect();
         let mut namespace = kept(&names);
         names.sort_by(|a, b| compare_names(a.as_bytes(), b.as_bytes()));
@@ -133,7 +134,7 @@ mod tests {
                     namespace.rename(&root(), &path, &format!("/d/new{number}"), false, false, 2).unwrap();
                 }
                 2 => {
-                    // Another one of that name.
+                    // Replaces it by another one with the same name.
                     namespace.delete(&root(), &path, true, 2).unwrap();
                     namespace.mkdirs(&root(), &path, FsPermission(0o700), true, 2).unwrap();
                 }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_snapshot_looks_at_what_it_has() {
+    fn snapshot_page_visits_only_its_entries() {
         let names: Vec<String> = (0..2000).map(|number| format!("{number:04}")).collect();
         let mut namespace = kept(&names);
         for number in (0..2000).step_by(2) {

@@ -1,19 +1,20 @@
-//! Where names were found lately: most walks go through the same few directories, and a search through a directory's names
-//! touches memory at every step.
+//! Cache of recent name lookups. Most path walks pass through the same few directories, and searching a directory's
+//! names touches memory at every step.
 //!
-//! Only a hint. What stands here is looked at before it is believed, so nothing needs to be taken out when names change.
+//! The cache is only a hint. Callers verify an entry before they use it, so entries need not be removed when names
+//! change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inode::Slot;
 
-/// A power of two. Eight bytes each.
+/// Number of entries, a power of two. An entry takes eight bytes.
 const ENTRIES: usize = 1 << 16;
 
-/// By directory and name: the slot, and a part of the hash.
+/// Entries by hash of directory and name. An entry holds the slot and a part of the hash.
 pub struct LookupCache(Box<[AtomicU64]>);
 
-/// The hash of a name in a directory.
+/// Hash of a name in a directory.
 #[derive(Clone, Copy)]
 pub struct LookupKey(u64);
 
@@ -35,7 +36,7 @@ impl LookupKey {
     }
 
     fn tag(self) -> u32 {
-        // Never 0, which an empty place has.
+        // Never 0, which marks an empty entry.
         (self.0 >> 32) as u32 | 1
     }
 }
@@ -52,7 +53,7 @@ impl Default for LookupCache {
 }
 
 impl LookupCache {
-    /// Where the name may be.
+    /// Returns the slot where the name may be.
     pub fn find(&self, key: LookupKey) -> Option<Slot> {
         let found = self.0[key.place()].load(Ordering::Relaxed);
         ((found >> 32) as u32 == key.tag()).then_some(Slot(found as u32))
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_last_is_found() {
+    fn latest_entries_are_found() {
         let recent = LookupCache::default();
         let names: Vec<String> = (0..1000).map(|number| format!("a-rather-long-name-{number}")).collect();
         for (number, name) in names.iter().enumerate() {
@@ -77,11 +78,11 @@ mod tests {
             recent.note(key, Slot(number as u32));
             assert_eq!(recent.find(key), Some(Slot(number as u32)));
         }
-        // Most have a place of their own.
+        // Most keys have an entry of their own.
         let left = |(number, name): (usize, &String)| {
             recent.find(LookupKey::new(Slot(7), name.as_bytes())) == Some(Slot(number as u32))
         };
         assert!(names.iter().enumerate().filter(|named| left(*named)).count() > 950);
-        assert!(recent.find(LookupKey::new(Slot(8), names[999].as_bytes())).is_none(), "of another directory");
+        assert!(recent.find(LookupKey::new(Slot(8), names[999].as_bytes())).is_none(), "the directory differs");
     }
 }

@@ -1,21 +1,21 @@
-//! The name of a file or directory. Most are short: those stand in the inode, without an allocation of their own.
+//! Name of a file or directory. Most names are short and are stored in the inode without an allocation of their own.
 //!
-//! A name of up to 22 bytes takes 24 bytes in every inode. With 14 bytes in the inode, as there were before, the common names of
-//! 15 to 22 bytes took 48: 16 in the inode and 32 of the allocator, which rounds 24 up.
+//! A name of up to 22 bytes takes 24 bytes in every inode. With room for only 14 bytes, as before, the common names of
+//! 15 to 22 bytes took 48 bytes: 16 in the inode, and 32 in the allocator, which rounds 24 up.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// Bytes of the longest name that stands in the inode: with its length and the form's number it fills 24 bytes.
+/// Length in bytes of the longest name stored in the inode. With its length and the variant tag it fills 24 bytes.
 const SHORT_MAX: usize = 22;
 
-/// Bytes as the client sent them.
+/// Name bytes as the client sent them.
 #[derive(Clone)]
 pub struct Name(Form);
 
-/// A length and bytes of which so many count: with all of them it is as large as what an allocator gives out.
+/// A length and a buffer of which that many bytes are used. The size equals a size class of the allocator.
 #[derive(Clone)]
 struct Padded<const MAX: usize> {
     length: u8,
@@ -23,7 +23,7 @@ struct Padded<const MAX: usize> {
 }
 
 impl<const MAX: usize> Padded<MAX> {
-    /// `None`: the name is longer.
+    /// `None` if the name is longer.
     fn new(name: &[u8]) -> Option<Self> {
         let mut bytes = [0; MAX];
         bytes.get_mut(..name.len())?.copy_from_slice(name);
@@ -42,7 +42,7 @@ impl<const MAX: usize> Padded<MAX> {
 #[derive(Clone)]
 struct Unpadded(Box<[u8]>);
 
-/// A long name's length stands with its bytes: beside the pointer, it would make every inode larger.
+/// The length of a long name is stored with its bytes. Next to the pointer it would make every inode larger.
 #[derive(Clone)]
 enum Form {
     Short(Padded<SHORT_MAX>),
@@ -52,7 +52,7 @@ enum Form {
     To79(Box<Padded<79>>),
     To127(Box<Padded<127>>),
     To255(Box<Padded<255>>),
-    /// Where configuration allows them.
+    /// Longer names, if the configuration allows them.
     Longer(Box<Unpadded>),
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_any_length_comes_back() {
+    fn names_of_any_length_round_trip() {
         for length in 0..1000 {
             let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let name = Name::from(&bytes[..]);

@@ -1,8 +1,9 @@
-//! What an inode is beside its name, its place and its content, in 28 bytes: a namespace has as many of these as it has inodes.
+//! Attributes of an inode besides its name, place and content, packed into 28 bytes. A namespace has one of these per
+//! inode.
 //!
-//! Its numbers are as large as they are in clusters that there are: a million million inodes, times until the year 10889, 65,536
-//! users and groups, 16 million snapshots, 255 replicas, block sizes of three bits and zeros behind them. Of others, the
-//! inode has the [`Attributes`] themselves, apart ([`super::inode`]).
+//! The fields are large enough for real clusters: 10^12 inodes, times until the year 10889, 65,536 users and groups, 16
+//! million snapshots, 255 replicas, and block sizes of three significant bits followed by zeros. Inodes with other
+//! values store the [`Attributes`] separately ([`super::inode`]).
 
 use hearth_types::FsPermission;
 
@@ -10,29 +11,29 @@ use super::inode::InodeId;
 use super::principals::PrincipalId;
 use crate::packed::{Field, Number};
 
-/// What an inode is beside its name, its place and its content.
+/// Attributes of an inode besides its name, place and content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
     pub id: InodeId,
     pub owner: PrincipalId,
     pub group: PrincipalId,
     pub permission: FsPermission,
-    /// The storage policy's number, 0 when none is set here.
+    /// Number of the storage policy; 0 if none is set on this inode.
     pub storage_policy: u8,
-    /// How many replicas a file's blocks are to have; 0 for a directory.
+    /// Replication of a file's blocks; 0 for a directory.
     pub replication: u16,
-    /// Bytes: the length at which the writer of a file goes on to the next block; 0 for a directory.
+    /// Block size in bytes, at which a file's writer starts the next block; 0 for a directory.
     pub block_size: u64,
-    /// Milliseconds since the epoch.
+    /// Modification time in milliseconds since the epoch.
     pub modification_time_ms: u64,
-    /// Milliseconds since the epoch; 0 for a directory until somebody sets it.
+    /// Access time in milliseconds since the epoch; 0 for a directory until it is set explicitly.
     pub access_time_ms: u64,
-    /// The number of the newest snapshot when this state began: the inode is so in younger ones only. See `history.rs`.
+    /// Number of the newest snapshot when this state began. Only later snapshots have this state. See `history.rs`.
     pub since: u32,
 }
 
 impl Attributes {
-    /// Of a directory that is made now.
+    /// Returns the attributes of a new directory.
     pub fn directory(
         id: InodeId,
         owner: PrincipalId,
@@ -72,7 +73,7 @@ pub(super) struct PackedAttributes {
 }
 
 impl PackedAttributes {
-    /// Of an inode whose attributes stand elsewhere.
+    /// Placeholder for an inode whose attributes are stored elsewhere.
     pub const NONE: Self = Self {
         id: Number::ZERO,
         modification_time_ms: Number::ZERO,
@@ -85,7 +86,7 @@ impl PackedAttributes {
         block_size: BlockSize(0),
     };
 
-    /// `None`: something does not fit.
+    /// `None` if an attribute does not fit.
     pub fn new(attributes: &Attributes) -> Option<Self> {
         let mut permission_and_policy = 0;
         let fits = PERMISSION.set(&mut permission_and_policy, u64::from(attributes.permission.0))
@@ -162,17 +163,17 @@ impl PackedAttributes {
     }
 }
 
-/// A number of bytes that is a power of two or one of the seven steps to the next, in one byte: 512 to 1,792 GiB, or none.
+/// Block size in one byte: a power of two or one of the seven steps to the next, from 512 bytes to 1,792 GiB, or 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct BlockSize(u8);
 
 impl BlockSize {
-    /// Of the step: eight of them double a size.
+    /// Bits of the step; eight steps double a size.
     const STEP_BITS: u32 = 3;
-    /// The smallest size is one of as many bits.
+    /// Exponent of the smallest size.
     const EXPONENT_MIN: u32 = 9;
 
-    /// `None`: it is none of these.
+    /// `None` if the size has no such form.
     fn new(bytes: u64) -> Option<Self> {
         let Some(exponent) = bytes.checked_ilog2() else { return Some(Self(0)) };
         let doubled = exponent.checked_sub(Self::EXPONENT_MIN)?;
@@ -211,7 +212,7 @@ pub(super) mod tests {
         assert_eq!(all.len(), 256);
     }
 
-    /// Usual numbers, and those around what a field can hold.
+    /// Usual numbers, and numbers around the limit of a field.
     fn number(usual: std::ops::Range<u64>, bits: u32) -> impl Strategy<Value = u64> {
         let limit = 1u64 << bits;
         prop_oneof![12 => usual, 1 => limit - 2..limit + 2, 1 => any::<u64>(), 1 => Just(u64::MAX)]
@@ -251,7 +252,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn attributes_come_back_or_do_not_fit(attributes in attributes()) {
+        fn attributes_round_trip_or_are_refused(attributes in attributes()) {
             let fits = attributes.id.0 < 1 << 40
                 && attributes.modification_time_ms.max(attributes.access_time_ms) < 1 << 48
                 && attributes.since < 1 << 24
@@ -264,7 +265,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn a_block_size_comes_back_or_does_not_fit(bytes: u64, shift in 0u32..64) {
+        fn block_size_round_trips_or_is_refused(bytes: u64, shift in 0u32..64) {
             let bytes = bytes >> shift << shift;
             prop_assert!(BlockSize::new(bytes).is_none_or(|size| size.get() == bytes));
         }

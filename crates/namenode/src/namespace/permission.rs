@@ -1,4 +1,4 @@
-//! Who may do what: traversal, permission bits, the sticky bit, ownership, the superuser.
+//! Permission checks: traversal, permission bits, the sticky bit, ownership, the superuser.
 
 use std::sync::Arc;
 
@@ -9,37 +9,38 @@ use super::inode::{Inode, InodeKind, Slot};
 use super::path::{Trail, is_below};
 use crate::error::Error;
 
-/// Who calls, as far as rights go.
+/// Identity of a caller for permission checks.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub user: Arc<str>,
-    /// Empty for superusers: nobody asks for them.
+    /// Groups of the user. Empty for superusers, whose groups are never needed.
     pub groups: Arc<[String]>,
-    /// The user who runs the NameNode, and members of `dfs.permissions.superusergroup`.
+    /// True for the user that runs the NameNode and for members of `dfs.permissions.superusergroup`.
     pub superuser: bool,
-    /// Text of the caller's IP address.
+    /// IP address of the caller, as text.
     pub machine: Arc<str>,
 }
 
-/// What an operation needs on a path beside the right to traverse it. Checked in the order of the fields.
+/// Permissions that an operation needs on a path in addition to traversal. They are checked in the order of the fields.
 #[derive(Clone, Copy, Default)]
 pub struct Need {
-    /// On the nearest existing inode above the target.
+    /// Access to the nearest existing inode above the target.
     pub ancestor: Option<Access>,
-    /// On the target's directory. Where it includes `WRITE`, the target may be removed, so that its sticky bit counts.
+    /// Access to the target's directory. If it includes `WRITE`, the target may be removed, so the sticky bit of the
+    /// directory is checked.
     pub parent: Option<Access>,
     pub target: Option<Access>,
-    /// On every directory of the target's subtree.
+    /// Access to every directory of the target's subtree.
     pub subtree: Option<Access>,
-    /// `subtree` does not ask for rights on empty directories.
+    /// If true, `subtree` requires no permission on empty directories.
     pub subtree_ignores_empty: bool,
     pub owner: bool,
 }
 
 impl Namespace {
-    /// Refuses a path that passes through something that is not a directory, or that the caller may not traverse.
+    /// Refuses a path that passes through a file, or through a directory that the caller may not traverse.
     pub fn check_traverse(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
-        // All inodes that exist, without the last component's.
+        // All existing inodes except that of the last component.
         let ancestors = trail.existing.len().min(trail.names.len());
         for (depth, slot) in trail.existing[..ancestors].iter().enumerate() {
             let inode = self.inode(*slot);
@@ -53,12 +54,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether permission bits say anything to this caller.
+    /// Returns whether permissions are checked for this caller.
     pub fn checks_rights_of(&self, caller: &Caller) -> bool {
         self.limits.permissions_enabled && !caller.superuser
     }
 
-    /// Checks `need` on a path that was traversed already.
+    /// Checks `need` on a path whose traversal has been checked.
     pub fn check(&self, caller: &Caller, trail: &Trail, need: Need) -> Result<(), Error> {
         if !self.checks_rights_of(caller) {
             return Ok(());
@@ -100,7 +101,8 @@ impl Namespace {
             && !self.owns(caller, inode)
     }
 
-    /// In a sticky directory an entry belongs to its owner and the directory's owner.
+    /// Checks the sticky bit: in a sticky directory only the owners of the entry and of the directory may remove the
+    /// entry.
     pub fn check_sticky(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
         let (Some(parent), Some(target)) = (trail.parent(), trail.target()) else { return Ok(()) };
         let (parent, inode) = (self.inode(parent), self.inode(target));
@@ -115,7 +117,7 @@ impl Namespace {
         })
     }
 
-    /// Only the owner and the superuser may go on, even where permissions are switched off.
+    /// Allows only the owner and the superuser, even if permissions are off.
     pub fn check_owner(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
         match trail.target() {
             Some(target) if !caller.superuser && !self.owns(caller, self.inode(target)) => {
@@ -125,7 +127,7 @@ impl Namespace {
         }
     }
 
-    /// On the whole tree: `READ` for a report of differences, everything for a recursive delete.
+    /// Checks access to the whole subtree: `READ` for a difference report, everything for a recursive delete.
     fn check_subtree(
         &self,
         caller: &Caller,
@@ -144,13 +146,13 @@ impl Namespace {
             }
             for child in self.children_at(trail.snapshot, slot) {
                 let (parent, inode) = (inode, self.inode(child));
-                // What goes with the whole tree is protected as if it were to go alone.
+                // Entries deleted with the tree are protected by the sticky bit as if they were deleted alone.
                 if access == Access::ALL && self.breaks_sticky(caller, parent, inode) {
                     return Err(Error::StickyBit {
                         user: caller.user.to_string(),
                         path: join(&path, &inode.name),
                         inode: self.ownership_text(inode),
-                        // Apache tells of the top's owner here.
+                        // Apache reports the owner of the tree's top here.
                         parent: format!("\"{path}\":{}", self.ownership_text(self.inode(top))),
                     });
                 }
@@ -169,7 +171,7 @@ impl Namespace {
         Err(Error::SuperuserRequired { user: caller.user.to_string(), operation })
     }
 
-    /// Directories named by `fs.protected.directories` are neither deleted nor renamed while they hold something.
+    /// Refuses to delete or rename a directory of `fs.protected.directories` that is not empty.
     pub fn check_protected(&self, trail: &Trail) -> Result<(), Error> {
         if self.limits.protected.is_empty() {
             return Ok(());
@@ -201,7 +203,7 @@ impl Namespace {
         **self.names.text(inode.owner()) == *caller.user
     }
 
-    /// The first of owner, group, others that the caller is decides; an ACL stands between owner and others.
+    /// Returns whether the caller has this access. The first match of owner, ACL, group and others decides.
     pub fn may(&self, caller: &Caller, inode: &Inode, access: Access) -> bool {
         let mode = inode.permission().0;
         let bits = if self.owns(caller, inode) {
@@ -225,7 +227,7 @@ impl Namespace {
         }
     }
 
-    /// `owner:group:drwxr-xr-x`.
+    /// Formats `owner:group:drwxr-xr-x`.
     fn ownership_text(&self, inode: &Inode) -> String {
         let kind = if inode.is_directory() { 'd' } else { '-' };
         let permission = FsPermission(inode.permission().0 & FsPermission::MASK);
@@ -234,7 +236,7 @@ impl Namespace {
     }
 }
 
-/// `directory` with one name more.
+/// Appends a name to the path `directory`.
 pub fn join(directory: &str, name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     if directory == "/" { format!("/{name}") } else { format!("{directory}/{name}") }

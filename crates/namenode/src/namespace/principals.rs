@@ -1,18 +1,18 @@
-//! User and group names, each kept once and stored as a number with every inode.
+//! User and group names, interned. Each inode stores their numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The number of a user or group name.
+/// Number of a user or group name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PrincipalId(pub u32);
 
-/// Names never leave the table: there are as many as there were users and groups.
+/// Table of names. Names are never removed, so it has all users and groups that were ever used.
 #[derive(Default)]
 pub struct Principals {
     by_id: Vec<Arc<str>>,
     by_name: HashMap<Arc<str>, PrincipalId>,
-    /// Names up to this number are stored.
+    /// Names below this number are stored on disk.
     stored: usize,
 }
 
@@ -28,7 +28,7 @@ impl Principals {
         id
     }
 
-    /// `None` when no inode ever had this owner or group.
+    /// Returns the number of a name. `None` if no inode ever had this owner or group.
     pub fn find(&self, name: &str) -> Option<PrincipalId> {
         self.by_name.get(name).copied()
     }
@@ -37,19 +37,19 @@ impl Principals {
         &self.by_id[id.0 as usize]
     }
 
-    /// How many names there are: numbers below it are in use.
+    /// Returns the number of names. All smaller numbers are in use.
     pub fn count(&self) -> usize {
         self.by_id.len()
     }
 
-    /// The names that were not stored yet; from now on they count as stored.
+    /// Returns the names that are not stored yet, and marks them as stored.
     pub fn take_new(&mut self) -> Vec<(u32, String)> {
         let new = (self.stored..self.by_id.len()).map(|i| (i as u32, self.by_id[i].to_string())).collect();
         self.stored = self.by_id.len();
         new
     }
 
-    /// Takes a stored name back at start-up. False when numbers come out of order or a name comes twice.
+    /// Restores a stored name at start-up. Returns false if the number is out of order or the name exists already.
     pub fn restore(&mut self, id: u32, name: &str) -> bool {
         if id as usize != self.by_id.len() || self.by_name.contains_key(name) {
             return false;

@@ -1,8 +1,9 @@
-//! Quotas: how many names, and how many bytes of replicas in all and on each medium, a directory's tree may hold.
+//! Quotas: limits on the number of names and on the bytes of replicas that a directory tree may hold, in total and per
+//! storage medium.
 //!
-//! A directory with a quota counts what its tree holds. What an operation changes of a file is noted before ([`Namespace::inode_mut`])
-//! and counted when it is done ([`Namespace::settle`]); trees that come, go or move are counted where that is done. Limits are stored,
-//! counts are made anew at start.
+//! A directory with a quota keeps the usage of its tree. Before an operation changes a file, its usage is recorded
+//! ([`Namespace::inode_mut`]); the difference is counted at the end of the operation ([`Namespace::settle`]). Trees
+//! that are added, removed or moved are counted at that point. Limits are stored; usage is computed again at start-up.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +22,10 @@ use crate::error::Error;
 pub const QUOTA_TYPES: [StorageType; 5] =
     [StorageType::Disk, StorageType::Ssd, StorageType::Archive, StorageType::Provided, StorageType::Nvdimm];
 
-/// What something holds, or how much more it is to hold.
+/// Usage of an inode or tree, or an increase of it.
 ///
-/// Clients choose block sizes of up to 2^63 bytes, so that a file's replicas may take more than a u64 holds: bytes have twice as many
-/// bits. What would only be bounded would be less than it is once something is taken off it again.
+/// Clients choose block sizes of up to 2^63 bytes, so the replicas of a file may exceed a u64. Bytes therefore have
+/// twice as many bits. Saturating arithmetic would not do: later subtractions would give too small a result.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
     pub names: i64,
@@ -44,12 +45,12 @@ impl Usage {
         self
     }
 
-    /// Bytes of all replicas, as clients are told: Java's long has no room for more.
+    /// Returns the bytes of all replicas as reported to clients, limited to a Java long.
     pub fn reported_space(&self) -> u64 {
         told(self.space)
     }
 
-    /// As [`Self::reported_space`], by [`QUOTA_TYPES`].
+    /// Like [`Self::reported_space`], for each of [`QUOTA_TYPES`].
     pub fn reported_types(&self) -> [u64; QUOTA_TYPES.len()] {
         self.types.map(told)
     }
@@ -59,13 +60,13 @@ fn told(bytes: i128) -> u64 {
     bytes.clamp(0, i128::from(i64::MAX)) as u64
 }
 
-/// A directory's limits and what counts against them.
+/// Limits of a directory and the usage that counts against them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Quota {
     pub names: Option<u64>,
-    /// Bytes.
+    /// Limit in bytes.
     pub space: Option<u64>,
-    /// Bytes, by [`QUOTA_TYPES`].
+    /// Limits in bytes for each of [`QUOTA_TYPES`].
     pub types: [Option<u64>; QUOTA_TYPES.len()],
     pub used: Usage,
 }
@@ -118,7 +119,7 @@ impl Limit {
     }
 }
 
-/// What a file's blocks take: a block that is being written, all that it may grow to.
+/// Returns the usage of a file's blocks. A block under construction counts with the full block size.
 fn file_usage(file: &FilePart, block_size: u64, replication: u16, policy: u8) -> Usage {
     let size = |block: super::BlockRecord| match block.state {
         RecordState::UnderConstruction => block.length.max(block_size),
@@ -140,10 +141,11 @@ fn bytes_usage(bytes: i128, replication: u16, policy: u8) -> Usage {
     usage
 }
 
-/// Where a snapshot has an inode that is not there any more.
+/// A former child of a directory that snapshots still have there.
 pub(super) enum FormerChild {
     Gone(Slot),
-    /// It is elsewhere now. `state`: as the newest snapshot that has it there, which is `snapshot`, has it.
+    /// The inode exists elsewhere now. `snapshot` is the newest snapshot that has it here, and `state` its state in
+    /// that snapshot.
     Moved {
         snapshot: SnapshotId,
         state: Slot,
@@ -151,7 +153,7 @@ pub(super) enum FormerChild {
 }
 
 impl Namespace {
-    /// Whether a superuser is not needed (`dfs.permissions.allow.owner.set.quota`).
+    /// Returns whether owners may set quotas (`dfs.permissions.allow.owner.set.quota`), so that no superuser is needed.
     pub fn owner_sets_quota(&self) -> bool {
         self.limits.owner_sets_quota
     }
@@ -164,7 +166,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Errors: `QuotaIllegal`, `QuotaType`, `QuotaDenied`, `DirectoryMissing`, `QuotaOnFile`, those of traversal.
+    /// Errors: `QuotaIllegal`, `QuotaType`, `QuotaDenied`, `DirectoryMissing`, `QuotaOnFile`, traversal errors.
     pub fn set_quota(
         &mut self,
         caller: &Caller,
@@ -203,7 +205,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// What one inode holds itself.
+    /// Returns the usage of one inode without its descendants.
     pub(super) fn own_usage(&self, slot: Slot) -> Usage {
         let inode = self.inode(slot);
         let blocks = match inode.kind() {
@@ -218,7 +220,7 @@ impl Namespace {
         Usage { names: 1, ..blocks }
     }
 
-    /// The blocks of a file that only snapshots have.
+    /// Returns the usage of a file's blocks that only snapshots have.
     fn lost_usage(&self, slot: Slot, policy: u8) -> Usage {
         let lost = self.inode(slot).history().map_or(&[][..], |history| &history.snapshot_blocks);
         match lost.iter().map(|block| i128::from(block.length)).sum() {
@@ -227,19 +229,19 @@ impl Namespace {
         }
     }
 
-    /// What a directory holds for snapshots: children that were removed or have moved away. Each such place counts, as in Apache's
-    /// NameNode.
+    /// Returns the children of a directory that are kept for snapshots, because they were removed or moved away. Each
+    /// such place counts, as in Apache's NameNode.
     pub(super) fn former_children(&self, directory: Slot) -> Vec<FormerChild> {
         let former = self.inode(directory).history().into_iter().flat_map(|history| &history.former);
         let of_names = former.flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot)));
         of_names.filter_map(|(name, slot)| self.former_child(directory, name, slot)).collect()
     }
 
-    /// What one of the directory's former children counts there, by one of its names.
+    /// Returns how a former child counts in the directory under one of its names.
     fn former_child(&self, directory: Slot, name: &EntryName, slot: Slot) -> Option<FormerChild> {
         let inode = self.inode(slot);
         if inode.is_gone() {
-            // Under the last name only: it counts once.
+            // It counts once, under its last name only.
             let last = self.inode(inode.history()?.versions.last()?.frozen);
             return (last.parent == directory && last.name == name.0).then_some(FormerChild::Gone(slot));
         }
@@ -247,8 +249,9 @@ impl Namespace {
         is_elsewhere.then(|| self.moved_from(directory, &name.0, slot)).flatten()
     }
 
-    /// What a directory holds because an inode was removed from it, or moved away. Before and after that the difference of it is what the
-    /// directory holds more than it did without: only that inode's places in it change by that.
+    /// Returns the usage that a directory keeps because an inode was removed or moved away. The difference between
+    /// before and after the operation is the directory's additional usage: only that inode's places in the directory
+    /// change.
     pub(super) fn kept_usage(&self, directory: Slot, id: InodeId) -> Usage {
         let mut usage = Usage::default();
         let (Some(slot), Some(history)) = (self.by_id.get(id.0), self.inode(directory).history()) else { return usage };
@@ -269,7 +272,7 @@ impl Namespace {
         usage
     }
 
-    /// Counts what has changed of what a directory holds for snapshots. `before`: of [`Self::kept_usage`].
+    /// Counts the change of a directory's usage for snapshots. `before` is the earlier result of [`Self::kept_usage`].
     pub(super) fn count_kept(&mut self, directory: Slot, id: InodeId, before: &Usage) {
         let more = self.kept_usage(directory, id).plus(before, -1);
         self.count_at(directory, &more, 1);
@@ -284,7 +287,7 @@ impl Namespace {
         Some(FormerChild::Moved { snapshot: SnapshotId(*snapshot.0), state: version.frozen })
     }
 
-    /// Every directory with a quota counts anew: what a snapshot had may have stood anywhere.
+    /// Computes the usage of every directory with a quota again. A deleted snapshot's inodes may have been anywhere.
     pub(super) fn recount_all(&mut self) {
         if self.quotas == 0 {
             return;
@@ -296,7 +299,7 @@ impl Namespace {
         }
     }
 
-    /// What an inode and everything below it hold.
+    /// Returns the usage of an inode and everything below it.
     pub fn tree_usage(&self, top: Slot) -> Usage {
         let mut usage = Usage::default();
         let mut waiting = vec![top];
@@ -317,7 +320,7 @@ impl Namespace {
         usage
     }
 
-    /// Notes what a file holds before it changes.
+    /// Records the usage of a file before it changes.
     pub(super) fn touch(&mut self, slot: Slot) {
         if self.quotas == 0 {
             return;
@@ -329,7 +332,7 @@ impl Namespace {
         }
     }
 
-    /// Counts what has changed of files since it was last called.
+    /// Counts the changes of all files that were touched since the last call.
     pub(super) fn settle(&mut self) {
         for (id, before) in std::mem::take(&mut self.touched) {
             if let Some(slot) = self.slot(id) {
@@ -339,14 +342,14 @@ impl Namespace {
         }
     }
 
-    /// Counts for every directory with a quota above an inode.
+    /// Counts usage for every directory with a quota above an inode.
     fn count_above(&mut self, slot: Slot, usage: &Usage, sign: i8) {
         if slot != self.root {
             self.count_at(self.inode(slot).parent, usage, sign);
         }
     }
 
-    /// Counts for a directory and every one above it, if they have quotas.
+    /// Counts usage for a directory and all its ancestors that have quotas.
     fn count_at(&mut self, directory: Slot, usage: &Usage, sign: i8) {
         if self.quotas == 0 || *usage == Usage::default() {
             return;
@@ -363,7 +366,7 @@ impl Namespace {
         }
     }
 
-    /// An inode, alone, has come into its directory.
+    /// Counts a single inode that was added to its directory.
     pub(super) fn count_new(&mut self, slot: Slot) {
         if self.quotas > 0 {
             let usage = self.own_usage(slot);
@@ -371,7 +374,7 @@ impl Namespace {
         }
     }
 
-    /// A tree leaves its place, or has come into it. Quotas of its own directories stay as they are.
+    /// Counts a tree that leaves its place or was added to it. Quotas of directories within the tree do not change.
     pub(super) fn count_tree(&mut self, top: Slot, comes: bool) {
         if self.quotas > 0 {
             self.settle();
@@ -380,7 +383,7 @@ impl Namespace {
         }
     }
 
-    /// Counts anew wherever a changed storage policy matters.
+    /// Computes the usage again wherever a changed storage policy matters.
     pub(super) fn recount_around(&mut self, top: Slot) {
         if self.quotas == 0 {
             return;
@@ -393,8 +396,8 @@ impl Namespace {
         }
     }
 
-    /// Counts anew for each directory with a quota in a tree that has come under another storage policy. What is above it has been
-    /// counted where the tree left and came.
+    /// Computes the usage again for each directory with a quota in a tree that has another effective storage policy
+    /// now. Its ancestors were counted when the tree left and arrived.
     pub(super) fn recount_tree(&mut self, top: Slot) {
         if self.quotas == 0 {
             return;
@@ -409,7 +412,7 @@ impl Namespace {
         }
     }
 
-    /// Counts anew what a directory with a quota holds.
+    /// Computes the usage of a directory with a quota again.
     pub(super) fn recount(&mut self, slot: Slot) {
         if self.inode(slot).quota().is_some() {
             let used = self.tree_usage(slot);
@@ -419,7 +422,7 @@ impl Namespace {
         }
     }
 
-    /// Whether `directory` and those above it, up to `below` without it, have room for more.
+    /// Checks that `directory` and its ancestors up to but excluding `below` have room for `more`.
     ///
     /// Errors: `NameQuota`, `SpaceQuota`, `TypeQuota`.
     pub(super) fn check_quota(&self, directory: Slot, below: Option<Slot>, more: &Usage) -> Result<(), Error> {
@@ -439,12 +442,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether names can be added below a directory, one in the other.
+    /// Checks the name quota for a chain of `names` new inodes, each the parent of the next.
     pub(super) fn check_name_quota(&self, directory: Slot, names: usize) -> Result<(), Error> {
         (1..=names as i64).try_for_each(|names| self.check_quota(directory, None, &Usage { names, ..Usage::default() }))
     }
 
-    /// Whether a file may have `bytes` more of each of its replicas.
+    /// Checks the space quota for `bytes` more of each replica of a file.
     pub fn check_space_quota(&self, slot: Slot, bytes: u64) -> Result<(), Error> {
         let inode = self.inode(slot);
         if inode.is_directory() || self.quotas == 0 {
@@ -454,7 +457,7 @@ impl Namespace {
         self.check_quota(inode.parent, None, &more)
     }
 
-    /// Whether a file may have so many replicas.
+    /// Checks the quotas for a new replication of a file.
     pub(super) fn check_replication_quota(&self, slot: Slot, replication: u16) -> Result<(), Error> {
         let inode = self.inode(slot);
         let Some(file) = inode.as_file().filter(|_| self.quotas > 0) else { return Ok(()) };
@@ -464,7 +467,7 @@ impl Namespace {
         self.check_quota(inode.parent, None, &more)
     }
 
-    /// Whether the blocks of files in one directory may become blocks of another one there.
+    /// Checks the quotas for appending the blocks of some files to another file in the same directory.
     pub(super) fn check_concat_quota(&self, target: Slot, sources: &[Slot]) -> Result<(), Error> {
         if self.quotas == 0 {
             return Ok(());
@@ -481,7 +484,8 @@ impl Namespace {
         self.check_quota(into.parent, None, &more)
     }
 
-    /// Whether a tree may move into `directory`, in the place of `replaced`. What has both places in it holds no more than before.
+    /// Checks the quotas for moving a tree into `directory`, in place of `replaced`. Common ancestors of both places
+    /// hold no more than before.
     pub(super) fn check_rename_quota(&self, moved: Slot, directory: Slot, replaced: Option<Slot>) -> Result<(), Error> {
         if self.quotas == 0 {
             return Ok(());
@@ -502,7 +506,7 @@ impl Namespace {
         self.check_quota(directory, Some(common), &comes.plus(&leaves, -1))
     }
 
-    /// What a tree would count for each medium below a directory with the storage policy `inherited`.
+    /// Returns the usage per medium of a tree if it inherited the storage policy `inherited`.
     fn types_under(&self, top: Slot, inherited: u8) -> [i128; QUOTA_TYPES.len()] {
         let mut usage = Usage::default();
         let mut waiting = vec![(top, inherited)];
@@ -521,7 +525,7 @@ impl Namespace {
         usage.types
     }
 
-    /// The files noted and the directories with quotas are forgotten with their inodes.
+    /// Forgets the recorded usage and the quota of a removed inode.
     pub(super) fn forget_counted(&mut self, id: InodeId, had_quota: bool) {
         self.quotas -= u64::from(had_quota);
         if !self.touched.is_empty() {
@@ -543,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_exact_where_it_is_more_than_a_number_of_bytes_can_be() {
+    fn usage_above_u64_is_exact() {
         let huge = 1 << 62;
         let block = |id, length, state| {
             let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length };
@@ -554,7 +558,7 @@ mod tests {
         let held = file_usage(&file, huge, 512, 7);
         assert_eq!((held.space, held.types[0]), (5 * 512 * i128::from(huge), 5 * 512 * i128::from(huge)));
         assert_eq!((held.reported_space(), file.length()), (i64::MAX as u64, u64::MAX));
-        // What fits is counted yet when that has gone.
+        // The smaller usage is exact again after the large one is subtracted.
         let few = bytes_usage(1000, 2, 7);
         assert_eq!(few.plus(&held, 1).plus(&held, -1), few);
         let quota = Quota { space: Some(1 << 40), used: few, ..Quota::default() };
@@ -564,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_counted_where_they_come_and_go() {
+    fn usage_follows_moved_and_removed_trees() {
         let caller = caller();
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         let mkdirs = |namespace: &mut Namespace, path: &str| {
@@ -591,7 +595,7 @@ mod tests {
             namespace.rename(&caller, "/other/x", "/a/x", false, false, 3),
             Err(Error::NameQuota { count: 6, .. })
         ));
-        // Within the tree nothing more is held.
+        // A move within the tree does not change its usage.
         namespace.rename(&caller, "/a/d", "/a/b/d", false, false, 4).unwrap();
         assert_eq!(used(&namespace), 4);
         namespace.rename(&caller, "/a/b", "/other/b", false, false, 5).unwrap();
@@ -604,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_under_another_policy_counts_for_other_media_in_its_own_quotas_too() {
+    fn policy_change_recounts_type_quotas_in_tree() {
         let caller = caller();
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         for (path, policy) in [("/hot", 7), ("/ssd", 12)] {

@@ -1,8 +1,8 @@
-//! The namespace's return from its stored records, which several threads read.
+//! Rebuilds the namespace from its stored records, on several threads.
 //!
-//! Each thread decodes the records of some ids into a [`Section`]: inodes in an arena of its own, and a list of the directories that
-//! they stand in. [`Rebuild::join`] puts the sections one behind the other, which copies no inode, and links them: several threads
-//! again give each inode its parent and sort each directory's entries. States in snapshots come behind that, one by one.
+//! Each thread decodes the records of some ids into a [`Section`]: inodes in an arena of its own, and a list of their
+//! parent directories. [`Rebuild::join`] concatenates the sections without copying inodes, and links them: several
+//! threads set each inode's parent and sort each directory's entries. Snapshot states are added last, one by one.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -22,35 +22,35 @@ use crate::changes::Counters;
 use crate::dense_map::{DenseMap, IdHasher};
 use crate::parallel;
 
-/// In the place of the parent of the root, as long as it has none.
+/// Placeholder parent of the root until its parent is set.
 const NO_PARENT: Slot = Slot(u32::MAX);
 
-/// Entries of directories that a thread sorts in one go.
+/// Number of directory entries that a thread sorts as one work item.
 const SORTED_AT_ONCE: usize = 1 << 16;
 
 type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
-/// Takes a stored namespace back.
+/// Restores a stored namespace.
 pub struct Rebuild {
     namespace: Namespace,
-    /// States in snapshots: their inode, since when and until when they held, where they stand, and the id of the parent.
+    /// Snapshot states: inode id, version (range of snapshots and slot), and the parent's id.
     versions: Vec<(InodeId, InodeVersion, InodeId)>,
-    /// Inodes that may have a quota or snapshots: few.
+    /// Inodes that may have a quota or snapshots. There are few of them.
     unusual: Vec<Slot>,
 }
 
-/// The inodes of a range of ids, on the way into the namespace.
+/// The decoded inodes of a range of ids, before they are joined into the namespace.
 pub struct Section {
-    /// How many user and group names there are.
+    /// Number of user and group names.
     names: u32,
     last_inode: u64,
-    /// Until the section is joined, the parent of each is a place in `directories`.
+    /// Until the section is joined, the parent of each inode is an index into `directories`.
     inodes: Arena,
     by_id: DenseMap<Slot>,
-    /// The directories in which inodes of this section stand, and those inodes.
+    /// Parent directories of this section's inodes, and those inodes.
     directories: Vec<(InodeId, Vec<Slot>)>,
     places: ByNumber<u32>,
-    /// The parent of the inode before, and its place: most inodes stand beside the one that was made before them.
+    /// Parent of the previous inode, and its index. Most inodes are siblings of the inode that was created just before.
     last_parent: Option<(InodeId, u32)>,
     unusual: Vec<Slot>,
     writers: Writers,
@@ -60,7 +60,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// Takes back one inode. No other section has it.
+    /// Restores one inode. No other section may have it.
     pub fn inode(&mut self, id: u64, record: &[u8]) -> Result<(), RecordError> {
         let id = InodeId(id);
         let (mut inode, parent) = decode(id, record, &mut self.writers)?;
@@ -74,7 +74,7 @@ impl Section {
         }
         self.quotas += u64::from(inode.quota().is_some());
         let is_unusual = inode.features().is_some();
-        // The root stands in no directory.
+        // The root has no parent directory.
         let place = (id != InodeId::ROOT).then(|| self.place(parent));
         inode.parent = place.map_or(NO_PARENT, Slot);
         let slot = self.inodes.insert(inode);
@@ -88,7 +88,7 @@ impl Section {
         Ok(())
     }
 
-    /// The place of a directory among those of this section.
+    /// Returns the index of a directory in `directories`.
     fn place(&mut self, directory: InodeId) -> u32 {
         match self.last_parent {
             Some((last, place)) if last == directory => place,
@@ -112,7 +112,7 @@ fn check_names(id: InodeId, inode: &Inode, names: u32) -> Result<(), RecordError
 }
 
 impl Rebuild {
-    /// `names`: every stored user and group name with its number, in the order of the numbers.
+    /// `names` has every stored user and group name with its number, ordered by number.
     pub fn start(
         limits: Limits,
         counters: Counters,
@@ -149,7 +149,7 @@ impl Rebuild {
         Ok(Self { namespace, versions: Vec::new(), unusual: Vec::new() })
     }
 
-    /// A section to fill. Several may be filled at the same time.
+    /// Returns a section to fill. Several may be filled at the same time.
     pub fn section(&self) -> Section {
         Section {
             names: self.namespace.names.count() as u32,
@@ -167,7 +167,7 @@ impl Rebuild {
         }
     }
 
-    /// Takes in all sections, links the inodes and checks that they are one tree. To be called once.
+    /// Joins all sections, links the inodes and checks that they form one tree. Must be called once.
     pub fn join(&mut self, sections: Vec<Section>) -> Result<(), RecordError> {
         let namespace = &mut self.namespace;
         let mut joined = Vec::with_capacity(sections.len());
@@ -179,7 +179,7 @@ impl Rebuild {
             section.directories.iter_mut().flat_map(|(_, inodes)| inodes).for_each(raise);
             section.unusual.iter_mut().for_each(raise);
             if let Err(id) = namespace.by_id.absorb(section.by_id) {
-                panic!("inode {id} stands in two sections");
+                panic!("inode {id} is in two sections");
             }
             namespace.writers.absorb(section.writers);
             namespace.files += section.files;
@@ -194,7 +194,8 @@ impl Rebuild {
         put_entries(namespace, directories)
     }
 
-    /// A row of the table of versions: `until` is the number of the last snapshot that can have it, or `SNAPSHOT_BLOCKS`.
+    /// Restores a row of the versions table. `until` is the number of the last snapshot that can have it, or
+    /// `SNAPSHOT_BLOCKS`.
     pub fn version(&mut self, id: u64, until: u32, bytes: &[u8]) -> Result<(), RecordError> {
         let damaged = || RecordError::Damaged { inode: id, offset: 0 };
         let id = InodeId(id);
@@ -223,7 +224,7 @@ impl Rebuild {
         Ok(())
     }
 
-    /// A row of the table of snapshots.
+    /// Restores a row of the snapshots table.
     pub fn snapshot(&mut self, snapshot: Snapshot, root: u64) -> Result<(), RecordError> {
         let namespace = &mut self.namespace;
         let slot = namespace.slot(InodeId(root)).ok_or(RecordError::NoSnapshotRoot { snapshot: snapshot.id, root })?;
@@ -235,7 +236,7 @@ impl Rebuild {
         Ok(())
     }
 
-    /// Links the states in snapshots, and counts what quotas count.
+    /// Links the snapshot states and computes quota usage.
     pub fn finish(mut self) -> Result<Namespace, RecordError> {
         let namespace = &mut self.namespace;
         for (id, version, parent) in std::mem::take(&mut self.versions) {
@@ -256,19 +257,19 @@ impl Rebuild {
 
 /// A section whose inodes are in the namespace's arena.
 struct JoinedSection {
-    /// How many pages of inodes it has. They follow those of the section before.
+    /// Number of inode pages of the section. They follow those of the previous section.
     pages: usize,
-    /// As in [`Section`].
+    /// Same as in [`Section`].
     directories: Vec<(InodeId, Vec<Slot>)>,
 }
 
-/// The inodes that stand in a directory.
+/// Children of a directory.
 struct DirectoryEntries {
     slot: Slot,
     inodes: Vec<Slot>,
 }
 
-/// Gives each inode its parent. Returns the directories that have entries.
+/// Sets the parent of each inode. Returns the directories that have entries.
 fn place_parents(
     namespace: &mut Namespace,
     sections: Vec<JoinedSection>,
@@ -310,7 +311,7 @@ fn place_parents(
     Ok(directories)
 }
 
-/// Follows each directory up to the root: a cycle would hang every such walk.
+/// Checks that every directory leads to the root. A cycle would make later walks endless.
 fn check_reachable(namespace: &Namespace, directories: &[DirectoryEntries]) -> Result<(), RecordError> {
     let mut reached = DenseMap::<()>::default();
     reached.insert(u64::from(namespace.root.0), ());
@@ -318,7 +319,7 @@ fn check_reachable(namespace: &Namespace, directories: &[DirectoryEntries]) -> R
     for directory in directories {
         let mut at = directory.slot;
         while !reached.contains(u64::from(at.0)) {
-            // Each step leads to another directory that has entries, or the way is a circle.
+            // Each step leads to another directory that has entries. More steps than such directories are a cycle.
             if way.len() == directories.len() {
                 let inode = namespace.inode(directory.inodes[0]).id().0;
                 return Err(RecordError::Unreachable { inode });
@@ -333,7 +334,7 @@ fn check_reachable(namespace: &Namespace, directories: &[DirectoryEntries]) -> R
     Ok(())
 }
 
-/// Sorts the entries of all directories and puts them there.
+/// Sorts the entries of all directories and stores them in the directories.
 fn put_entries(namespace: &mut Namespace, directories: Vec<DirectoryEntries>) -> Result<(), RecordError> {
     let mut work = vec![Vec::new()];
     let mut count = 0;
@@ -343,7 +344,7 @@ fn put_entries(namespace: &mut Namespace, directories: Vec<DirectoryEntries>) ->
             count = 0;
         }
         count += directory.inodes.len();
-        work.last_mut().expect("there is one from the start").push(directory);
+        work.last_mut().expect("the list is never empty").push(directory);
     }
     let sorted = parallel::map(work, |directories: Vec<DirectoryEntries>| {
         directories.into_iter().map(|directory| sorted(namespace, directory)).collect::<Result<Vec<_>, _>>()
@@ -390,7 +391,7 @@ mod tests {
         encode(&inode, InodeId(parent))
     }
 
-    /// Directories by number, parent and name, each in a section of its own.
+    /// Builds a namespace from directories given by id, parent and name, each in a section of its own.
     fn built(inodes: &[(u64, u64, &str)]) -> Result<Namespace, RecordError> {
         let names = [(0, "root".to_owned())];
         let mut rebuild = Rebuild::start(Limits::default(), COUNTERS, names)?;
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_become_one_tree() {
+    fn sections_join_into_one_tree() {
         let namespace = built(&[(20_000, 16385, "b"), (20_001, 20_002, "x"), (20_002, 16385, "a")]).unwrap();
         assert_eq!(namespace.path_of(namespace.slot(InodeId(20_001)).unwrap()), "/a/x");
         let names = |path| {
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn free_places_between_sections_are_used() {
+    fn free_slots_between_sections_are_reused() {
         let mut namespace = built(&[(20_000, 16385, "b"), (20_001, 16385, "a")]).unwrap();
         let pages = namespace.inodes.page_count();
         let caller = super::super::Caller {
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn inodes_that_are_no_tree_are_refused() {
+    fn duplicate_names_and_cycles_are_refused() {
         let twice = built(&[(20_000, 16385, "a"), (20_001, 16385, "b"), (20_002, 16385, "a")]).err();
         assert_eq!(twice, Some(RecordError::Twice { parent: 16385, name: "a".into() }));
         let circle = built(&[(20_000, 16385, "a"), (20_001, 20_002, "b"), (20_002, 20_001, "c")]).err();

@@ -1,13 +1,14 @@
-//! The stored form of an inode. `rebuild.rs` makes a namespace of such records again.
+//! Stored form of an inode. `rebuild.rs` builds a namespace from these records.
 //!
 //! ```text
 //! record  = 1 (form), kind (1 directory, 2 file), parent id, name, owner, group, mode, mtime, atime, policy,
 //!           file part?, extensions
-//! file    = block size, replication, open (0 | 1, client, machine, truncating (0 | 1, length | 2, length, copied from | 3, length, told)), count, block*
+//! file    = block size, replication, open (0 | 1, client, machine, truncating), count, block*
+//! truncating = 0 | 1, length | 2, length, copied from | 3, length, told
 //! block   = id (zig-zag), stamp, length, state
 //! ```
-//! Numbers are varints as in protobuf; texts are a length and bytes. Extensions (`features.rs`) are tagged, so that an older
-//! version refuses what it does not know instead of losing it.
+//! Numbers are varints as in protobuf. Texts are a length and bytes. Extensions (`features.rs`) are tagged, so that an
+//! older version refuses an unknown one instead of losing it.
 
 use hearth_types::{Block, BlockId, FsPermission, GenerationStamp};
 
@@ -23,16 +24,16 @@ const FORM: u8 = 1;
 const DIRECTORY: u8 = 1;
 const FILE: u8 = 2;
 
-/// Why the stored namespace cannot be taken back.
+/// Reason why the stored namespace cannot be loaded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RecordError {
     #[error("the record of inode {inode} is damaged at byte {offset}")]
     Damaged { inode: u64, offset: usize },
     #[error("the record of inode {inode} has form {form}, written by a newer version")]
     Newer { inode: u64, form: u8 },
-    #[error("inode {inode} stands in directory {parent}, which does not exist")]
+    #[error("inode {inode} has parent directory {parent}, which does not exist")]
     NoParent { inode: u64, parent: u64 },
-    #[error("inode {inode} stands in inode {parent}, which is a file")]
+    #[error("inode {inode} has parent inode {parent}, which is a file")]
     ParentIsFile { inode: u64, parent: u64 },
     #[error("directory {parent} has two entries named {name}")]
     Twice { parent: u64, name: String },
@@ -55,7 +56,7 @@ pub enum RecordError {
 pub(super) fn encode(inode: &Inode, parent: InodeId) -> Vec<u8> {
     let file = inode.as_file();
     let writer = file.and_then(FilePart::writer).map_or(0, |writer| writer.client.len() + writer.machine.len());
-    // Usual numbers take half of it.
+    // The usual sizes of numbers take half of this.
     let mut out = Vec::with_capacity(64 + inode.name.len() + writer + file.map_or(0, |file| 24 * file.blocks().len()));
     out.push(FORM);
     out.push(if inode.is_directory() { DIRECTORY } else { FILE });
@@ -123,7 +124,7 @@ fn put_blocks(out: &mut Vec<u8>, blocks: impl ExactSizeIterator<Item = BlockReco
     }
 }
 
-/// A state of an inode that snapshots have: since when it held, and the record.
+/// Encodes a snapshot state of an inode: the start of its range of snapshots, then the record.
 pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, u64::from(from));
@@ -131,8 +132,9 @@ pub(super) fn encode_version(from: u32, frozen: &Inode, parent: InodeId) -> Vec<
     out
 }
 
-/// Blocks that only snapshots have, as they last were, the cuts behind them, and the storage policy of a file that is gone. At the end
-/// what is empty, or 0, is left out, as nearly always: an older version, which knows no cuts or no policy, refuses them and loses nothing.
+/// Encodes blocks that only snapshots have: their last known records, their pending truncations, and the storage policy
+/// of a removed file. Trailing parts that are empty or 0 are left out, which is nearly always the case. An older
+/// version without truncations or policies refuses rows that have them, and loses nothing.
 pub(super) fn encode_snapshot_blocks(blocks: &[BlockRecord], cuts: &[PendingTruncation], policy: u8) -> Vec<u8> {
     let mut out = Vec::new();
     put_blocks(&mut out, blocks.iter().copied());
@@ -183,7 +185,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads a record; every shortfall is `None` at the place where it was found.
+/// Reader of a record. Each method returns `None` at the place where the record is too short or invalid.
 pub(super) struct RecordReader<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at: usize,
@@ -233,7 +235,7 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// The inode without its place, and the id of its parent. `writers`: those of files that are open.
+/// Decodes an inode without its place in the tree, and its parent's id. `writers` shares the writers of open files.
 pub(super) fn decode(id: InodeId, bytes: &[u8], writers: &mut Writers) -> Result<(Inode, InodeId), RecordError> {
     let mut reader = RecordReader { bytes, at: 0 };
     match reader.byte() {
@@ -283,7 +285,7 @@ fn decode_rest(id: InodeId, reader: &mut RecordReader<'_>, writers: &mut Writers
     Some((inode, parent))
 }
 
-/// What only files have, from their writer on.
+/// Decodes the part that only files have, from the writer on.
 fn decode_file(reader: &mut RecordReader<'_>, writers: &mut Writers) -> Option<FilePart> {
     let writer = if reader.flag()? {
         let client = reader.text()?;
@@ -314,7 +316,7 @@ fn decode_file(reader: &mut RecordReader<'_>, writers: &mut Writers) -> Option<F
 
 fn decode_blocks(reader: &mut RecordReader<'_>) -> Option<Vec<BlockRecord>> {
     let count: usize = reader.small()?;
-    // A block takes at least four bytes: a damaged count cannot ask for more memory than the record has.
+    // A block takes at least four bytes, so a damaged count cannot request more memory than the record has.
     let mut blocks = Vec::with_capacity(count.min(reader.bytes.len() / 4));
     for _ in 0..count {
         let id = from_zigzag(reader.number()?);
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_it_was() {
+    fn inode_record_round_trips() {
         let truncations = [
             None,
             Some(Truncation { length: 3, told: 3, copied_from: None }),
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_that_there_is_no_room_for_is_damage() {
+    fn oversized_stamp_is_damage() {
         let mut record = vec![1];
         for (stamp, fits) in
             [(BlockRecord::STAMP_MAX.0, true), (BlockRecord::STAMP_MAX.0 + 1, false), (u64::MAX, false)]
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_snapshots_keep_of_a_file_comes_back_as_it_was() {
+    fn snapshot_blocks_row_round_trips() {
         let block = Block { id: BlockId(-9), stamp: GenerationStamp(1001), length: 5 };
         let blocks = [BlockRecord::new(block, RecordState::Complete)];
         let cut = PendingTruncation { block: BlockId(-9), copied_from: Some(BlockId(-7)) };
@@ -422,14 +424,14 @@ mod tests {
             let found = decode_snapshot_blocks(&mut RecordReader { bytes: &record, at: 0 });
             assert_eq!(found, Some((blocks.to_vec(), cuts.to_vec(), policy)));
         }
-        // Without the two it is what it was before there were any.
+        // Without truncations and policy it equals the form before they were introduced.
         let mut before = Vec::new();
         put_blocks(&mut before, blocks.iter().copied());
         assert_eq!(encode_snapshot_blocks(&blocks, &[], 0), before);
     }
 
     #[test]
-    fn a_newer_form_is_refused_by_name() {
+    fn newer_record_form_is_refused() {
         let mut bytes = encode(&file_inode(), InodeId(16399));
         bytes[0] = 2;
         assert_eq!(
@@ -440,14 +442,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_attributes_come_back(attributes in crate::namespace::packed_inode::tests::attributes()) {
+        fn any_attributes_round_trip(attributes in crate::namespace::packed_inode::tests::attributes()) {
             let inode = Inode::new(attributes, Features::default(), InodeKind::File(FilePart::default()));
             let (decoded, _) = decode(attributes.id, &encode(&inode, InodeId(16399)), &mut Writers::default()).unwrap();
             prop_assert_eq!(decoded.attributes(), attributes);
         }
 
         #[test]
-        fn damage_is_an_error_or_another_inode_never_a_panic(at in 0usize..100, byte: u8, cut in 0usize..100) {
+        fn damaged_record_never_panics(at in 0usize..100, byte: u8, cut in 0usize..100) {
             let mut bytes = encode(&file_inode(), InodeId(16399));
             let length = bytes.len();
             bytes[at % length] = byte;
@@ -456,7 +458,7 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_are_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_random_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(InodeId(16400), &bytes, &mut Writers::default());
         }
     }

@@ -1,4 +1,4 @@
-//! Taking files and trees away, and joining files.
+//! Removing files and trees, and concatenating files.
 
 use std::collections::HashSet;
 
@@ -10,22 +10,22 @@ use super::permission::{Caller, Need};
 use super::{Namespace, Purpose};
 use crate::error::Error;
 
-/// What went away with a file or tree: for the block map and the leases.
+/// Result of removing a file or tree, for the block map and the leases.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Removed {
     pub blocks: Vec<BlockId>,
     /// Files that were open, with their lease holders.
     pub open_files: Vec<(InodeId, String)>,
-    /// Files that only snapshots have now, with a block that was being written.
+    /// Files that now exist only in snapshots and have a block under construction.
     pub unfinished: Vec<InodeId>,
-    /// Files and directories.
+    /// Number of removed files and directories.
     pub inodes: u64,
-    /// Blocks that stay, and how many replicas they need now. Only where a snapshot was removed.
+    /// Blocks that stay, with their new replication. Only set when a snapshot was deleted.
     pub replications: Vec<(BlockId, u16)>,
 }
 
 impl Namespace {
-    /// Deletes a file or directory. `None` when there was nothing, or for the root: nothing is done then.
+    /// Deletes a file or directory. Returns `None` and does nothing if the path does not exist or is the root.
     ///
     /// Errors: `NotEmpty`, `NotADirectory`, `PermissionDenied`, `StickyBit`, `Protected`, `InvalidPath`.
     pub fn delete(
@@ -60,13 +60,14 @@ impl Namespace {
         Ok(Some(self.remove_tree(slot, now_ms)))
     }
 
-    /// Takes an inode and everything below it out of the namespace.
+    /// Removes an inode and everything below it from the namespace.
     pub fn remove_tree(&mut self, top: Slot, now_ms: u64) -> Removed {
-        assert!(top != self.root, "the root stays");
+        assert!(top != self.root, "the root is never removed");
         self.count_tree(top, false);
         let (parent, id) = (self.inode(top).parent, self.inode(top).id());
         let kept = self.kept_usage(parent, id);
-        // With the storage policies that hold: once it is taken apart, that cannot be told any more.
+        // The effective storage policies are recorded here, because they cannot be determined after the tree is taken
+        // apart.
         let mut tree = vec![(top, self.storage_policy(top).number)];
         let mut at = 0;
         while at < tree.len() {
@@ -79,7 +80,7 @@ impl Namespace {
             }
             at += 1;
         }
-        // What snapshots have of it is noted while everything is in its place.
+        // The snapshot states are preserved before anything is moved or removed.
         for (slot, _) in &tree {
             self.preserve(*slot);
             self.leave_entry(*slot);
@@ -90,7 +91,7 @@ impl Namespace {
         for (slot, policy) in tree {
             self.remove_inode(slot, policy, &mut removed);
         }
-        // What once stood elsewhere counts there now.
+        // Inodes that had moved within snapshots now count in another place.
         if has_moved {
             self.recount_all()
         } else {
@@ -134,7 +135,7 @@ impl Namespace {
         self.check_concat_quota(target_slot, &slots)?;
         let mut moved = Vec::new();
         for slot in slots {
-            // The file goes, its blocks stay: they are the target's now.
+            // The file is removed, but its blocks now belong to the target.
             moved.extend(self.file_mut(slot).take_blocks());
             self.remove_tree(slot, now_ms);
         }

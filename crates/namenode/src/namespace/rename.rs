@@ -1,4 +1,5 @@
-//! Renaming: the old call that answers false, and the new one that says what was wrong.
+//! Renaming: the old call, which returns false on most failures, and the new call, which returns an error with the
+//! reason.
 
 use super::inode::Slot;
 use super::path::{Trail, is_below, is_exactly_reserved};
@@ -8,17 +9,17 @@ use super::{Namespace, Purpose};
 use crate::error::Error;
 use hearth_types::Access;
 
-/// A rename that was done.
+/// Result of a rename that was done.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// Empty unless something was overwritten.
+    /// `None` unless an existing target was overwritten.
     pub overwritten: Option<Removed>,
-    /// What has come under another storage policy.
+    /// The moved inode, if another storage policy is now in effect for it.
     pub other_policy: Option<Slot>,
 }
 
 impl Namespace {
-    /// The old rename. A directory as destination means "into it". `None` when it cannot be done for most reasons.
+    /// Implements the old rename. A directory as destination means "move into it". Returns `None` for most failures.
     ///
     /// Errors: `InvalidFileName`, `ParentNotADirectory`, `NotADirectory`, `PermissionDenied`, `StickyBit`, `Protected`,
     /// names that are too long, full directories.
@@ -29,7 +30,7 @@ impl Namespace {
         destination: &str,
         now_ms: u64,
     ) -> Result<Option<Renamed>, Error> {
-        // Apache's NameNode looks for the source first, and finds none.
+        // Apache's NameNode looks for the source first and finds none.
         if is_exactly_reserved(source) {
             return Ok(None);
         }
@@ -63,8 +64,8 @@ impl Namespace {
         Ok(Some(Renamed { overwritten: None, other_policy }))
     }
 
-    /// The new rename. `overwrite`: replace a file by a file, or an empty directory by a directory. `to_trash`: ask for
-    /// the rights of a recursive delete.
+    /// Implements the new rename. `overwrite` replaces a file by a file, or an empty directory by a directory.
+    /// `to_trash` requires the permissions of a recursive delete.
     pub fn rename(
         &mut self,
         caller: &Caller,
@@ -167,15 +168,15 @@ impl Namespace {
 
     fn check_new_place(&self, destination: &Trail, parent: Slot, moved: Slot) -> Result<(), Error> {
         self.check_name(destination, destination.names.len() - 1, destination.last_name())?;
-        // Within its directory it takes no more room than before.
+        // A move within the same directory needs no additional room.
         if destination.target().is_none() && self.inode(moved).parent != parent {
             self.check_room(destination, parent)?;
         }
         Ok(())
     }
 
-    /// Moves an inode under a new name; its own times stay, those of both directories move. Answers it if another storage policy holds
-    /// for it now.
+    /// Moves an inode to a new name. Its own times stay; those of both directories are updated. Returns the inode if
+    /// another storage policy is in effect for it now.
     fn relocate(&mut self, slot: Slot, parent: Slot, name: &[u8], now_ms: u64) -> Option<Slot> {
         let policy = self.storage_policy(slot);
         self.count_tree(slot, false);
@@ -186,7 +187,7 @@ impl Namespace {
         inode.parent = parent;
         inode.name = name.into();
         self.link(parent, slot, now_ms);
-        // It was noted where it stood before.
+        // Its usage was recorded for its former place.
         self.touched.clear();
         self.count_tree(slot, true);
         self.count_kept(from, id, &kept[0]);
@@ -195,7 +196,7 @@ impl Namespace {
         }
         let has_other_policy = self.storage_policy(slot) != policy;
         if has_other_policy {
-            // Its files count for other media now, also where directories of its own have quotas.
+            // Its files now count for other media, also in quotas of directories within the tree.
             self.recount_tree(slot);
         }
         has_other_policy.then_some(slot)

@@ -1,5 +1,6 @@
-//! The blocks of a closed file as its writer made them: complete, equally long but for the last, their ids and stamps counted on from
-//! the first one's. Each after the first takes six bytes.
+//! Compact list of blocks of a closed file in the regular form that a writer produces. All blocks are complete and of
+//! equal length except the last one. Ids and stamps are stored relative to the first block's. Each block after the
+//! first takes six bytes.
 
 use hearth_types::{Block, BlockId, GenerationStamp};
 
@@ -10,13 +11,14 @@ use crate::packed::Number;
 pub struct Sequence {
     id: Number<5>,
     stamp: Number<5>,
-    /// Of each block but the last.
+    /// Length of every block except the last one.
     length: Number<5>,
     last_length: Number<5>,
     further: Box<[Further]>,
 }
 
-/// How far a block's numbers stand above the first one's: sixteen million, as many as other files get meanwhile.
+/// Offsets of a block's id and stamp from those of the first block. They may reach sixteen million, which leaves room
+/// for blocks of other files in between.
 #[derive(Clone, Copy, Debug)]
 struct Further {
     id: Number<3>,
@@ -24,7 +26,7 @@ struct Further {
 }
 
 impl Sequence {
-    /// `None`: they are other than that, or no two.
+    /// `None` if the blocks do not have this form, or if there are fewer than two.
     pub(super) fn new(blocks: &[BlockRecord]) -> Option<Self> {
         let [first, further @ ..] = blocks else { return None };
         let last = further.last()?;
@@ -48,7 +50,7 @@ impl Sequence {
         })
     }
 
-    /// How many blocks there are: two at least.
+    /// Returns the number of blocks, at least two.
     pub(super) fn len(&self) -> usize {
         1 + self.further.len()
     }

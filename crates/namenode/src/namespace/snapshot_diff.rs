@@ -1,13 +1,13 @@
-//! What is different between two snapshots of a directory, or between one and now.
+//! Differences between two snapshots of a directory, or between a snapshot and the current state.
 //!
-//! The earlier tree is walked; a directory's entries then and now are compared by name and inode number. An inode that left its
-//! place and is elsewhere below the directory in the later tree was renamed.
+//! The walk follows the earlier tree and compares the entries of each directory in both states by name and inode id. An
+//! inode that left its place and is elsewhere below the compared directory in the later tree was renamed.
 //!
-//! The walk goes in the order in which differences are told, all that lies equally deep before what lies deeper, and no further than it is
-//! asked to: differences are told in pages, of which each begins where the last one ended. What lies before that place is not looked at,
-//! with one exception: where a page begins in the middle of a level and goes on to the next one, the directories of the level are looked
-//! for from the top again, without comparing anything. So all pages together walk the tree about as often as it is deep, not as often as
-//! there are pages.
+//! The walk proceeds in report order, breadth first, and only as far as results are requested. Differences are returned
+//! in pages, and each page begins where the last one ended. Entries before that place are not visited, with one
+//! exception. If a page begins in the middle of a level and continues to the next level, the directories of the current
+//! level are located again from the top, without any comparison. So all pages together walk the tree about as many
+//! times as it is deep, not once for each page.
 
 use std::collections::HashMap;
 
@@ -15,18 +15,19 @@ use super::history::SnapshotId;
 use super::inode::{InodeId, Slot};
 use super::{Inode, Name, Namespace, compare_names};
 
-/// Entries of a directory that are looked at together: a page may end among them. In tests directories have few.
+/// Directory entries that are visited as one step; a page may end within them. Small in tests, where directories are
+/// small.
 const ENTRIES_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
-/// A path below the compared directory, a name an element.
+/// Path below the compared directory, one name per element.
 pub type RelativePath = Vec<Name>;
 
-/// One entry of a directory that is in one of both states only.
+/// A directory entry that only one of the two states has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub id: InodeId,
     pub name: Name,
-    /// Of an entry of the earlier state: where it is in the later one, below the compared directory.
+    /// For an entry of the earlier state: its path in the later state, below the compared directory.
     pub renamed_to: Option<RelativePath>,
 }
 
@@ -34,50 +35,51 @@ pub struct Changed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub id: InodeId,
-    /// Where it is in the earlier state.
+    /// Path in the earlier state.
     pub path: RelativePath,
     pub is_directory: bool,
-    /// In the later state only, by name.
+    /// Entries only in the later state, by name.
     pub created: Vec<Changed>,
-    /// In the earlier state only, by name.
+    /// Entries only in the earlier state, by name.
     pub deleted: Vec<Changed>,
 }
 
-/// Differences, each found when it is asked for, in the order of [`compare_paths`].
+/// Lazy iterator of the differences, in the order of [`compare_paths`].
 pub struct Differences<'a> {
     namespace: &'a Namespace,
     /// The compared directory.
     top: Slot,
     earlier: SnapshotId,
-    /// `None` for now.
+    /// `None` for the current state.
     later: Option<SnapshotId>,
-    /// How deep lies what is compared.
+    /// Depth of the level that is being compared.
     depth: usize,
-    /// The next one last.
+    /// Pending steps; the next one is last.
     waiting: Vec<Step>,
-    /// Directories in which the walk goes on when nothing is waiting, in their earlier states.
+    /// Directories, in their earlier states, where the walk continues when no step is pending.
     above: std::vec::IntoIter<Slot>,
-    /// The directories among what has been compared at this depth: those above the next one. `None`: the walk began amid them.
+    /// Directories that were compared at this depth: the parents of the next level. `None` if the walk began in the
+    /// middle of the level.
     level: Option<Vec<Slot>>,
 }
 
-/// What both trees have, where the earlier one has it.
+/// An inode that both trees have, at its place in the earlier tree.
 struct ComparedNode {
-    /// The earlier state.
+    /// Earlier state.
     state: Slot,
     path: RelativePath,
 }
 
 enum Step {
     Compare(ComparedNode),
-    /// Looks for what is to be compared in a directory above it: in the entries behind a name.
+    /// Finds the inodes to compare among a directory's entries after a name.
     Enter(ComparedNode, Option<Name>),
 }
 
 impl Namespace {
-    /// The differences below the directory `scope`, from that of the path `start` on.
+    /// Returns the differences below the directory `scope`, starting with the one at the path `start`.
     ///
-    /// `later`: `None` for now.
+    /// `later` is `None` for the current state.
     pub fn differences(
         &self,
         scope: Slot,
@@ -99,7 +101,7 @@ impl Namespace {
         found
     }
 
-    /// The state of an inode in a snapshot, or now; `None` where it is not there.
+    /// Returns the state of an inode in a snapshot or now. `None` if it does not exist there.
     fn state_at(&self, snapshot: Option<SnapshotId>, main: Slot) -> Option<Slot> {
         match snapshot {
             Some(snapshot) => self.state_in(snapshot, main),
@@ -107,7 +109,7 @@ impl Namespace {
         }
     }
 
-    /// Where an inode is below `top`, in a snapshot or now.
+    /// Returns the path of an inode below `top`, in a snapshot or now.
     fn path_below(&self, top: Slot, main: Slot, snapshot: Option<SnapshotId>) -> Option<RelativePath> {
         let mut path = Vec::new();
         let mut at = main;
@@ -125,7 +127,7 @@ impl Namespace {
 }
 
 impl Differences<'_> {
-    /// Begins with what stands at a path, or would stand there.
+    /// Starts at the inode at a path, or where it would be.
     fn go_to(&mut self, start: &[Name]) {
         let top = self.namespace.state_in(self.earlier, self.top);
         let mut at = top.map(|state| ComparedNode { state, path: Vec::new() });
@@ -141,9 +143,10 @@ impl Differences<'_> {
         }
     }
 
-    /// The entry of a directory that both trees have. `None`: the later one has it nowhere below the compared directory.
+    /// Returns a directory entry that both trees have. `None` if the later tree does not have it below the compared
+    /// directory.
     ///
-    /// `state`: its earlier state.
+    /// `state` is its earlier state.
     fn place(&self, directory: &ComparedNode, state: Slot) -> Option<ComparedNode> {
         let namespace = self.namespace;
         let (then, main) = (namespace.inode(state), namespace.main(state));
@@ -179,12 +182,12 @@ impl Differences<'_> {
         }));
     }
 
-    /// Goes into the next directory, or to the next level. `None`: nothing lies deeper.
+    /// Enters the next directory or the next level. `None` if no deeper level is left.
     fn go_on(&mut self) -> Option<()> {
         let namespace = self.namespace;
         if let Some(state) = self.above.next() {
             let path = namespace.path_below(self.top, namespace.main(state), Some(self.earlier));
-            let path = path.expect("it was found on the way down");
+            let path = path.expect("the directory was compared before");
             self.waiting.push(Step::Enter(ComparedNode { state, path }, None));
             return Some(());
         }
@@ -205,7 +208,7 @@ impl Differences<'_> {
         let then = namespace.inode(place.state);
         let now = namespace.state_at(self.later, namespace.main(place.state));
         if now == Some(place.state) {
-            // A directory changes with its entries: they are the same, too.
+            // Any change of its entries changes the directory, so the entries are equal, too.
             return None;
         }
         let mut difference = Difference {
@@ -276,7 +279,7 @@ fn file_length(inode: &Inode) -> u64 {
     inode.as_file().map_or(0, super::FilePart::length)
 }
 
-/// What Apache's NameNode compares: not the times.
+/// Compares the attributes that Apache's NameNode compares. Times are not among them.
 fn attributes_differ(a: &Inode, b: &Inode) -> bool {
     let shape = |inode: &Inode| (inode.is_directory(), inode.replication(), inode.block_size());
     let limits = |inode: &Inode| inode.quota().map(|quota| quota.limits().collect::<Vec<_>>());
@@ -288,7 +291,7 @@ fn attributes_differ(a: &Inode, b: &Inode) -> bool {
         || a.xattrs() != b.xattrs()
 }
 
-/// The order of a report: by depth, then by names.
+/// Orders paths as in a report: by depth, then by names.
 pub fn compare_paths(a: &RelativePath, b: &RelativePath) -> std::cmp::Ordering {
     let names = || a.iter().zip(b).map(|(a, b)| compare_names(a, b)).find(|order| order.is_ne());
     a.len().cmp(&b.len()).then_with(|| names().unwrap_or(std::cmp::Ordering::Equal))

@@ -1,4 +1,4 @@
-//! Under which paths snapshots have an inode.
+//! Paths of an inode in the snapshots that have it.
 
 use std::collections::HashMap;
 
@@ -6,19 +6,19 @@ use super::history::SnapshotId;
 use super::inode::{InodeId, Slot};
 use super::{Namespace, join};
 
-/// Answers for many inodes, one after the other, while nothing changes.
+/// Lookup of snapshot paths for many inodes in sequence. The namespace must not change in between.
 pub struct SnapshotPaths<'a> {
     namespace: &'a Namespace,
-    /// Those that were asked about.
+    /// Directories that were looked up before.
     directories: HashMap<Slot, DirectoryPath<'a>>,
     looked_at: usize,
 }
 
 /// A directory that has snapshots.
 struct DirectoryPath<'a> {
-    /// The path of its `.snapshot`.
+    /// Path of its `.snapshot`.
     path: String,
-    /// Its snapshots' names, by number: the directory has them in the order of names.
+    /// Names of its snapshots by number. The directory itself has them ordered by name.
     names: HashMap<u32, &'a str>,
 }
 
@@ -27,17 +27,17 @@ impl<'a> SnapshotPaths<'a> {
         Self { namespace, directories: HashMap::new(), looked_at: 0 }
     }
 
-    /// How many snapshots have been looked at, over all inodes.
+    /// Returns how many snapshots were checked for all inodes so far.
     pub fn looked_at(&self) -> usize {
         self.looked_at
     }
 
-    /// The paths of an inode in the snapshots that have it, newest first, `limit` at most.
+    /// Returns the paths of an inode in the snapshots that have it, newest first, at most `limit`.
     pub fn of(&mut self, id: InodeId, limit: usize) -> Vec<String> {
         let namespace = self.namespace;
         let Some(main) = namespace.by_id.get(id.0).copied() else { return Vec::new() };
         let inode = namespace.inode(main);
-        // Only in the time of one of its states can a snapshot have it.
+        // A snapshot can have the inode only if it was made during one of the inode's states.
         let present = (!inode.is_gone()).then(|| (inode.since(), u32::MAX));
         let former = inode.history().into_iter().flat_map(|history| history.versions.iter().rev());
         let spans = present.into_iter().chain(former.map(|version| (version.from, version.until)));
@@ -90,7 +90,7 @@ mod tests {
     use crate::namespace::{Caller, Limits};
 
     #[test]
-    fn an_inode_is_found_where_snapshots_have_it_and_no_others_are_looked_at() {
+    fn snapshot_paths_skip_unrelated_snapshots() {
         let root = Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() };
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         for path in ["/s", "/t"] {

@@ -1,5 +1,6 @@
-//! Random operations on a namespace with snapshots and on a model that copies everything: a map of paths for now and one for every
-//! snapshot. Between them the namespace is encoded and built again, as a restart does.
+//! Random operations on a namespace with snapshots and on a model that copies everything: a map of paths for the
+//! current state and one per snapshot. Between operations the namespace is sometimes encoded and rebuilt, as a restart
+//! does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ enum Operation {
     Reopen,
 }
 
-/// Few names, so that operations meet; `/s` and `/t` can have snapshots, what is below `/u` cannot.
+/// Few names, so that operations affect the same paths. `/s` and `/t` can have snapshots, paths below `/u` cannot.
 fn paths() -> impl Strategy<Value = String> {
     let top = prop::sample::select(vec!["s", "s", "t", "u"]);
     let below = prop::collection::vec(prop::sample::select(vec!["a", "b", "é"]), 1..4);
@@ -59,13 +60,13 @@ struct Entry {
     id: u64,
     mode: u16,
     policy: u8,
-    /// Of a file: its blocks with their lengths.
+    /// For a file: its blocks with their lengths.
     blocks: Option<Vec<(BlockId, u64)>>,
 }
 
 type Tree = BTreeMap<String, Entry>;
 
-/// What a snapshot has stays as it was, also of files that the operations write on.
+/// Returns limits under which a snapshot never changes, even for files that are still being written.
 fn limits() -> Limits {
     Limits { snapshots_capture_open_files: true, ..Limits::default() }
 }
@@ -111,7 +112,7 @@ fn entry(namespace: &Namespace, slot: Slot) -> Entry {
     Entry { id: inode.id().0, mode: inode.permission().0, policy: inode.storage_policy(), blocks }
 }
 
-/// Everything below a path, without it, by the path relative to it.
+/// Returns everything below a path, excluding the path itself, by relative path.
 fn contents(namespace: &Namespace, top: &str) -> Tree {
     let trail = namespace.resolve(&caller(), top, Purpose::Read).unwrap();
     let mut tree = Tree::new();
@@ -144,7 +145,7 @@ struct World {
     now: Tree,
     /// By directory and name.
     snapshots: BTreeMap<(String, String), (u32, Tree)>,
-    /// Blocks that the namespace has not given up.
+    /// Blocks that the namespace has not released.
     blocks: BTreeSet<BlockId>,
     time_ms: u64,
 }
@@ -158,7 +159,7 @@ impl World {
 
     fn forget(&mut self, removed: Removed) {
         for block in removed.blocks {
-            assert!(self.blocks.remove(&block), "{block:?} is given up once");
+            assert!(self.blocks.remove(&block), "{block:?} is released once");
         }
     }
 
@@ -276,7 +277,8 @@ impl World {
         }
     }
 
-    /// As a restart does. What is not stored as such is made as it was: what snapshots keep, and what counts for each medium.
+    /// Reopens the namespace as a restart does. Data that is derived and not stored must be the same afterwards: blocks
+    /// that snapshots keep, and usage per medium.
     fn reopen(&mut self, stored: &Stored) {
         let told = |namespace: &Namespace| {
             let mut kept: Vec<SnapshotBlock> = namespace.blocks_of_all_snapshots().collect();
@@ -297,19 +299,19 @@ impl World {
         let trees = self.snapshots.values().map(|(_, tree)| tree).chain([&self.now]);
         let of_entry = |entry: &Entry| entry.blocks.clone().unwrap_or_default().into_iter().map(|(id, _)| id);
         let held: BTreeSet<BlockId> = trees.flat_map(|tree| tree.values().flat_map(of_entry)).collect();
-        assert_eq!(self.blocks, held, "blocks live as long as something has them");
+        assert_eq!(self.blocks, held, "blocks are kept while they are referenced");
         let live: BTreeSet<BlockId> = self.now.values().flat_map(of_entry).collect();
         let kept: BTreeSet<BlockId> = self.namespace.blocks_of_all_snapshots().map(|kept| kept.record.id).collect();
-        assert_eq!(kept, held.difference(&live).copied().collect(), "blocks that only snapshots have");
+        assert_eq!(kept, held.difference(&live).copied().collect(), "the blocks that only snapshots have");
         assert_eq!(self.namespace.iter().count(), self.now.len() + 1);
         assert_eq!(self.namespace.block_count() as usize, live.len());
         if self.snapshots.is_empty() {
-            assert_eq!(self.namespace.inode_count() as usize, self.now.len() + 1, "nothing is kept for nothing");
-            assert_eq!(self.namespace.inodes.len(), self.now.len() + 1, "no state is kept for nothing");
+            assert_eq!(self.namespace.inode_count() as usize, self.now.len() + 1, "no unused inode is kept");
+            assert_eq!(self.namespace.inodes.len(), self.now.len() + 1, "no unused state is kept");
         }
         let limited = self.namespace.lookup("/s").unwrap();
         let quota = self.namespace.inode(limited).quota().unwrap();
-        assert_eq!(quota.used, self.namespace.tree_usage(limited), "what counts against the quota");
+        assert_eq!(quota.used, self.namespace.tree_usage(limited), "the usage counted against the quota");
         if self.snapshots.is_empty() {
             assert_eq!(quota.used.names as usize, below(&self.now, "/s").len() + 1);
         }
@@ -324,7 +326,7 @@ impl World {
         }
     }
 
-    /// A few at a time, with what only snapshots have.
+    /// Checks a summary that is computed a few inodes at a time and includes inodes that only snapshots have.
     fn check_sum(&self) {
         let summary = sum(&self.namespace, "/s", 3);
         assert_eq!(summary.usage, self.namespace.tree_usage(self.namespace.lookup("/s").unwrap()));
@@ -339,7 +341,8 @@ impl World {
         }
     }
 
-    /// A page may begin with any difference, and where there is none: what is told from there on is the rest of all that is told.
+    /// Checks that a page may begin at any difference, or between two, and then has exactly the differences from there
+    /// on.
     fn check_beginnings(&self) {
         for ((root, _), (earlier, _)) in &self.snapshots {
             let scope = self.namespace.lookup(root).unwrap();
@@ -362,7 +365,7 @@ impl World {
         }
     }
 
-    /// Every pair of snapshots of one directory, and each with now.
+    /// Checks the differences of every pair of snapshots of a directory, and of each snapshot and the current state.
     fn check_differences(&self) {
         for ((root, _), (earlier, then)) in &self.snapshots {
             let later = self.snapshots.iter().filter(|((other, _), (id, _))| other == root && id > earlier);
@@ -371,7 +374,7 @@ impl World {
                 let scope = self.namespace.lookup(root).unwrap();
                 let found: Vec<Difference> =
                     self.namespace.differences(scope, SnapshotId(*earlier), later, &[]).collect();
-                assert!(found.is_sorted_by(|a, b| compare_paths(&a.path, &b.path).is_lt()), "in their order");
+                assert!(found.is_sorted_by(|a, b| compare_paths(&a.path, &b.path).is_lt()), "sorted by path");
                 let mut told: Vec<String> = Vec::new();
                 for difference in &found {
                     let path = |names: &RelativePath| -> String {
@@ -396,7 +399,7 @@ impl World {
 fn expected_differences(then: &Tree, now: &Tree) -> Vec<String> {
     let parent = |path: &str| path[..path.rfind('/').unwrap()].to_owned();
     let place = |id: u64| now.iter().find(|(_, entry)| entry.id == id).map(|(path, entry)| (path.clone(), entry));
-    // What is reached: the directory itself, and what is in a reached directory and still somewhere.
+    // Reached paths: the directory itself, and entries of a reached directory that still exist somewhere.
     let mut reached: BTreeSet<String> = [String::new()].into();
     for (path, entry) in then {
         if reached.contains(&parent(path)) && place(entry.id).is_some() {
@@ -465,7 +468,7 @@ proptest! {
         }
         world.reopen(&stored);
         world.check();
-        // Without snapshots nothing is left of them.
+        // Without snapshots nothing of the history remains.
         for ((root, name), _) in std::mem::take(&mut world.snapshots) {
             let removed = world.namespace.delete_snapshot(&caller(), &root, &name, 9).unwrap();
             world.forget(removed);
@@ -476,9 +479,10 @@ proptest! {
     }
 }
 
-/// Files, and snapshots of another directory: each of those would look at each of these, while nobody else can do anything.
+/// Checks that removing files does not visit every snapshot of another directory for each file, which would block all
+/// other operations.
 #[test]
-fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
+fn removal_skips_snapshots_of_other_directories() {
     let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for path in ["/s", "/t/a/b/c/d/e/f/g/h"] {
         namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
@@ -496,7 +500,8 @@ fn what_no_snapshot_has_is_removed_at_once_however_many_there_are() {
     assert!(steps::counted() - before < 5000, "{} steps", steps::counted() - before);
 }
 
-/// A directory with a snapshot, a hundred more in it, a hundred in each of those, and two in each of those, all of them changed since.
+/// Creates a directory with a snapshot, and in it a hundred directories with a hundred subdirectories each, which have
+/// two entries each. All have changed since the snapshot.
 fn changed_since_a_snapshot() -> (Namespace, Slot, SnapshotId) {
     let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     let names = || (0..100).flat_map(|a| (0..100).map(move |b| (a, b)));
@@ -514,9 +519,9 @@ fn changed_since_a_snapshot() -> (Namespace, Slot, SnapshotId) {
     (namespace, top, snapshot)
 }
 
-/// Each page would compare the whole tree, while nobody else can change anything.
+/// Checks that a page does not compare the whole tree, which would block all other changes.
 #[test]
-fn a_page_of_differences_looks_at_no_more_than_what_it_tells() {
+fn difference_page_does_not_walk_whole_tree() {
     const PAGE: usize = 500;
     let (namespace, top, snapshot) = changed_since_a_snapshot();
     let (mut start, mut told) = (RelativePath::new(), 0);
@@ -526,20 +531,21 @@ fn a_page_of_differences_looks_at_no_more_than_what_it_tells() {
         let looked_at = steps::counted() - before;
         told += page.len().min(PAGE);
         let Some(next) = page.get(PAGE) else {
-            // Whether there are more is known when all that lies deeper has been looked at.
+            // The last page must visit all deeper levels to know that there are no more differences.
             assert_eq!((pages, told), (20, 10_000));
             assert!(looked_at < 40_000, "{looked_at} for the last page");
             break;
         };
-        // With the entries of what differs, then and now.
+        // The visited inodes include the entries of differing directories in both states.
         assert!(looked_at < 3000, "{looked_at} for page {pages}");
         start = next.path.clone();
     }
 }
 
-/// Whatever is in a directory: the differences in it begin behind the last ones.
+/// Checks that a page in the middle of a large directory begins after the last difference, without visiting the entries
+/// before it.
 #[test]
-fn a_page_of_differences_begins_in_the_middle_of_a_large_directory() {
+fn difference_page_skips_earlier_entries() {
     let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for name in 0..5000 {
         namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();
@@ -560,7 +566,7 @@ fn length_of(blocks: &[(BlockId, u64)]) -> u64 {
     blocks.iter().map(|(_, length)| length).sum()
 }
 
-/// What snapshots have of what is not there any more, counted in one go.
+/// Computes in one pass the usage that snapshots keep of inodes that no longer exist.
 fn kept_below(namespace: &Namespace, top: Slot) -> SnapshotUsage {
     let (mut kept, mut waiting) = (SnapshotUsage::default(), vec![top]);
     while let Some(slot) = waiting.pop() {
@@ -613,7 +619,7 @@ fn sum(namespace: &Namespace, path: &str, at_once: usize) -> Summary {
 }
 
 #[test]
-fn a_tree_that_goes_while_it_is_summed_up_is_summed_up_as_far_as_it_was_there() {
+fn summary_skips_inodes_removed_during_walk() {
     let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for name in 0..50 {
         namespace.mkdirs(&caller(), &format!("/d/{name}"), FsPermission(0o755), true, 1).unwrap();
@@ -628,9 +634,9 @@ fn a_tree_that_goes_while_it_is_summed_up_is_summed_up_as_far_as_it_was_there() 
     assert_eq!(sum(&namespace, "/d", 1).directories, 2);
 }
 
-/// What counts against a quota is not counted anew, entry by entry, when one of many is removed or renamed.
+/// Checks that removing or renaming one of many entries does not recount the quota usage entry by entry.
 #[test]
-fn one_of_many_is_removed_at_once_where_there_are_quotas_and_snapshots() {
+fn removal_does_not_recount_quotas() {
     let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
     for name in 0..600 {
         namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();

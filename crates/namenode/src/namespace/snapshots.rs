@@ -1,4 +1,4 @@
-//! Snapshots as users know them: which directories may have them, making, naming and removing them, and reading in them.
+//! User-visible snapshots: allowing, creating, renaming and deleting them, and reading in them.
 
 use std::ops::Bound;
 
@@ -10,27 +10,27 @@ use super::permission::Caller;
 use super::{InodeId, Namespace, Purpose, Removed, Trail};
 use crate::error::Error;
 
-/// Snapshots that one directory can have, whatever is configured. Source: `SNAPSHOT_QUOTA_DEFAULT` of
+/// Maximum number of snapshots of one directory, whatever the configuration says. Source: `SNAPSHOT_QUOTA_DEFAULT` of
 /// `DirectorySnapshottableFeature`.
 pub const SNAPSHOT_QUOTA: usize = 65536;
-/// The greatest number of a snapshot, as in Apache's NameNode.
+/// Largest snapshot number, as in Apache's NameNode.
 const SNAPSHOT_ID_MAX: u32 = (1 << 28) - 1;
 
 /// A directory that may have snapshots.
 pub struct Snapshottable {
     pub slot: Slot,
-    /// The path of its parent; empty for the root.
+    /// Path of the parent; empty for the root.
     pub parent_path: String,
     pub snapshots: usize,
 }
 
 impl Namespace {
-    /// Whether `.snapshot` means something in a directory. In the root it always does.
+    /// Returns whether `.snapshot` is special in a directory. In the root it always is.
     pub fn is_snapshottable(&self, slot: Slot) -> bool {
         slot == self.root || self.inode(slot).snapshots().is_some()
     }
 
-    /// The top of the snapshot `name` of the directory at `root`.
+    /// Returns the top of the snapshot `name` of the directory at `root`.
     pub(super) fn snapshot_top(&self, root: Slot, name: &[u8]) -> Option<(SnapshotId, Slot)> {
         let snapshots = self.inode(root).snapshots()?;
         let at = snapshots.binary_search_by(|snapshot| compare_names(snapshot.name.as_bytes(), name)).ok()?;
@@ -38,21 +38,21 @@ impl Namespace {
         Some((id, self.state_in(id, root)?))
     }
 
-    /// The directory as one of its snapshots has it.
+    /// Returns the state of the directory in one of its snapshots.
     pub fn top_of(&self, root: Slot, snapshot: &Snapshot) -> Option<Slot> {
         self.state_in(SnapshotId(snapshot.id), root)
     }
 
-    /// The snapshot whose top a path names.
+    /// Returns the snapshot, if the path names the top of one.
     pub fn snapshot_of(&self, trail: &Trail) -> Option<&Snapshot> {
         let (id, true) = (trail.snapshot?, trail.is_snapshot_top()) else { return None };
         let root = *self.timeline.roots.get(&id.0)?;
         self.inode(root).snapshots()?.iter().find(|snapshot| snapshot.id == id.0)
     }
 
-    /// The state of a child in a snapshot.
+    /// Returns the state of a child in a snapshot.
     ///
-    /// `directory`: the directory's state in it.
+    /// `directory` is the directory's state in that snapshot.
     pub(super) fn child_in(&self, snapshot: SnapshotId, directory: Slot, name: &[u8]) -> Option<Slot> {
         let main = self.main(directory);
         let is_here = |state: &Slot| {
@@ -67,14 +67,15 @@ impl Namespace {
         })
     }
 
-    /// The states of a directory's children in a snapshot, by name.
+    /// Returns the states of a directory's children in a snapshot, ordered by name.
     ///
-    /// `directory`: the directory's state in it.
+    /// `directory` is the directory's state in that snapshot.
     pub fn children_in(&self, snapshot: SnapshotId, directory: Slot) -> Vec<Slot> {
         self.children_after(snapshot, directory, b"").collect()
     }
 
-    /// The same of those whose names come after `start`; of all, if that is empty. Those before are not looked at.
+    /// Like [`Self::children_in`], but only for names after `start`. An empty `start` returns all. Earlier names are
+    /// not visited.
     pub(super) fn children_after<'a>(
         &'a self,
         snapshot: SnapshotId,
@@ -89,7 +90,7 @@ impl Namespace {
         let present = children.filter_map(move |child| {
             #[cfg(test)]
             super::steps::count();
-            // Under another name it stands among the former ones.
+            // An inode with another name in the snapshot is among the former children.
             let state = self.state_in(snapshot, child)?;
             let then = self.inode(state);
             (then.parent == main && then.name == self.inode(child).name).then_some(state)
@@ -105,7 +106,7 @@ impl Namespace {
             let is_still_here = !now.is_gone() && now.parent == main && now.name == then.name;
             (then.parent == main && then.name == name.0 && !is_still_here).then_some(state)
         });
-        // Both are in order, and no name stands in both.
+        // Both iterators are sorted, and no name occurs in both.
         let (mut present, mut former) = (present.peekable(), former.peekable());
         std::iter::from_fn(move || match (present.peek(), former.peek()) {
             (Some(here), Some(left)) if compare_names(&self.inode(*here).name, &self.inode(*left).name).is_lt() => {
@@ -116,13 +117,13 @@ impl Namespace {
         })
     }
 
-    /// The state of an inode in a snapshot that is still there.
+    /// Returns the state of an inode in a snapshot, if the snapshot still exists.
     pub fn inode_in(&self, snapshot: SnapshotId, id: InodeId) -> Option<Slot> {
         self.timeline.roots.get(&snapshot.0)?;
         self.state_in(snapshot, *self.by_id.get(id.0)?)
     }
 
-    /// The children of a directory, in a snapshot or now.
+    /// Returns the children of a directory in a snapshot, or the current ones.
     pub fn children_at(&self, snapshot: Option<SnapshotId>, directory: Slot) -> Vec<Slot> {
         match snapshot {
             Some(snapshot) => self.children_in(snapshot, directory),
@@ -139,7 +140,7 @@ impl Namespace {
         Ok((trail, slot))
     }
 
-    /// A directory that may have snapshots.
+    /// Resolves a path to a directory that may have snapshots.
     ///
     /// Errors: `DirectoryMissing`, `QuotaOnFile`, `NotSnapshottable`.
     pub fn resolve_snapshottable(&self, caller: &Caller, path: &str, purpose: Purpose) -> Result<(Trail, Slot), Error> {
@@ -158,7 +159,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Lets a directory have snapshots.
+    /// Allows snapshots of a directory.
     ///
     /// Errors: `SuperuserRequired`, `NestedBelow`, `NestedAbove`.
     pub fn allow_snapshots(&mut self, caller: &Caller, path: &str) -> Result<(), Error> {
@@ -196,7 +197,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Only the owner and the superuser, where permissions are checked. A change of mode or owner always asks for that.
+    /// Allows only the owner and the superuser, if permissions are checked. Changing the mode or owner always requires
+    /// ownership.
     fn check_snapshot_owner(&self, caller: &Caller, trail: &Trail) -> Result<(), Error> {
         match self.limits.permissions_enabled {
             true => self.check_owner(caller, trail),
@@ -208,11 +210,11 @@ impl Namespace {
         if name.contains('/') {
             return Err(Error::SnapshotNameSlash);
         }
-        // No name stands directly below the root here: `.snapshot` is between.
+        // Here no name is directly below the root: `.snapshot` comes first.
         self.check_name(trail, trail.names.len().max(1), name.as_bytes())
     }
 
-    /// Makes a snapshot and returns its path. Nothing is copied.
+    /// Creates a snapshot and returns its path. Nothing is copied.
     ///
     /// Errors: `NotOwner`, `NotSnapshottable`, `SnapshotInvalidName`, `SnapshotExists`, `SnapshotQuota`.
     pub fn create_snapshot(&mut self, caller: &Caller, path: &str, name: &str, now_ms: u64) -> Result<String, Error> {
@@ -250,7 +252,7 @@ impl Namespace {
             Ok(_) => return Err(Error::SnapshotNameTaken { name: name.into() }),
             Err(at) => at,
         };
-        // The directory's time is a part of what the snapshot has.
+        // The directory's modification time is part of the snapshot's state.
         self.inode_mut(slot).set_modification_time_ms(now_ms);
         self.counters.last_snapshot += 1;
         self.counters_changed = true;
@@ -296,7 +298,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Removes a snapshot and what only it had.
+    /// Deletes a snapshot and everything that only it had.
     pub fn delete_snapshot(&mut self, caller: &Caller, path: &str, name: &str, now_ms: u64) -> Result<Removed, Error> {
         let missing = |path| Error::DirectoryMissing { path };
         let (trail, slot) = self.resolve_existing(caller, path, Purpose::Write, missing)?;
@@ -315,15 +317,15 @@ impl Namespace {
         Ok(removed)
     }
 
-    /// The snapshots of a directory, by name.
+    /// Returns the snapshots of a directory, ordered by name.
     pub fn list_snapshots(&self, caller: &Caller, path: &str) -> Result<(Trail, Slot, &[Snapshot]), Error> {
         let (trail, slot) = self.resolve_snapshottable(caller, path, Purpose::Read)?;
         self.check(caller, &trail, super::Need { target: Some(hearth_types::Access::READ), ..Default::default() })?;
         Ok((trail, slot, self.inode(slot).snapshots().unwrap_or_default()))
     }
 
-    /// Directories that may have snapshots, by path: for a superuser all of them, else the caller's own, also where permissions are
-    /// switched off.
+    /// Returns the directories that may have snapshots, ordered by path. A superuser gets all of them, other callers
+    /// only their own, even if permissions are off.
     pub fn snapshottable_directories(&self, caller: &Caller) -> Vec<Snapshottable> {
         let mut found = self.every_snapshottable_directory();
         if !caller.superuser {
@@ -332,7 +334,7 @@ impl Namespace {
         found
     }
 
-    /// Directories that may have snapshots, by path.
+    /// Returns all directories that may have snapshots, ordered by path.
     pub fn every_snapshottable_directory(&self) -> Vec<Snapshottable> {
         let mut found: Vec<(String, Snapshottable)> = Vec::new();
         for slot in self.timeline.snapshottable.iter().filter_map(|id| self.slot(*id)) {
@@ -345,7 +347,8 @@ impl Namespace {
         found.into_iter().map(|(_, directory)| directory).collect()
     }
 
-    /// Refuses to remove or move what has snapshots in it. Returns whether there is a directory in it that may have some.
+    /// Refuses to remove or move a tree that contains snapshots. Returns whether it contains a directory that may have
+    /// some.
     pub(super) fn check_no_snapshots(&self, top: Slot) -> Result<bool, Error> {
         let mut any = false;
         for id in &self.timeline.snapshottable {
@@ -372,9 +375,9 @@ impl Namespace {
         true
     }
 
-    /// Refuses to move directories that may have snapshots to where one above them may.
+    /// Refuses to move snapshottable directories below another snapshottable directory.
     ///
-    /// `moves`: whether there are such in what moves.
+    /// `moves` says whether the moved tree contains such directories.
     pub(super) fn check_nested(&self, moves: bool, source: &Trail, into: Slot) -> Result<(), Error> {
         let above = self.timeline.snapshottable.iter().filter_map(|id| self.slot(*id));
         if moves && above.into_iter().any(|slot| self.is_at_or_below(into, slot)) {
@@ -383,7 +386,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// The directory with snapshots that a path lies in, itself included.
+    /// Returns the nearest snapshottable directory at or above `slot`.
     pub fn snapshottable_above(&self, slot: Slot) -> Option<Slot> {
         let mut at = slot;
         loop {
@@ -397,7 +400,7 @@ impl Namespace {
         }
     }
 
-    /// The number of a snapshot by name; an empty name means now.
+    /// Returns the number of a snapshot by name. An empty name means the current state.
     pub fn snapshot_named(&self, root: Slot, name: &str) -> Result<Option<SnapshotId>, Error> {
         if name.is_empty() {
             return Ok(None);
@@ -408,12 +411,12 @@ impl Namespace {
         }
     }
 
-    /// The number of snapshots, and of directories that may have some.
+    /// Returns the number of snapshots and the number of directories that may have some.
     pub fn snapshot_counts(&self) -> (usize, usize) {
         (self.timeline.roots.len(), self.timeline.snapshottable.len())
     }
 
-    /// What may be asked of an inode by its number in an answer.
+    /// Returns the id by which later calls can refer to an inode of an answer.
     pub fn id_of(&self, slot: Slot) -> InodeId {
         self.inode(slot).id()
     }

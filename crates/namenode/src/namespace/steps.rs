@@ -1,4 +1,4 @@
-//! For tests: how much is looked at under the namespace's lock.
+//! Test counter of inodes that are visited under the namespace's lock.
 
 use std::cell::Cell;
 
@@ -6,12 +6,12 @@ thread_local! {
     static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Called for each inode that is looked at in a walk which could be one of many, or of all.
+/// Counts a visited inode. Called in walks that might visit many or all inodes.
 pub fn count() {
     COUNTED.set(COUNTED.get() + 1);
 }
 
-/// By this thread, so far.
+/// Returns the count of this thread so far.
 pub fn counted() -> u64 {
     COUNTED.get()
 }

@@ -1,4 +1,4 @@
-//! What a tree holds in all.
+//! Content summaries: total usage of a tree.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Namespace, Purpose, SnapshotId, join};
 use crate::error::Error;
 use hearth_types::Access;
 
-/// What permission asks of each directory of a tree that is summed up.
+/// Access that the caller needs to each directory of a tree that is summed up.
 const TREE_ACCESS: Access = Access::READ_EXECUTE;
 
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
@@ -18,34 +18,34 @@ pub struct Summary {
     /// Bytes of all files.
     pub length: u64,
     pub files: u64,
-    /// The path itself included, if it is one.
+    /// Number of directories, including the path itself.
     pub directories: u64,
-    /// Bytes of all replicas that were asked for; a block that is being written counts in full.
+    /// Bytes of all replicas at the requested replication. A block under construction counts with its full size.
     pub space_consumed: u64,
-    /// The same and more as quotas count.
+    /// Total usage as quotas count it.
     pub usage: Usage,
-    /// The quota of the path itself.
+    /// Quota of the path itself.
     pub quota: Option<Quota>,
-    /// Whether the path itself is a directory.
+    /// True if the path itself is a directory.
     pub is_directory: bool,
     pub is_root: bool,
-    /// How much of it only snapshots have.
+    /// The part that only snapshots have.
     pub in_snapshots: SnapshotUsage,
 }
 
-/// What snapshots have of what was removed or moved away.
+/// Usage of removed or moved inodes that snapshots still have.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct SnapshotUsage {
     pub length: u64,
     pub files: u64,
     pub directories: u64,
     pub space_consumed: u64,
-    /// What of it was not removed, but moved away: it counts where it is now as well.
+    /// Space of inodes that were moved away rather than removed. It also counts at their new place.
     pub moved_space_consumed: u64,
 }
 
 impl Summary {
-    /// What snapshots have is a part of the whole.
+    /// Adds the usage in snapshots to the totals.
     fn with_snapshots(mut self) -> Self {
         let kept = &self.in_snapshots;
         self.files += kept.files;
@@ -56,27 +56,28 @@ impl Summary {
     }
 }
 
-/// A sum that is being made, a part at a time: the tree may be all there is, and nothing changes while it is looked at.
+/// A summary in progress, computed in parts. The tree may be the whole namespace, and no change can be made while a
+/// part is computed.
 pub struct SummaryWalk {
     caller: Caller,
     summary: Summary,
     left: Vec<PendingItem>,
 }
 
-/// A file or directory that is yet to be looked at. What has gone meanwhile is left out.
+/// A file or directory still to be visited. An inode that is removed before that is skipped.
 enum PendingItem {
-    /// As it is, or as it was when it was removed.
+    /// The current state, or the state at removal.
     Now(InodeId),
-    /// As it is in the snapshot that is summed up. `path`: of directories.
+    /// The state in the snapshot that is summed up. `path` is set for directories.
     InSnapshot { snapshot: SnapshotId, inode: InodeId, path: Option<Arc<str>> },
-    /// As a snapshot has it of a tree that was moved away.
+    /// The state in a snapshot, for a tree that was moved away.
     Moved { snapshot: SnapshotId, inode: InodeId },
 }
 
 impl Namespace {
-    /// Begins to sum up a file or tree: [`Self::continue_summing`] until that says that it is done.
+    /// Starts the summary of a file or tree. Call [`Self::continue_summing`] until it returns the result.
     ///
-    /// Errors: `missing`'s.
+    /// Errors: that of `missing`.
     pub fn start_summing(
         &self,
         caller: &Caller,
@@ -97,9 +98,9 @@ impl Namespace {
         Ok(SummaryWalk { caller: caller.clone(), summary, left: vec![left] })
     }
 
-    /// Looks at `limit` files and directories more. `Some`: these were the last.
+    /// Visits up to `limit` more files and directories. Returns the summary when all have been visited.
     ///
-    /// Errors: `PermissionDenied` when one of the directories may not be listed.
+    /// Errors: `PermissionDenied` if one of the directories may not be listed.
     pub fn continue_summing(&self, summing: &mut SummaryWalk, limit: usize) -> Result<Option<Summary>, Error> {
         for _ in 0..limit {
             let Some(next) = summing.left.pop() else {
@@ -153,7 +154,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// What snapshots have of a file or directory that was removed, which holds `own`.
+    /// Adds a removed file or directory with the usage `own`.
     fn sum_kept(&self, kept: &mut SnapshotUsage, slot: Slot, own: &Usage) {
         let inode = self.inode(slot);
         if inode.is_directory() {
@@ -167,7 +168,7 @@ impl Namespace {
         kept.space_consumed = kept.space_consumed.saturating_add(own.reported_space());
     }
 
-    /// A file or directory of the snapshot that is summed up.
+    /// Adds a file or directory of the snapshot that is summed up.
     fn sum_in_snapshot(
         &self,
         summing: &mut SummaryWalk,
@@ -197,7 +198,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A file or directory of a tree that was moved away, as a snapshot has it.
+    /// Adds a file or directory of a tree that was moved away, in its state in a snapshot.
     fn sum_moved(&self, summing: &mut SummaryWalk, snapshot: SnapshotId, id: InodeId) {
         let Some(slot) = self.inode_in(snapshot, id) else { return };
         let (inode, kept) = (self.inode(slot), &mut summing.summary.in_snapshots);

@@ -1,5 +1,5 @@
-//! Random operations on a namespace and on a simple model of one: a map from paths. Between them the namespace is
-//! encoded and built again, as a restart does.
+//! Random operations on a namespace and on a simple model of it, a map from paths. Between operations the namespace is
+//! sometimes encoded and rebuilt, as a restart does.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ enum Operation {
     Reopen,
 }
 
-/// Few names, so that operations meet.
+/// Few names, so that operations affect the same paths.
 fn paths() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "é"]), 1..4)
         .prop_map(|names| format!("/{}", names.join("/")))
@@ -52,7 +52,7 @@ struct Entry {
     owner: String,
 }
 
-/// Paths in order, the root not among them.
+/// Paths in order, without the root.
 #[derive(Clone, Default, Debug, PartialEq)]
 struct Model(BTreeMap<String, Entry>);
 
@@ -76,7 +76,7 @@ impl Model {
         self.0.keys().filter(|other| is_below(other, path)).cloned().collect()
     }
 
-    /// Whether something that is no directory stands above `path`.
+    /// Returns whether a file is among the ancestors of `path`.
     fn is_blocked(&self, path: &str) -> bool {
         let mut at = Self::parent(path);
         while at != "/" {
@@ -88,7 +88,7 @@ impl Model {
         false
     }
 
-    /// The mode of the nearest directory above that exists; the root's is 755.
+    /// Returns the mode of the nearest existing ancestor. The root's mode is 755.
     fn mode_above(&self, path: &str) -> u16 {
         match Self::parent(path) {
             "/" => 0o755,
@@ -175,7 +175,7 @@ impl Model {
     }
 }
 
-/// What a store would hold after all changes so far.
+/// Content of a store after all changes so far.
 #[derive(Default)]
 struct Stored {
     inodes: BTreeMap<u64, Vec<u8>>,
@@ -214,7 +214,7 @@ pub fn sections_of(
     Ok(sections)
 }
 
-/// All paths of a namespace with what the model knows of them.
+/// Returns all paths of a namespace with the data that the model has of them.
 fn contents(namespace: &Namespace) -> Model {
     let mut model = Model::default();
     let mut waiting = vec![namespace.root()];
@@ -239,7 +239,7 @@ fn contents(namespace: &Namespace) -> Model {
     model
 }
 
-/// A closed file of two blocks; its directories are made where they are missing. False: there is something.
+/// Creates a closed file of two blocks, and its missing ancestors. Returns false if the path exists.
 pub(crate) fn make_file(namespace: &mut Namespace, path: &str, length: u64) -> bool {
     let caller = caller();
     let Ok(trail) = namespace.check_create(&caller, path, true, false, true) else { return false };
@@ -301,7 +301,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_namespace_is_a_map_of_paths_also_after_reopening(operations in prop::collection::vec(operations(), 1..60)) {
+    fn namespace_matches_model_across_reopening(operations in prop::collection::vec(operations(), 1..60)) {
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         let mut model = Model::default();
         let mut stored = Stored::default();
@@ -312,7 +312,7 @@ proptest! {
             prop_assert_eq!(done, expected, "{:?} on {:?}", operation, before);
             let changes = namespace.take_changes();
             if !done {
-                // An operation that fails has changed nothing.
+                // A failed operation must not change anything.
                 prop_assert!(changes.is_empty(), "{:?} failed and left {:?}", operation, changes);
             }
             stored.take(changes);
@@ -330,7 +330,7 @@ proptest! {
 }
 
 #[test]
-fn a_removed_tree_names_all_its_blocks_and_writers() {
+fn removed_tree_lists_blocks_and_writers() {
     let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
     assert!(make_file(&mut namespace, "/t/a/f", 10));
     assert!(make_file(&mut namespace, "/t/g", 10));
@@ -348,7 +348,7 @@ fn a_removed_tree_names_all_its_blocks_and_writers() {
 }
 
 #[test]
-fn a_damaged_tree_is_refused() {
+fn damaged_tree_is_refused() {
     let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
     namespace.mkdirs(&caller(), "/a/b", FsPermission(0o755), true, 1).unwrap();
     let mut stored = Stored::default();
@@ -368,7 +368,7 @@ fn a_damaged_tree_is_refused() {
 }
 
 #[test]
-fn who_moves_into_a_directory_may_pass_through_it() {
+fn rename_into_directory_requires_execute() {
     let mut namespace =
         Namespace::format(Limits { permissions_enabled: true, ..Limits::default() }, "root", "supergroup", 1);
     let bob = Caller { user: "bob".into(), superuser: false, ..caller() };
@@ -377,7 +377,7 @@ fn who_moves_into_a_directory_may_pass_through_it() {
         namespace.set_permission(&caller(), path, FsPermission(mode)).unwrap();
     }
     assert!(make_file(&mut namespace, "/mine/f", 10));
-    // Only to write: what is in it may not even be asked.
+    // The directory may be written but not traversed, so its entries may not be looked up.
     assert!(matches!(namespace.rename_old(&bob, "/mine/f", "/drop", 2), Err(Error::PermissionDenied { .. })));
     assert!(namespace.lookup("/mine/f").is_some());
     assert!(namespace.rename_old(&bob, "/mine/f", "/through", 2).unwrap().is_some());
@@ -385,7 +385,7 @@ fn who_moves_into_a_directory_may_pass_through_it() {
 }
 
 #[test]
-fn directories_below_a_protected_one_are_protected_if_asked_for() {
+fn subdirectories_are_protected_if_configured() {
     let limits = |protects_subdirectories| Limits {
         protected: vec!["/safe".into()],
         protects_subdirectories,
@@ -409,7 +409,7 @@ fn directories_below_a_protected_one_are_protected_if_asked_for() {
             below.unwrap();
             deleted.unwrap();
         }
-        // One that is empty may go, and so may one elsewhere.
+        // An empty directory may be deleted, and so may one elsewhere.
         namespace.mkdirs(&caller(), "/safe/empty", FsPermission(0o755), true, 3).unwrap();
         assert!(namespace.delete(&caller(), "/safe/empty", true, 4).unwrap().is_some());
         assert!(namespace.delete(&caller(), "/other", true, 4).unwrap().is_some());

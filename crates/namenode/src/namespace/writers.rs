@@ -1,23 +1,23 @@
-//! Writers of open files, each kept once: one client may have millions of files open, and each would name it.
+//! Writers of open files, interned. One client may have millions of files open, and each of them names it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::file::Writer;
 
-/// Number of writers at which unused ones are dropped for the first time. The next time there are twice as many as were in use.
+/// Number of writers at which unused ones are dropped for the first time. Later the limit is twice the number in use.
 const KNOWN_MIN: usize = 64;
 
-/// Writers that open files share.
+/// Writers shared by open files.
 #[derive(Default)]
 pub(super) struct Writers {
     known: HashSet<Arc<Writer>>,
-    /// The number at which unused ones are dropped.
+    /// Number of writers at which unused ones are dropped.
     full: usize,
 }
 
 impl Writers {
-    /// The writer as other files have it, if any has. One that truncates a file is of that file alone.
+    /// Returns the shared copy of the writer. A writer that truncates a file is not shared.
     pub fn share(&mut self, writer: Writer) -> Arc<Writer> {
         if writer.truncation.is_some() {
             return Arc::new(writer);
@@ -32,7 +32,7 @@ impl Writers {
         }
     }
 
-    /// Takes in what files that were opened elsewhere share.
+    /// Merges the writers of files that were opened in another section.
     pub fn absorb(&mut self, other: Self) {
         other.known.into_iter().for_each(|writer| self.note(writer));
     }
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_writers_are_kept_once_and_unused_ones_are_dropped() {
+    fn equal_writers_are_shared() {
         let mut writers = Writers::default();
         let first = writers.share(writer(0));
         assert!(Arc::ptr_eq(&first, &writers.share(writer(0))));
@@ -64,7 +64,7 @@ mod tests {
             writers.share(writer(client));
             assert!(writers.known.len() <= KNOWN_MIN, "none of them is in use");
         }
-        assert!(Arc::ptr_eq(&first, &writers.share(writer(0))), "this one is");
+        assert!(Arc::ptr_eq(&first, &writers.share(writer(0))), "the first writer is in use");
         let used: Vec<_> = (0..1000).map(|client| writers.share(writer(client))).collect();
         assert!(writers.known.len() >= used.len());
     }

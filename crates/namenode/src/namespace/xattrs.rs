@@ -1,4 +1,4 @@
-//! Extended attributes: named bytes that users and programs attach to files and directories.
+//! Extended attributes: named values that users and programs attach to files and directories.
 
 use super::inode::Slot;
 use super::permission::{Caller, Need};
@@ -6,14 +6,14 @@ use super::{Namespace, Purpose};
 use crate::error::Error;
 use hearth_types::{Access, Xattr, XattrSpace};
 
-/// A file that has it is not shown to superusers. Set once, for ever, and without a value.
+/// Attribute that hides a file's content from superusers. It has no value and can never be removed.
 const UNREADABLE_BY_SUPERUSER: &str = "hdfs.unreadable.by.superuser";
 
 fn is_unreadable_mark(xattr: &Xattr) -> bool {
     xattr.space == XattrSpace::Security && &*xattr.name == UNREADABLE_BY_SUPERUSER
 }
 
-/// Whether it counts against the limit of an inode's attributes.
+/// Returns whether the attribute counts against the limit per inode.
 fn is_counted(xattr: &Xattr) -> bool {
     matches!(xattr.space, XattrSpace::User | XattrSpace::Trusted)
 }
@@ -27,7 +27,7 @@ fn is_visible(xattr: &Xattr, caller: &Caller, raw: bool) -> bool {
     }
 }
 
-/// What `set` may do: the flags of the call.
+/// Flags of the `setXAttr` call: what it may do.
 #[derive(Clone, Copy, Debug)]
 pub struct XattrFlags {
     pub create: bool,
@@ -38,6 +38,8 @@ fn is_raw(path: &str) -> bool {
     path == "/.reserved/raw" || path.starts_with("/.reserved/raw/")
 }
 
+/// Checks that the caller may use this attribute name.
+///
 /// Errors: `XattrDenied`, `XattrUnreadableValue`.
 fn check_may_name(caller: &Caller, xattr: &Xattr, raw: bool) -> Result<(), Error> {
     match xattr.space {
@@ -51,7 +53,8 @@ fn check_may_name(caller: &Caller, xattr: &Xattr, raw: bool) -> Result<(), Error
 }
 
 impl Namespace {
-    /// Errors: `XattrTooBig`, `XattrDenied`, `CannotFind`, `XattrExists`, `XattrMissing`, `XattrLimit`, those of rights.
+    /// Errors: `XattrTooBig`, `XattrDenied`, `CannotFind`, `XattrExists`, `XattrMissing`, `XattrLimit`, permission
+    /// errors.
     pub fn set_xattr(&mut self, caller: &Caller, path: &str, xattr: Xattr, flags: XattrFlags) -> Result<(), Error> {
         let (size, limit) = (xattr.name.len() + xattr.value.len(), self.limits.xattr_bytes_max);
         if size > limit {
@@ -77,7 +80,7 @@ impl Namespace {
             return Err(Error::XattrLimit { limit: self.limits.xattrs_max });
         }
         let xattrs = &mut self.inode_mut(slot).features_mut().xattrs;
-        // The newest first, as Apache lists them.
+        // The newest comes first, in Apache's listing order.
         if let Some(at) = found {
             xattrs.remove(at);
         }
@@ -85,7 +88,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Errors: `XattrNothingRemoved`, `XattrUnreadableForever`, as `set_xattr`.
+    /// Errors: `XattrNothingRemoved`, `XattrUnreadableForever`, and those of `set_xattr`.
     pub fn remove_xattr(&mut self, caller: &Caller, path: &str, xattr: &Xattr) -> Result<(), Error> {
         let slot = self.check_xattr_change(caller, path, xattr)?;
         let existing = self.inode(slot).xattrs();
@@ -113,9 +116,9 @@ impl Namespace {
         Ok(slot)
     }
 
-    /// The attributes that were asked for, with their values; all that the caller may see when none is named.
+    /// Returns the requested attributes with their values. If none is requested, returns all that the caller may see.
     ///
-    /// Errors: `XattrNotFound`, `XattrDenied`, `CannotFind`, those of rights.
+    /// Errors: `XattrNotFound`, `XattrDenied`, `CannotFind`, permission errors.
     pub fn xattrs(&self, caller: &Caller, path: &str, wanted: &[Xattr]) -> Result<Vec<Xattr>, Error> {
         let raw = is_raw(path);
         for xattr in wanted {
@@ -131,7 +134,7 @@ impl Namespace {
         wanted.iter().map(find).collect()
     }
 
-    /// Refuses a superuser who wants to read a file that is closed to superusers.
+    /// Refuses to let a superuser read a file that is closed to superusers.
     pub fn check_readable_by_superuser(&self, caller: &Caller, slot: Slot) -> Result<(), Error> {
         if caller.superuser && self.inode(slot).xattrs().iter().any(is_unreadable_mark) {
             return Err(Error::UnreadableBySuperuser { user: caller.user.to_string() });

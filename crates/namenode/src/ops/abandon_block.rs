@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{AbandonBlockRequestProto, AbandonBlockResponsePro
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
 
-/// The writer gives its last block up. No error if it is gone already.
+/// Abandons the writer's last block. No error if the block is gone already.
 pub async fn abandon_block(
     namenode: &Namenode,
     context: &CallContext,
@@ -15,7 +15,7 @@ pub async fn abandon_block(
         .change(|state, now| {
             namenode.check_safe_mode(state, now, || format!("abandon block {block} for file {}", request.src))?;
             let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.holder)?;
-            let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
+            let file = state.namespace.inode(slot).as_file().expect("check_lease has checked that it is a file");
             if file.blocks().last().is_some_and(|last| last.id == block.id) {
                 state.drop_last(slot);
             }

@@ -23,7 +23,7 @@ fn check_on(namenode: &Namenode) -> Result<(), Error> {
     if namenode.settings.acls_enabled { Ok(()) } else { Err(Error::AclsOff) }
 }
 
-/// `action`: as in "Cannot `action` PATH".
+/// Changes an ACL. `action`: as in "Cannot `action` PATH".
 async fn change<M: prost::Message>(
     namenode: &Namenode,
     context: &CallContext,
@@ -105,7 +105,7 @@ pub async fn set_acl(namenode: &Namenode, context: &CallContext, request: SetAcl
     change(namenode, context, &request.src, "set ACL on", AclChange::Set(entries), SetAclResponseProto {}).await
 }
 
-/// Owner, group and mode, and the entries that the mode does not hold.
+/// Returns owner, group and mode, and the entries that are not part of the mode.
 pub async fn get_acl_status(
     namenode: &Namenode,
     context: &CallContext,
@@ -114,7 +114,7 @@ pub async fn get_acl_status(
     check_on(namenode)?;
     let state = namenode.read();
     if state.namespace.resolve(&context.caller, &request.src, Purpose::Read)?.is_snapshot_list {
-        // No inode stands behind it.
+        // The path has no inode.
         let (owner, group, entries) = (String::new(), String::new(), Vec::new());
         let status = AclStatus { owner, group, permission: FsPermission(0), entries };
         return Ok(encode(&GetAclStatusResponseProto { result: (&status).into() }));

@@ -10,23 +10,23 @@ use crate::error::Error;
 use crate::namespace::{BlockRecord, RecordState, Slot};
 use crate::state::{CallContext, Namenode, State, encode};
 
-/// How long a call waits for the block before the last one to be reported, instead of sending the writer to sleep for
-/// 400 ms and more.
+/// Longest time that a call waits for the block before the last one to be reported. Without the wait the writer would
+/// sleep for 400 ms or more.
 const REPORT_WAIT: Duration = Duration::from_millis(1000);
 
-/// A name that nothing answers about in this time is unknown.
+/// Time-out of a name lookup; a name without an answer counts as unknown.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Names looked up for one call; the next ones stay as they are.
+/// Limit of lookups per call; further names stay as they are.
 const LOOKUPS_MAX: usize = 16;
 
-/// What an attempt came to.
+/// Result of an attempt.
 enum Step {
     Allocated(Box<LocatedBlock>),
     /// An earlier block is not complete: wait for this and try again.
     Wait(Option<ReplicaWait>),
 }
 
-/// Commits the last block of an open file and adds another one, with the datanodes that are to receive it.
+/// Commits the last block of an open file and adds another one, with the datanodes that shall receive it.
 pub async fn add_block(
     namenode: &Namenode,
     context: &CallContext,
@@ -76,7 +76,7 @@ fn attempt(
         Repetition::No => false,
     };
     state.namespace.check_object_limit()?;
-    // The last block may be waiting for its replicas, the one before it must have them.
+    // The last block may wait for its replicas, but the one before it must have them.
     if let Some(block) = state.first_incomplete(slot, 1) {
         return Ok(Step::Wait(state.blocks.wait_for_replicas(block.id)));
     }
@@ -84,7 +84,8 @@ fn attempt(
         .map(|located| Step::Allocated(Box::new(located)))
 }
 
-/// Datanodes by the names or addresses that a client calls them by: what no datanode is called is looked up, as `localhost:9866` is.
+/// Converts the names or addresses in a client's request to those of datanodes: a name that is no datanode's is
+/// resolved, for example `localhost:9866`.
 async fn by_address(namenode: &Namenode, favored: &[String]) -> Vec<String> {
     let mut lookups = 0;
     let mut found = Vec::with_capacity(favored.len());
@@ -100,25 +101,25 @@ async fn by_address(namenode: &Namenode, favored: &[String]) -> Vec<String> {
             Ok(Ok(addresses)) => {
                 found.extend(addresses.map(|address| format!("{}:{port}", address.ip().to_canonical())));
             }
-            _ => tracing::warn!(name, "a favoured datanode is unknown"),
+            _ => tracing::warn!(name, "a favored datanode is unknown"),
         }
     }
     found
 }
 
-/// Whether a call repeats one whose answer was lost.
+/// Result of the check for a repeated call whose answer was lost.
 enum Repetition {
     No,
-    /// This was the answer.
+    /// The original answer.
     Answered(Box<LocatedBlock>),
-    /// The block was allocated before a restart, and where is unknown since. It gets new targets.
+    /// The block was allocated before a restart, and its targets are lost. It gets new targets.
     Orphan,
 }
 
-/// Looks whether `previous` fits. A repetition of a call whose answer was lost gets the same block again.
+/// Checks `previous`. A repetition of a call whose answer was lost gets the same block again.
 fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Block>) -> Result<Repetition, Error> {
     let inode = state.namespace.inode(slot);
-    let file = inode.as_file().expect("check_lease has seen that it is a file");
+    let file = inode.as_file().expect("check_lease has checked that it is a file");
     let same = |given: Option<Block>, record: Option<BlockRecord>| match (given, record) {
         (None, None) => true,
         (Some(given), Some(record)) => given.id == record.id && given.stamp == record.stamp(),
@@ -161,7 +162,7 @@ fn retried(state: &State, namenode: &Namenode, slot: Slot, previous: Option<Bloc
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call, split where it begins to change things")]
+#[expect(clippy::too_many_arguments, reason = "one operation, split where its changes begin")]
 fn allocate(
     state: &mut State,
     namenode: &Namenode,
@@ -173,7 +174,7 @@ fn allocate(
     now: Now,
 ) -> Result<LocatedBlock, Error> {
     let inode = state.namespace.inode(slot);
-    let file = inode.as_file().expect("check_lease has seen that it is a file");
+    let file = inode.as_file().expect("check_lease has checked that it is a file");
     let limit = state.namespace.limits.blocks_per_file_max;
     if file.blocks().len() >= limit && !orphan {
         return Err(Error::TooManyBlocks { count: file.blocks().len(), limit });
@@ -207,7 +208,7 @@ fn allocate(
         other => namenode.refused(other),
     })?;
     if orphan {
-        let file = state.namespace.inode(slot).as_file().expect("check_lease has seen that it is a file");
+        let file = state.namespace.inode(slot).as_file().expect("check_lease has checked that it is a file");
         let last = file.blocks().last().expect("it was allocated").block();
         let offset = file.length() - last.length;
         state.blocks.expect_at(last.id, &targets);

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::namespace::{Need, Purpose, RecordState, Slot, Writer};
 use crate::state::{CallContext, Namenode, Remember, State};
 
-/// Opens a file again, to write on at its end.
+/// Reopens a file to append to it.
 pub async fn append(namenode: &Namenode, context: &CallContext, request: AppendRequestProto) -> Result<Bytes, Error> {
     let new_block = request.flag.is_some_and(|flag| flag & CreateFlagProto::NewBlock as u32 != 0);
     let caller = &context.caller;
@@ -37,7 +37,7 @@ pub async fn append(namenode: &Namenode, context: &CallContext, request: AppendR
                 && let inode = state.namespace.inode(slot)
                 && let Some(last) = inode.as_file().and_then(|file| file.blocks().last())
             {
-                // What is written counts in full until it is closed.
+                // A block being written counts with its full size until it is closed.
                 state.namespace.check_space_quota(slot, inode.block_size().saturating_sub(last.length))?;
             }
             let block = open_again(state, namenode, slot, new_block)?
@@ -53,9 +53,9 @@ pub async fn append(namenode: &Namenode, context: &CallContext, request: AppendR
         .await
 }
 
-/// What is written on must be there.
+/// Checks that the last block has the replicas needed for an append.
 fn check_last(state: &State, slot: Slot, path: &str) -> Result<(), Error> {
-    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    let file = state.namespace.inode(slot).as_file().expect("checked to be a file");
     let Some(last) = file.blocks().last() else { return Ok(()) };
     match state.blocks.state(last.id) {
         Some(BlockState::Committed) => Err(Error::AppendCommitted { block: last.block(), path: path.into() }),
@@ -64,7 +64,7 @@ fn check_last(state: &State, slot: Slot, path: &str) -> Result<(), Error> {
     }
 }
 
-/// The last block, if there is room in it and the writer wants to fill it.
+/// Reopens the last block, if it has room and the writer wants to fill it.
 fn open_again(
     state: &mut State,
     namenode: &Namenode,
@@ -72,11 +72,11 @@ fn open_again(
     new_block: bool,
 ) -> Result<Option<LocatedBlock>, Error> {
     let inode = state.namespace.inode(slot);
-    let file = inode.as_file().expect("seen to be a file");
+    let file = inode.as_file().expect("checked to be a file");
     let Some(last) = file.blocks().last() else { return Ok(None) };
     let block = namenode.extended(last.block());
     if new_block {
-        // The writer only has to name it when it adds the next one.
+        // The writer only has to pass it along when it adds the next one.
         return Ok(Some(state.blocks.located_for_writer(block, u64::MAX, &[])));
     }
     if last.length == inode.block_size() {

@@ -20,7 +20,7 @@ use crate::state::{CallContext, Namenode, Remember, encode};
 const FORCE: u32 = 1;
 
 impl Namenode {
-    /// Figures are as old as the last scan; after a change they are worked out anew before anybody hears or needs them.
+    /// Updates the statistics after a change, before a caller reads them; otherwise they are those of the last scan.
     fn rescan_cache(&self) {
         if self.settings.caching.enabled && self.read().caching.has_changed() {
             self.state.write().scan_cache(self.now());
@@ -28,7 +28,7 @@ impl Namenode {
     }
 }
 
-/// What only a superuser may do to pools. `action`: as safe mode refuses it.
+/// Changes pools, which only a superuser may do. `action`: as in the refusal in safe mode.
 async fn change_pools<M: prost::Message>(
     namenode: &Namenode,
     context: &CallContext,
@@ -95,7 +95,7 @@ pub async fn list_cache_pools(
         .take(limit)
         .map(|(name, pool, figures)| match pool.may(&context.caller, Access::READ) {
             true => CachePoolEntryProto { info: pool_info(name, pool), stats: pool_stats(pool, figures) },
-            // Others learn that it is there.
+            // Callers without read permission get only the pool's name.
             false => CachePoolEntryProto {
                 info: CachePoolInfoProto { pool_name: Some(name.to_owned()), ..Default::default() },
                 stats: CachePoolStatsProto::default(),
@@ -174,7 +174,7 @@ pub async fn list_cache_directives(
     Ok(encode(&ListCacheDirectivesResponseProto { elements, has_more }))
 }
 
-/// A number that Java keeps in 16 bits.
+/// Converts a number that is 16 bits in Java.
 fn short(number: u32) -> Result<i16, Error> {
     i16::try_from(number).map_err(|_| Error::IllegalArgument { message: format!("Out of range: {number}") })
 }
@@ -191,12 +191,12 @@ fn pool_change(info: CachePoolInfoProto) -> Result<PoolChange, Error> {
     })
 }
 
-/// A pool as its owner sees it.
+/// Returns a pool as its owner sees it.
 pub fn pool_named(namenode: &Namenode, name: &str) -> Option<CachePoolInfoProto> {
     namenode.read().caching.pool_named(name).map(|pool| pool_info(name, pool))
 }
 
-/// A directive as who may read its pool sees it.
+/// Returns a directive as a user with read permission on its pool sees it.
 pub fn directive_numbered(namenode: &Namenode, id: i64) -> Option<CacheDirectiveInfoProto> {
     let id = u64::try_from(id).ok()?;
     namenode.read().caching.terms(id).map(|terms| directive_info(id, terms))

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::namespace::{Need, Purpose};
 use crate::state::{CallContext, Namenode, encode};
 
-/// Whether the caller may do what a mode says.
+/// Checks that the caller has the access that a mode describes.
 pub async fn check_access(
     namenode: &Namenode,
     context: &CallContext,

@@ -1,4 +1,4 @@
-//! Figures of the whole file system and of its datanodes.
+//! Statistics of the whole file system and of its datanodes.
 
 use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeId, StorageId};
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::namespace::{InodeId, is_below};
 use crate::state::{CallContext, Namenode, State, encode};
 
-/// Missing blocks looked at under one lock.
+/// Limit of missing blocks examined under one lock.
 const BLOCKS_LOOKED_AT: usize = 1_000;
 
 pub async fn get_fs_stats(namenode: &Namenode, _: &CallContext, _: GetFsStatusRequestProto) -> Result<Bytes, Error> {
@@ -98,7 +98,7 @@ pub async fn get_datanode_storage_report(
     Ok(encode(&GetDatanodeStorageReportResponseProto { datanode_storage_reports }))
 }
 
-/// Nobody measures slow peers here.
+/// Slow peers are not measured here.
 pub async fn get_slow_datanode_report(
     _: &Namenode,
     _: &CallContext,
@@ -107,7 +107,7 @@ pub async fn get_slow_datanode_report(
     Ok(encode(&GetSlowDatanodeReportResponseProto::default()))
 }
 
-/// A reader found replicas whose bytes are wrong.
+/// Handles a reader's report of corrupt replicas.
 pub async fn report_bad_blocks(
     namenode: &Namenode,
     _: &CallContext,
@@ -126,8 +126,8 @@ pub async fn report_bad_blocks(
     Ok(encode(&ReportBadBlocksResponseProto {}))
 }
 
-/// Files with blocks of which no good replica is left, a page at a time. The cookie is the last block's number. An empty page says
-/// that there are no more.
+/// Lists files with blocks that have no good replica left, a page at a time. The cookie is the last block's number. An
+/// empty page marks the end.
 pub async fn list_corrupt_file_blocks(
     namenode: &Namenode,
     context: &CallContext,
@@ -141,15 +141,15 @@ pub async fn list_corrupt_file_blocks(
         if is_whole {
             break;
         }
-        // Whoever changes something has his turn.
+        // Lets callers that change something take the lock.
         tokio::task::yield_now().await;
     }
     let cookie = from.map_or("0".into(), |block| block.0.to_string());
     Ok(encode(&ListCorruptFileBlocksResponseProto { corrupt: CorruptFileBlocksProto { files, cookie } }))
 }
 
-/// Adds what is found below `top` among the next blocks, as many as the lock may be held for. True: the page is full, or there are no
-/// more blocks.
+/// Adds the files below `top` among the next blocks, as many as the lock may be held for. Returns true if the page is
+/// full, or no more blocks exist.
 fn add_corrupt_files(
     state: &State,
     top: &str,

@@ -9,17 +9,18 @@ use crate::error::Error;
 use crate::namespace::{InodeId, Purpose};
 use crate::state::{CallContext, Namenode, State, encode};
 
-/// How long the answer is held until a datanode has reported the last block. Apache's clients sleep for 400 ms after a
-/// "not yet", and the report is mostly a millisecond away.
+/// Longest time that the answer is held until a datanode has reported the last block. Apache's clients sleep for 400 ms
+/// after a "not yet", and the report mostly comes within a millisecond.
 const REPORT_WAIT: Duration = Duration::from_millis(1000);
 
 enum Step {
     Closed,
-    /// Too few replicas are reported: wait for this and look again.
+    /// Too few replicas are reported: wait for this and check again.
     Wait(Option<ReplicaWait>),
 }
 
-/// Commits the last block and closes the file. False: its replicas are not reported yet, ask again.
+/// Commits the last block and closes the file. Answers false if its replicas are not reported yet: the client must ask
+/// again.
 pub async fn complete(
     namenode: &Namenode,
     context: &CallContext,
@@ -32,7 +33,7 @@ pub async fn complete(
         let again = match step {
             Step::Closed => return Ok(encode(&CompleteResponseProto { result: true })),
             Step::Wait(Some(wait)) => matches!(tokio::time::timeout_at(deadline, wait).await, Ok(Ok(()))),
-            // It became complete while the commit was written.
+            // The block became complete while the commit was written.
             Step::Wait(None) => tokio::time::Instant::now() < deadline,
         };
         if !again {
@@ -73,7 +74,7 @@ fn wait(state: &mut State, block: BlockId) -> Step {
     Step::Wait(state.blocks.wait_for_replicas(block))
 }
 
-/// Whether a closed file is one that this writer closed before: its last block is the one that the writer names.
+/// Returns true if this writer has closed the file before: the file's last block is the one that the writer gives.
 fn is_repeated(
     state: &State,
     context: &CallContext,

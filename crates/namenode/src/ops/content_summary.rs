@@ -1,4 +1,4 @@
-//! What a tree holds in all, for `du`, `count` and quotas.
+//! Totals of a tree, for `du`, `count` and quotas.
 
 use bytes::Bytes;
 use hearth_types::StorageType;
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::namespace::{QUOTA_TYPES, Summary};
 use crate::state::{CallContext, Namenode, encode};
 
-/// "No quota": -1 in Java's long.
+/// "No quota": -1 as a Java long.
 const NONE: u64 = u64::MAX;
-/// The quota of names that a fresh root has.
+/// The namespace quota of a fresh root.
 const ROOT_NAMES: u64 = i64::MAX as u64;
 
 fn name_quota(summary: &Summary) -> u64 {
@@ -25,7 +25,7 @@ fn space_quota(summary: &Summary) -> u64 {
     summary.quota.as_ref().and_then(|quota| quota.space).unwrap_or(NONE)
 }
 
-/// Told where there is a quota for a medium, or something counts for one.
+/// Returns the quotas by medium if one is set, or if the tree uses a medium that counts.
 fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
     let limits = summary.quota.as_ref().map(|quota| quota.types).unwrap_or_default();
     let told =
@@ -44,7 +44,7 @@ fn type_quotas(summary: &Summary) -> Option<StorageTypeQuotaInfosProto> {
     })
 }
 
-/// Sums up a file or tree. What changes meanwhile is counted as it was or as it is then.
+/// Sums up a file or tree. A concurrent change is counted either as before or as after it.
 async fn summarize(
     namenode: &Namenode,
     context: &CallContext,
@@ -53,7 +53,7 @@ async fn summarize(
 ) -> Result<Summary, Error> {
     let mut summing = namenode.read().namespace.start_summing(&context.caller, path, missing)?;
     loop {
-        // The lock is free between two of them.
+        // The lock is free between two rounds.
         let summed = namenode.read().namespace.continue_summing(&mut summing, namenode.settings.summed_max)?;
         match summed {
             Some(summary) => return Ok(summary),

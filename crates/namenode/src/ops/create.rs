@@ -9,8 +9,7 @@ use crate::error::Error;
 use crate::namespace::{Modes, NewFile, Writer, is_within_limits};
 use crate::state::{CallContext, Namenode, Remember};
 
-/// Makes an empty file open for writing. What is there already is replaced, refused, or taken over from a writer who
-/// has gone silent.
+/// Creates an empty file open for writing. An existing file is replaced, refused, or taken over from a silent writer.
 pub async fn create(namenode: &Namenode, context: &CallContext, request: CreateRequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.src) {
         return Err(Error::PathTooLong { operation: "create" });

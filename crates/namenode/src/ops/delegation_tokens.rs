@@ -1,5 +1,5 @@
-//! Delegation tokens: with simple authentication none is given out, and clients go on without. Whoever has one, of another NameNode
-//! or another time, hears what Apache's NameNode, which keeps none either then, says of it.
+//! Delegation tokens. With simple authentication none is issued, and clients work without. A client that presents one,
+//! from another NameNode or another time, gets the answer of Apache's NameNode, which then has none either.
 //!
 //! Source: `AbstractDelegationTokenSecretManager.renewToken` and `cancelToken` of Hadoop 3.4.
 
@@ -14,7 +14,7 @@ use crate::date::log_time;
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
 
-/// None, which Java takes for "no token needed".
+/// Returns no token, which Java takes for "no token needed".
 pub async fn get_delegation_token(
     namenode: &Namenode,
     _context: &CallContext,
@@ -76,7 +76,7 @@ pub async fn cancel_delegation_token(
     Err(Error::InvalidToken { message: format!("Token not found {named}") })
 }
 
-/// How Java names it; one without an owner it cannot.
+/// Text of the token in Java's form; Java cannot print one without an owner.
 fn named(id: &DelegationTokenIdentifier) -> String {
     if id.owner.is_empty() { format!("( SequenceNumber={} )", id.sequence_number) } else { format!("({id})") }
 }

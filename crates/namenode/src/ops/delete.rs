@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::namespace::Caller;
 use crate::state::{CallContext, Namenode, Remember, State};
 
-/// Removes a file or directory. False when there was nothing, and for the root.
+/// Removes a file or directory. Answers false if the path does not exist, and for the root.
 pub async fn delete(namenode: &Namenode, context: &CallContext, request: DeleteRequestProto) -> Result<Bytes, Error> {
     namenode
         .change_once(context, |state, now| {
@@ -17,7 +17,7 @@ pub async fn delete(namenode: &Namenode, context: &CallContext, request: DeleteR
         .await
 }
 
-/// The same as a part of a change.
+/// Does the same as part of a change.
 pub fn remove(
     namenode: &Namenode,
     state: &mut State,

@@ -1,4 +1,4 @@
-//! Questions about one path.
+//! Queries about one path.
 
 use bytes::Bytes;
 use hearth_types::Access;
@@ -23,7 +23,7 @@ pub async fn get_file_info(
     Ok(encode(&GetFileInfoResponseProto { fs }))
 }
 
-/// As `get_file_info`; there are no links that could be followed.
+/// Same as `get_file_info`; there are no symbolic links to follow.
 pub async fn get_file_link_info(
     namenode: &Namenode,
     context: &CallContext,
@@ -33,7 +33,7 @@ pub async fn get_file_link_info(
     Ok(encode(&GetFileLinkInfoResponseProto { fs }))
 }
 
-/// As `get_file_info` with the places of a file's blocks, which Java's client insists on for files.
+/// Like `get_file_info`, with the locations of a file's blocks, which Java's client requires for files.
 pub async fn get_located_file_info(
     namenode: &Namenode,
     context: &CallContext,
@@ -61,7 +61,7 @@ pub async fn get_located_file_info(
     Ok(encode(&GetLocatedFileInfoResponseProto { fs }))
 }
 
-/// The status of a path, `None` where nothing is. A superuser hears "nothing" also where a file stands in the way.
+/// Returns the status of a path, `None` if it does not exist. For a superuser also `None` if a parent is a file.
 fn find(
     state: &State,
     context: &CallContext,
@@ -109,7 +109,7 @@ pub async fn get_preferred_block_size(
     Ok(encode(&GetPreferredBlockSizeResponseProto { bsize }))
 }
 
-/// There are no symbolic links: whatever is there is none.
+/// There are no symbolic links, so any existing path is not one.
 pub async fn get_link_target(
     namenode: &Namenode,
     context: &CallContext,

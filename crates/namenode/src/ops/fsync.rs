@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{FsyncRequestProto, FsyncResponseProto};
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
 
-/// Makes the list of blocks durable, with the length of the last one if the writer tells it.
+/// Makes the list of blocks durable, with the length of the last one if the writer gives it.
 pub async fn fsync(namenode: &Namenode, context: &CallContext, request: FsyncRequestProto) -> Result<Bytes, Error> {
     namenode
         .change(|state, now| {
@@ -14,7 +14,7 @@ pub async fn fsync(namenode: &Namenode, context: &CallContext, request: FsyncReq
                 return Ok(());
             };
             let inode = state.namespace.inode(slot);
-            let file = inode.as_file().expect("check_lease has seen that it is a file");
+            let file = inode.as_file().expect("check_lease has checked that it is a file");
             let limit = inode.block_size();
             let Some(last) = file.blocks().last().filter(|last| length > last.length) else { return Ok(()) };
             if length > limit {

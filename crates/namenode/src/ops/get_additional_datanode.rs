@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::ops::update_pipeline::check_block;
 use crate::state::{CallContext, Namenode, encode};
 
-/// Most nodes that a writer may ask for at once; Java's asks for one.
+/// Limit of nodes that a writer may ask for at once; Java's client asks for one.
 const ADDITIONAL_MAX: u32 = 64;
 
-/// More datanodes for a running pipeline. If there are none the answer names the existing ones only.
+/// Adds datanodes to a running pipeline. If there are none the answer contains the existing ones only.
 pub async fn get_additional_datanode(
     namenode: &Namenode,
     context: &CallContext,
@@ -30,10 +30,11 @@ pub async fn get_additional_datanode(
                 format!("add datanode; src={}, blk={}", request.src, namenode.extended(block))
             })?;
             let slot = state.check_lease(&context.caller, &request.src, request.file_id(), &request.client_name)?;
-            // The answer has a token to copy the block, so it is to be this file's. (Apache's NameNode signs whatever is named.)
+            // The answer has a token to copy the block, so the block must belong to this file. (Apache's NameNode signs
+            // any given block.)
             let (written, _) = check_block(state, namenode, block, &request.client_name)?;
             let inode = state.namespace.inode(slot);
-            let file = inode.as_file().expect("check_lease has seen that it is a file");
+            let file = inode.as_file().expect("check_lease has checked that it is a file");
             if written != slot {
                 let pool = namenode.identity.pool.clone();
                 return Err(match file.blocks().last() {
@@ -48,7 +49,7 @@ pub async fn get_additional_datanode(
                 .filter_map(|(node, storage)| state.blocks.find_storage(node, &StorageId(storage.as_str().into())))
                 .collect();
             let machine = file.writer().map(|writer| writer.machine.clone());
-            // Nodes whose storage is not known are at least not chosen again.
+            // Nodes with an unknown storage are at least not chosen again.
             let excluded: Vec<DatanodeId> = excluded.iter().chain(&existing).cloned().collect();
             let placement = PlacementRequest {
                 additional: request.num_additional_nodes.min(ADDITIONAL_MAX) as usize,

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::namespace::{InodeId, Need, Purpose};
 use crate::state::{CallContext, Namenode, State, encode};
 
-/// Where the bytes of a range of a file are: what opening a file asks for.
+/// Returns the locations of a range of a file: the call with which a client opens a file.
 pub async fn get_block_locations(
     namenode: &Namenode,
     context: &CallContext,
@@ -30,7 +30,7 @@ pub async fn get_block_locations(
     Ok(answer)
 }
 
-/// Where the bytes of `range` (offset, length) of a file are, and the file, when it is to be written down that it was read.
+/// Returns the locations of `range` (offset, length) of a file, and the file's id if its access time must be updated.
 pub(super) fn locate(
     namenode: &Namenode,
     state: &State,
@@ -39,7 +39,7 @@ pub(super) fn locate(
     range: (u64, u64),
     now: Now,
 ) -> Result<(LocatedBlocks, Option<InodeId>), Error> {
-    // Java's longs: what is negative there arrives as a huge number.
+    // Java's longs: a negative value arrives as a huge number.
     if (range.0 as i64) < 0 {
         return Err(Error::NegativeOffset { path: path.to_owned() });
     }
@@ -60,12 +60,12 @@ pub(super) fn locate(
     Ok((located, due.then(|| state.namespace.inode(slot).id())))
 }
 
-/// Writes down that a file was read. Nobody waits for that to be durable.
+/// Records the access time of a file. The caller does not wait until it is durable.
 pub(super) fn touch(namenode: &Namenode, id: InodeId) {
     let mut state = namenode.state.write();
     let now = namenode.now();
     if let Some(slot) = state.namespace.slot(id) {
-        // Another reader may have been here in between.
+        // Another reader may have updated it in between.
         if state.namespace.access_time_is_due(slot, now.wall_ms) {
             state.namespace.inode_mut(slot).set_access_time_ms(now.wall_ms);
             drop(namenode.store.submit(state.namespace.take_changes()));

@@ -1,4 +1,4 @@
-//! Keeping, taking over and ending the right to write.
+//! Renewal, takeover and release of leases.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::leases::Leases;
 use crate::namespace::{Caller, InodeId, Need, Purpose, RecordState, Slot, Writer};
 use crate::state::{CallContext, Namenode, State, encode};
 
-/// Who wants a file that another has open, and what for.
+/// A client's request for a file that another client has open.
 pub struct Takeover<'a> {
-    /// As Apache names it: `CREATE_FILE`, `APPEND_FILE`, `TRUNCATE_FILE`.
+    /// Apache's name of the operation: `CREATE_FILE`, `APPEND_FILE`, `TRUNCATE_FILE`.
     pub operation: &'static str,
     pub path: &'a str,
     pub client: &'a str,
@@ -39,8 +39,8 @@ impl Takeover<'_> {
 pub const RECOVERING_HOLDER: &str = "HDFS_NameNode";
 
 impl State {
-    /// Another client wants a file. If it is open, its writer must have been silent for the soft limit; then the file
-    /// is closed, at once where that is possible. Returns only when the file is closed.
+    /// Takes a file over for another client. If the file is open, its writer must have been silent for the soft limit;
+    /// then the file is closed, at once if possible. Returns successfully only if the file is closed.
     pub fn take_over(
         &mut self,
         namenode: &Namenode,
@@ -49,7 +49,7 @@ impl State {
         takeover: &Takeover<'_>,
         now: Now,
     ) -> Result<(), Error> {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         let Some(writer) = file.writer() else { return Ok(()) };
         if takeover.operation == "TRUNCATE_FILE" && writer.truncation.is_some() {
             return Err(takeover.refused(caller, format!("{} is being truncated.", takeover.path)));
@@ -83,12 +83,12 @@ impl State {
         Err(takeover.refused(caller, reason))
     }
 
-    /// Ends a writer's right to an open file. True: the file is closed now. False: its last block is being recovered,
-    /// or waits for replicas; the file closes later.
+    /// Ends a writer's lease on an open file. True: the file is closed now. False: its last block is being recovered,
+    /// or waits for replicas; the file is closed later.
     ///
-    /// `holder`: who has the lease meanwhile; `None` leaves it with the old holder.
+    /// `holder`: lease holder until then; `None` leaves the lease with the old holder.
     pub fn release(&mut self, namenode: &Namenode, slot: Slot, holder: Option<&str>, now: Now) -> Result<bool, Error> {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         let Some(last) = file.blocks().last() else {
             self.close_file(slot, now);
             return Ok(true);
@@ -101,10 +101,10 @@ impl State {
                 self.close_file(slot, now);
                 Ok(true)
             }
-            // Committed blocks complete by themselves when a replica is reported; the close is tried again.
+            // Committed blocks complete by themselves when a replica is reported; the close is retried.
             Some(BlockState::Complete | BlockState::Committed) => Ok(false),
             None => {
-                // The map never heard of it: nothing can be recovered, nothing was written.
+                // The block map does not know the block: nothing can be recovered, and nothing was written.
                 self.drop_last(slot);
                 self.close_file(slot, now);
                 Ok(true)
@@ -112,7 +112,7 @@ impl State {
             Some(BlockState::UnderConstruction | BlockState::UnderRecovery) => {
                 if self.blocks.has_no_holder(last.id, now) {
                     if last.length == 0 && self.blocks.is_lost_and_empty(last.id, now) {
-                        // The writer reported no bytes before it went.
+                        // The writer reported no bytes before it went away.
                         self.drop_last(slot);
                     } else {
                         self.give_up_last(slot, now);
@@ -125,15 +125,16 @@ impl State {
                 }
                 self.recover_if_due(last.id, now).map_err(|error| namenode.refused(error))?;
                 self.reassign(slot, holder, now);
-                // Its writer can go on no more, and whose lease it is now may have others that are renewed: it is looked after by
-                // itself until it is closed. (After a restart by whose lease it is then, or who asks again.)
+                // The writer cannot continue, and the new lease holder may keep renewing its lease for other files. So
+                // the file is tracked in `closing` until it is closed. (After a restart the holder's lease or a new
+                // request takes care of it.)
                 self.closing.insert(self.namespace.inode(slot).id());
                 Ok(false)
             }
         }
     }
 
-    /// The last block is being recovered, and it is not time for another attempt.
+    /// Returns true if the last block is being recovered, and no other attempt is due.
     pub fn is_recovery_running(&self, slot: Slot, now: Now) -> bool {
         let last = self.namespace.inode(slot).as_file().and_then(|file| file.blocks().last());
         last.is_some_and(|last| {
@@ -143,10 +144,10 @@ impl State {
         })
     }
 
-    /// The lease goes to `holder`, if one is given, and counts as renewed.
+    /// Moves the lease to `holder`, if one is given; it then counts as renewed.
     fn reassign(&mut self, slot: Slot, holder: Option<&str>, now: Now) {
         let id = self.namespace.inode(slot).id();
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         let Some(writer) = file.writer() else { return };
         match holder {
             Some(holder) if holder != writer.client => {
@@ -159,12 +160,12 @@ impl State {
         }
     }
 
-    /// Takes the last block off a file and out of the map.
+    /// Removes the last block from a file and from the map.
     pub fn drop_last(&mut self, slot: Slot) {
         let Some(block) = self.namespace.pop_block(slot) else { return };
         if !self.namespace.keeps_block(slot, block) {
             self.blocks.abandon(block.id);
-            // The copy that it was to become is not made any more.
+            // The copy that the block was to become is not made any more.
             if let Some(source) = self.namespace.release_copied(slot) {
                 self.blocks.remove(source);
             }
@@ -173,14 +174,14 @@ impl State {
         }
     }
 
-    /// Gives up the last block of an open file, which no datanode has any more. It stays in the file, complete and missing, with the
-    /// length that its writer reported.
+    /// Gives up the last block of an open file, which no datanode has any more. The block stays in the file, complete
+    /// and missing, with the length that its writer reported.
     fn give_up_last(&mut self, slot: Slot, now: Now) {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         let Some(last) = file.blocks().last() else { return };
         let path = self.namespace.path_of(slot);
         let Some(block) = self.give_up_block(last.id, last.length, now) else { return };
-        tracing::error!(path, %block, "no datanode has this block any more");
+        tracing::error!(path, %block, "block lost: no datanode has it any more");
         self.namespace.file_mut(slot).change_last(|record| {
             record.set_stamp(block.stamp);
             record.length = block.length;
@@ -188,16 +189,17 @@ impl State {
         });
     }
 
-    /// Gives up finished blocks of an open file that every datanode lost before it reported them: no replica will come.
+    /// Gives up committed blocks of an open file that every datanode lost before it reported them: no replica will
+    /// come.
     fn give_up_committed(&mut self, slot: Slot, now: Now) {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         // Only the last two blocks can be incomplete.
         let lost: Vec<BlockId> = file.blocks().iter().rev().take(2).map(|block| block.id).collect();
         for block in lost.into_iter().filter(|block| self.blocks.is_committed_and_lost(*block, now)).collect::<Vec<_>>()
         {
             if let Some(given_up) = self.give_up_block(block, 0, now) {
                 let path = self.namespace.path_of(slot);
-                tracing::error!(path, block = %given_up, "no datanode has this block any more");
+                tracing::error!(path, block = %given_up, "block lost: no datanode has it any more");
             }
         }
     }
@@ -208,26 +210,26 @@ impl State {
         self.blocks.block(block)
     }
 
-    /// Goes on with the recovery of a block that snapshots keep of a file that lost it while it was written. True: there is none
-    /// (any more).
+    /// Continues the recovery of an unfinished block that only snapshots keep; the file lost it while it was being
+    /// written. Returns true if no such block exists (any more).
     pub fn recover_kept(&mut self, id: InodeId, now: Now) -> bool {
         let Some(block) = self.namespace.unfinished_snapshot_block(id) else { return true };
         if self.blocks.has_no_holder(block, now)
             && let Some(given_up) = self.give_up_block(block, 0, now)
         {
-            tracing::error!(block = %given_up, "no datanode has this block any more, which a snapshot keeps");
+            tracing::error!(block = %given_up, "block of a snapshot lost: no datanode has it any more");
             if let Some(source) = self.namespace.finish_snapshot_block(id, given_up) {
                 self.blocks.remove(source);
             }
             return false;
         }
         if let Err(error) = self.recover_if_due(block, now) {
-            tracing::warn!(%block, %error, "a block that a snapshot keeps cannot be recovered");
+            tracing::warn!(%block, %error, "cannot recover a block of a snapshot");
         }
         false
     }
 
-    /// Begins an attempt to recover an open block, if it is time for one.
+    /// Begins an attempt to recover an open block, if one is due.
     fn recover_if_due(&mut self, block: BlockId, now: Now) -> Result<(), BlockError> {
         if self.blocks.may_recover(block, now) {
             let stamp = self.namespace.next_stamp();
@@ -236,9 +238,10 @@ impl State {
         Ok(())
     }
 
-    /// The map is ahead of the namespace where datanodes finished a block: takes its stamp and length over.
+    /// Copies stamp and length of a block from the map, which is ahead of the namespace if datanodes finished the
+    /// block.
     pub fn sync_last(&mut self, slot: Slot) {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         let Some(last) = file.blocks().last() else { return };
         if let Some(block) = self.blocks.block(last.id).filter(|block| *block != last.block()) {
             self.namespace.written_mut(slot).change_last(|record| {
@@ -248,7 +251,7 @@ impl State {
         }
     }
 
-    /// Closes files whose writers have been silent for the hard limit: what the NameNode does by itself.
+    /// Closes files whose writers have been silent for the hard limit. Part of the NameNode's periodic work.
     pub fn release_expired(&mut self, namenode: &Namenode, now: Now, limit: usize) {
         for (holder, id) in self.leases.expired(now.monotonic, limit) {
             let Some(slot) = self.namespace.slot(id) else {
@@ -257,10 +260,10 @@ impl State {
             };
             let path = self.namespace.path_of(slot);
             match self.release(namenode, slot, Some(RECOVERING_HOLDER), now) {
-                Ok(closed) => tracing::info!(path, holder, closed, "the lease of a silent writer has ended"),
-                Err(error) => tracing::warn!(path, holder, %error, "cannot end the lease of a silent writer"),
+                Ok(closed) => tracing::info!(path, holder, closed, "released the lease of a silent writer"),
+                Err(error) => tracing::warn!(path, holder, %error, "cannot release the lease of a silent writer"),
             }
-            // What is not closed yet is looked at again after a while, not with every tick.
+            // A file that is not closed yet is checked again after a while, not with every tick.
             if self.leases.has(&holder) {
                 self.leases.renew_soft(&holder, now.monotonic);
             }
@@ -287,7 +290,8 @@ pub async fn recover_lease(
     Ok(encode(&RecoverLeaseResponseProto { result }))
 }
 
-/// One renewal covers all that a client has open. Only read access to the namespace is needed, but the lease moves.
+/// Renews the lease for all files that a client has open. Needs only read access to the namespace, but changes the
+/// lease.
 pub async fn renew_lease(
     namenode: &Namenode,
     _: &CallContext,
@@ -303,7 +307,7 @@ pub async fn renew_lease(
     Ok(encode(&RenewLeaseResponseProto {}))
 }
 
-/// Open files of all leases, in the order of their ids, some at a time: there may be millions.
+/// Pages through the open files of all leases, in the order of their ids: there may be millions.
 struct OpenFiles<'a> {
     leases: &'a Leases,
     after: InodeId,

@@ -1,4 +1,4 @@
-//! Directories, a page at a time.
+//! Directory listings, a page at a time.
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
@@ -24,7 +24,7 @@ pub async fn get_listing(
     Ok(encode(&GetListingResponseProto { dir_list }))
 }
 
-/// A page of a directory, of its snapshots or of `/.reserved`. `None`: nothing is there.
+/// Returns a page of a directory, of its snapshots or of `/.reserved`. `None`: the path does not exist.
 fn page(
     namenode: &Namenode,
     state: &State,
@@ -46,7 +46,7 @@ fn page(
     }))
 }
 
-/// The snapshots of a directory, where the path is its `.snapshot`.
+/// Returns the snapshots of a directory if the path is its `.snapshot`.
 fn snapshots(
     state: &State,
     context: &CallContext,
@@ -72,7 +72,7 @@ fn snapshots(
             let mut status = file_status(namespace, top, snapshot.name.as_bytes());
             status.modification_time = snapshot.modification_time_ms;
             status.flags = flags_in_snapshot(status.flags);
-            // As Apache's NameNode answers: the children that the directory has now.
+            // As Apache's NameNode answers: the number of children that the directory has now.
             status.children_num = namespace.inode(root).children().map(|children| children.len() as i32);
             partial_listing.push(status);
         }
@@ -109,9 +109,10 @@ fn statuses(
         let name: &[u8] = if page.is_file { &[] } else { &state.namespace.inode(*slot).name };
         let mut status = file_status(&state.namespace, *slot, name);
         if with_locations && state.namespace.is_file(*slot) {
-            // Without tokens: who may list a directory need not be one who may read its files.
+            // Without tokens: a user that may list a directory may not be allowed to read its files.
             let mut located = state.located_as_read(*slot, (0, u64::MAX), page.in_snapshot, &context.caller, now);
-            // Thousands of files may come in one answer; whoever reads one asks for its blocks.
+            // One answer may have thousands of files, so advertisements are left out; a client that reads a file asks
+            // for its blocks.
             for block in located.blocks.iter_mut().chain(&mut located.last_block) {
                 block.locations.iter_mut().for_each(|datanode| datanode.offer = None);
             }
@@ -122,7 +123,7 @@ fn statuses(
     page.entries.iter().map(status).collect()
 }
 
-/// Many paths in one call; what is wrong with one of them stands in its entry.
+/// Lists many paths in one call; an error of one path is in its entry.
 pub async fn get_batched_listing(
     namenode: &Namenode,
     context: &CallContext,
@@ -137,9 +138,9 @@ pub async fn get_batched_listing(
     let (mut index, mut start_after) = (0usize, Bytes::new());
     if !request.start_after.is_empty() {
         let key = BatchedListingKeyProto::decode(request.start_after.clone())
-            .map_err(|error| Error::IllegalArgument { message: format!("startAfter cannot be read: {error}") })?;
+            .map_err(|error| Error::IllegalArgument { message: format!("cannot decode startAfter: {error}") })?;
         if key.checksum != checksum || key.path_index as usize >= request.paths.len() {
-            return Err(Error::IllegalArgument { message: "startAfter belongs to other paths".into() });
+            return Err(Error::IllegalArgument { message: "startAfter belongs to a listing of other paths".into() });
         }
         (index, start_after) = (key.path_index as usize, key.start_after);
     }
@@ -189,7 +190,7 @@ pub async fn get_batched_listing(
     Ok(encode(&answer))
 }
 
-/// Ties a position to the paths it was given for. Clients only hand it back.
+/// Binds a position to the paths that it was given for. Clients only return it.
 fn fingerprint(paths: &[String]) -> Bytes {
     use std::hash::{Hash, Hasher};
     let mut hasher = std::collections::hash_map::DefaultHasher::new();

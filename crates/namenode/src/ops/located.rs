@@ -1,4 +1,4 @@
-//! The blocks of a file with their places, as readers get them.
+//! The blocks of a file with their locations, for readers.
 
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{LocatedBlock, LocatedBlocks};
@@ -8,7 +8,7 @@ use crate::namespace::{BlockRecord, Blocks, Caller, Slot};
 use crate::state::{Namenode, State};
 
 impl Namenode {
-    /// As [`State::located_as_read`], with tokens to read them when tokens are on: the caller has checked that they may be read.
+    /// Like [`State::located_as_read`], with read tokens if tokens are on: the caller has checked the read permission.
     pub fn located_for_reader(
         &self,
         state: &State,
@@ -27,7 +27,7 @@ impl Namenode {
         located
     }
 
-    /// Gives a writer the right to its block.
+    /// Adds the writer's token to its block.
     pub fn signed(&self, mut located: LocatedBlock, mode: AccessMode, caller: &Caller, now: Now) -> LocatedBlock {
         self.tokens.sign(&mut located, mode, &caller.user, now.wall_ms);
         located
@@ -35,7 +35,7 @@ impl Namenode {
 }
 
 impl State {
-    /// As [`State::located_blocks`], in a snapshot too.
+    /// Like [`State::located_blocks`], also for files in a snapshot.
     pub fn located_as_read(
         &self,
         slot: Slot,
@@ -46,7 +46,7 @@ impl State {
     ) -> LocatedBlocks {
         let mut located = self.located_blocks(slot, range.0, range.1, &caller.machine, now);
         if in_snapshot {
-            // Nobody writes in a snapshot: its length is what was known when it was made.
+            // A file in a snapshot is not written: its length is the one known when the snapshot was made.
             located.file_length = self.namespace.inode(slot).as_file().map_or(0, |file| file.length());
             located.under_construction = false;
             located.last_block_complete = true;
@@ -54,11 +54,11 @@ impl State {
         located
     }
 
-    /// The blocks that hold bytes `[offset, offset + length)` of a file, and its last one.
+    /// Returns the blocks that contain bytes `[offset, offset + length)` of a file, and its last one.
     ///
-    /// `machine`: text of the reader's address; the nearest replicas come first.
+    /// `machine`: the reader's address as text; the nearest replicas come first.
     pub fn located_blocks(&self, slot: Slot, offset: u64, length: u64, machine: &str, now: Now) -> LocatedBlocks {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
         let reader = ReaderLocation { ip: Some(machine) };
         let frozen = self.namespace.is_frozen(slot);
         let blocks = located_range(file.blocks(), offset, length)
@@ -86,19 +86,19 @@ impl State {
         now: Now,
     ) -> Option<LocatedBlock> {
         let mut located = self.blocks.locate(block.id, at, reader, now)?;
-        // The namespace's length is the one that a writer told; the map's may be ahead of it by reports.
+        // The namespace's length is the one that the writer reported; the map's may be ahead of it because of reports.
         let stamp = located.block.block.stamp;
         located.block.block = block.block();
         if frozen {
-            // The file may have been written on: the block has a newer stamp then, and more bytes.
+            // The file may have been appended to since: the block then has a newer stamp, and more bytes.
             located.block.block.stamp = stamp;
         }
         Some(located)
     }
 }
 
-/// Blocks that overlap the range, with their offsets in the file. As Apache counts: an empty first block of an open
-/// file is part of every range; a range that starts behind the end has no blocks.
+/// Returns the blocks that overlap the range, with their offsets in the file. As in Apache, an empty first block of an
+/// open file is part of every range, and a range that starts behind the end has no blocks.
 fn located_range(blocks: Blocks<'_>, offset: u64, length: u64) -> impl Iterator<Item = (BlockRecord, u64)> {
     let end = offset.saturating_add(length);
     let first_is_empty = blocks.get(0).is_some_and(|block| block.length == 0);
@@ -110,7 +110,7 @@ fn located_range(blocks: Blocks<'_>, offset: u64, length: u64) -> impl Iterator<
     with_starts
         .skip_while(move |(block, start)| !first_is_empty && start + block.length <= offset)
         .enumerate()
-        // The block that the range starts in comes whatever the range's length is.
+        // The block that the range starts in is included whatever the range's length is.
         .take_while(move |(nth, (_, start))| *nth == 0 || *start < end)
         .map(|(_, found)| found)
 }

@@ -1,4 +1,4 @@
-//! Administration whose work is done by other means here, or needs none.
+//! Administrative calls whose work is done in other ways here, or is not needed.
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::namespace::Purpose;
 use crate::state::{CallContext, Namenode, encode};
 
-/// Every change is on disk already; the rules of who may ask, and when, are kept.
+/// Every change is on disk already; only the checks of permission and safe mode remain.
 pub async fn save_namespace(
     namenode: &Namenode,
     context: &CallContext,
@@ -28,7 +28,7 @@ pub async fn save_namespace(
     Ok(encode(&SaveNamespaceResponseProto { saved: Some(true) }))
 }
 
-/// There are no log segments: the number of the newest inode stands for a position.
+/// There are no log segments: the number of the newest inode serves as a position.
 pub async fn roll_edits(namenode: &Namenode, context: &CallContext, _: RollEditsRequestProto) -> Result<Bytes, Error> {
     let state = namenode.read();
     state.namespace.require_superuser(&context.caller, "rollEditLog")?;
@@ -36,7 +36,7 @@ pub async fn roll_edits(namenode: &Namenode, context: &CallContext, _: RollEdits
     Ok(encode(&RollEditsResponseProto { new_segment_tx_id: state.namespace.counters().last_inode }))
 }
 
-/// A store that failed stops the NameNode; nothing is ever restored behind its back.
+/// A failed store stops the NameNode, so nothing is ever restored while it runs.
 pub async fn restore_failed_storage(
     namenode: &Namenode,
     context: &CallContext,
@@ -60,7 +60,7 @@ pub async fn upgrade_status(_: &Namenode, _: &CallContext, _: UpgradeStatusReque
     Ok(encode(&UpgradeStatusResponseProto { upgrade_finalized: true }))
 }
 
-/// None is in progress, and none can be started.
+/// No rolling upgrade is in progress, and none can be started.
 pub async fn rolling_upgrade(
     namenode: &Namenode,
     context: &CallContext,
@@ -92,7 +92,7 @@ pub async fn get_ha_service_state(
     Ok(encode(&HaServiceStateResponseProto { state }))
 }
 
-/// There are no encryption zones: the root encloses everything.
+/// There are no encryption zones, so the root encloses everything.
 pub async fn get_enclosing_root(
     namenode: &Namenode,
     context: &CallContext,

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::namespace::{Modes, is_within_limits};
 use crate::state::{CallContext, Namenode, Remember};
 
-/// Makes a directory, and those above it if asked to. True also when it was there.
+/// Creates a directory, and its parents if requested. Answers true also if it existed.
 pub async fn mkdirs(namenode: &Namenode, context: &CallContext, request: MkdirsRequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.src) {
         return Err(Error::PathTooLong { operation: "mkdirs" });

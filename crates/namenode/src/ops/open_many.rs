@@ -6,17 +6,17 @@ use super::get_block_locations::{locate, touch};
 use crate::error::Error;
 use crate::state::{CallContext, Namenode};
 
-/// Files that are looked up before others get the lock.
+/// Number of files that are looked up before the lock is released for other callers.
 const AT_ONCE: usize = 64;
 
-/// `openMany`, Hearth's own: what `getBlockLocations` says of each of many paths, its refusals included.
+/// `openMany`, Hearth's own call: the answer of `getBlockLocations` for each of many paths, errors included.
 pub async fn open_many(
     namenode: &Namenode,
     context: &CallContext,
     request: OpenManyRequestProto,
 ) -> Result<Bytes, Error> {
     if request.paths.len() > PATHS_MAX {
-        return Err(Error::Malformed(format!("{} paths, {PATHS_MAX} are the limit", request.paths.len())));
+        return Err(Error::Malformed(format!("too many paths: {}, the limit is {PATHS_MAX}", request.paths.len())));
     }
     let range = (request.offset, request.length);
     let mut answer = OpenManyAnswer::default();

@@ -1,4 +1,4 @@
-//! The old rename, which answers false, and the new one, which says what is wrong.
+//! The old rename, which answers false on failure, and the new one, which returns the error.
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{Rename2RequestProto, Rename2ResponseProto, RenameRequestProto, RenameResponseProto};
@@ -46,7 +46,7 @@ pub async fn rename2(namenode: &Namenode, context: &CallContext, request: Rename
         .await
 }
 
-/// What a rename means for the map of blocks and the leases.
+/// Applies a rename to the block map and the leases.
 fn take_note(state: &mut State, renamed: Renamed) {
     if let Some(removed) = renamed.overwritten {
         state.forget(removed);

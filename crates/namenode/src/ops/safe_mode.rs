@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{SafeModeActionProto, SetSafeModeRequestProto, Set
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
 
-/// Asks for safe mode, or switches it. The answer is whether it is on afterwards.
+/// Queries or switches safe mode. Answers whether it is on afterwards.
 pub async fn set_safe_mode(
     namenode: &Namenode,
     context: &CallContext,

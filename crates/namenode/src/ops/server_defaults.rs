@@ -4,7 +4,7 @@ use hearth_wire::proto::hdfs::{GetServerDefaultsRequestProto, GetServerDefaultsR
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
 
-/// What clients use where they are not configured otherwise.
+/// Returns the defaults for clients without their own configuration.
 pub async fn get_server_defaults(
     namenode: &Namenode,
     _: &CallContext,

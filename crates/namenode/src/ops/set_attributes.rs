@@ -45,7 +45,7 @@ pub async fn set_times(
     context: &CallContext,
     request: SetTimesRequestProto,
 ) -> Result<Bytes, Error> {
-    // A time below 0 in Java's long leaves it as it is: -1 is the usual one.
+    // A negative time (as a Java long, usually -1) leaves the time unchanged.
     let time = |ms: u64| (ms as i64 >= 0).then_some(ms);
     namenode
         .change_once(context, |state, now| {
@@ -56,7 +56,7 @@ pub async fn set_times(
         .await
 }
 
-/// False for a directory and for nothing at all. Copies are made or deleted afterwards.
+/// Answers false for a directory and for a path that does not exist. Copies are made or deleted afterwards.
 pub async fn set_replication(
     namenode: &Namenode,
     context: &CallContext,
@@ -70,7 +70,7 @@ pub async fn set_replication(
                 return Ok((SetReplicationResponseProto { result: false }, Remember::No));
             };
             let inode = state.namespace.inode(slot);
-            let file = inode.as_file().expect("replication is a file's");
+            let file = inode.as_file().expect("only files have a replication");
             if inode.replication() != old {
                 let replication = state.namespace.replication_with_snapshots(slot);
                 for block in file.blocks().iter() {

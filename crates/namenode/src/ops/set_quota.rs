@@ -6,12 +6,12 @@ use crate::error::Error;
 use crate::namespace::Limit;
 use crate::state::{CallContext, Namenode, Remember};
 
-/// Java's "leave it as it is".
+/// Java's value for "leave it unchanged".
 const KEEP: i64 = i64::MAX;
-/// Java's "take it away".
+/// Java's value for "remove it".
 const CLEAR: i64 = -1;
 
-/// What Hadoop calls a change of these two limits. Source: `FSNamesystem.getQuotaCommand`.
+/// Hadoop's name for a change of these two limits. Source: `FSNamesystem.getQuotaCommand`.
 pub fn operation_name(names: i64, space: i64) -> &'static str {
     match (names, space) {
         (CLEAR, KEEP) => "clearQuota",

@@ -1,4 +1,5 @@
-//! What differs between two snapshots: as a whole report, and as the lists, a page at a time, from which newer clients make it.
+//! Differences between two snapshots: as a whole report, and as lists, a page at a time, from which newer clients build
+//! the report.
 
 use std::cmp::Ordering;
 
@@ -15,22 +16,22 @@ use crate::error::Error;
 use crate::namespace::{Difference, Name, Need, Purpose, RelativePath, Slot, SnapshotId, Trail, compare_paths, join};
 use crate::state::{CallContext, Namenode, State, encode};
 
-/// Entries of one page. Source: the default of `dfs.namenode.snapshotdiff.listing.limit`.
+/// Entries per page. Source: the default of `dfs.namenode.snapshotdiff.listing.limit`.
 const PAGE: usize = 1000;
 
-/// Two states of a directory that are compared.
+/// Two states of a directory to compare.
 struct Compared {
     /// The path of the directory that has the snapshots.
     root: String,
-    /// Whether `from` is the earlier one.
+    /// True if `from` is the earlier one.
     forward: bool,
     directory: Slot,
-    /// The earlier and the later state, `None` for now. `None`: they are the same.
+    /// The earlier and the later state (an inner `None` is the current state). `None`: the two are the same.
     states: Option<(SnapshotId, Option<SnapshotId>)>,
 }
 
 impl Compared {
-    /// In the order of their paths, from `start` on.
+    /// Differences in the order of their paths, from `start` on.
     fn differences<'a>(&self, state: &'a State, start: &[Name]) -> impl Iterator<Item = Difference> + use<'a> {
         let (directory, namespace) = (self.directory, &state.namespace);
         let found = self.states.map(|(earlier, later)| namespace.differences(directory, earlier, later, start));
@@ -38,7 +39,8 @@ impl Compared {
     }
 }
 
-/// The directory whose snapshots a path is compared in. Of what is not there, or is a file, that is looked for before it is refused.
+/// Returns the directory whose snapshots are compared for a path. If the path does not exist or is a file, the search
+/// begins at its parent, so that the caller can refuse it with the right error.
 ///
 /// Source: `SnapshotManager.getSnapshottableAncestorDir`.
 fn snapshot_root(state: &State, trail: &Trail) -> Result<Option<Slot>, Error> {
@@ -47,7 +49,7 @@ fn snapshot_root(state: &State, trail: &Trail) -> Result<Option<Slot>, Error> {
         Some(target) => target,
         None => trail.parent().ok_or_else(|| Error::DirectoryMissing { path: trail.parent_path() })?,
     };
-    // The root of all is one itself, also without snapshots.
+    // The root directory counts as snapshottable even without snapshots.
     if namespace.is_snapshottable(directory) {
         return Ok(Some(directory));
     }
@@ -78,7 +80,7 @@ fn compare(state: &State, context: &CallContext, path: &str, from: &str, to: &st
         }
     }
     let (from, to) = (namespace.snapshot_named(root, from)?, namespace.snapshot_named(root, to)?);
-    // Now is later than every snapshot.
+    // The current state is later than every snapshot.
     let forward = to.is_none_or(|to| from.is_some_and(|from| from < to));
     let (earlier, later) = if forward { (from, to) } else { (to, from) };
     let states = earlier.filter(|earlier| Some(*earlier) != later).map(|earlier| (earlier, later));
@@ -144,7 +146,7 @@ pub async fn get_snapshot_diff_report(
     }))
 }
 
-/// The path where a page begins.
+/// Parses the path at which a page begins.
 fn start_of(start_path: &[u8]) -> RelativePath {
     match start_path {
         b"" => Vec::new(),
@@ -152,8 +154,9 @@ fn start_of(start_path: &[u8]) -> RelativePath {
     }
 }
 
-/// What is still to be told of differences in the order of their paths: from where on in the created and deleted entries of that at
-/// `start`, one list behind the other. -1: the difference itself first. No more differences are asked for than the page has room for.
+/// Builds a page from differences in the order of their paths. `start_index` is a position in the created and then the
+/// deleted entries of the difference at `start`; -1 is the difference itself. Consumes no more differences than the
+/// page has room for.
 fn page(
     differences: impl IntoIterator<Item = Difference>,
     start: &RelativePath,
@@ -165,7 +168,7 @@ fn page(
     };
     let mut count = 0;
     for difference in differences {
-        // Where the last page ended may be no difference any more.
+        // The difference at which the last page ended may no longer exist.
         let mut index = match compare_paths(&difference.path, start) {
             Ordering::Less => continue,
             Ordering::Equal => start_index.max(-1),
@@ -235,7 +238,7 @@ mod tests {
     use crate::namespace::{Caller, Changed, InodeId, Limits, Namespace};
 
     #[test]
-    fn pages_tell_everything_once() {
+    fn pages_contain_each_entry_once() {
         let entries = |count: usize| -> Vec<Changed> {
             let entry = |i| Changed { id: InodeId(i as u64), name: format!("{i}").as_bytes().into(), renamed_to: None };
             (0..count).map(entry).collect()
@@ -264,7 +267,7 @@ mod tests {
             (start, index) = (cursor.start_path, cursor.index);
         }
         assert_eq!((modified, created, deleted), (3, 2400, 801));
-        // Where the last page ended is none any more: it goes on with the next.
+        // The difference at which the last page ended is gone: the page continues with the next one.
         let (answer, more) = page(all.clone(), &start_of(b"aa"), 700);
         assert!(more && answer.modified_entries.len() == 1 && answer.created_entries.len() == 900);
         let (answer, more) = page(all, &start_of(b"a"), -1);
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_tree_tell_what_there_is_in_all() {
+    fn pages_of_tree_match_full_report() {
         let caller = Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() };
         let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
         let path = |i: u32| format!("/s/{}/{}/{i}", i % 3, i % 40);

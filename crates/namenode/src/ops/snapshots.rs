@@ -1,4 +1,4 @@
-//! Snapshots: allowing, making, renaming, removing and listing them.
+//! Snapshots: allowing, creating, renaming, removing and listing them.
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
@@ -83,7 +83,7 @@ pub async fn rename_snapshot(
         .await
 }
 
-/// Blocks that nothing else has go with it.
+/// Removes a snapshot, with the blocks that only it contains.
 pub async fn delete_snapshot(
     namenode: &Namenode,
     context: &CallContext,
@@ -112,7 +112,7 @@ pub async fn get_snapshottable_dir_listing(
     let namespace = &state.namespace;
     let directories = namespace.snapshottable_directories(&context.caller);
     let entry = |directory: &crate::namespace::Snapshottable| SnapshottableDirectoryStatusProto {
-        // Apache's has no flags there.
+        // Apache's NameNode sends no flags there.
         dir_status: HdfsFileStatusProto {
             flags: Some(0),
             ..file_status(namespace, directory.slot, &namespace.inode(directory.slot).name)
@@ -141,7 +141,7 @@ pub async fn get_snapshot_listing(
         let mut dir_status = file_status(namespace, top, snapshot.name.as_bytes());
         dir_status.modification_time = snapshot.modification_time_ms;
         dir_status.flags = flags_in_snapshot(dir_status.flags);
-        // As Apache's NameNode answers: the children that the directory has now.
+        // As Apache's NameNode answers: the number of children that the directory has now.
         dir_status.children_num = namespace.inode(root).children().map(|children| children.len() as i32);
         snapshot_listing.push(SnapshotStatusProto {
             dir_status,

@@ -1,4 +1,4 @@
-//! The status of a file or directory, as clients get it.
+//! The status of a file or directory for clients.
 
 use hearth_types::FsPermission;
 use hearth_wire::proto::hdfs::HdfsFileStatusProto;
@@ -10,12 +10,12 @@ use crate::namespace::{InodeKind, Namespace, Slot};
 const HAS_ACL: u32 = 1;
 const SNAPSHOT_ENABLED: u32 = 8;
 
-/// Flags of a directory in a snapshot: it is in one, and has none itself.
+/// Flags of a directory in a snapshot: it cannot have snapshots of its own.
 pub fn flags_in_snapshot(flags: Option<u32>) -> Option<u32> {
     flags.map(|flags| flags & !SNAPSHOT_ENABLED)
 }
 
-/// The status of an inode. `name`: its name in a listing; empty for the path that was asked about.
+/// Returns the status of an inode. `name`: its name in a listing; empty for the requested path itself.
 pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileStatusProto {
     let inode = namespace.inode(slot);
     let (file_type, length, replication, block_size, children) = match inode.kind() {
@@ -45,7 +45,7 @@ pub fn file_status(namespace: &Namespace, slot: Slot, name: &[u8]) -> HdfsFileSt
     }
 }
 
-/// The status of `/.reserved`, which every user sees and no user owns.
+/// The status of `/.reserved`, which every user can see and no user owns.
 pub fn reserved_status() -> HdfsFileStatusProto {
     HdfsFileStatusProto {
         file_type: FileType::IsDir as i32,
@@ -60,7 +60,7 @@ pub fn reserved_status() -> HdfsFileStatusProto {
     }
 }
 
-/// What stands in `/.reserved`. `group`: of superusers. Source: `FSDirectory.createReservedStatuses`.
+/// The entries of `/.reserved`. `group`: of superusers. Source: `FSDirectory.createReservedStatuses`.
 pub fn reserved_entries(group: &str, created_ms: u64) -> Vec<HdfsFileStatusProto> {
     let entry = |name: &'static str| HdfsFileStatusProto {
         path: bytes::Bytes::from_static(name.as_bytes()),
@@ -73,12 +73,12 @@ pub fn reserved_entries(group: &str, created_ms: u64) -> Vec<HdfsFileStatusProto
     vec![entry(".inodes"), entry("raw")]
 }
 
-/// The status of the `.snapshot` of a directory that may have snapshots.
+/// The status of the `.snapshot` of a snapshottable directory.
 pub fn snapshot_list_status() -> HdfsFileStatusProto {
     HdfsFileStatusProto { permission: FsPermission(0o777).into(), file_id: Some(0), ..reserved_status() }
 }
 
-/// Whether `path` is that of `/.reserved` itself.
+/// Returns true if `path` is `/.reserved` itself.
 pub fn is_reserved_root(path: &str) -> bool {
     path.trim_end_matches('/') == "/.reserved"
 }

@@ -1,4 +1,4 @@
-//! On which media the replicas of a file are to lie.
+//! Storage policies: the media on which the replicas of a file shall be placed.
 
 use bytes::Bytes;
 use hearth_types::{Access, StorageType};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::namespace::{InodeKind, Need, Purpose, Slot};
 use crate::state::{CallContext, Namenode, Remember, State, encode};
 
-/// The number of the policy that may be given to new files only.
+/// The number of the policy that can be given to new files only.
 pub const LAZY_PERSIST: u8 = 15;
 
 pub fn policy_by_name(name: &str) -> Result<&'static StoragePolicy, Error> {
@@ -29,7 +29,7 @@ fn policy_to_wire(policy: &StoragePolicy) -> BlockStoragePolicyProto {
         policy_id: u32::from(policy.id),
         name: policy.name.into(),
         creation_policy: types(policy.storage_types),
-        // A policy without fallbacks has no field, as at Apache's NameNode.
+        // A policy without fallbacks has no such field, as with Apache's NameNode.
         creation_fallback_policy: some(policy.creation_fallbacks),
         replication_fallback_policy: some(policy.replication_fallbacks),
     }
@@ -43,7 +43,7 @@ pub async fn get_storage_policies(
     Ok(encode(&GetStoragePoliciesResponseProto { policies: POLICIES.iter().map(policy_to_wire).collect() }))
 }
 
-/// The policy that holds for a path; always a real one.
+/// Returns the policy in force for a path; always a real one.
 pub async fn get_storage_policy(
     namenode: &Namenode,
     context: &CallContext,
@@ -110,14 +110,15 @@ async fn set<M: prost::Message>(
 }
 
 impl State {
-    /// The blocks below an inode take the policy that now holds for them: its own, or one that it has come under. So do those that only
-    /// snapshots have of a file which is there; those of files that are gone keep theirs.
+    /// Gives the blocks below an inode the policy that is now in force: the inode's own, or an inherited one. This
+    /// includes blocks that only snapshots contain, if their file still exists; blocks of deleted files keep their
+    /// policy.
     pub fn propagate_policy(&mut self, top: Slot) {
         let mut waiting = vec![(top, self.namespace.storage_policy(top).number)];
         while let Some((slot, policy)) = waiting.pop() {
             match self.namespace.inode(slot).kind() {
                 InodeKind::Directory(children) => waiting.extend(children.iter().filter_map(|child| {
-                    // What has a policy of its own has it still.
+                    // An inode with a policy of its own keeps it.
                     (self.namespace.inode(child).storage_policy() == 0).then_some((child, policy))
                 })),
                 InodeKind::File(file) => {
@@ -131,7 +132,7 @@ impl State {
     }
 }
 
-/// As Java prints a policy.
+/// Text of a policy as Java prints it.
 fn describe(number: u8) -> String {
     let Some(policy) = StoragePolicy::by_id(number) else { return number.to_string() };
     let names = |types: &[StorageType]| types.iter().map(|medium| medium.name()).collect::<Vec<_>>().join(", ");

@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::namespace::{InodeId, RecordState};
 use crate::state::{Namenode, State};
 
-/// A datanode has brought the replicas of an open file's last block to one length: takes that over, and closes the
-/// file.
+/// Applies a datanode's report that the replicas of an open file's last block have been brought to one length, and
+/// closes the file.
 ///
-/// Repeated for a file that is closed already it does nothing: the answer was lost.
+/// A repetition for a file that is closed already does nothing: its answer was lost.
 pub async fn synchronize_block(namenode: &Namenode, result: Synchronization) -> Result<(), Error> {
     if result.block.pool != namenode.identity.pool {
         return Err(Error::WrongPool {
@@ -30,13 +30,13 @@ pub async fn synchronize_block(namenode: &Namenode, result: Synchronization) -> 
 fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now: Now) -> Result<(), Error> {
     let block = result.block.block;
     let file = state.blocks.inode_of(block.id).map(InodeId);
-    // A report about a copy names the block that it was made of.
+    // A report about a copy gives the id of the source block.
     let is_meant =
         |state: &State, other: BlockId| other == block.id || state.blocks.copied_from(other) == Some(block.id);
     if let Some((file, kept)) = file.and_then(|file| Some((file, state.namespace.unfinished_snapshot_block(file)?)))
         && is_meant(state, kept)
     {
-        // Some bytes of it are known, or no snapshot would have it.
+        // Some bytes of the block are known, otherwise no snapshot would contain it.
         let (whole, _) = settle(state, namenode, kept, result, now)?.ok_or(Error::MayHaveBytes { block })?;
         if let Some(source) = state.namespace.finish_snapshot_block(file, whole) {
             state.blocks.remove(source);
@@ -45,7 +45,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     }
     let slot = file.and_then(|file| state.namespace.slot(file));
     let Some(slot) = slot else {
-        // A deletion by an earlier copy of this report took the block out.
+        // An earlier delivery of this report, with a deletion, removed the block.
         if result.delete_block {
             return Ok(());
         }
@@ -54,7 +54,7 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     let file = state.namespace.inode(slot).as_file().ok_or(Error::SynchronizedBlockMissing { block })?;
     let last = file.blocks().last();
     if !file.is_open() {
-        // An earlier copy of this report closed the file.
+        // An earlier delivery of this report closed the file.
         return match last {
             Some(last) if last.stamp() == result.new_stamp => Ok(()),
             _ => Err(Error::SynchronizedFileClosed { block, path: state.namespace.path_of(slot) }),
@@ -77,15 +77,15 @@ fn attempt(state: &mut State, namenode: &Namenode, result: &Synchronization, now
     if result.close_file && state.first_incomplete(slot, 0).is_none() {
         state.close_file(slot, now);
     } else if result.close_file {
-        // Too few holders are known yet. The checker of leases closes the file when they have reported.
-        tracing::info!(path = state.namespace.path_of(slot), %block, "a recovered block waits for its replicas");
+        // Too few holders are known yet. The lease monitor closes the file when they have reported.
+        tracing::info!(path = state.namespace.path_of(slot), %block, "a recovered block waits for reports of its replicas");
         state.closing.insert(state.namespace.inode(slot).id());
     }
     Ok(())
 }
 
-/// Ends the recovery of an open block in the map. Answers what the block is then, and how far with its replicas; `None`: nobody ever
-/// had a byte of it, and it is to go.
+/// Ends the recovery of an open block in the map. Returns the final block and its record state; `None`: no byte of it
+/// was ever written, and it must be removed.
 fn settle(
     state: &mut State,
     namenode: &Namenode,
@@ -104,7 +104,7 @@ fn settle(
             MissingBytes::Unknown => return Err(Error::MayHaveMore { block: result.block.block, length }),
             MissingBytes::Lost { length: told } => {
                 let path = path_of(state, block);
-                tracing::error!(path, %block, length, told, "less is left of this block than its writer told of");
+                tracing::error!(path, %block, length, told, "block has lost bytes: the recovered length is less than the writer reported");
             }
         }
         state.blocks.finish_recovery(block, stamp, length, &holders, now).map_err(refused)?;
@@ -115,14 +115,14 @@ fn settle(
         MissingBytes::Unknown => Err(Error::MayHaveBytes { block: result.block.block }),
         MissingBytes::Lost { length } => {
             let path = path_of(state, block);
-            tracing::error!(path, %block, length, "none of its datanodes has this block any more");
+            tracing::error!(path, %block, length, "block lost: none of its datanodes has it any more");
             state.blocks.give_up(block, length, now);
             Ok(state.blocks.block(block).map(|block| (block, RecordState::Complete)))
         }
     }
 }
 
-/// The file of a block, for the log.
+/// The path of a block's file, for the log.
 fn path_of(state: &State, block: BlockId) -> String {
     let slot = state.blocks.inode_of(block).and_then(|file| state.namespace.slot(InodeId(file)));
     slot.map_or_else(|| "(in snapshots)".to_owned(), |slot| state.namespace.path_of(slot))

@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::namespace::{BlockRecord, Need, Purpose, RecordState, Slot, Truncation, Writer};
 use crate::state::{CallContext, Namenode, Remember, State};
 
-/// Cuts a file. True: done. False: the datanodes are cutting its last block; the file closes when they have.
+/// Truncates a file. Answers true if done; false if the datanodes are truncating its last block: the file closes when
+/// they have finished.
 pub async fn truncate(
     namenode: &Namenode,
     context: &CallContext,
@@ -22,7 +23,7 @@ pub async fn truncate(
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("truncate for {}", request.src))?;
             let result = attempt(state, namenode, context, &request, now)?;
-            // Carried out again it would cut what others have appended since.
+            // A second execution would cut bytes that another client has appended since.
             Ok((TruncateResponseProto { result }, Remember::Yes))
         })
         .await
@@ -42,7 +43,7 @@ fn attempt(
     if state.namespace.storage_policy(slot).number == LAZY_PERSIST {
         return Err(Error::TruncateLazyPersist { path });
     }
-    let file = state.namespace.inode(slot).as_file().expect("seen to be a file");
+    let file = state.namespace.inode(slot).as_file().expect("checked to be a file");
     if file
         .writer()
         .is_some_and(|writer| writer.truncation.is_some_and(|truncation| truncation.length == request.new_length))
@@ -52,7 +53,7 @@ fn attempt(
     let takeover = Takeover { operation: "TRUNCATE_FILE", path: &path, client: &request.client_name };
     state.take_over(namenode, caller, slot, &takeover, now)?;
     let inode = state.namespace.inode(slot);
-    let file = inode.as_file().expect("seen to be a file");
+    let file = inode.as_file().expect("checked to be a file");
     let (current, asked) = (file.length(), request.new_length);
     if asked == current {
         return Ok(true);
@@ -60,9 +61,9 @@ fn attempt(
     if asked > current {
         return Err(Error::TruncateLarger { current, asked });
     }
-    // The blocks that stay, and how much of the last of them.
+    // Number of blocks to keep, and the end of the last of them.
     let (mut keep, mut end) = (0, 0);
-    let length_of = |place| file.blocks().get(place).expect("the blocks' lengths are the file's").length;
+    let length_of = |place| file.blocks().get(place).expect("the file's length is the sum of its blocks'").length;
     while end < asked {
         end += length_of(keep);
         keep += 1;
@@ -74,7 +75,7 @@ fn attempt(
         if state.blocks.state(cut.id) != Some(BlockState::Complete) || !state.blocks.is_minimally_replicated(cut.id) {
             return Err(Error::AppendUnderReplicated { block: cut.block(), path });
         }
-        // An open block counts as a whole one; what was counted so far goes, unless a snapshot keeps it.
+        // An open block counts as a whole one; the bytes counted so far are freed, unless a snapshot keeps them.
         let freed = state.namespace.bytes_not_in_snapshots(slot, keep - 1);
         state.namespace.check_space_quota(slot, block_size.saturating_sub(freed))?;
         let length = cut.length - (end - asked);
@@ -82,7 +83,7 @@ fn attempt(
         if state.namespace.is_block_in_snapshot(slot, cut.id) {
             let copy = Block { id: state.namespace.next_block_id(), stamp, length };
             state.blocks.start_copying(cut.id, copy, now).map_err(|error| namenode.refused(error))?;
-            // Snapshots keep what the file has now.
+            // Snapshots keep the file's present state.
             state.namespace.inode_mut(slot);
             drop_behind(state, slot, keep - 1);
             let record = BlockRecord::new(Block { length: cut.length, ..copy }, RecordState::Complete);
@@ -100,7 +101,7 @@ fn attempt(
         return Ok(true);
     }
     let id = inode.id();
-    let file = inode.as_file_mut().expect("seen to be a file");
+    let file = inode.as_file_mut().expect("checked to be a file");
     file.open(Writer {
         client: request.client_name.clone(),
         machine: caller.machine.to_string(),
@@ -115,7 +116,7 @@ fn attempt(
         last.length -= end - asked;
     });
     state.leases.add(&request.client_name, id, now.monotonic);
-    // Its client has nothing to do with it any more, and need not ask for a recovery when the primary dies.
+    // The client need not do anything further, and need not ask for a recovery if the primary dies.
     state.closing.insert(id);
     Ok(false)
 }

@@ -1,4 +1,4 @@
-//! What this NameNode does not keep: each call gets the answer that clients know how to go on from.
+//! Features that this NameNode does not have: each call gets an answer with which clients can continue.
 
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::namespace::{Purpose, is_exactly_reserved, is_within_limits};
 use crate::state::{CallContext, Namenode};
 
-/// The answer of an empty message: "none", in every one of these calls.
+/// The answer of an empty message: "none" in each of these calls.
 const NONE: Bytes = Bytes::new();
 
 fn decode<M: Message + Default>(request: &Bytes) -> Result<M, Error> {
@@ -23,7 +23,7 @@ fn unsupported(what: &str) -> Result<Bytes, Error> {
     Err(Error::Unsupported { what: format!("{what} is not supported by this NameNode") })
 }
 
-/// Answers a call about a feature that is not there; `None` for a method that does not exist at all.
+/// Answers a call about an unsupported feature; `None` if the method does not exist at all.
 pub fn refuse(
     namenode: &Namenode,
     context: &CallContext,
@@ -31,7 +31,7 @@ pub fn refuse(
     request: &Bytes,
 ) -> Option<Result<Bytes, Error>> {
     Some(match method {
-        // Security is off: Java takes the empty answer for "no token needed" and goes on.
+        // Security is off: Java takes the empty answer for "no token needed" and continues.
         "getDataEncryptionKey" => Ok(NONE),
         "getEZForPath" => encryption_zone(namenode, context, request),
         // Nothing is encrypted or erasure-coded: the lists are empty.
@@ -52,7 +52,7 @@ pub fn refuse(
         | "enableErasureCodingPolicy"
         | "disableErasureCodingPolicy"
         | "getECTopologyResultForPolicies" => unsupported("erasure coding"),
-        // As Apache's NameNode, in which symbolic links are switched off, too.
+        // As Apache's NameNode, in which symbolic links are switched off too.
         "createSymlink" => decode(request).and_then(|request: CreateSymlinkRequestProto| {
             Err(if is_within_limits(&request.link) { Error::Symlinks } else { Error::SymlinkTooLong })
         }),
@@ -62,8 +62,8 @@ pub fn refuse(
     })
 }
 
-/// What Java's clients can encode with, as Apache's NameNode lists it: the coders are the client's, not the NameNode's. No policy that
-/// uses them is enabled here.
+/// Codecs of Java's clients, as Apache's NameNode lists them: the coders belong to the client, not to the NameNode. No
+/// policy that uses them is enabled here.
 const CODECS: [(&str, &str); 3] =
     [("rs", "rs_native, rs_java"), ("rs-legacy", "rs-legacy_java"), ("xor", "xor_native, xor_java")];
 
@@ -86,7 +86,7 @@ fn list_nothing(method: &str) -> Result<Bytes, Error> {
     })
 }
 
-/// Answers that no path is in an encryption zone. A caller that may not look at the path is refused.
+/// Answers that no path is in an encryption zone. A caller without access to the path is refused.
 fn encryption_zone(namenode: &Namenode, context: &CallContext, request: &Bytes) -> Result<Bytes, Error> {
     let request: GetEzForPathRequestProto = decode(request)?;
     namenode.read().namespace.resolve(&context.caller, &request.src, Purpose::Read)?;

@@ -1,4 +1,4 @@
-//! A writer's pipeline broke: a new stamp for the block, then the nodes that go on.
+//! Pipeline recovery of a writer: a new stamp for the block, then the nodes that continue.
 
 use bytes::Bytes;
 use hearth_protocol::block_token::AccessMode;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::namespace::{BlockRecord, InodeId, Slot};
 use crate::state::{CallContext, Namenode, Remember, State, encode};
 
-/// The file that `client` writes the block of. `block` must be under construction.
+/// Returns the file to which `client` writes the block. `block` must be under construction.
 ///
 /// Errors: `BlockMissing`, `BlockNotUnderConstruction`, `BlockOfClosedFile`, `LeaseMismatch`, `NotLastBlock`.
 pub fn check_block(
@@ -47,7 +47,7 @@ pub fn check_block(
     Ok((slot, last))
 }
 
-/// A new stamp for the last block of an open file. Nothing else changes yet.
+/// Issues a new stamp for the last block of an open file. Nothing else changes yet.
 pub async fn update_block_for_pipeline(
     namenode: &Namenode,
     context: &CallContext,
@@ -69,7 +69,7 @@ pub async fn update_block_for_pipeline(
     Ok(encode(&UpdateBlockForPipelineResponseProto { block: (&located).into() }))
 }
 
-/// The pipeline goes on with a new stamp on these nodes.
+/// Continues the pipeline with a new stamp on these nodes.
 pub async fn update_pipeline(
     namenode: &Namenode,
     context: &CallContext,

@@ -1,4 +1,4 @@
-//! What the operations of a writer share: whose file it is, and how its last block becomes final.
+//! Common steps of a writer's operations: the check of its lease, and the commit of its last block.
 
 use hearth_types::{Block, ExtendedBlock};
 use hearth_wire::proto::hdfs::ExtendedBlockProto;
@@ -9,7 +9,7 @@ use crate::namespace::{BlockRecord, Caller, InodeId, Purpose, RecordState, Slot}
 use crate::state::{Namenode, State};
 
 impl Namenode {
-    /// The block of a request, which must be of this namespace's pool.
+    /// Returns the block of a request, which must belong to this namespace's block pool.
     pub fn own_block(&self, block: ExtendedBlockProto) -> Result<Block, Error> {
         if block.pool_id != self.identity.pool.as_str() {
             return Err(Error::WrongPool { given: block.pool_id, expected: self.identity.pool.clone() });
@@ -22,7 +22,7 @@ impl Namenode {
         ExtendedBlock { pool: self.identity.pool.clone(), block }
     }
 
-    /// The map refuses; its words name a block without the pool.
+    /// Converts an error of the block map, which gives a block without its pool.
     pub fn refused(&self, error: BlockError) -> Error {
         let message = match &error {
             BlockError::UnknownBlock { .. }
@@ -37,7 +37,7 @@ impl Namenode {
 }
 
 impl State {
-    /// The open file that `client` writes: by number where the request has one, else by path.
+    /// Returns the open file that `client` writes: by inode id if the request has one, else by path.
     ///
     /// Errors: `WrittenFileMissing`, `WrittenNotAFile`, `NotOpen`, `NotLeaseOwner`.
     pub fn check_lease(&self, caller: &Caller, path: &str, inode: u64, client: &str) -> Result<Slot, Error> {
@@ -68,12 +68,12 @@ impl State {
         }
     }
 
-    /// Makes the last block's length final as the writer says, if that has not happened yet.
+    /// Makes the last block's length final as the writer reports it, if that has not happened yet.
     ///
-    /// `last`: what the writer takes for the last block; without it nothing is committed.
+    /// `last`: the last block from the writer's view; without it nothing is committed.
     pub fn commit_last(&mut self, namenode: &Namenode, slot: Slot, last: Option<Block>, now: Now) -> Result<(), Error> {
         let inode = self.namespace.inode(slot);
-        let file = inode.as_file().expect("the caller has seen that it is a file");
+        let file = inode.as_file().expect("the caller has checked that it is a file");
         let (Some(last), Some(record)) = (last, file.blocks().last()) else { return Ok(()) };
         match self.blocks.state(record.id) {
             Some(BlockState::Complete) => return Ok(()),
@@ -106,27 +106,27 @@ impl State {
 
     /// The first block of a file, before the last `open` ones, that too few datanodes have reported.
     pub fn first_incomplete(&self, slot: Slot, open: usize) -> Option<BlockRecord> {
-        let file = self.namespace.inode(slot).as_file().expect("the caller has seen that it is a file");
-        // Only the last two blocks can be incomplete: looking from the end is enough.
+        let file = self.namespace.inode(slot).as_file().expect("the caller has checked that it is a file");
+        // Only the last two blocks can be incomplete, so a search from the end is enough.
         let mut settled = file.blocks().iter().rev().skip(open).take(2);
         settled.find(|block| self.blocks.state(block.id) != Some(BlockState::Complete))
     }
 
-    /// Closes a file all of whose blocks are complete: its lengths are as they were committed, its lease is gone.
+    /// Closes a file whose blocks are all complete: its lengths are those committed, and its lease is removed.
     pub fn close_file(&mut self, slot: Slot, now: Now) {
         let id = self.namespace.inode(slot).id();
         let inode = self.namespace.writing_mut(slot);
         inode.set_modification_time_ms(now.wall_ms);
-        let file = inode.as_file_mut().expect("the caller has seen that it is a file");
+        let file = inode.as_file_mut().expect("the caller has checked that it is a file");
         file.complete_blocks();
         if let Some(writer) = file.close() {
             self.leases.remove(&writer.client, id);
         }
-        // Whoever opens it next is not to be taken for the writer that has gone.
+        // The next client that opens the file must not be taken for the writer that went away.
         self.closing.remove(&id);
     }
 
-    /// Tells the map and the leases of what the namespace lost.
+    /// Removes deleted blocks and files from the block map and the leases.
     pub fn forget(&mut self, removed: crate::namespace::Removed) {
         for block in removed.blocks {
             self.blocks.remove(block);

@@ -21,7 +21,7 @@ fn from_wire(xattr: XAttrProto) -> Result<Xattr, Error> {
 }
 
 fn named(xattr: Option<XAttrProto>) -> Result<Xattr, Error> {
-    from_wire(xattr.ok_or_else(|| Error::Malformed("no attribute is named".into()))?)
+    from_wire(xattr.ok_or_else(|| Error::Malformed("the request has no attribute".into()))?)
 }
 
 fn check_on(namenode: &Namenode) -> Result<(), Error> {
@@ -62,7 +62,7 @@ pub async fn remove_xattr(
         .await
 }
 
-/// The attributes that are named, all that the caller may see when none is.
+/// Returns the requested attributes; all that the caller may see if none is given.
 pub async fn get_xattrs(
     namenode: &Namenode,
     context: &CallContext,
@@ -75,7 +75,8 @@ pub async fn get_xattrs(
     Ok(encode(&GetXAttrsResponseProto { xattrs }))
 }
 
-/// Attributes that the caller may see, with their values, as Apache sends them: Go's client takes the values from here.
+/// Returns the attributes that the caller may see, with their values, as Apache does: Go's client takes the values from
+/// here.
 pub async fn list_xattrs(
     namenode: &Namenode,
     context: &CallContext,

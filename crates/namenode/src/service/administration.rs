@@ -1,7 +1,7 @@
 //! Small administrative protocols of a NameNode: refreshing policies and queues, high availability, reconfiguration.
 //!
-//! Each call is answered as Apache's NameNode without high availability and without service-level authorization answers it,
-//! or refused with a class that its clients know. `docs/compatibility/rpc.md` has the table.
+//! Each call is answered like Apache's NameNode without high availability and without service-level authorization
+//! answers it, or refused with a class that its clients know. `docs/compatibility/rpc.md` has the table.
 
 use bytes::Bytes;
 use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method, undecodable};
@@ -39,7 +39,7 @@ pub async fn call(service: &NamenodeService, call: &Call) -> Result<Bytes, Remot
     }
 }
 
-/// A NameNode with `hadoop.security.authorization` does not start, so there is never a policy to read again.
+/// A NameNode with `hadoop.security.authorization` does not start, so there is never a policy to reload.
 fn refresh_service_acl(call: &Call) -> Result<Bytes, RemoteError> {
     match call.method.as_str() {
         "refreshServiceAcl" => {
@@ -49,7 +49,7 @@ fn refresh_service_acl(call: &Call) -> Result<Bytes, RemoteError> {
     }
 }
 
-/// Calls go to the state without a queue between, so there is nothing to replace.
+/// Calls reach the state without a queue, so there is nothing to replace.
 async fn refresh_call_queue(service: &NamenodeService, caller: &Caller, call: &Call) -> Result<Bytes, RemoteError> {
     match call.method.as_str() {
         "refreshCallQueue" => {
@@ -62,7 +62,7 @@ async fn refresh_call_queue(service: &NamenodeService, caller: &Caller, call: &C
     }
 }
 
-/// Apache's NameNode registers no handler either, and refuses every name in these words.
+/// Apache's NameNode registers no handler either, and refuses every name with these words.
 fn generic_refresh(call: &Call) -> Result<Bytes, RemoteError> {
     match call.method.as_str() {
         "refresh" => {
@@ -79,18 +79,18 @@ fn generic_refresh(call: &Call) -> Result<Bytes, RemoteError> {
     }
 }
 
-/// One NameNode alone: it is active and healthy, and cannot become anything else.
+/// A single NameNode: it is active and healthy, and its state cannot change.
 fn ha_service(service: &NamenodeService, caller: &Caller, call: &Call) -> Result<Bytes, RemoteError> {
     match call.method.as_str() {
         "monitorHealth" => {
             require_superuser(service, caller, "monitorHealth")?;
             if let Some(failed) = service.namenode.store.failure() {
-                let message = format!("The NameNode cannot store changes: {}; start it again", failed.reason);
+                let message = format!("The NameNode cannot store changes: {}; restart it", failed.reason);
                 return Err(application_error(exceptions::HEALTH_CHECK_FAILED, message));
             }
             Ok(encode(&MonitorHealthResponseProto {}))
         }
-        // Apache's refuses this without high availability; its own router then drops the NameNode's state.
+        // Apache refuses this call without high availability; its own router then discards the NameNode's state.
         "getServiceStatus" => Ok(encode(&GetServiceStatusResponseProto {
             state: HaServiceStateProto::Active as i32,
             ready_to_become_active: Some(true),
@@ -122,7 +122,7 @@ fn refuse_transition(
     Err(application_error(exceptions::SERVICE_FAILED, "HA for namenode is not enabled"))
 }
 
-/// Nothing can be changed while the NameNode runs: the list is empty, no task ever ran, and a start is refused.
+/// No setting can be changed while the NameNode runs: the list is empty, no task ever ran, and a start is refused.
 async fn reconfiguration(service: &NamenodeService, caller: &Caller, call: &Call) -> Result<Bytes, RemoteError> {
     let operation = match call.method.as_str() {
         "startReconfiguration" => "startNamenodeReconfiguration",
@@ -135,7 +135,7 @@ async fn reconfiguration(service: &NamenodeService, caller: &Caller, call: &Call
         "getReconfigurationStatus" => encode(&GetReconfigurationStatusResponseProto::default()),
         "listReconfigurableProperties" => encode(&ListReconfigurablePropertiesResponseProto::default()),
         _ => {
-            let message = "this namenode has no properties that can be changed while it runs; change the configuration and start it again";
+            let message = "this namenode has no properties that can be changed while it runs; change the configuration and restart it";
             return Err(application_error(exceptions::IO, message));
         }
     };
@@ -151,7 +151,7 @@ fn require_superuser(service: &NamenodeService, caller: &Caller, operation: &'st
     service.namenode.read().namespace.require_superuser(caller, operation).map_err(to_remote)
 }
 
-/// The audit log's line of a call that was carried out.
+/// Writes the audit line of a call that was executed.
 async fn write_audit(service: &NamenodeService, caller: &Caller, command: &str) {
     let Some(log) = &service.namenode.audit else { return };
     let (user, machine) = (&*caller.user, &*caller.machine);

@@ -1,7 +1,7 @@
-//! Which line of the audit log a call makes: what Apache's NameNode calls it, and the paths of its request.
+//! Audit lines of calls: Apache's name of the operation, and the paths in the request.
 //!
-//! A call that was carried out, and one that was refused for want of a right, is put down; one that failed otherwise is not. Source:
-//! the calls of `logAuditEvent` in `FSNamesystem.java` of Hadoop 3.4.
+//! Successful and permission-denied calls are logged; other failures are not. Source: the calls of `logAuditEvent` in
+//! `FSNamesystem.java` of Hadoop 3.4.
 
 use std::borrow::Cow;
 
@@ -21,33 +21,33 @@ use crate::ops::caching::{directive_numbered, pool_named};
 use crate::ops::set_quota::operation_name;
 use crate::state::Namenode;
 
-/// When there is a line, beside the refusals.
+/// Condition for a line, apart from refusals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
-    /// It succeeded.
+    /// The call succeeded.
     Done,
-    /// It succeeded and answered true.
+    /// The call succeeded and answered true.
     True,
-    /// It succeeded; what it answered is whether it was allowed.
+    /// The call succeeded; its answer is logged as `allowed`.
     Answered,
-    /// Whatever became of it.
+    /// Always, also after a failure.
     Always,
 }
 
-/// A call as the audit log sees it.
+/// Audit data of a call.
 #[derive(Clone, Debug)]
 pub struct Audited {
     command: Cow<'static, str>,
     source: Option<String>,
-    /// The source of a refusal's line, where that is another.
+    /// The source in a refusal's line, if it is a different one.
     source_refused: Option<String>,
     target: Option<String>,
     /// A refusal's line has no target.
     only_allowed: bool,
-    /// The path whose owner and mode are told.
+    /// The path whose owner and mode are logged.
     status_of: Option<String>,
     when: When,
-    /// Further lines like this one, of calls about many paths.
+    /// Sources of further lines like this one, for calls about many paths.
     others: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Audited {
         Self { target: Some(target), ..self }
     }
 
-    /// With the status of the source.
+    /// Adds the status of the source.
     fn changed(self) -> Self {
         Self { status_of: self.source.clone(), ..self }
     }
@@ -76,8 +76,8 @@ impl Audited {
     }
 }
 
-/// `None` for calls that the audit log does not tell of. Looked at before the call is carried out: some say afterwards less about
-/// what they found.
+/// Returns the audit data of a call; `None` if it is not logged. Called before the call is executed, because some of
+/// the data is no longer available afterwards.
 pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
     /// A field of the request.
     macro_rules! of {
@@ -121,7 +121,7 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
         "delete" => Audited::on("delete", of!(DeleteRequestProto.src)).when(When::Answered),
         "rename" => {
             let request = hdfs::RenameRequestProto::decode(call.request.clone()).ok()?;
-            // Into a directory that is there; the line names the directory nevertheless.
+            // A rename into an existing directory; Apache's line has the directory as target nevertheless.
             let state = namenode.read();
             let there = state.namespace.lookup(&request.dst);
             let inside = there.is_some_and(|slot| state.namespace.inode(slot).is_directory());
@@ -178,7 +178,7 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
         "listEncryptionZones" => Audited::new("listEncryptionZones", None).when(When::Always),
         "listReencryptionStatus" => Audited::new("listReencryptionStatus", None).when(When::Always),
         "listCachePools" => Audited::new("listCachePools", None),
-        // What it became is told when it is there.
+        // The pool's final values are logged once it exists.
         "addCachePool" => {
             let info = of!(AddCachePoolRequestProto.info);
             let source_refused = info.pool_name.clone();
@@ -194,7 +194,7 @@ pub fn audited(namenode: &Namenode, call: &Call) -> Option<Audited> {
         "addCacheDirective" => Audited::new("addCacheDirective", None),
         "modifyCacheDirective" => {
             let info = of!(ModifyCacheDirectiveRequestProto.info);
-            // Java's word for none.
+            // Java's text for a missing value.
             let id = info.id.map_or("null".to_owned(), |id| id.to_string());
             Audited::on("modifyCacheDirective", format!("{{id: {id}}}")).to(directive(&info))
         }
@@ -287,7 +287,7 @@ fn pool(name: &str) -> String {
     format!("{{poolName: {name}}}")
 }
 
-/// What a pool is, or is to become. Source: `CachePoolInfo.toString`.
+/// Text of a cache pool, existing or requested. Source: `CachePoolInfo.toString`.
 fn pool_text(info: &hdfs::CachePoolInfoProto) -> String {
     fn or_null(value: Option<impl ToString>) -> String {
         value.map_or_else(|| "null".to_owned(), |value| value.to_string())
@@ -304,7 +304,7 @@ fn pool_text(info: &hdfs::CachePoolInfoProto) -> String {
     )
 }
 
-/// What a cache directive says. Source: `CacheDirectiveInfo.toString`.
+/// Text of a cache directive. Source: `CacheDirectiveInfo.toString`.
 fn directive(info: &hdfs::CacheDirectiveInfoProto) -> String {
     let ends = |end: &hdfs::CacheDirectiveInfoExpirationProto| Expiry { ms: end.millis, is_relative: end.is_relative };
     let said = [
@@ -317,14 +317,14 @@ fn directive(info: &hdfs::CacheDirectiveInfoProto) -> String {
     format!("{{{}}}", said.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// What only a call that was carried out tells: the source and the target of the line.
+/// Returns the source and the target of the line that are known only after the call was executed.
 fn answered(namenode: &Namenode, call: &Call, answer: &Bytes) -> (Option<String>, Option<String>) {
     match call.method.as_str() {
         "createSnapshot" => {
             let made = hdfs::CreateSnapshotResponseProto::decode(answer.clone());
             (None, made.ok().map(|made| made.snapshot_path))
         }
-        // Somebody may have removed it already: then the line says what was asked for.
+        // The pool may have been removed already: then the line has the requested values.
         "addCachePool" => {
             let request = hdfs::AddCachePoolRequestProto::decode(call.request.clone());
             let made = request.ok().and_then(|request| pool_named(namenode, request.info.pool_name()));
@@ -343,7 +343,7 @@ fn answered(namenode: &Namenode, call: &Call, answer: &Bytes) -> (Option<String>
     }
 }
 
-/// Puts down what became of a call. `protocol`: how it came.
+/// Logs the result of a call. `protocol`: protocol of the call.
 pub async fn write_audit(
     log: &AuditLog,
     namenode: &Namenode,
@@ -384,7 +384,7 @@ pub async fn write_audit(
     log.write_all(sources.map(event)).await;
 }
 
-/// `owner:group:rwxr-xr-x` of what is at `path` now.
+/// Returns `owner:group:rwxr-xr-x` of the inode that is now at `path`.
 fn permissions(namenode: &Namenode, path: &str) -> Option<String> {
     let state = namenode.read();
     let namespace = &state.namespace;
@@ -393,7 +393,7 @@ fn permissions(namenode: &Namenode, path: &str) -> Option<String> {
     Some(format!("{owner}:{group}:{}", symbols(inode.permission().0)))
 }
 
-/// As `ls` shows a mode.
+/// Text of a mode as in `ls`.
 fn symbols(mode: u16) -> String {
     let mut text: String =
         (0..9).map(|i| if mode & (0o400 >> i) != 0 { ['r', 'w', 'x'][i % 3] } else { '-' }).collect();
@@ -410,9 +410,9 @@ mod tests {
 
     use super::{directive, operation_name, pool_text, symbols};
 
-    /// As `CachePoolInfo` and `CacheDirectiveInfo` of Hadoop 3.4 write themselves.
+    /// Texts of `CachePoolInfo` and `CacheDirectiveInfo` of Hadoop 3.4.
     #[test]
-    fn cache_pools_and_directives_as_java_writes_them() {
+    fn cache_texts_match_java() {
         let asked = CachePoolInfoProto { pool_name: Some("p".into()), limit: Some(7), ..Default::default() };
         let text = "{poolName:p, ownerName:null, groupName:null, mode:null, limit:7, defaultReplication:null, maxRelativeExpiryMs:null}";
         assert_eq!(pool_text(&asked), text);

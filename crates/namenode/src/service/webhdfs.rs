@@ -1,7 +1,9 @@
-//! WebHDFS: what is asked over HTTP becomes calls of ClientProtocol, which go the way of those that come over RPC, and their answers
-//! become JSON. Bytes of files are the DataNodes': clients are sent on to them ([`redirect`]). Bodies of requests say nothing here.
+//! WebHDFS: translates HTTP requests into calls of ClientProtocol, which are processed like RPC calls, and their
+//! answers into JSON. DataNodes serve the bytes of files: clients are redirected to them ([`redirect`]). Request bodies
+//! are ignored here.
 //!
-//! A client is who it says it is, as over RPC, and may act for another user (`doas`) where a rule allows it. Source: `NamenodeWebHdfsMethods` and `JsonUtil` of Hadoop 3.4.
+//! The client's claimed user is accepted, as over RPC, and it may act for another user (`doas`) if a rule allows it.
+//! Source: `NamenodeWebHdfsMethods` and `JsonUtil` of Hadoop 3.4.
 
 mod acl;
 mod blocks;
@@ -41,28 +43,29 @@ use tokio::sync::Semaphore;
 use super::NamenodeService;
 use crate::state::Namenode;
 
-/// How the audit log says that a call came.
+/// Protocol name in the audit log.
 const OVER_HTTP: &str = "webhdfs";
-/// The number of a call that is in no retry cache. Source: `RpcConstants.INVALID_CALL_ID`.
+/// Call id of a call that is in no retry cache. Source: `RpcConstants.INVALID_CALL_ID`.
 const NO_CALL_ID: i32 = -2;
-/// Changes carried out at a time, as many as there are connections: those whose client has gone count, too, and the next ones wait.
+/// Limit of concurrent changes, equal to that of connections. Changes of disconnected clients count too, and further
+/// changes wait.
 const CHANGES_MAX: usize = 256;
-/// What may be asked, for whom asks something else.
+/// Allowed methods, for the answer to a request with another method.
 const METHODS: &str = "GET, HEAD, PUT, POST, DELETE";
-/// Where a web proxy says whom it speaks for.
+/// Header in which a web proxy gives its client's address.
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// A list of so many entries is made as a whole.
+/// Longest list, in entries, that is produced as a whole.
 const SHORT: usize = 256;
-/// Of a longer one, so many bytes before some of it goes to the client.
+/// Size of a part of a longer list, in bytes.
 const PART_BYTES: usize = 64 << 10;
 
-/// What an operation answers.
+/// Result of an operation.
 type Answer = Result<Response, Exception>;
 
-/// Answers WebHDFS for the NameNode.
+/// WebHDFS service of the NameNode.
 pub struct Webhdfs {
     service: Arc<NamenodeService>,
-    /// `host:port`: where DataNodes are to carry on.
+    /// `host:port` of the NameNode for the DataNodes.
     rpc_address: String,
     /// `dfs.user.home.dir.prefix`.
     homes: String,
@@ -87,7 +90,8 @@ impl Service for Webhdfs {
                 Ok(asked) => asked.carried_out().await,
                 Err(refusal) => Err(refusal),
             };
-            // A body is nothing to the NameNode. Who sends it nevertheless, as curl does that follows redirects, is to find the answer.
+            // The NameNode ignores a body, but reads it. A client that sends one all the same, like curl when it
+            // follows redirects, must be able to read the answer.
             if !waits_to_send {
                 drain(&mut body).await;
             }
@@ -96,13 +100,13 @@ impl Service for Webhdfs {
     }
 }
 
-/// What somebody asks.
+/// A parsed request.
 #[derive(Clone)]
 struct Operation {
     webhdfs: Arc<Webhdfs>,
     caller: Arc<Caller>,
     method: Method,
-    /// Absolute, as it was given.
+    /// Absolute, as received.
     path: String,
     parameters: Parameters,
 }
@@ -111,7 +115,7 @@ impl Operation {
     fn new(webhdfs: Arc<Webhdfs>, request: &Request) -> Result<Self, Exception> {
         let parameters = request.parameters.clone();
         let user = parameters.user()?.unwrap_or(&webhdfs.namenode().settings.http_user);
-        // A `doas` that names the caller itself is none. Source: `JspHelper.getUGI`.
+        // A `doas` with the caller's own name is ignored. Source: `JspHelper.getUGI`.
         let other = parameters.text("doas").filter(|other| *other != user);
         let forwarded = request.headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
         let peer = webhdfs.namenode().impersonation.rules().web_client(request.peer, forwarded);
@@ -129,8 +133,8 @@ impl Operation {
         self.method == Method::GET || self.method == Method::HEAD
     }
 
-    /// A question ends with its client. A change is a task of its own: one that was begun is put into the audit log also when its client
-    /// goes.
+    /// Executes the operation. A query ends when its client disconnects. A change runs in its own task, so that once
+    /// begun it completes and is audited even if its client disconnects.
     async fn carried_out(self) -> Answer {
         let impersonation = self.webhdfs.service.check_impersonation(&self.caller).await;
         impersonation.map_err(|message| Exception::new(exceptions::AUTHORIZATION, message))?;
@@ -146,7 +150,7 @@ impl Operation {
     }
 
     async fn answer(&self) -> Answer {
-        // In letters of any case.
+        // Case does not matter.
         let given = self.parameters.text("op").unwrap_or("NULL");
         let operation = given.to_uppercase();
         self.check_values()?;
@@ -154,7 +158,7 @@ impl Operation {
             return Err(Exception::unsupported("NULL is not supported"));
         }
         let answered = match self.method.as_str() {
-            // HTTP leaves the content out for the latter.
+            // For HEAD, the HTTP layer leaves the content out.
             "GET" | "HEAD" => self.get(&operation).await,
             "PUT" => self.put(&operation).await,
             "POST" => self.post(&operation).await,
@@ -169,7 +173,7 @@ impl Operation {
         self.webhdfs.namenode()
     }
 
-    /// Has a method of ClientProtocol carried out, as if the call had come over RPC, from somebody who does not repeat it.
+    /// Executes a method of ClientProtocol as if the call had come over RPC from a client that does not retry.
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, Exception> {
         let call = Call {
             caller: self.caller.clone(),
@@ -183,12 +187,12 @@ impl Operation {
             caller_context: None,
             caller_signature: Bytes::new(),
         };
-        // In a box: each operation has few of them, and all that a call may become is large.
+        // Boxed: each operation makes few calls, and the future of a call is large.
         let answer = Box::pin(self.webhdfs.service.client_call(&call, OVER_HTTP)).await.map_err(refusal)?;
-        A::decode(answer).map_err(|error| Exception::io(format!("the answer of {method} cannot be read: {error}")))
+        A::decode(answer).map_err(|error| Exception::io(format!("cannot decode the answer of {method}: {error}")))
     }
 
-    /// As [`Operation::call`], where the answer says nothing but that it is done.
+    /// Like [`Operation::call`], for calls whose answer has no content.
     async fn change<A: Message + Default>(&self, method: &str, request: &impl Message) -> Answer {
         self.call::<A>(method, request).await?;
         Ok(done())
@@ -205,7 +209,7 @@ fn refusal(error: RemoteError) -> Exception {
     Exception::new(error.class, error.message)
 }
 
-/// What is said of something that is not there.
+/// Exception for a path that does not exist.
 fn missing(message: String) -> Exception {
     Exception::new(exceptions::FILE_NOT_FOUND, message)
 }
@@ -218,7 +222,7 @@ fn done() -> Response {
     empty(StatusCode::OK, None)
 }
 
-/// The same of the operations for which Apache's NameNode names no type of its own: its default has a charset.
+/// Success answer of the operations for which Apache's NameNode sets no content type: its default has a charset.
 fn done_with_charset() -> Response {
     let mut response = done();
     let kind = HeaderValue::from_static("application/octet-stream; charset=utf-8");
@@ -236,12 +240,12 @@ fn yes_or_no(result: bool) -> Response {
     answer(&serde_json::json!({ "boolean": result }))
 }
 
-/// An answer in JSON that is written already.
+/// Answer with a finished JSON text.
 fn text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// An answer with a list, which goes to the client a part at a time where it is long. `before`, `after`: what stands around its entries.
+/// Answer with a list, sent to the client in parts if it is long. `before`, `after`: text around its entries.
 fn list<T: Send + Sync + 'static>(before: String, entries: Vec<T>, show: fn(&T) -> Value, after: String) -> Response {
     if entries.len() <= SHORT {
         let shown: Vec<String> = entries.iter().map(|entry| show(entry).to_string()).collect();
@@ -263,7 +267,7 @@ fn list<T: Send + Sync + 'static>(before: String, entries: Vec<T>, show: fn(&T) 
     })
 }
 
-/// A path or name as text, whatever its bytes are.
+/// Converts a path or name to text, whatever its bytes are.
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -275,7 +279,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_list_comes_whole_however_long_it_is() {
+    async fn long_list_is_sent_completely() {
         for count in [0, 1, SHORT, SHORT + 1, 50_000] {
             let entries: Vec<usize> = (0..count).collect();
             let listed = list("{\"L\":[".to_owned(), entries, |entry: &usize| Value::from(*entry), "]}".to_owned());

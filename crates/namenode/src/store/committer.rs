@@ -1,4 +1,4 @@
-//! The threads that write: one the journal, for which operations wait, one the tables behind it.
+//! The two writing threads: one writes the journal, for which operations wait, the other the tables.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use super::{Directory, StoreError};
 use crate::changes::Changes;
 use crate::namespace::Limits;
 
-/// How often the writing thread gives way before it takes a group that grows meanwhile.
+/// Maximum number of times that the journal thread yields before it takes a group, while the group keeps growing.
 const YIELDS_MAX: usize = 8;
 
-/// When nothing has come for so long, what is in the journal goes into the tables.
+/// Idle time after which the journal's changes are moved to the tables.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The store will accept nothing more.
+/// Error of a store that accepts no more changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the namespace store has failed: {reason}")]
 pub struct StoreFailed {
     pub reason: String,
 }
 
-/// Resolves when the changes it was given for are on disk.
+/// Resolves when the given changes are on disk.
 #[must_use = "an answer may not go out before its change is durable"]
 pub struct Durable(Option<oneshot::Receiver<Result<(), StoreFailed>>>);
 
 impl Durable {
-    /// There is nothing to wait for.
+    /// Returns a value that resolves at once.
     pub fn already() -> Self {
         Self(None)
     }
 
     pub async fn wait(self) -> Result<(), StoreFailed> {
         let Some(receiver) = self.0 else { return Ok(()) };
-        // The thread answers everybody before it ends; if it died instead, nobody knows.
-        receiver.await.unwrap_or_else(|_| Err(StoreFailed { reason: "the committing thread is gone".into() }))
+        // The thread answers all waiters before it ends. If it died instead, the outcome is unknown.
+        receiver.await.unwrap_or_else(|_| Err(StoreFailed { reason: "the journal thread has ended".into() }))
     }
 }
 
 #[derive(Default)]
 struct Queue {
-    /// As bytes already: the next group.
+    /// The next group, already encoded.
     waiting: Group,
     answers: Vec<Responder>,
-    /// A group has been taken and is not on disk yet.
+    /// True if a group has been taken and is not on disk yet.
     writing: bool,
     closed: bool,
     failed: Option<StoreFailed>,
@@ -64,9 +64,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// Everything ends here: whoever waits is told, and whoever comes.
+    /// Stops the store: reports the failure to all current and future waiters.
     fn fail(&self, error: &StoreError) {
-        tracing::error!(%error, "the namespace cannot be written any more; the NameNode must stop");
+        tracing::error!(%error, "cannot write the namespace; the NameNode must stop");
         let failed = StoreFailed { reason: error.to_string() };
         let late = {
             let mut queue = self.queue.lock();
@@ -86,21 +86,22 @@ impl Shared {
     }
 }
 
-/// The open store. Dropping it writes what is waiting, to the tables too.
+/// The open store. Dropping it writes all queued changes, to the tables too.
 ///
-/// The queue holds at most one entry a running operation; the number of those is bounded where calls are admitted.
+/// The queue has at most one entry per running operation. Admission of calls limits the number of running operations.
 pub struct Store {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     failure: watch::Receiver<Option<StoreFailed>>,
-    /// Held as long as the store is open.
+    /// Keeps the directory locked while the store is open.
     directory: Directory,
 }
 
 impl Store {
-    /// Opens a formatted directory and reads the namespace back. `journal_bytes`: see [`Journal::begin`].
+    /// Opens a formatted directory and loads the namespace. `journal_bytes`: see [`Journal::begin`].
     ///
-    /// Errors: `Missing` and `Damaged` when a file of the directory is not what it was; `Io` when the system refuses.
+    /// Errors: `Missing` and `Damaged` if a file of the directory is not in the expected state; `Io` for a system
+    /// error.
     pub fn open(directory: Directory, limits: Limits, journal_bytes: u64) -> Result<(Self, Loaded), StoreError> {
         let (journal, tables, loaded) = catch_panics(&directory, || read_back(&directory, limits, journal_bytes))?;
         Ok((Self::start(directory, journal, tables)?, loaded))
@@ -128,10 +129,10 @@ impl Store {
         &self.directory
     }
 
-    /// Queues the changes of one operation. Called with the NameNode's lock held: order is order.
+    /// Queues the changes of one operation. Must be called with the NameNode's lock held, to keep the order.
     ///
-    /// One that changes nothing waits for what was queued before: what it found done may be the change of another call that is not
-    /// on disk yet, perhaps of its own first attempt.
+    /// An operation without changes waits for everything queued before it. It may have seen the change of another call
+    /// that is not on disk yet, perhaps that of its own first attempt.
     pub fn submit(&self, changes: Changes) -> Durable {
         if changes.is_empty() {
             return self.flushed();
@@ -149,7 +150,7 @@ impl Store {
         Durable(Some(receiver))
     }
 
-    /// Resolves when all that was queued before is on disk: for what is told of a state without changing it, and cannot be taken back.
+    /// Resolves when everything queued before is on disk. Used before sending out state that cannot be taken back.
     pub fn flushed(&self) -> Durable {
         let (answer, receiver) = oneshot::channel();
         let mut queue = self.shared.queue.lock();
@@ -157,7 +158,7 @@ impl Store {
             Some(failed) => drop(answer.send(Err(failed.clone()))),
             None if queue.waiting.is_empty() && !queue.writing => return Durable::already(),
             None => {
-                // Its turn comes behind theirs.
+                // An empty entry is answered after those queued before it.
                 queue.waiting.push(&Changes::default());
                 queue.answers.push(answer);
                 self.shared.arrived.notify_one();
@@ -166,7 +167,7 @@ impl Store {
         Durable(Some(receiver))
     }
 
-    /// Why the store stopped, once it has.
+    /// Returns the reason of the failure, if the store has failed.
     pub fn failure(&self) -> Option<StoreFailed> {
         self.failure.borrow().clone()
     }
@@ -174,7 +175,7 @@ impl Store {
     /// Resolves when the store fails.
     pub async fn failed(&self) -> StoreFailed {
         let mut failure = self.failure.clone();
-        let gone = || StoreFailed { reason: "the committing thread is gone".into() };
+        let gone = || StoreFailed { reason: "the journal thread has ended".into() };
         match failure.wait_for(Option::is_some).await {
             Ok(failed) => failed.clone().unwrap_or_else(gone),
             Err(_) => gone(),
@@ -182,13 +183,13 @@ impl Store {
     }
 }
 
-/// Damaged tables may make redb panic.
+/// Turns a panic into an error: redb may panic on damaged tables.
 pub(super) fn catch_panics<T>(
     directory: &Directory,
     work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let problem = "reading it has panicked; the log says where".to_owned();
+        let problem = "reading it caused a panic; see the log".to_owned();
         Err(StoreError::Damaged { path: directory.database(), problem })
     })
 }
@@ -203,7 +204,7 @@ pub(super) fn read_back(
     directory.make_private()?;
     if let Some(known) = tables.identity()?.filter(|known| *known != version) {
         let problem = format!(
-            "it says cluster {}, pool {}, and namespace.redb says cluster {}, pool {}: one of them is cut or from another copy",
+            "it has cluster {} and pool {}, but namespace.redb has cluster {} and pool {}: one of them is damaged or from another copy",
             version.cluster_id, version.pool, known.cluster_id, known.pool
         );
         return Err(StoreError::BadVersion { path: directory.version_file(), problem });
@@ -212,19 +213,19 @@ pub(super) fn read_back(
     let unapplied = journal::read(&directory.current(), &marks, tables.applied()?)?;
     if !unapplied.run.is_empty() {
         let operations: u64 = unapplied.run.iter().map(|group| u64::from(group.operations())).sum();
-        tracing::info!(operations, "the journal's rest goes into the tables");
+        tracing::info!(operations, "applying the remaining journal to the tables");
         tables.apply(&unapplied.run, unapplied.number)?;
         tables.recount_retries()?;
     }
     let loaded = tables.load(limits)?;
-    // Not before all of it was read: up to here the version that wrote it can go on with it.
+    // Only after everything was read. Until here the version that wrote the directory can still open it.
     directory.claim_layout()?;
     journal::create_files(&directory.current())?;
     let journal = begin_journal(&directory.current(), &mut tables, &version, unapplied.number, journal_bytes)?;
     Ok((journal, tables, loaded))
 }
 
-/// By what the journal's files and groups are known. `layout`: what VERSION says.
+/// Returns the marks by which the journal's files and groups are recognized. `layout` is the one in VERSION.
 pub(super) fn marks(rows: &JournalRows, layout: u32) -> Marks {
     let heads = match (rows.has_heads, rows.is_being_marked) {
         (false, _) => Heads::None,
@@ -232,7 +233,7 @@ pub(super) fn marks(rows: &JournalRows, layout: u32) -> Marks {
         (true, true) => Heads::BeingWritten,
         (true, false) => Heads::Required,
     };
-    // An earlier version knows of no mark, though there be one: people may have taken the layout back.
+    // A version before layout 3 ignores the mark, even if there is one: an operator may have downgraded the layout.
     let headless = if heads == Heads::BeingWritten { rows.before } else { rows.mark.filter(|_| layout > 2) };
     Marks { mark: rows.mark, headless, heads }
 }
@@ -242,27 +243,27 @@ impl Drop for Store {
         self.shared.queue.lock().closed = true;
         self.shared.arrived.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported by its own hook.
+            // The panic hook has already reported a panic of that thread.
             let _ = thread.join();
         }
     }
 }
 
-/// Appends groups to the journal and answers for them.
+/// The journal thread's state: it appends groups and answers their operations.
 struct JournalWriter<'a> {
     shared: &'a Shared,
     journal: Journal,
     table_writer: TableWriter,
-    /// The groups that the journal's present file holds.
+    /// Groups in the journal's current file.
     backlog: Vec<Group>,
-    /// Who tells operations that they are durable; `None`: this thread.
+    /// Sends responders to the task that notifies operations. `None` if this thread notifies them itself.
     responder: Option<mpsc::UnboundedSender<Vec<Responder>>>,
 }
 
 type Responder = oneshot::Sender<Result<(), StoreFailed>>;
 
-/// Wakes operations from within the runtime that runs them: from another thread each would have to be handed over by itself. `None` without
-/// a runtime. What waits there is bounded as the queue is.
+/// Spawns a task that wakes operations from inside their runtime. From another thread, each wake-up would be a separate
+/// hand-over. Returns `None` without a runtime. The channel is bounded by the same limit as the queue.
 fn spawn_responder() -> Option<mpsc::UnboundedSender<Vec<Responder>>> {
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     let (told, mut groups) = mpsc::unbounded_channel::<Vec<Responder>>();
@@ -274,7 +275,7 @@ fn spawn_responder() -> Option<mpsc::UnboundedSender<Vec<Responder>>> {
     Some(told)
 }
 
-/// What the writing thread has to do next.
+/// Next task of the journal thread.
 enum JournalTask {
     Group(Group, Vec<Responder>),
     Idle,
@@ -292,7 +293,7 @@ impl JournalWriter<'_> {
                     }
                     self.shared.queue.lock().writing = false;
                     let left = match &self.responder {
-                        // When the runtime is gone, so are they.
+                        // If the runtime has ended, so have the operations.
                         Some(told) => told.send(answers).err().map(|unsent| unsent.0).unwrap_or_default(),
                         None => answers,
                     };
@@ -323,8 +324,9 @@ impl JournalWriter<'_> {
                 return JournalTask::Idle;
             }
         }
-        // Where the processors are busy, who runs next has changes as well, which then need no sync of their own: some tenth of a
-        // change's processor time. Where they are not, this returns at once.
+        // If the processors are busy, other operations run during the yield and add changes, which then need no sync of
+        // their own. That saves about a tenth of a change's processor time. If the processors are idle, the call
+        // returns at once.
         for _ in 0..YIELDS_MAX {
             let before = queue.answers.len();
             MutexGuard::unlocked(&mut queue, std::thread::yield_now);
@@ -335,7 +337,7 @@ impl JournalWriter<'_> {
         if queue.failed.is_some() {
             return JournalTask::End;
         }
-        // The next will most likely be as many.
+        // The next group will most likely have a similar size.
         let (waiting, answers) = (Group::with_capacity_of(&queue.waiting), Vec::with_capacity(queue.answers.len()));
         queue.writing = true;
         JournalTask::Group(
@@ -344,8 +346,8 @@ impl JournalWriter<'_> {
         )
     }
 
-    /// What the journal's present file holds goes into the tables, while the other one is written. That one's groups have to be there
-    /// first: if they are not, everybody waits.
+    /// Hands the groups of the journal's current file to the table thread, and switches to the other file. The other
+    /// file's groups must be in the tables first; until they are, all operations wait.
     fn flush_to_tables(&mut self) {
         self.table_writer.wait();
         if self.shared.queue.lock().failed.is_none() && !self.backlog.is_empty() {
@@ -360,7 +362,7 @@ impl JournalWriter<'_> {
     }
 }
 
-/// The thread that writes the tables.
+/// Handle of the table thread.
 struct TableWriter {
     slot: Arc<TaskSlot>,
     thread: Option<JoinHandle<()>>,
@@ -376,7 +378,7 @@ struct TaskSlot {
 enum TableTask {
     #[default]
     None,
-    /// To be put into the tables, or being put there when the run is empty.
+    /// Groups to write into the tables; an empty run while they are being written.
     Run(Vec<Group>, u64),
     End,
 }
@@ -398,7 +400,7 @@ impl TableWriter {
                             }
                         }
                     };
-                    // A panic must not leave anybody waiting for this thread.
+                    // A panic must not leave callers waiting for this thread.
                     let applied = std::panic::catch_unwind(AssertUnwindSafe(|| tables.apply(&run, number)));
                     drop(run);
                     crate::memory::release();
@@ -413,7 +415,7 @@ impl TableWriter {
         Ok(Self { slot, thread: Some(thread) })
     }
 
-    /// Until it has nothing to do.
+    /// Waits until the thread is idle.
     fn wait(&self) {
         let mut work = self.slot.work.lock();
         while !matches!(*work, TableTask::None) {
@@ -421,7 +423,7 @@ impl TableWriter {
         }
     }
 
-    /// The caller has just waited.
+    /// Submits a run. The caller must have called [`Self::wait`] just before.
     fn submit_run(&self, run: Vec<Group>, number: u64) {
         *self.slot.work.lock() = TableTask::Run(run, number);
         self.slot.changed.notify_all();
@@ -434,7 +436,7 @@ impl Drop for TableWriter {
         *self.slot.work.lock() = TableTask::End;
         self.slot.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported by its own hook.
+            // The panic hook has already reported a panic of that thread.
             let _ = thread.join();
         }
     }
@@ -452,7 +454,7 @@ pub(super) mod tests {
     use crate::store::journal::tests::unmarked;
     use crate::store::{Version, format};
 
-    /// Small, so that the files take turns.
+    /// Small, so that the files alternate often.
     const JOURNAL: u64 = 2000;
 
     pub fn caller() -> Caller {
@@ -473,7 +475,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_acknowledged_is_there_after_reopening() {
+    async fn acknowledged_changes_survive_reopening() {
         let place = tempfile::tempdir().unwrap();
         let (store, Loaded { mut namespace, .. }) =
             Store::open(formatted(place.path()), Limits::default(), JOURNAL).unwrap();
@@ -499,7 +501,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_said_to_be_damaged() {
+    fn damaged_file_is_reported() {
         let place = tempfile::tempdir().unwrap();
         drop(formatted(place.path()));
         std::fs::write(place.path().join("current/namespace.redb"), b"not a database at all").unwrap();
@@ -507,7 +509,7 @@ pub(super) mod tests {
         assert!(matches!(opened.err(), Some(StoreError::Damaged { .. })));
     }
 
-    /// As it is on the disk at some moment, while the store goes on.
+    /// Copies the directory in its momentary state while the store keeps running.
     pub fn copied(from: &std::path::Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         std::fs::create_dir(copy.path().join("current")).unwrap();
@@ -519,7 +521,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_only_in_the_journal_is_found_there() {
+    async fn changes_only_in_journal_are_recovered() {
         let place = tempfile::tempdir().unwrap();
         let opened = Store::open(formatted(place.path()), Limits::default(), 1 << 20).unwrap();
         let (store, Loaded { mut namespace, .. }) = opened;
@@ -527,7 +529,7 @@ pub(super) mod tests {
             namespace.mkdirs(&caller(), &format!("/a/b{i}"), FsPermission(0o755), true, 7).unwrap();
             store.submit(namespace.take_changes()).wait().await.unwrap();
         }
-        // The tables are written after a second without work, at the earliest.
+        // The tables are written after a second of idle time at the earliest.
         let copy = copied(place.path());
         let directory = Directory::lock(copy.path()).unwrap();
         let applied = Tables::open(&directory.database()).unwrap().applied().unwrap();
@@ -535,13 +537,13 @@ pub(super) mod tests {
         assert_eq!(again.inode_count(), namespace.inode_count(), "the tables knew group {applied}");
         assert!(again.lookup("/a/b49").is_some());
         drop(store);
-        // All of it is in the tables after an orderly end.
+        // After an orderly stop the tables have everything.
         let tables = Tables::open(&place.path().join("current/namespace.redb")).unwrap();
         assert_eq!(tables.applied().unwrap(), 50);
     }
 
     #[tokio::test]
-    async fn what_is_settled_is_on_disk() {
+    async fn flushed_changes_are_on_disk() {
         let place = tempfile::tempdir().unwrap();
         let opened = Store::open(formatted(place.path()), Limits::default(), 1 << 20).unwrap();
         let (store, Loaded { mut namespace, .. }) = opened;
@@ -555,7 +557,7 @@ pub(super) mod tests {
             assert!(again.lookup(&format!("/b{i}")).is_some());
             change.wait().await.unwrap();
         }
-        // Nothing is on its way: nothing is waited for.
+        // Nothing is queued, so nothing is waited for.
         store.flushed().wait().await.unwrap();
         store.shared.queue.lock().failed = Some(StoreFailed { reason: "for this test".into() });
         assert!(store.flushed().wait().await.is_err());
@@ -572,12 +574,12 @@ pub(super) mod tests {
         Changes { retries_removed, ..Changes::default() }
     }
 
-    /// The calls whose answers are remembered.
+    /// Returns the calls whose answers are remembered.
     fn known(loaded: Loaded) -> Vec<u8> {
         loaded.retries.iter().map(|(key, _)| key[0]).collect()
     }
 
-    /// Formatted, as by a version of before the journal's groups had marks.
+    /// Formats a directory as a version from before journal marks did.
     fn formatted_unmarked(place: &std::path::Path) -> Directory {
         let directory = formatted(place);
         for name in ["namespace.redb", "journal.0", "journal.1", "journal.last"] {
@@ -590,7 +592,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_journal_without_a_mark_is_read_and_has_one_from_then_on() {
+    async fn unmarked_journal_is_read_and_marked() {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted_unmarked(place.path());
         let before = unmarked(1, &[remember(1), remember(2)]);
@@ -598,7 +600,7 @@ pub(super) mod tests {
         let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
         assert_eq!(known(loaded), [1, 2]);
         store.submit(remember(3)).wait().await.unwrap();
-        // What only the journal has by now.
+        // The changes that are only in the journal so far.
         let copy = copied(place.path());
         let directory = Directory::lock(copy.path()).unwrap();
         let (_copy, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
@@ -618,13 +620,13 @@ pub(super) mod tests {
         Tables::open(&place.join("current/namespace.redb")).unwrap().journal_rows().unwrap().mark
     }
 
-    /// What VERSION says of the layout.
+    /// Returns the layout line of VERSION.
     fn layout(place: &std::path::Path) -> String {
         let text = std::fs::read_to_string(place.join("current/VERSION")).unwrap();
         text.lines().find(|line| line.starts_with("layoutVersion=")).unwrap().to_owned()
     }
 
-    /// VERSION says that it is a store of before the journal's groups had marks.
+    /// Sets the layout in VERSION to the one before journal marks.
     fn set_layout_back(place: &std::path::Path) {
         let path = place.join("current/VERSION");
         let text = std::fs::read_to_string(&path).unwrap();
@@ -632,7 +634,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_store_of_an_earlier_layout_keeps_it_until_all_of_it_was_read() {
+    fn earlier_layout_is_kept_until_read() {
         let place = tempfile::tempdir().unwrap();
         drop(formatted_unmarked(place.path()));
         let now = layout(place.path());
@@ -646,7 +648,7 @@ pub(super) mod tests {
         assert!(matches!(open().err(), Some(StoreError::Damaged { .. })));
         assert_eq!(layout(place.path()), "layoutVersion=2");
 
-        // VERSION cannot be written: an earlier version goes on, with groups that have no mark.
+        // VERSION cannot be written. An earlier version then continues with unmarked groups.
         std::fs::write(current.join("journal.0"), groups.concat()).unwrap();
         std::fs::create_dir(current.join("VERSION.part")).unwrap();
         assert!(matches!(open().err(), Some(StoreError::Io { .. })));
@@ -662,7 +664,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tables_that_cannot_be_read_keep_their_layout() {
+    fn unreadable_tables_keep_their_layout() {
         let place = tempfile::tempdir().unwrap();
         drop(formatted_unmarked(place.path()));
         set_layout_back(place.path());
@@ -674,7 +676,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_wrote_into_a_store_with_a_mark_is_read() {
+    fn writes_of_earlier_version_are_read() {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted(place.path());
         set_layout_back(place.path());
@@ -684,11 +686,11 @@ pub(super) mod tests {
         assert_eq!(known(loaded), [1]);
         drop(store);
         let after = mark_of(place.path());
-        assert!(after.is_some() && after != before, "groups of before may be left behind those");
+        assert!(after.is_some() && after != before, "older groups may remain behind the new ones");
     }
 
     #[test]
-    fn each_store_has_a_mark_of_its_own() {
+    fn each_store_has_its_own_mark() {
         let mark = || {
             let place = tempfile::tempdir().unwrap();
             drop(formatted(place.path()));
@@ -699,7 +701,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_journals_rest_forgets_is_not_forgotten_twice() {
+    async fn replayed_answer_removals_apply_once() {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted(place.path());
         let mut tables = Tables::open(&directory.database()).unwrap();
@@ -709,7 +711,7 @@ pub(super) mod tests {
         journal.append(&mut group(&[forget(2)])).unwrap();
         drop((journal, tables));
         let (store, loaded) = Store::open(directory, Limits::default(), 1 << 20).unwrap();
-        // Whoever has them from there forgets each of them in its turn.
+        // Removed answers are loaded again as long as their row exists. The loader removes each of them in turn.
         assert_eq!(known(loaded), [1, 2, 3]);
         for _ in 0..2 {
             store.submit(forget(1)).wait().await.unwrap();
@@ -725,7 +727,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn remembered_answers_go_with_the_last_of_their_row() {
+    fn row_is_removed_with_its_last_answer() {
         let place = tempfile::tempdir().unwrap();
         let directory = formatted(place.path());
         let mut tables = Tables::open(&directory.database()).unwrap();

@@ -1,12 +1,12 @@
-//! The directory of a namespace: who it belongs to, and that nobody else has it open.
+//! Directory of a namespace: its identity, its files and its lock.
 //!
 //! ```text
 //! DIR/in_use.lock             held by the running NameNode
-//! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType says that it is Hearth's
-//! DIR/current/namespace.redb  the tables, by what the journal is known, and the identity again
-//! DIR/current/journal.0, .1   what is not in it yet; see `journal.rs`
-//! DIR/current/journal.last    how far the journal has come; see `journal_progress.rs`
-//! DIR/current.formatting/     a format that did not finish
+//! DIR/current/VERSION         cluster, namespace and pool, in Hadoop's form; storageType identifies it as Hearth's
+//! DIR/current/namespace.redb  the tables, the journal's marks, and a copy of the identity
+//! DIR/current/journal.0, .1   changes that are not in the tables yet; see `journal.rs`
+//! DIR/current/journal.last    progress of the journal; see `journal_progress.rs`
+//! DIR/current.formatting/     an unfinished format
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -24,26 +24,26 @@ use super::tables::Tables;
 use super::{StoreError, io};
 use crate::changes::Changes;
 
-/// The form of the store's tables, records and journal. 1: without a journal. 2: its groups have no mark. 3: its files have no head.
+/// Version of the store's tables, records and journal. 1: no journal. 2: groups without marks. 3: files without heads.
 pub(super) const LAYOUT: u32 = 4;
 const STORAGE_TYPE: &str = "HEARTH_NAME_NODE";
 
-/// What the VERSION file says.
+/// Content of the VERSION file.
 pub type Version = PoolIdentity;
 
-/// Mode of the directory that the namespace is in.
+/// Mode of the namespace's directory.
 const PRIVATE: u32 = 0o700;
 
-/// A directory that this process has to itself, for as long as this lives.
+/// A directory that this process has locked for the lifetime of this value.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// However the process ends, the kernel lets go of the lock with it.
+    /// The kernel releases the lock however the process ends.
     lock: File,
 }
 
 impl Directory {
-    /// Locks a directory, making it if it is not there.
+    /// Locks a directory, and creates it if it is missing.
     pub fn lock(path: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(path).map_err(io("creating", path))?;
         let lock_path = path.join("in_use.lock");
@@ -63,7 +63,7 @@ impl Directory {
             let holder = if holder.trim().is_empty() { "unknown".into() } else { holder.trim().to_owned() };
             return Err(StoreError::InUse { path: path.to_owned(), holder });
         }
-        // For people: the lock itself is the kernel's.
+        // The process id is only information for the operator: the lock itself is the kernel's.
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(io("writing", &lock_path))?;
         Ok(Self { path: path.to_owned(), lock })
     }
@@ -76,9 +76,10 @@ impl Directory {
         self.path.join("current").exists()
     }
 
-    /// Whether it can be formatted without being asked for: nothing lies there but what a format leaves that did not finish.
+    /// Checks that the directory may be formatted automatically: it contains nothing but the remains of an unfinished
+    /// format.
     ///
-    /// Errors: `NotEmpty`: it may be a namespace of which a part is missing.
+    /// Errors: `NotEmpty` if there is anything else, which may be a namespace with a part missing.
     pub fn check_empty(&self) -> Result<(), StoreError> {
         for entry in fs::read_dir(&self.path).map_err(io("reading", &self.path))? {
             let name = entry.map_err(io("reading", &self.path))?.file_name();
@@ -90,7 +91,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Whose namespace it is.
+    /// Returns the identity of the namespace.
     pub fn version(&self) -> Result<Version, StoreError> {
         if !self.is_formatted() {
             return Err(StoreError::NotFormatted { path: self.path.clone() });
@@ -98,7 +99,8 @@ impl Directory {
         Ok(self.stored_version()?.0)
     }
 
-    /// With the layout: if it is not the present one, an earlier version wrote last.
+    /// Returns the identity with the layout. If the layout is not the current one, an earlier version wrote the
+    /// directory last.
     pub(super) fn stored_version(&self) -> Result<(Version, u32), StoreError> {
         read_version(&self.version_file())
     }
@@ -107,18 +109,19 @@ impl Directory {
         self.path.join("current/VERSION")
     }
 
-    /// Says in the VERSION file that the store has the present layout, when all of it was read and before anything is written that an
-    /// earlier version does not know: that would not see what is in the journal only, or not know its groups, and lose it.
+    /// Updates the layout in the VERSION file to the current one. Call it after everything was read, and before
+    /// anything is written that an earlier version does not know. An earlier version would overlook changes that are
+    /// only in the journal, or would not recognize its groups, and lose them.
     pub(super) fn claim_layout(&self) -> Result<(), StoreError> {
         let (version, layout) = self.stored_version()?;
         if layout == LAYOUT {
             return Ok(());
         }
-        tracing::info!(from = layout, to = LAYOUT, "the namespace's directory gets a newer layout");
+        tracing::info!(from = layout, to = LAYOUT, "upgrading the namespace directory to a newer layout");
         self.replace_version(&version)
     }
 
-    /// Writes the VERSION file again, with the present layout.
+    /// Rewrites the VERSION file with the current layout.
     pub(super) fn replace_version(&self, version: &Version) -> Result<(), StoreError> {
         let part = self.path.join("current/VERSION.part");
         write_version(&part, version)?;
@@ -126,27 +129,28 @@ impl Directory {
         sync(&self.current())
     }
 
-    /// Leaves the namespace, and the mark of its journal's groups, to this process' user alone, as Apache's NameNode does
-    /// (`dfs.namenode.name.dir.perm`): stores of earlier versions may be readable by all.
+    /// Restricts the namespace directory, and with it the journal's mark, to this process's user, as Apache's NameNode
+    /// does (`dfs.namenode.name.dir.perm`). Stores of earlier versions may be readable by all users.
     ///
-    /// Errors: it cannot be looked at. That its mode cannot be changed is only said: the owner has given this process the right to use it.
+    /// Errors: the mode cannot be read. A failure to change the mode is only logged, because the owner has allowed this
+    /// process to use the directory.
     pub(super) fn make_private(&self) -> Result<(), StoreError> {
         let current = self.current();
         let about = fs::metadata(&current).map_err(io("looking at", &current))?;
         if about.permissions().mode() & 0o777 & !PRIVATE != 0 {
             match fs::set_permissions(&current, Permissions::from_mode(PRIVATE)) {
                 Ok(()) => {
-                    tracing::info!(path = %current.display(), "the namespace is for its own user alone from here on")
+                    tracing::info!(path = %current.display(), "restricted access to the namespace to its own user")
                 }
                 Err(error) => {
-                    tracing::warn!(path = %current.display(), %error, "others may read the namespace, and its mode cannot be changed");
+                    tracing::warn!(path = %current.display(), %error, "cannot restrict the namespace directory to its user: other users may read it");
                 }
             }
         }
         Ok(())
     }
 
-    /// Where its files are.
+    /// Returns the path of the files.
     pub(super) fn current(&self) -> PathBuf {
         self.path.join("current")
     }
@@ -158,21 +162,21 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // At once, though a child that was just forked may still have the file open.
+        // Unlocks explicitly, because a child that was just forked may still have the file open.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
-/// With its layout.
+/// Reads the identity and the layout.
 fn read_version(path: &Path) -> Result<(Version, u32), StoreError> {
     let bad = |problem: String| StoreError::BadVersion { path: path.to_owned(), problem };
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => match error.kind() {
             std::io::ErrorKind::NotFound => {
-                return Err(StoreError::Missing { path: path.to_owned(), lost: "it says whose namespace it is" });
+                return Err(StoreError::Missing { path: path.to_owned(), lost: "it identifies the namespace" });
             }
-            std::io::ErrorKind::InvalidData => return Err(bad("it is no text".to_owned())),
+            std::io::ErrorKind::InvalidData => return Err(bad("it is not UTF-8 text".to_owned())),
             _ => return Err(io("reading", path)(error)),
         },
     };
@@ -203,7 +207,7 @@ fn read_version(path: &Path) -> Result<(Version, u32), StoreError> {
     Ok((version, layout))
 }
 
-/// Gives the journal a new mark. All groups up to `number` are in the tables, and nothing else is in the journal.
+/// Gives the journal a new mark. All groups up to `number` must be in the tables, and the journal must have no others.
 pub(super) fn begin_journal(
     current: &Path,
     tables: &mut Tables,
@@ -218,13 +222,13 @@ pub(super) fn begin_journal(
     Ok(journal)
 }
 
-/// Makes a new namespace with the contents `first`. Either all of it is there afterwards, or nothing.
+/// Creates a new namespace with the contents `first`. Afterwards either all of it exists, or nothing.
 ///
-/// Errors: `AlreadyFormatted`, unless `force`; then the old namespace is removed.
+/// Errors: `AlreadyFormatted` unless `force` is set. With `force` the old namespace is removed.
 pub fn format(directory: &Directory, version: &Version, first: &Changes, force: bool) -> Result<(), StoreError> {
     let current = directory.path.join("current");
     if current.exists() && !force {
-        let cluster = directory.version().map_or_else(|_| "of another kind".into(), |version| version.cluster_id);
+        let cluster = directory.version().map_or_else(|_| "(unknown)".into(), |version| version.cluster_id);
         return Err(StoreError::AlreadyFormatted { path: directory.path.clone(), cluster });
     }
     let formatting = directory.path.join("current.formatting");
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_formatted_directory_says_whose_it_is_and_is_not_formatted_twice() {
+    fn formatted_directory_is_not_formatted_again() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path()).unwrap();
         assert!(matches!(directory.version(), Err(StoreError::NotFormatted { .. })));
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_an_earlier_layout_gets_the_present_one_when_it_is_opened() {
+    fn opening_upgrades_earlier_layout() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path()).unwrap();
         format(&directory, &version(), &Changes::default(), false).unwrap();
@@ -312,20 +316,20 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_is_for_its_own_user_alone() {
+    fn namespace_directory_is_private() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path()).unwrap();
         format(&directory, &version(), &Changes::default(), false).unwrap();
         let mode = || fs::metadata(directory.current()).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(), 0o700);
-        // As earlier versions made it.
+        // The mode that earlier versions set.
         fs::set_permissions(directory.current(), Permissions::from_mode(0o755)).unwrap();
         directory.make_private().unwrap();
         assert_eq!(mode(), 0o700);
     }
 
     #[test]
-    fn one_directory_has_one_owner() {
+    fn directory_lock_is_exclusive() {
         let place = tempfile::tempdir().unwrap();
         let first = Directory::lock(place.path()).unwrap();
         let second = Directory::lock(place.path());
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_another_kind_is_refused_by_name() {
+    fn foreign_directories_are_refused_by_name() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path()).unwrap();
         fs::create_dir(place.path().join("current")).unwrap();
@@ -350,7 +354,7 @@ mod tests {
         assert!(matches!(directory.version(), Err(StoreError::BadVersion { .. })));
         fs::remove_file(place.path().join("current/VERSION")).unwrap();
         assert!(matches!(directory.version(), Err(StoreError::Missing { .. })));
-        // Not a word of damage where the system refuses.
+        // A system error must not be reported as damage.
         fs::create_dir(place.path().join("current/VERSION")).unwrap();
         assert!(matches!(directory.version(), Err(StoreError::Io { .. })));
     }

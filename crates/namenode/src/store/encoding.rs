@@ -1,21 +1,21 @@
-//! One operation's changes as bytes of the journal. Numbers are little-endian, texts and records have their length before them
-//! (4 bytes), and a word before all says which kinds of changes there are: most operations have two or three.
+//! Encoding of an operation's changes in the journal. Numbers are little-endian. Texts and records are preceded by
+//! their length (4 bytes). A leading bit mask tells which kinds of changes follow; most operations have two or three.
 
 use hearth_types::FsPermission;
 
 use crate::caching::{Pool, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, SnapshotRow};
 
-/// The bytes are no changes.
+/// Error of decoding changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EncodingError {
-    #[error("it ends in the middle")]
+    #[error("it is incomplete")]
     Short,
-    #[error("there is more than was announced")]
+    #[error("it has trailing bytes")]
     Long,
-    #[error("a text is not UTF-8")]
+    #[error("it has a text that is not UTF-8")]
     Text,
-    #[error("kinds of changes {0:#x} are unknown")]
+    #[error("it has unknown kinds of changes, {0:#x}")]
     Kinds(u16),
 }
 
@@ -35,9 +35,9 @@ const RETRIES_REMOVED: u16 = 1 << 12;
 const STORAGES: u16 = 1 << 13;
 const ALL: u16 = (1 << 14) - 1;
 
-/// Appends `changes` to `into`.
+/// Appends the encoded `changes` to `into`.
 pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
-    // A field that is added is to be written, too.
+    // Exhaustive, so that a new field is not forgotten here.
     let Changes {
         inodes_put,
         inodes_removed,
@@ -123,14 +123,14 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
     into[at..at + 2].copy_from_slice(&kinds.to_le_bytes());
 }
 
-/// Takes one operation's changes off the front of `bytes`.
+/// Decodes one operation's changes from the front of `bytes`.
 pub fn decode<'a>(bytes: &mut &'a [u8]) -> Result<Changes<&'a [u8]>, EncodingError> {
     let mut input = Input { bytes, kinds: 0 };
     input.kinds = input.u16()?;
     if input.kinds & !ALL != 0 {
         return Err(EncodingError::Kinds(input.kinds));
     }
-    // In the order in which they were written.
+    // In encoding order.
     let changes = Changes {
         inodes_put: input.list(INODES_PUT, |input| Ok((input.u64()?, input.bytes()?)))?,
         inodes_removed: input.list(INODES_REMOVED, Input::u64)?,
@@ -200,7 +200,7 @@ pub fn encode_retry(key: &[u8; 20], entry: &RetryEntry<impl AsRef<[u8]>>, into: 
     out.bytes(entry.answer.as_ref());
 }
 
-/// Takes one off the front of `bytes`.
+/// Decodes a remembered answer from the front of `bytes`.
 pub fn decode_retry(bytes: &mut &[u8]) -> Result<([u8; 20], RetryEntry), EncodingError> {
     let mut input = Input { bytes, kinds: 0 };
     let key = *input.array()?;
@@ -228,7 +228,7 @@ impl Output<'_> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        // Records and texts are bounded far below this where they come in.
+        // Records and texts are limited to far less than this when they are received.
         self.u32(u32::try_from(bytes.len()).expect("a record is shorter than 4 GiB"));
         self.into.extend_from_slice(bytes);
     }
@@ -372,7 +372,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn changes_round_trip() {
         let few = Changes { inodes_removed: vec![5], ..Changes::default() };
         let mut bytes = Vec::new();
         for changes in [&everything(), &Changes::default(), &few] {
@@ -386,7 +386,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_unknown_is_said_to_be() {
+    fn truncated_or_unknown_changes_are_errors() {
         let mut bytes = Vec::new();
         encode(&everything(), &mut bytes);
         for length in 0..bytes.len() {
@@ -399,7 +399,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn remembered_answers_follow_each_other() {
+    fn remembered_answers_round_trip_in_sequence() {
         let entry = RetryEntry { expires_ms: 5, answer: vec![1, 2] };
         let mut bytes = Vec::new();
         encode_retry(&[1; 20], &entry, &mut bytes);

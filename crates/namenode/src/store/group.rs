@@ -1,29 +1,30 @@
-//! What becomes durable at once: the changes of some operations in their order, as bytes of the journal from the moment that they
-//! are known. So what waits for the disk, and then for the tables, is one allocation a group and not a dozen an operation.
+//! Group of changes that become durable together: the changes of several operations in order. They are encoded for the
+//! journal as soon as they are known. So the changes that wait for the disk, and then for the tables, take one
+//! allocation per group, not a dozen per operation.
 
 use super::encoding::{EncodingError, decode, encode};
 use crate::changes::Changes;
 
-/// Bytes before the changes, which the journal fills.
+/// Size of the header before the changes, filled in by the journal.
 pub(super) const HEADER: usize = 32;
 
-/// A group has room for so many bytes before it is known how long it will be.
+/// Maximum initial capacity of a group in bytes.
 const ROOM_MAX: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub struct Group {
-    /// Nothing yet, or the header's room and the changes.
+    /// Empty, or space for the header followed by the changes.
     bytes: Vec<u8>,
     operations: u32,
 }
 
 impl Group {
-    /// With room for as many bytes as `other` has, within bounds: one group is most likely as long as the one before.
+    /// Creates a group with the capacity of `other`, up to a limit: a group is most likely as long as the previous one.
     pub fn with_capacity_of(other: &Self) -> Self {
         Self { bytes: Vec::with_capacity(other.bytes.len().min(ROOM_MAX)), operations: 0 }
     }
 
-    /// Puts the changes of one operation behind those that are there.
+    /// Appends the changes of one operation.
     pub fn push(&mut self, changes: &Changes) {
         if self.bytes.is_empty() {
             self.bytes.extend_from_slice(&[0; HEADER]);
@@ -32,7 +33,7 @@ impl Group {
         self.operations += 1;
     }
 
-    /// `bytes`: the changes of so many operations as they stood in the journal. Errors: they are not that.
+    /// Parses the changes of `operations` operations, as read from the journal. Errors: `bytes` do not decode to them.
     pub(super) fn read(bytes: &[u8], operations: u32) -> Result<Self, EncodingError> {
         let group = Self { bytes: [&[0; HEADER], bytes].concat(), operations };
         let mut rest = group.changes();
@@ -48,12 +49,12 @@ impl Group {
         self.operations
     }
 
-    /// The header's room and the changes. There are some.
+    /// Returns the header space and the changes. The group must not be empty.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// Of each operation, in their order.
+    /// Iterates over the changes of each operation, in order.
     pub fn changes(&self) -> GroupChanges<'_> {
         GroupChanges { bytes: self.bytes.get(HEADER..).unwrap_or_default(), left: self.operations }
     }
@@ -61,7 +62,7 @@ impl Group {
 
 pub struct GroupChanges<'a> {
     bytes: &'a [u8],
-    /// Operations.
+    /// Number of operations left.
     left: u32,
 }
 
@@ -90,7 +91,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_group_has_what_was_put_there() {
+    fn group_returns_pushed_changes() {
         let mut written = group(&[everything(), Changes::default(), everything()]);
         assert_eq!(changes(&written), [everything(), Changes::default(), everything()]);
         let bytes = written.bytes()[HEADER..].to_vec();

@@ -1,26 +1,30 @@
-//! What has been acknowledged and is not in the tables yet.
+//! Journal of acknowledged changes that are not in the tables yet.
 //!
-//! Two files take turns. Groups of changes are appended to one of them, each synced before its operations are answered; when it is
-//! full the other one is begun anew, whose groups have gone into the tables meanwhile. A file is not cut for that: what is left of an
-//! earlier turn behind the last group has lower numbers. In its first turn a file grows by zeros, many groups' room at a time. So
-//! nearly every sync writes data only, and no metadata of the file system.
+//! The journal has two files that alternate. Groups of changes are appended to the current file, and each is synced
+//! before its operations are answered. When the file is full, the journal switches to the other file and overwrites it
+//! from the start: by then the groups of that file are in the tables. Files are not truncated for that: groups left
+//! from an earlier turn have lower numbers. In its first turn a file is extended with zeros, with room for many groups
+//! at a time. So nearly every sync writes only data, and no metadata of the file system.
 //!
 //! ```text
-//! file    head (4096 bytes) group* (zeros, or what is left of an earlier turn)
-//! head    magic (8 bytes), mark (8), which of the two files it is (4), CRC32C of these (4), zeros
-//! group   mark (8 bytes), CRC32C of the rest (4), number (8), number of operations (4), length of the changes (8), changes
+//! file    head (4096 bytes) group* (zeros, or groups left from an earlier turn)
+//! head    magic (8 bytes), mark (8), index of the file (4), CRC32C of these (4), zeros
+//! group   mark (8 bytes), CRC32C of the rest (4), number (8), number of operations (4), length of the changes (8),
+//!         changes
 //! before there were heads (layout 3):
-//! file    group* (zeros, or what is left of an earlier turn)
+//! file    group* (zeros, or groups left from an earlier turn)
 //! before there were marks (layout 2):
 //! group   magic (4), length of the changes (4), CRC32C of the rest (4), number (8), number of operations (4), changes
 //! ```
-//! Numbers are little-endian and rise by one from group to group, through both files. The tables know the number of the last group
-//! that they hold. A group that is not whole is the last that was begun: nobody was answered for it. Is a later one whole, then the disk
-//! has lost what was acknowledged, and the journal is not opened. Nor is it when it ends before the group that `journal_progress.rs` names, or when
-//! a file is missing, shorter than it was, or has another mark than the tables: each start gives both files a new one.
+//! Numbers are little-endian. Group numbers rise by one from group to group, through both files. The tables store the
+//! number of the last group that they have. An incomplete group is the last that was started; its operations were not
+//! answered. If a later group is complete, the disk has lost acknowledged changes, and the journal is refused. It is
+//! also refused if it ends before the group that `journal_progress.rs` names, or if a file is missing, shorter than
+//! before, or has another mark than the tables. Each start gives both files a new mark.
 //!
-//! Changes hold bytes that users choose, as the values of extended attributes, and those may lie wherever a group is looked for: within
-//! one that is torn, or where the last one ends, left by an earlier turn. They pass for no group, for nobody but the store knows its mark.
+//! Changes contain bytes chosen by users, such as values of extended attributes. These may be found wherever a group is
+//! searched for: inside a torn group, or left from an earlier turn after the last group. They cannot pass for a group,
+//! because only the store knows its mark.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -34,24 +38,24 @@ use super::journal_progress::{self, Progress, ProgressError, ProgressFile};
 use super::{StoreError, io};
 
 pub const FILES: [&str; 2] = ["journal.0", "journal.1"];
-/// Bytes before the first group of a file.
+/// Size of the head in bytes, before the first group of a file.
 const HEAD: usize = 4096;
 const HEAD_MAGIC: [u8; 8] = *b"HJrnHead";
-/// What groups without a mark begin with.
+/// First bytes of a group without a mark.
 const MAGIC: [u8; 4] = *b"HJnl";
-/// Bytes before the changes of a group without a mark.
+/// Size in bytes of the header of a group without a mark.
 const HEADER_UNMARKED: usize = 24;
-/// Up to the checksum, which is of all that follows it.
+/// End of the checksum field. The checksum covers everything after it.
 const CHECKSUM_END: usize = 12;
 
-/// A file that is too short for a group becomes longer by so many bytes, and the group's.
+/// Extra bytes by which a file is extended when it is too short for a group.
 const GROWTH: usize = 1 << 20;
 
-/// A file keeps so many bytes more than it is full with. Few groups are as long as this.
+/// Bytes that a file keeps in addition to the length at which it is full. Few groups are longer than this.
 const FILE_SLACK: u64 = 16 << 20;
 
-/// A random number at the beginning of each group and in the head of each file. Each start has a new one, and only readers of the
-/// directory know it.
+/// Random number at the start of each group and in the head of each file. Each start chooses a new one, and only
+/// readers of the directory know it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
@@ -63,12 +67,12 @@ impl Mark {
     }
 }
 
-/// What the tables and VERSION say of the journal.
+/// Expected state of the journal according to the tables and VERSION.
 #[derive(Clone, Copy)]
 pub struct Marks {
-    /// Of files with a head.
+    /// Mark of files with a head.
     pub mark: Option<Mark>,
-    /// Of groups in files without one; `None`: they have none either.
+    /// Mark of groups in files without a head; `None` if those groups have no mark.
     pub headless: Option<Mark>,
     pub heads: Heads,
 }
@@ -77,57 +81,59 @@ pub struct Marks {
 pub enum Heads {
     /// Layout 4: both files have a head with the tables' mark.
     Required,
-    /// A start got as far as giving the tables a new mark, and perhaps not the files: all groups under the one before are in the tables.
+    /// A start was interrupted after it gave the tables a new mark, and perhaps before the files had it. All groups
+    /// with the previous mark are in the tables.
     BeingWritten,
-    /// Layout 3 and before: no file has one.
+    /// Layout 3 and before: no file has a head.
     None,
-    /// The layout in VERSION is older than the tables: an earlier version may have written since, or it is an old VERSION file.
+    /// The layout in VERSION is older than the tables. Either an earlier version may have written since, or the VERSION
+    /// file is outdated.
     Mixed,
 }
 
-/// A journal that can be written.
+/// A journal open for writing.
 pub struct Journal {
     mark: Mark,
     files: [File; 2],
     paths: [PathBuf; 2],
     progress: ProgressFile,
-    /// Of the file that is written.
+    /// Index of the file that is being written.
     current: usize,
     position: u64,
-    /// How long the files are.
+    /// Lengths of the files.
     lengths: [u64; 2],
-    /// Of the last group.
+    /// Number of the last group.
     number: u64,
-    /// A file is full when it has so many bytes.
+    /// Length in bytes at which a file is full.
     file_bytes: u64,
 }
 
-/// The groups that the tables do not hold.
+/// Groups that the tables do not have.
 pub struct Unapplied {
     pub run: Vec<Group>,
-    /// The number of the last group.
+    /// Number of the last group.
     pub number: u64,
 }
 
-/// What there is of a journal that is not whole.
+/// The usable part of a damaged journal.
 pub struct Salvaged {
-    /// The groups that follow the tables without a gap.
+    /// Groups that follow the tables without a gap.
     pub unapplied: Unapplied,
-    /// The highest number that a group is known to have had.
+    /// Highest group number that is known to have existed.
     pub known: u64,
-    /// What is wrong, in words.
+    /// Descriptions of the problems.
     pub problems: Vec<String>,
 }
 
-/// Reads the groups that the tables do not hold. `applied`: the number of the last group that they do.
+/// Reads the groups that the tables do not have. `applied` is the number of the last group that they have.
 ///
-/// Errors: `Missing` and `Damaged` when something that was acknowledged is not there, or may not be.
+/// Errors: `Missing` and `Damaged` if acknowledged changes are missing, or may be.
 pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, StoreError> {
     let paths = FILES.map(|name| directory.join(name));
     let contents = [content(&paths[0])?, content(&paths[1])?];
     let said = read_progress(directory, marks)?;
     let mut groups = Vec::new();
-    // Of each file: where the reading stopped, and a whole group that is newer than those before that place.
+    // For each file: the place where reading stopped, and a complete newer group after that place, if any.
     let mut ends = [GroupsEnd::default(); 2];
     for index in 0..2 {
         let Some(bytes) = &contents[index] else {
@@ -149,7 +155,8 @@ pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, 
     for (number, group) in groups {
         let missing = unapplied.number + 1;
         if number != missing {
-            // It was in the file that ends before it; of none that does, in the one that the later group is not in.
+            // The missing group was in the file that ends just before it. If neither does, it was in the file without
+            // the later group.
             let ends_before = |end: &GroupsEnd| end.last == Some(unapplied.number);
             let is_without = |end: &GroupsEnd| end.last.is_none_or(|last| last < number);
             let at = ends.iter().position(ends_before).or_else(|| ends.iter().position(is_without)).unwrap_or(0);
@@ -176,9 +183,9 @@ pub fn read(directory: &Path, marks: &Marks, applied: u64) -> Result<Unapplied, 
     Ok(unapplied)
 }
 
-/// As [`read`] for a journal that it refuses: all groups that can be used.
+/// Like [`read`], for a journal that `read` refuses: returns all groups that can be used.
 ///
-/// Errors: of the system only.
+/// Errors: system errors only.
 pub fn salvage(directory: &Path, marks: &Marks, applied: u64) -> Result<Salvaged, StoreError> {
     let paths = FILES.map(|name| directory.join(name));
     let contents = [content(&paths[0])?, content(&paths[1])?];
@@ -208,7 +215,7 @@ pub fn salvage(directory: &Path, marks: &Marks, applied: u64) -> Result<Salvaged
             Ok(found) => {
                 if let Some(later) = found.end.later {
                     problems.push(format!(
-                        "{}: at byte {} there is no whole group, but {later}",
+                        "{}: at byte {} there is no complete group, but {later}",
                         paths[index].display(),
                         found.end.offset
                     ));
@@ -231,7 +238,7 @@ pub fn salvage(directory: &Path, marks: &Marks, applied: u64) -> Result<Salvaged
     Ok(Salvaged { unapplied, known, problems })
 }
 
-/// Without the advice, which is for those who start the NameNode.
+/// Formats a problem without the advice, which is meant for starting the NameNode.
 fn problem_of(error: StoreError) -> String {
     match error {
         StoreError::Missing { path, lost } => format!("{} is missing: {lost}", path.display()),
@@ -240,7 +247,7 @@ fn problem_of(error: StoreError) -> String {
     }
 }
 
-/// Reads a whole file; `None` when it does not exist.
+/// Reads a whole file. `None` if it does not exist.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -249,7 +256,8 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Reads what `journal_progress.rs` recorded of a journal with heads. It may be behind the tables: after a power failure they get what it had not yet.
+/// Reads the progress file of a journal with heads. It may be behind the tables: after a power failure, a start adds to
+/// the tables what the progress file does not record yet.
 fn read_progress(directory: &Path, marks: &Marks) -> Result<Option<Progress>, StoreError> {
     let (Heads::Required, Some(mark)) = (marks.heads, marks.mark) else { return Ok(None) };
     let path = directory.join(journal_progress::FILE);
@@ -257,7 +265,7 @@ fn read_progress(directory: &Path, marks: &Marks) -> Result<Option<Progress>, St
     match journal_progress::read(&path, mark) {
         Ok(said) => Ok(Some(said)),
         Err(ProgressError::Missing) => {
-            let lost = "it says how far the journal went, so a lost end of the journal would not be noticed";
+            let lost = "it records the journal's progress; without it a lost end of the journal would go unnoticed";
             Err(StoreError::Missing { path, lost })
         }
         Err(ProgressError::Damaged(problem)) => Err(damaged(problem)),
@@ -266,10 +274,11 @@ fn read_progress(directory: &Path, marks: &Marks) -> Result<Option<Progress>, St
     }
 }
 
-const FOREIGN: &str = "it is from another copy of the directory, or from before the NameNode's last start, and not of the same time as \
+const FOREIGN: &str = "it is from another copy of the directory, or from before the NameNode's last start, and does not match \
                        namespace.redb";
 
-/// Whether a file of the journal may be missing: only one of an earlier layout that was never started.
+/// Checks that a missing journal file was never written. That is only possible in an earlier layout that was never
+/// started.
 fn check_never_written(path: &Path, marks: &Marks, applied: u64, other: &[u8]) -> Result<(), StoreError> {
     let is_unused = || read_groups(other, 0, marks.headless, applied).is_ok_and(|found| found.end.last.is_none());
     if marks.heads == Heads::None && applied == 0 && is_unused() {
@@ -277,7 +286,7 @@ fn check_never_written(path: &Path, marks: &Marks, applied: u64, other: &[u8]) -
     }
     Err(StoreError::Missing {
         path: path.to_owned(),
-        lost: "it may hold changes that were acknowledged and are nowhere else",
+        lost: "it may have held acknowledged changes that exist nowhere else",
     })
 }
 
@@ -291,7 +300,7 @@ fn read_file(
 ) -> Result<FileContents, StoreError> {
     let path = &paths[index];
     let wrong = |problem: String| StoreError::Damaged { path: path.clone(), problem };
-    let senseless = |error: EncodingError| wrong(format!("a group that is whole makes no sense: {error}"));
+    let senseless = |error: EncodingError| wrong(format!("a group with a valid checksum cannot be decoded: {error}"));
     match (marks.heads, read_head(bytes)) {
         (Heads::None, Some(_)) => Err(wrong(FOREIGN.to_owned())),
         (_, Some((mark, place))) if marks.mark == Some(mark) => {
@@ -302,25 +311,25 @@ fn read_file(
         }
         (Heads::Required, None) if bytes.is_empty() => Err(wrong("it is empty".to_owned())),
         (Heads::Required, None) if bytes.len() < HEAD => {
-            Err(wrong(format!("it is cut: {} bytes are left", bytes.len())))
+            Err(wrong(format!("it is truncated: {} bytes are left", bytes.len())))
         }
         (Heads::Required, None) => Err(wrong(
-            "it does not begin as a journal does: another file lies there, or its beginning is lost".to_owned(),
+            "it does not begin as a journal does: it is a different file, or its beginning is lost".to_owned(),
         )),
         (Heads::Required | Heads::Mixed, Some(_)) => Err(wrong(FOREIGN.to_owned())),
         (Heads::BeingWritten, _) => {
-            // The head is an earlier start's. Groups that the tables lack come from another copy.
+            // The head belongs to an earlier start. Groups that the tables lack come from another copy.
             let found = read_groups(bytes, 0, marks.headless, applied).map_err(senseless)?;
             if !found.groups.is_empty() || found.end.later.is_some() {
                 return Err(wrong(
-                    "it has changes that namespace.redb does not have: one of them is from another copy".to_owned(),
+                    "it has changes that namespace.redb does not have: one of the two is from another copy".to_owned(),
                 ));
             }
             Ok(FileContents { groups: Vec::new(), end: GroupsEnd::default() })
         }
         (Heads::None | Heads::Mixed, None) => {
             let found = read_groups(bytes, 0, marks.headless, applied).map_err(senseless)?;
-            // With a group of its own behind that it is damage.
+            // If one of this store's groups follows, the file is damaged, not foreign.
             if found.end.last.is_none() && found.end.later.is_none() && is_of_another_store(bytes, marks.headless) {
                 return Err(wrong(FOREIGN.to_owned()));
             }
@@ -329,7 +338,7 @@ fn read_file(
     }
 }
 
-/// Makes the files of the journal where they are missing.
+/// Creates the files of the journal that are missing.
 pub fn create_files(directory: &Path) -> Result<(), StoreError> {
     for path in FILES.map(|name| directory.join(name)) {
         OpenOptions::new().create(true).write(true).truncate(false).open(&path).map_err(io("opening", &path))?;
@@ -342,8 +351,9 @@ fn sync_directory(directory: &Path) -> Result<(), StoreError> {
 }
 
 impl Journal {
-    /// Begins both files with a new mark. All that they hold is in the tables, up to the group `number`, and the tables have the mark.
-    /// `file_bytes`: the length at which a file is full; what it holds is in memory, too, until it is in the tables.
+    /// Starts both files with a new mark. The tables must have all of the files' groups, up to `number`, and the mark.
+    /// `file_bytes` is the length at which a file is full. The groups of a file also stay in memory until they are in
+    /// the tables.
     pub fn begin(directory: &Path, mark: Mark, number: u64, file_bytes: u64) -> Result<Self, StoreError> {
         let paths = FILES.map(|name| directory.join(name));
         let mut files = Vec::new();
@@ -357,19 +367,19 @@ impl Journal {
             lengths[index] = file.metadata().map_err(io("looking at", path))?.len();
             files.push(file);
         }
-        let files = <[File; 2]>::try_from(files).expect("one of each path");
+        let files = <[File; 2]>::try_from(files).expect("one file per path");
         let progress = ProgressFile::begin(directory, mark, Progress { number, lengths })?;
         sync_directory(directory)?;
         Ok(Self { mark, files, paths, progress, current: 0, position: HEAD as u64, lengths, number, file_bytes })
     }
 
-    /// The number of the last group.
+    /// Returns the number of the last group.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Makes the changes of a group durable, of which there are some. After an error nothing may be appended any more: nobody knows what is on
-    /// the disk.
+    /// Makes the changes of a non-empty group durable. After an error nothing more may be appended, because the state
+    /// of the disk is unknown.
     pub fn append(&mut self, group: &mut Group) -> Result<(), StoreError> {
         let path = &self.paths[self.current];
         let number = self.number + 1;
@@ -380,7 +390,8 @@ impl Journal {
         let end = self.position + bytes.len() as u64;
         let grows = end > *length;
         if grows {
-            // Zeros, for a hole would be filled, block by block, by the syncs to come. Where they do not fit the group still may.
+            // Zeros are written, because a hole would be filled block by block during later syncs. If the zeros do not
+            // fit, the group still may.
             let zeros = file.write_all_at(&vec![0; GROWTH], end);
             *length = end + zeros.map_or(0, |()| GROWTH as u64);
         }
@@ -395,7 +406,7 @@ impl Journal {
         self.progress.record(Progress { number: self.number, lengths: self.lengths })
     }
 
-    /// Makes durable how far the journal is: before the tables get ahead of what was.
+    /// Makes the recorded progress durable. It must be durable before the tables get ahead of it.
     pub fn sync_progress(&self) -> Result<(), StoreError> {
         self.progress.sync()
     }
@@ -404,27 +415,27 @@ impl Journal {
         self.position >= self.file_bytes
     }
 
-    /// Goes on with the other file, from its beginning. All groups that it holds are in the tables.
+    /// Continues with the other file, from its beginning. All of its groups must be in the tables.
     pub fn switch(&mut self) -> Result<(), StoreError> {
         self.current = 1 - self.current;
         self.position = HEAD as u64;
-        // One operation on a large tree may have taken gigabytes, which every start would read.
+        // One operation on a large tree may have made the file gigabytes long, and every start reads the whole file.
         let longest = self.file_bytes.saturating_add(FILE_SLACK);
         if self.lengths[self.current] > longest {
-            // In this order: a file that is shorter than was said is refused.
+            // The new length is recorded first: a file that is shorter than its recorded length is refused.
             self.lengths[self.current] = longest;
             self.record_progress()?;
             self.sync_progress()?;
-            // Where it stays longer nothing is wrong.
+            // A file that stays longer does no harm.
             if let Err(error) = self.files[self.current].set_len(longest) {
-                tracing::warn!(path = %self.paths[self.current].display(), %error, "a file of the journal cannot be cut");
+                tracing::warn!(path = %self.paths[self.current].display(), %error, "cannot truncate a journal file");
             }
         }
         Ok(())
     }
 }
 
-/// What a file begins with.
+/// Returns the head of a file.
 fn head(mark: Mark, index: u32) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..8].copy_from_slice(&HEAD_MAGIC);
@@ -435,7 +446,7 @@ fn head(mark: Mark, index: u32) -> [u8; HEAD] {
     head
 }
 
-/// The mark of a file, and which of the two it is; `None`: it has no head.
+/// Reads the mark and the index of a file. `None` if it has no head.
 fn read_head(bytes: &[u8]) -> Option<(Mark, u32)> {
     let head = bytes.first_chunk::<HEAD>()?;
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes of the head"));
@@ -445,7 +456,7 @@ fn read_head(bytes: &[u8]) -> Option<(Mark, u32)> {
     Some((Mark(u64::from_le_bytes(head[8..16].try_into().expect("eight bytes of the head"))), word(16)))
 }
 
-/// Writes the header of a group, which has room for it.
+/// Fills in the header of a group. The group has space for it.
 fn seal(group: &mut [u8], mark: Mark, number: u64, operations: u32) {
     let length = (group.len() - HEADER) as u64;
     group[0..8].copy_from_slice(&mark.0.to_le_bytes());
@@ -456,10 +467,11 @@ fn seal(group: &mut [u8], mark: Mark, number: u64, operations: u32) {
     group[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Changes that were acknowledged are not there: people have to say that it may go on without them.
+/// Returns the error for lost acknowledged changes. An operator has to confirm that the NameNode may continue without
+/// them.
 fn damaged(path: &Path, offset: u64, found: &str, missing: u64) -> StoreError {
     let problem = format!(
-        "at byte {offset} there is no whole group, but {found}. Changes from group {missing} of the journal on were acknowledged, \
+        "at byte {offset} there is no complete group, but {found}. Changes from group {missing} of the journal on were acknowledged \
          and would be lost"
     );
     StoreError::Damaged { path: path.to_owned(), problem }
@@ -474,23 +486,23 @@ fn cut_problem(path: &Path, length: u64, was: u64) -> String {
 }
 
 fn cut_to(length: u64, was: u64) -> String {
-    format!("it is cut: {length} of {was} bytes are left, and what was acknowledged may be among the others")
+    format!("it is truncated: {length} of {was} bytes are left, and the rest may have held acknowledged changes")
 }
 
-/// What there is in one file.
+/// Groups read from one file.
 struct FileContents {
-    /// Behind the one that is applied, with their numbers.
+    /// Groups after the applied one, with their numbers.
     groups: Vec<(u64, Group)>,
     end: GroupsEnd,
 }
 
-/// Where the groups of a file end, and what is behind that.
+/// End of the groups of a file, and the result of the search after it.
 #[derive(Clone, Copy, Default)]
 struct GroupsEnd {
     offset: u64,
-    /// The number of the last group before it.
+    /// Number of the last group before the end.
     last: Option<u64>,
-    /// That it is none of an earlier turn's.
+    /// A newer group after the end, which is not left from an earlier turn.
     later: Option<LaterGroup>,
 }
 
@@ -500,12 +512,12 @@ enum LaterGroup {
         number: u64,
         offset: u64,
     },
-    /// So much looks like groups that it was not looked through.
+    /// Too many places look like groups, so the search was stopped.
     Unknown,
 }
 
 impl LaterGroup {
-    /// 0: not known.
+    /// Returns the group's number; 0 if it is unknown.
     fn number(self) -> u64 {
         match self {
             Self::Group { number, .. } => number,
@@ -517,24 +529,24 @@ impl LaterGroup {
 impl std::fmt::Display for LaterGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Group { number, offset } => write!(f, "group {number} is whole at byte {offset}"),
-            Self::Unknown => f.write_str("too much behind it looks like groups to tell that there is none"),
+            Self::Group { number, offset } => write!(f, "group {number} at byte {offset} is complete"),
+            Self::Unknown => f.write_str("too many places after it look like groups to rule one out"),
         }
     }
 }
 
-/// What a header says, of a group for which there is room.
+/// Parsed header of a group that fits in the file.
 struct Header {
     number: u64,
     operations: u32,
     checksum: u32,
-    /// Where the changes begin.
+    /// Offset of the changes.
     changes: usize,
-    /// Of header and changes.
+    /// Length of header and changes.
     length: usize,
 }
 
-/// The header of the group at the beginning of `bytes`, if one can be there.
+/// Parses the header of a group at the start of `bytes`, if there can be one.
 fn header(bytes: &[u8], mark: Option<Mark>) -> Option<Header> {
     let changes = if mark.is_some() { HEADER } else { HEADER_UNMARKED };
     let (header, rest) = bytes.split_at_checked(changes)?;
@@ -548,8 +560,8 @@ fn header(bytes: &[u8], mark: Option<Mark>) -> Option<Header> {
     Some(Header { number: long(12), operations: word(20), checksum: word(8), changes, length: changes + length })
 }
 
-/// Whether a file in which no group was found begins with what none of this store's does. One that was never written has zeros there, and
-/// one that was written last before groups had a mark, what they began with.
+/// Returns whether a file without groups begins with bytes that no file of this store has. An unused file of this store
+/// begins with zeros, and one last written before groups had marks begins with [`MAGIC`].
 fn is_of_another_store(bytes: &[u8], mark: Option<Mark>) -> bool {
     bytes.first_chunk::<8>().is_some_and(|first| {
         let is_ours = mark.is_some_and(|mark| u64::from_le_bytes(*first) == mark.0);
@@ -557,8 +569,8 @@ fn is_of_another_store(bytes: &[u8], mark: Option<Mark>) -> bool {
     })
 }
 
-/// The groups of one file from the byte `from` on, behind the one that is `applied`. The first that is not whole, or does not follow the one before it, is where
-/// the last turn ended.
+/// Reads the groups of one file from byte `from`, and returns those after group `applied`. The last turn ended at the
+/// first group that is incomplete or not in sequence.
 fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> Result<FileContents, EncodingError> {
     let mut groups = Vec::new();
     let mut before = None;
@@ -575,7 +587,7 @@ fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> R
             groups.push((header.number, Group::read(&group[header.changes..], header.operations)?));
         }
     }
-    // What earlier turns left is in the tables.
+    // Groups left from earlier turns are in the tables.
     let newest = before.map_or(applied, |before| before.max(applied));
     Ok(FileContents {
         groups,
@@ -583,15 +595,16 @@ fn read_groups(bytes: &[u8], from: usize, mark: Option<Mark>, applied: u64) -> R
     })
 }
 
-/// Groups that the tables do not hold are fewer than this, in two files of any length that there is: what only looks like a header most
-/// likely has another number.
+/// Upper limit for the number of groups that the tables do not have, for two files of any realistic length. Data that
+/// only looks like a header most likely has a number outside this range.
 const GROUPS_MAX: u64 = u32::MAX as u64;
 
-/// How often all that is searched may be summed up at most.
+/// Limit on checksum computation, as a multiple of the searched bytes.
 const SUMS_MAX: usize = 8;
 
-/// Searches what is behind `from` for a whole group with a number above `newest`, byte by byte: how long a damaged group was nobody knows.
-/// Without a mark changes may hold anything, so it is bounded how much is summed up.
+/// Searches byte by byte after `from` for a complete group with a number above `newest`, because the length of a
+/// damaged group is unknown. Without a mark the changes may contain anything, so the amount of data to checksum is
+/// limited.
 fn find_later(bytes: &[u8], mark: Option<Mark>, from: usize, newest: u64) -> Option<LaterGroup> {
     let mut summed = 0usize;
     let mut at = from;
@@ -613,7 +626,7 @@ fn find_later(bytes: &[u8], mark: Option<Mark>, from: usize, newest: u64) -> Opt
     None
 }
 
-/// Where what groups begin with is first.
+/// Returns the first offset where a group may start.
 fn next_group_start(bytes: &[u8], mark: Option<Mark>) -> Option<usize> {
     match mark {
         Some(mark) => position(bytes, mark.0.to_le_bytes()),
@@ -621,7 +634,7 @@ fn next_group_start(bytes: &[u8], mark: Option<Mark>) -> Option<usize> {
     }
 }
 
-/// The length is known to the compiler: a whole journal is searched so at every start.
+/// The pattern length is a compile-time constant for speed: a whole journal is searched at every start.
 fn position<const N: usize>(bytes: &[u8], wanted: [u8; N]) -> Option<usize> {
     bytes.windows(N).position(|window| window == wanted)
 }
@@ -641,7 +654,7 @@ pub(super) mod tests {
 
     const MARKS: Marks = Marks { mark: Some(MARK), headless: Some(MARK), heads: Heads::Required };
 
-    /// As a start does, but for the mark, which stays.
+    /// Opens the journal as a start does, but keeps the mark.
     fn open(directory: &Path, applied: u64) -> Result<(Journal, Unapplied), StoreError> {
         open_with(directory, applied, 1 << 20)
     }
@@ -654,7 +667,7 @@ pub(super) mod tests {
         Ok((Journal::begin(directory, MARK, unapplied.number, file_bytes)?, unapplied))
     }
 
-    /// What `journal.last` says; after a power failure it may say what it said earlier.
+    /// Returns the content of `journal.last`. After a power failure it may have older content.
     fn said_in(directory: &Path) -> Vec<u8> {
         std::fs::read(directory.join(journal_progress::FILE)).unwrap()
     }
@@ -674,7 +687,7 @@ pub(super) mod tests {
         group.bytes().to_vec()
     }
 
-    /// A group as layout 2 has it.
+    /// Encodes a group in the form of layout 2.
     pub fn unmarked(number: u64, all: &[Changes]) -> Vec<u8> {
         let mut group = group(all);
         let operations = group.operations();
@@ -704,7 +717,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_found_and_what_is_in_the_tables_is_not() {
+    fn read_returns_only_unapplied_groups() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, unapplied) = open(place.path(), 0).unwrap();
         assert_eq!((unapplied.run.len(), unapplied.number), (0, 0));
@@ -721,7 +734,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_earlier_turn_is_not_taken_for_the_last_one() {
+    fn groups_of_earlier_turn_are_ignored() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         for id in 1..=10 {
@@ -730,7 +743,7 @@ pub(super) mod tests {
         journal.switch().unwrap();
         journal.append(&mut group(&[put(11)])).unwrap();
         journal.switch().unwrap();
-        // Groups of the same length: behind the second of them stands a whole one of the first turn.
+        // Groups of equal length: after the second one there is a complete group of the first turn.
         journal.append(&mut group(&[put(12)])).unwrap();
         journal.append(&mut group(&[put(13)])).unwrap();
         drop(journal);
@@ -738,7 +751,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_grows_for_many_groups_at_a_time_and_what_it_grew_by_holds_none() {
+    fn file_grows_by_zeros_for_many_groups() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         let length = || std::fs::metadata(place.path().join(FILES[0])).unwrap().len();
@@ -748,13 +761,13 @@ pub(super) mod tests {
         let mut id = 1;
         while length() == first {
             id += 1;
-            assert!(journal.position <= first, "what was written is behind the file's end");
+            assert!(journal.position <= first, "data was written beyond the file's end");
             journal.append(&mut group(&[put(id)])).unwrap();
         }
-        assert!(id > 1000, "longer after {id} groups");
+        assert!(id > 1000, "the file grew after {id} groups");
         assert_eq!(length(), journal.position + GROWTH as u64);
         drop(journal);
-        // Opened again, it is as long as it is: from its beginning, and behind what it has room for.
+        // After reopening, it keeps its length: from its beginning, and beyond its capacity.
         let (mut journal, unapplied) = open(place.path(), 0).unwrap();
         assert_eq!((unapplied.number, ids(&unapplied).len()), (id, id as usize));
         let second = length();
@@ -768,7 +781,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_torn_end_is_as_if_it_had_not_been_begun() {
+    fn torn_last_group_is_ignored() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
@@ -783,7 +796,7 @@ pub(super) mod tests {
             let mut bytes = bytes.clone();
             bytes[torn as usize..].fill(0);
             std::fs::write(&path, &bytes).unwrap();
-            // It was synced, and is known to have been: that is no torn end.
+            // The group was synced, and that is recorded: so it is not a torn end.
             power_failure(place.path(), &said);
             assert_eq!(ids(&read(place.path(), &MARKS, 0).unwrap()), [1], "{torn} of {length} bytes");
         }
@@ -793,7 +806,7 @@ pub(super) mod tests {
             std::fs::write(&path, &bytes).unwrap();
             assert_eq!(ids(&read(place.path(), &MARKS, 0).unwrap()), [1], "byte {wrong} of {length}");
         }
-        // The number that was lost is given again, and found.
+        // The lost number is assigned again, and that group is found.
         let (mut journal, unapplied) = open(place.path(), 0).unwrap();
         assert_eq!(unapplied.number, 1);
         journal.append(&mut group(&[put(22)])).unwrap();
@@ -801,7 +814,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_lost_end_is_told_from_a_torn_one() {
+    fn lost_end_is_distinguished_from_torn_end() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         for id in 1..=3 {
@@ -814,7 +827,7 @@ pub(super) mod tests {
         let path = place.path().join(FILES[0]);
         let bytes = std::fs::read(&path).unwrap();
         for (lost, end) in ends[..3].iter().enumerate() {
-            // The file system has lost it, and the file has its length.
+            // The file system has lost the group, but kept the file's length.
             let mut zeroed = bytes.clone();
             zeroed[*end as usize..].fill(0);
             std::fs::write(&path, &zeroed).unwrap();
@@ -824,11 +837,11 @@ pub(super) mod tests {
                     && said.contains("group 3 was acknowledged"),
                 "{said}"
             );
-            // Or it is cut, wherever that was.
+            // Or the file is truncated, at several places.
             for length in [*end, *end + 1, *end + 100] {
                 std::fs::write(&path, &bytes[..length as usize]).unwrap();
                 let said = problem(open(place.path(), 0));
-                assert!(said.contains("it is cut") && said.contains("hearth namenode -recover"), "{said}");
+                assert!(said.contains("it is truncated") && said.contains("hearth namenode -recover"), "{said}");
             }
         }
         std::fs::write(&path, &bytes).unwrap();
@@ -836,11 +849,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_cut_file_is_found_after_a_power_failure_too() {
+    fn truncation_is_detected_after_power_failure() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
-        // What is synced at the growth of a file is there after any failure.
+        // Progress that is synced when a file grows survives any failure.
         let said = said_in(place.path());
         journal.append(&mut group(&[put(2)])).unwrap();
         drop(journal);
@@ -848,11 +861,11 @@ pub(super) mod tests {
         let path = place.path().join(FILES[0]);
         let length = std::fs::metadata(&path).unwrap().len();
         File::options().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
-        assert!(problem(open(place.path(), 0)).contains("it is cut"));
+        assert!(problem(open(place.path(), 0)).contains("it is truncated"));
     }
 
     #[test]
-    fn what_is_left_of_a_journal_is_salvaged() {
+    fn usable_groups_are_salvaged() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         for id in 1..=4 {
@@ -875,10 +888,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_whole_group_behind_a_damaged_one_is_damage_and_said_how_to_go_on() {
+    fn complete_group_after_damage_is_reported() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
-        // What an earlier turn left is not taken for it.
+        // Groups left from an earlier turn are not mistaken for it.
         for id in 1..=9 {
             journal.append(&mut group(&[put(id)])).unwrap();
         }
@@ -901,21 +914,21 @@ pub(super) mod tests {
         for wrong in (second..third).step_by(5) {
             damage(wrong);
             let Err(StoreError::Damaged { path: named, problem }) = open(place.path(), 9) else {
-                panic!("byte {wrong} is wrong, and group 13 is gone without a word");
+                panic!("byte {wrong} is wrong, and group 13 was dropped silently");
             };
             assert_eq!(named, path);
             assert!(
-                problem.starts_with(&format!("at byte {second} there is no whole group, but group 13 is whole at byte {third}. Changes from group 12 of")),
+                problem.starts_with(&format!("at byte {second} there is no complete group, but group 13 at byte {third} is complete. Changes from group 12 of")),
                 "{problem}"
             );
-            // Nothing of it was needed.
+            // None of it was needed.
             assert!(ids(&read(place.path(), &MARKS, 13).unwrap()).is_empty());
         }
-        // Nothing of the last turn's file can be read from its beginning.
+        // The file of the last turn cannot be read from its beginning.
         damage(HEAD as u64);
         let refused = problem(open(place.path(), 9));
         assert!(
-            refused.contains(&format!("at byte {HEAD} there is no whole group, but group 12 is whole")),
+            refused.contains(&format!("at byte {HEAD} there is no complete group, but group 12 at byte")),
             "{refused}"
         );
         damage(0);
@@ -923,7 +936,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_users_bytes_in_a_torn_group_are_no_group() {
+    fn user_bytes_in_torn_group_are_ignored() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
@@ -939,11 +952,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_users_bytes_that_an_earlier_turn_left_are_no_group() {
+    fn user_bytes_of_earlier_turn_are_ignored() {
         for forged in forged(3) {
             let place = tempfile::tempdir().unwrap();
             let (mut journal, _) = open(place.path(), 0).unwrap();
-            // Behind as many bytes as the record of `put` has.
+            // Preceded by as many bytes as the record of `put` has.
             let value = [vec![0; 100], forged].concat();
             let record = Changes { inodes_put: vec![(1, value)], ..Changes::default() };
             journal.append(&mut group(&[record])).unwrap();
@@ -957,7 +970,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_of_before_there_were_marks_are_read_and_those_behind_them_have_one() {
+    fn unmarked_groups_are_read_before_marked_ones() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(FILES[0]);
         let marks = Marks { mark: None, headless: None, heads: Heads::None };
@@ -981,28 +994,28 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn files_without_a_head_are_read_as_earlier_versions_wrote_them() {
+    fn files_without_head_are_read() {
         let place = tempfile::tempdir().unwrap();
         let marks = Marks { mark: Some(MARK), headless: Some(MARK), heads: Heads::None };
         let paths = FILES.map(|name| place.path().join(name));
-        // Formatted and never started: they are not there.
+        // Formatted and never started: the files do not exist.
         assert_eq!(read(place.path(), &marks, 0).unwrap().number, 0);
         let missing = |applied| matches!(read(place.path(), &marks, applied), Err(StoreError::Missing { .. }));
         assert!(missing(1));
         std::fs::write(&paths[0], marked(MARK, 1, &[put(1)])).unwrap();
-        assert!(missing(0), "the other one was made with the first");
+        assert!(missing(0), "both files were created together");
         std::fs::write(&paths[1], []).unwrap();
         assert_eq!(ids(&read(place.path(), &marks, 0).unwrap()), [1]);
         std::fs::write(&paths[1], marked(Mark(7), 2, &[put(2)])).unwrap();
-        assert!(matches!(read(place.path(), &marks, 0), Err(StoreError::Damaged { .. })), "of another copy");
-        // An earlier version wrote into a directory of this one.
+        assert!(matches!(read(place.path(), &marks, 0), Err(StoreError::Damaged { .. })), "it is from another copy");
+        // An earlier version wrote into a directory of this version.
         let mixed = Marks { heads: Heads::Mixed, ..marks };
         std::fs::write(&paths[1], marked(MARK, 2, &[put(2)])).unwrap();
         assert_eq!(ids(&read(place.path(), &mixed, 0).unwrap()), [1, 2]);
     }
 
     #[test]
-    fn a_start_that_was_interrupted_leaves_either_mark() {
+    fn interrupted_start_accepts_either_mark() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
@@ -1019,7 +1032,7 @@ pub(super) mod tests {
         };
         head_of(0, Mark(9));
         assert_eq!(read(place.path(), &marks, 1).unwrap().number, 1);
-        // The head before, and a group that the tables do not have: it was not interrupted there.
+        // With the previous head and a group that the tables lack, the start was not interrupted at that point.
         head_of(0, MARK);
         assert!(matches!(read(place.path(), &marks, 0), Err(StoreError::Damaged { .. })));
         std::fs::remove_file(place.path().join(FILES[1])).unwrap();
@@ -1027,20 +1040,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_group_of_more_than_4_gib_is_as_long_as_it_is() {
+    fn group_longer_than_4_gib_is_parsed() {
         // Zeros that are only read take no memory.
         let mut bytes = vec![0u8; HEADER + (4usize << 30) + 7];
         seal(&mut bytes, MARK, 5, 1);
         let found = header(&bytes, Some(MARK)).unwrap();
         assert_eq!((found.length, found.number, found.operations), (bytes.len(), 5, 1));
-        assert!(header(&bytes[..bytes.len() - 1], Some(MARK)).is_none(), "its end is missing");
-        // A length that was damaged asks for nothing.
+        assert!(header(&bytes[..bytes.len() - 1], Some(MARK)).is_none(), "the end of the group is missing");
+        // A damaged length causes no allocation.
         bytes[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(header(&bytes, Some(MARK)).is_none());
     }
 
     #[test]
-    fn a_file_that_a_long_group_made_longer_is_cut_when_its_turn_comes_again() {
+    fn oversized_file_is_truncated_on_reuse() {
         let place = tempfile::tempdir().unwrap();
         let file_bytes = 1000;
         let (mut journal, _) = open_with(place.path(), 0, file_bytes).unwrap();
@@ -1049,7 +1062,7 @@ pub(super) mod tests {
         journal.append(&mut group(&[long])).unwrap();
         journal.switch().unwrap();
         journal.append(&mut group(&[put(2)])).unwrap();
-        assert!(length() > file_bytes + FILE_SLACK, "what the tables may not have yet is cut");
+        assert!(length() > file_bytes + FILE_SLACK, "a group that may be missing in the tables was truncated");
         journal.switch().unwrap();
         assert_eq!(length(), file_bytes + FILE_SLACK);
         journal.append(&mut group(&[put(3)])).unwrap();
@@ -1058,7 +1071,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn changes_that_look_like_groups_are_looked_through_for_a_bounded_time() {
+    fn search_for_later_group_is_bounded() {
         let header = |length: u32, number: u64| {
             let mut header = [0; HEADER_UNMARKED];
             header[0..4].copy_from_slice(&MAGIC);
@@ -1070,21 +1083,21 @@ pub(super) mod tests {
         let length = |at: usize| ((count - at - 1) * HEADER_UNMARKED) as u32;
         let fakes: Vec<u8> = (0..count).flat_map(|at| header(length(at), 7)).collect();
         assert!(matches!(find_later(&fakes, None, 0, 1), Some(LaterGroup::Unknown)));
-        // They look like none to who knows the mark.
+        // With a known mark they do not look like groups.
         assert!(find_later(&fakes, Some(MARK), 0, 1).is_none());
-        // The other file may hold any number of groups before it.
+        // The other file may have any number of groups before it.
         let found = find_later(&[vec![7; 5], unmarked(5_000_000, &[put(1)])].concat(), None, 0, 1);
         assert!(matches!(found, Some(LaterGroup::Group { number: 5_000_000, offset: 5 })));
         let found = find_later(&[vec![7; 5], marked(MARK, 5_000_000, &[put(1)])].concat(), Some(MARK), 0, 1);
         assert!(matches!(found, Some(LaterGroup::Group { number: 5_000_000, offset: 5 })));
-        // Numbers that cannot be, or that the tables have, are passed over.
+        // Numbers that are impossible, or that the tables have, are skipped.
         assert!(find_later(&fakes, None, 0, 7).is_none());
         let far: Vec<u8> = (0..count).flat_map(|at| header(length(at), u64::MAX)).collect();
         assert!(find_later(&far, None, 0, 1).is_none());
     }
 
     #[test]
-    fn files_that_do_not_belong_together_are_refused_by_name() {
+    fn mismatched_files_are_refused_by_name() {
         let place = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(place.path(), 0).unwrap();
         journal.append(&mut group(&[put(1)])).unwrap();
@@ -1099,7 +1112,7 @@ pub(super) mod tests {
         std::fs::write(&second, head(Mark(7), 1)).unwrap();
         assert!(problem(open(place.path(), 0)).contains("from another copy"));
         std::fs::write(&second, kept).unwrap();
-        // The tables may be ahead of the record: a start was interrupted that had put the journal's rest there.
+        // The tables may be ahead of the progress file: an interrupted start had already applied the remaining journal.
         assert!(read(place.path(), &MARKS, 2).unwrap().run.is_empty());
         assert_eq!(ids(&open(place.path(), 0).unwrap().1), [1]);
     }

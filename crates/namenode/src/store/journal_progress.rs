@@ -1,13 +1,15 @@
-//! A file that records how far the journal has come.
+//! Progress file of the journal.
 //!
-//! A journal that lost its end looks like one whose last group was never finished. This file tells the two apart: it has the number of the
-//! last group that was synced, and how long the journal's files are. It is written after each sync of the journal and is itself
-//! synced less often: when a file of the journal has grown, and before the tables get ahead. A killed process loses nothing of it. After a
-//! power failure it may be some seconds old, and is a lower bound then.
+//! A journal that lost its end looks like one whose last group was never completed. This file distinguishes the two: it
+//! has the number of the last synced group and the lengths of the journal's files. It is written after each sync of the
+//! journal. The file itself is synced less often: when a journal file has grown, and before the tables get ahead of it.
+//! If the process is killed, nothing is lost. After a power failure it may be a few seconds old, and is then a lower
+//! bound.
 //!
 //! ```text
-//! file    two slots of 512 bytes, written in turn: a torn write leaves the other one
-//! slot    magic (8 bytes), mark (8), sequence (8), number of the last group (8), lengths of the journal's files (8 each), CRC32C of these (4)
+//! file    two slots of 512 bytes, written alternately: a torn write leaves the other slot intact
+//! slot    magic (8 bytes), mark (8), sequence (8), number of the last group (8), lengths of the journal's files
+//!         (8 each), CRC32C of these (4)
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -22,19 +24,19 @@ use super::{StoreError, io};
 pub const FILE: &str = "journal.last";
 const MAGIC: [u8; 8] = *b"HJrnLast";
 const SLOT: usize = 512;
-/// Bytes of a slot that count, without their checksum.
+/// Size in bytes of a slot's fields, without the checksum.
 const BODY: usize = 48;
 
-/// What the file says.
+/// Content of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The number of a group that was durable, and all before it.
+    /// Number of a group that is durable, together with all earlier groups.
     pub number: u64,
-    /// Bytes of the journal's files, at least.
+    /// Minimum lengths of the journal's files in bytes.
     pub lengths: [u64; 2],
 }
 
-/// The file, open to be written.
+/// The progress file, open for writing.
 pub struct ProgressFile {
     file: File,
     path: PathBuf,
@@ -42,18 +44,18 @@ pub struct ProgressFile {
     sequence: u64,
 }
 
-/// Why the file says nothing.
+/// Reason why the file has no usable progress.
 #[derive(Debug)]
 pub enum ProgressError {
     Missing,
-    /// It is empty, cut or overwritten.
+    /// The file is empty, truncated or overwritten.
     Damaged(&'static str),
-    /// It says something of another copy, or of an earlier start.
+    /// The content belongs to another copy or to an earlier start.
     Foreign,
     System(std::io::Error),
 }
 
-/// Reads what was said last under this mark.
+/// Reads the newest progress under this mark.
 pub fn read(path: &Path, mark: Mark) -> Result<Progress, ProgressError> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -64,11 +66,11 @@ pub fn read(path: &Path, mark: Mark) -> Result<Progress, ProgressError> {
         return Err(ProgressError::Damaged("it is empty"));
     }
     if bytes.len() < 2 * SLOT {
-        return Err(ProgressError::Damaged("it is cut"));
+        return Err(ProgressError::Damaged("it is truncated"));
     }
     let slots: Vec<_> = bytes.chunks_exact(SLOT).take(2).filter_map(slot).collect();
     if slots.is_empty() {
-        return Err(ProgressError::Damaged("it holds nothing that the NameNode wrote"));
+        return Err(ProgressError::Damaged("it has nothing that the NameNode wrote"));
     }
     let ours = slots.into_iter().filter(|(of, ..)| *of == mark);
     ours.max_by_key(|(_, sequence, _)| *sequence).map(|(.., said)| said).ok_or(ProgressError::Foreign)
@@ -85,13 +87,13 @@ fn slot(bytes: &[u8]) -> Option<(Mark, u64, Progress)> {
 }
 
 impl ProgressFile {
-    /// Begins the file for a new mark. It is durable on return, its name when the directory is synced.
+    /// Starts the file for a new mark. Its content is durable on return, its name after the directory is synced.
     pub fn begin(directory: &Path, mark: Mark, said: Progress) -> Result<Self, StoreError> {
         let path = directory.join(FILE);
         let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
         let file = file.map_err(io("opening", &path))?;
         let mut last = Self { file, path, mark, sequence: 0 };
-        // Both slots: nothing of an earlier mark stays.
+        // Both slots are written, so that nothing of an earlier mark remains.
         last.record(said)?;
         last.record(said)?;
         last.file.set_len(2 * SLOT as u64).map_err(io("writing", &last.path))?;
@@ -99,7 +101,7 @@ impl ProgressFile {
         Ok(last)
     }
 
-    /// Notes what is durable. It costs a write into the page cache.
+    /// Records what is durable. It costs one write into the page cache.
     pub fn record(&mut self, said: Progress) -> Result<(), StoreError> {
         self.sequence += 1;
         let mut slot = [0; SLOT];
@@ -114,7 +116,7 @@ impl ProgressFile {
         self.file.write_all_at(&slot, place).map_err(io("writing", &self.path))
     }
 
-    /// Makes what was said durable.
+    /// Makes the recorded progress durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.file.sync_data().map_err(io("syncing", &self.path))
     }
@@ -127,7 +129,7 @@ mod tests {
     const MARK: Mark = Mark(5);
 
     #[test]
-    fn a_torn_slot_leaves_the_one_before() {
+    fn torn_slot_leaves_previous_one() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(FILE);
         let said = |number| Progress { number, lengths: [number * 2, 9] };
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_told_apart() {
+    fn unusable_progress_files_are_distinguished() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(FILE);
         assert!(matches!(read(&path, MARK), Err(ProgressError::Missing)));

@@ -1,7 +1,7 @@
-//! Going on with what is left of a directory that does not start: `hearth namenode -recover`.
+//! Recovery of a damaged directory: `hearth namenode -recover`.
 //!
-//! The tables have to be readable. Journal groups that follow them without a gap are kept. Recovery then skips numbers of inodes, blocks and
-//! stamps, because DataNodes may hold blocks with the lost ones.
+//! The tables must be readable. Journal groups that follow them without a gap are kept. Recovery then skips numbers of
+//! inodes, blocks and stamps, because DataNodes may hold blocks with the lost ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,28 @@ use super::tables::Tables;
 use super::{Directory, StoreError, Version, io, journal_progress};
 use crate::namespace::Limits;
 
-/// More than changes that any journal had room for, and any hour of changes of an older copy.
+/// Numbers to skip: more than the changes that fit in any journal, and more than the changes of an hour that an
+/// outdated copy lacks.
 const SKIPPED: u32 = 1 << 24;
 
-/// What there is of a namespace, and what there is not.
+/// Result of examining or recovering a directory.
 #[derive(Debug)]
 pub struct RecoveryReport {
     pub identity: Version,
-    /// What is wrong with the directory, a sentence each. Empty: it starts as it is.
+    /// Problems of the directory, one sentence each. Empty if it starts as it is.
     pub problems: Vec<String>,
-    /// Changes are numbered in groups. The last group that is there.
+    /// Number of the last group that can be recovered. Changes are numbered in groups.
     pub kept: u64,
-    /// The last group that is known to have been; further ones may have been.
+    /// Number of the last group that is known to have existed. There may have been later ones.
     pub known: u64,
-    /// Where the files of before were copied to; empty when nothing was changed.
+    /// Paths of the copies of the replaced files; empty if nothing was changed.
     pub copies: Vec<PathBuf>,
 }
 
-/// Looks through a directory and, with `force`, makes it one that starts with what is left.
+/// Examines a directory. With `force`, also changes it so that it starts with the recoverable changes.
 ///
-/// Errors: the tables cannot be read, or the system refuses. Nothing can be recovered then; the journal's files are as they were.
+/// Errors: the tables cannot be read, or a system error. Then nothing can be recovered, and the journal's files are
+/// unchanged.
 pub fn recover(directory: &Directory, limits: Limits, force: bool) -> Result<RecoveryReport, StoreError> {
     catch_panics(directory, || run(directory, limits, force))
 }
@@ -53,18 +55,18 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<RecoveryRep
         (Some(known), Ok((version, _))) => {
             if known != version {
                 problems.push(format!(
-                    "VERSION says cluster {}, pool {}; namespace.redb says cluster {}, pool {}, which counts",
+                    "VERSION says cluster {}, pool {}; namespace.redb says cluster {}, pool {}, which takes precedence",
                     version.cluster_id, version.pool, known.cluster_id, known.pool
                 ));
             }
             known
         }
         (Some(known), Err(_)) => {
-            problems.push("VERSION is missing or damaged: namespace.redb has all that it said".to_owned());
+            problems.push("VERSION is missing or damaged: namespace.redb has the same information".to_owned());
             known
         }
         (None, Ok((version, _))) => version,
-        // Nothing else says whose it is.
+        // Nothing else identifies the namespace.
         (None, Err(error)) => return Err(error),
     };
     let rows = tables.journal_rows()?;
@@ -75,7 +77,7 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<RecoveryRep
     let (kept, copies) = (unapplied.number, Vec::new());
     let mut recovery = RecoveryReport { identity, problems, kept, known, copies };
     if is_less && recovery.problems.is_empty() {
-        recovery.problems.push(format!("the journal ends with group {kept}, and group {known} was acknowledged"));
+        recovery.problems.push(format!("the journal ends with group {kept}, but group {known} was acknowledged"));
     }
     if !force || recovery.problems.is_empty() {
         return Ok(recovery);
@@ -94,7 +96,7 @@ fn run(directory: &Directory, limits: Limits, force: bool) -> Result<RecoveryRep
     Ok(recovery)
 }
 
-/// Copies the files that recovery replaces to `NAME.before-recovery`, with a number where such a copy exists.
+/// Copies the files that recovery replaces to `NAME.before-recovery`, with a numeric suffix if such a copy exists.
 fn copy_aside(current: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut copies = Vec::new();
     for name in ["VERSION", FILES[0], FILES[1], journal_progress::FILE] {

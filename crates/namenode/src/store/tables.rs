@@ -1,4 +1,4 @@
-//! The tables, and how changes go into them and come back.
+//! Tables of the redb database, and how changes are applied to them and loaded again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -23,58 +23,59 @@ use crate::parallel;
 const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
 /// Number → user or group name.
 const NAMES: TableDefinition<u32, &str> = TableDefinition::new("names");
-/// One row a counter.
+/// One row per counter.
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
-/// Running number → how many remembered answers, and these one after the other, in the order of their calls. A row for each would be
-/// written somewhere else in the table each.
+/// Running number → number of remembered answers, and these answers one after the other, in the order of their calls. A
+/// row per answer would scatter the writes over the table.
 const RETRIES: TableDefinition<u64, (u32, &[u8])> = TableDefinition::new("remembered");
-/// The row of [`COUNTERS`] with the number of the journal's last group that is in the tables; missing until there is one.
+/// Row of [`COUNTERS`] with the number of the last journal group that is in the tables. Missing until there is one.
 const APPLIED: &str = "journal";
-/// The row of [`COUNTERS`] with the journal's [`Mark`]; missing where its groups have none.
+/// Row of [`COUNTERS`] with the journal's [`Mark`]. Missing if its groups have none.
 const MARK: &str = "journal_mark";
-/// The row of [`COUNTERS`] with the mark before it, while a start gives the journal another; missing when there was none.
+/// Row of [`COUNTERS`] with the previous mark, while a start gives the journal a new one. Missing if there was none.
 const MARK_BEFORE: &str = "journal_mark_before";
-/// The row of [`COUNTERS`] that is there while a start gives the journal another mark.
+/// Row of [`COUNTERS`] that exists while a start gives the journal a new mark.
 const MARKING: &str = "journal_marking";
-/// The row of [`COUNTERS`] that is there when the journal's files have heads.
+/// Row of [`COUNTERS`] that exists if the journal's files have heads.
 const HEADS: &str = "journal_heads";
-/// Whose namespace it is, as the VERSION file says. Written by the first start of this layout.
+/// Identity of the namespace, a copy of the VERSION file. Written by the first start with this layout.
 const IDENTITY: TableDefinition<&str, &str> = TableDefinition::new("identity");
-/// Bytes of a row of [`RETRIES`], and one answer more at most.
+/// Size in bytes at which a row of [`RETRIES`] is full. It may exceed it by one answer.
 const RETRIES_ROW: usize = 256 << 10;
 
-/// Cache pool → owner, group, rights, limit (bytes), copies, longest life (milliseconds).
+/// Cache pool → owner, group, mode, limit (bytes), replication, maximum lifetime (milliseconds).
 const CACHE_POOLS: TableDefinition<&str, (&str, &str, u16, u64, u16, u64)> = TableDefinition::new("cache_pools");
-/// Number of a cache directive → path, copies, pool, end (milliseconds since the epoch).
+/// Number of a cache directive → path, replication, pool, expiry (milliseconds since the epoch).
 const CACHE_DIRECTIVES: TableDefinition<u64, (&str, u16, &str, u64)> = TableDefinition::new("cache_directives");
-/// The row of [`COUNTERS`] with the newest directive's number; missing until there is one.
+/// Row of [`COUNTERS`] with the number of the newest directive. Missing until there is one.
 const LAST_DIRECTIVE: &str = "last_directive";
-/// Inode id and the number of the last snapshot that can have it → a state of the inode that snapshots have.
+/// Inode id and number of the last snapshot that can have it → a state of the inode that snapshots have.
 const VERSIONS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("versions");
-/// Number → the directory's inode id, name, time (milliseconds since the epoch).
+/// Snapshot number → inode id of the directory, name, time (milliseconds since the epoch).
 const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("snapshots");
 
 /// Names of the DataNodes' storages; see `blocks/storages.rs`.
 const STORAGES: TableDefinition<&str, ()> = TableDefinition::new("storages");
 
-/// Inodes that are worth a thread of their own.
+/// Minimum number of inodes that justifies another thread.
 const SECTION_MIN: u64 = 20_000;
-/// So that threads end at about the same time, however unevenly ids are in use.
+/// Several sections per thread, so that threads finish at about the same time even if ids are unevenly distributed.
 const SECTIONS_PER_THREAD: usize = 8;
-/// Ranges of ids begin at multiples of this: maps by ids have pages of as many.
+/// Ranges of ids begin at multiples of this, which is the page size of maps by id.
 const IDS_TOGETHER: u64 = 64;
 
-/// redb's own cache, bytes; each page in it takes a quarter more. The namespace is in memory already: this only serves commits.
+/// Size of redb's own cache in bytes; each page in it takes a quarter more. The namespace is in memory already, so this
+/// only serves commits.
 const CACHE: usize = 8 << 20;
 
 pub struct Tables {
     database: Database,
-    /// The rows of [`RETRIES`] in their order: number, and how many of its answers are still wanted.
+    /// Rows of [`RETRIES`] in order: number, and how many of its answers are still needed.
     retries: VecDeque<(u64, u32)>,
     path: PathBuf,
 }
 
-/// What the tables know of the journal's files.
+/// State of the journal's files according to the tables.
 pub struct JournalRows {
     pub mark: Option<Mark>,
     pub before: Option<Mark>,
@@ -82,16 +83,16 @@ pub struct JournalRows {
     pub has_heads: bool,
 }
 
-/// What was stored.
+/// Everything loaded from the tables.
 pub struct Loaded {
     pub namespace: Namespace,
     pub retries: Vec<(RetryKey, RetryEntry)>,
     pub caching: StoredCaching,
-    /// The names of DataNodes' storages; `None`: written by a version that did not keep them.
+    /// Names of DataNodes' storages. `None` if written by a version that did not store them.
     pub storages: Option<Vec<String>>,
 }
 
-/// The tables beside that of the inodes.
+/// All tables except that of the inodes.
 struct SmallTables {
     counters: Counters,
     names: Vec<(u32, String)>,
@@ -101,8 +102,8 @@ struct SmallTables {
     storages: Option<Vec<String>>,
 }
 
-/// What a run of changes comes to: the last word on each thing, since a directory that gets a hundred files is written once. Inodes stand
-/// in the order of their ids.
+/// Merged changes of a run: only the last state of each item, so that a directory that gets a hundred files is written
+/// once. Inodes are ordered by id.
 #[derive(Default)]
 struct MergedChanges<'a> {
     inodes: BTreeMap<u64, Option<&'a [u8]>>,
@@ -110,19 +111,19 @@ struct MergedChanges<'a> {
     snapshots: BTreeMap<u32, Option<SnapshotRow>>,
     names: Vec<(u32, String)>,
     counters: Option<Counters>,
-    /// In the order of the changes, as the directives.
+    /// In the order of the changes, like the directives.
     cache_pools: Vec<(String, Option<Pool>)>,
     cache_directives: Vec<(u64, Option<Terms>)>,
     last_directive: Option<u64>,
     storages: BTreeMap<String, bool>,
-    /// Rows of [`RETRIES`].
+    /// New rows of [`RETRIES`].
     retries: Vec<(u32, Vec<u8>)>,
     retries_removed: u32,
 }
 
 impl<'a> MergedChanges<'a> {
     fn add(&mut self, changes: Changes<&'a [u8]>) {
-        // A field that is added is to be stored, too.
+        // Exhaustive, so that a new field is not forgotten here.
         let Changes {
             inodes_put,
             inodes_removed,
@@ -185,7 +186,7 @@ impl Tables {
     fn retry_rows(&self) -> Result<VecDeque<(u64, u32)>, redb::Error> {
         let transaction = self.database.begin_read()?;
         match transaction.open_table(RETRIES) {
-            // Not yet formatted.
+            // Not formatted yet.
             Err(TableError::TableDoesNotExist(_)) => Ok(VecDeque::new()),
             table => table?
                 .iter()?
@@ -194,16 +195,16 @@ impl Tables {
         }
     }
 
-    /// Counts the answers that are still wanted as [`Self::load`] reads them: rows are whole on disk until all of theirs have gone, and
-    /// who gets them from there will take off each of them.
+    /// Resets the counts of needed answers to those that [`Self::load`] returns. A row stays whole on disk until all of
+    /// its answers are removed, and the caller will remove each loaded answer again.
     pub fn recount_retries(&mut self) -> Result<(), StoreError> {
         self.retries = self.retry_rows().map_err(|error| self.failed(error))?;
         Ok(())
     }
 
-    /// What to say when writing them has panicked.
+    /// Returns the error for a panic while writing the tables.
     pub fn panicked(&self) -> StoreError {
-        let source = std::io::Error::other("writing it has panicked; the log says where");
+        let source = std::io::Error::other("writing it caused a panic; see the log");
         StoreError::Io { action: "writing", path: self.path.clone(), source }
     }
 
@@ -211,25 +212,25 @@ impl Tables {
         failed(&self.path, error)
     }
 
-    /// Makes a run of changes durable, in their order, in one transaction. `applied`: the number of the journal's last group among
-    /// them; 0 when there is no journal yet.
+    /// Makes a run of changes durable, in order, in one transaction. `applied` is the number of its last journal group,
+    /// or 0 if there is no journal yet.
     pub fn apply(&mut self, run: &[Group], applied: u64) -> Result<(), StoreError> {
         let mut sum = MergedChanges::default();
         for changes in run.iter().flat_map(Group::changes) {
             sum.add(changes.map_err(|error| StoreError::Damaged {
                 path: self.path.clone(),
-                problem: format!("what was to be written into it makes no sense: {error}"),
+                problem: format!("the changes to write into it cannot be decoded: {error}"),
             })?);
         }
         self.commit(sum, applied).map_err(|error| self.failed(error))
     }
 
-    /// The number of the journal's last group that is in the tables.
+    /// Returns the number of the last journal group that is in the tables.
     pub fn applied(&self) -> Result<u64, StoreError> {
         Ok(self.counter(APPLIED)?.unwrap_or(0))
     }
 
-    /// What the journal's files are to begin with.
+    /// Returns the expected state of the journal's files.
     pub fn journal_rows(&self) -> Result<JournalRows, StoreError> {
         Ok(JournalRows {
             mark: self.counter(MARK)?.map(Mark),
@@ -239,8 +240,9 @@ impl Tables {
         })
     }
 
-    /// First step of giving the journal a new mark: all that its files hold is in the tables, and they may have the mark before or the new
-    /// one until [`Self::journal_is_marked`]. Also says whose namespace it is.
+    /// First step of giving the journal a new mark. All groups of its files must be in the tables. Until
+    /// [`Self::journal_is_marked`], the files may have the previous or the new mark. Also stores the identity of the
+    /// namespace.
     pub fn mark_journal(&mut self, mark: Mark, identity: &Version) -> Result<(), StoreError> {
         let put = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
@@ -265,7 +267,7 @@ impl Tables {
         put().map_err(|error| self.failed(error))
     }
 
-    /// Second step: the files have the mark, and from here on no other one is good.
+    /// Second step: the files have the new mark, and no other mark is accepted from now on.
     pub fn journal_is_marked(&mut self) -> Result<(), StoreError> {
         let put = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
@@ -281,7 +283,7 @@ impl Tables {
         put().map_err(|error| self.failed(error))
     }
 
-    /// Whose namespace it is. `None`: written by a version that did not say.
+    /// Returns the identity of the namespace. `None` if it was written by a version that did not store it.
     pub fn identity(&self) -> Result<Option<Version>, StoreError> {
         let read = || -> Result<Option<[String; 4]>, redb::Error> {
             let transaction = self.database.begin_read()?;
@@ -291,7 +293,7 @@ impl Tables {
             };
             let get = |key: &str| -> Result<String, redb::Error> {
                 let row = table.get(key)?.map(|row| row.value().to_owned());
-                row.ok_or_else(|| redb::Error::Corrupted(format!("it does not say its {key}")))
+                row.ok_or_else(|| redb::Error::Corrupted(format!("its {key} is missing")))
             };
             Ok(Some([get(CLUSTER)?, get(POOL)?, get(NAMESPACE)?, get(CREATED)?]))
         };
@@ -299,7 +301,7 @@ impl Tables {
             return Ok(None);
         };
         let bad =
-            |what: &str| StoreError::Damaged { path: self.path.clone(), problem: format!("its {what} is no number") };
+            |what: &str| StoreError::Damaged { path: self.path.clone(), problem: format!("its {what} is invalid") };
         Ok(Some(Version {
             pool: BlockPoolId::new(pool),
             namespace_id: namespace.parse().map_err(|_| bad(NAMESPACE))?,
@@ -308,7 +310,7 @@ impl Tables {
         }))
     }
 
-    /// Moves the counters on by `count`, so that numbers whose records were lost are not given out twice.
+    /// Advances the counters by `count`, so that numbers whose records were lost are not assigned again.
     pub fn skip_numbers(&mut self, count: u32) -> Result<(), StoreError> {
         let put = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
@@ -316,7 +318,7 @@ impl Tables {
             {
                 let mut table = transaction.open_table(COUNTERS)?;
                 for name in ["last_inode", "last_block", "last_stamp", "last_snapshot", LAST_DIRECTIVE] {
-                    // Of snapshots there are 16 million at most: few are skipped.
+                    // There are at most 16 million snapshot numbers, so only a few are skipped.
                     let count = if name == "last_snapshot" { 64 } else { u64::from(count) };
                     let now = table.get(name)?.map(|row| row.value());
                     if let Some(now) = now {
@@ -330,7 +332,7 @@ impl Tables {
         put().map_err(|error| self.failed(error))
     }
 
-    /// A row of [`COUNTERS`], if it is there.
+    /// Returns a row of [`COUNTERS`], if it exists.
     fn counter(&self, name: &str) -> Result<Option<u64>, StoreError> {
         let read = || -> Result<Option<u64>, redb::Error> {
             let table = self.database.begin_read()?.open_table(COUNTERS)?;
@@ -342,7 +344,7 @@ impl Tables {
     fn commit(&mut self, sum: MergedChanges, applied: u64) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
-        // After a crash the file is opened as it is, instead of being read three times over.
+        // Quick repair lets the file be opened directly after a crash. Otherwise redb would read it three times.
         transaction.set_quick_repair(true);
         {
             let mut table = transaction.open_table(INODES)?;
@@ -406,7 +408,7 @@ impl Tables {
                 table.insert(number, (*count, answers.as_slice()))?;
                 self.retries.push_back((number, *count));
             }
-            // The oldest go; a row goes with the last of its answers.
+            // The oldest answers are removed first. A row is removed with the last of its answers.
             let mut removed = sum.retries_removed;
             while let Some((number, count)) = self.retries.front_mut() {
                 let taken = removed.min(*count);
@@ -422,7 +424,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Takes everything back.
+    /// Loads everything.
     pub fn load(&self, limits: Limits) -> Result<Loaded, StoreError> {
         let record = |source| StoreError::Record { path: self.path.clone(), source };
         let small = self.load_small().map_err(|error| self.failed(error))?;
@@ -438,7 +440,7 @@ impl Tables {
         Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries, caching, storages })
     }
 
-    /// Ranges of inode ids that together are all, for several threads. Few inodes are one range.
+    /// Returns ranges of inode ids that together cover all inodes, for several threads. Few inodes form one range.
     fn inode_ranges(&self) -> Result<Vec<RangeInclusive<u64>>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.database.begin_read()?.open_table(INODES)?;
@@ -452,7 +454,7 @@ impl Tables {
         Ok(ranges(first, last, parts))
     }
 
-    /// The inodes with ids in a range.
+    /// Loads the inodes with ids in a range.
     fn section(&self, rebuild: &Rebuild, ids: RangeInclusive<u64>) -> Result<Section, StoreError> {
         let open = || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(INODES)?) };
         let table = open().map_err(|error| self.failed(error))?;
@@ -468,7 +470,7 @@ impl Tables {
     fn each_version(&self, mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let transaction = self.database.begin_read().map_err(|error| self.failed(error.into()))?;
         let table = match transaction.open_table(VERSIONS) {
-            // There was no snapshot yet.
+            // There has been no snapshot yet.
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
             other => other.map_err(|error| self.failed(error.into()))?,
         };
@@ -501,7 +503,7 @@ impl Tables {
         }
         let mut retries = Vec::new();
         match transaction.open_table(RETRIES) {
-            // Written by a version that kept them otherwise: forgotten with that.
+            // A version that stored them in another form wrote this. They are dropped together with that form.
             Err(redb::TableError::TableDoesNotExist(_)) => {}
             table => {
                 for row in table?.iter()? {
@@ -554,7 +556,7 @@ fn identity_rows(identity: &Version) -> [(&'static str, String); 4] {
 
 const TABLES_LOST: &str = "it holds the namespace, and the journal has the newest changes only";
 
-/// What redb cannot do, told apart: the system's word is no damage.
+/// Converts redb's errors on opening. System errors are not reported as damage.
 fn database_failed(path: &Path, error: DatabaseError) -> StoreError {
     let damaged = |problem: String| StoreError::Damaged { path: path.to_owned(), problem };
     match error {
@@ -568,7 +570,7 @@ fn database_failed(path: &Path, error: DatabaseError) -> StoreError {
     }
 }
 
-/// As [`database_failed`] once it is open.
+/// Like [`database_failed`], after the database was opened.
 fn failed(path: &Path, error: redb::Error) -> StoreError {
     match error {
         redb::Error::Io(error) => system_failed(path, error),
@@ -580,7 +582,7 @@ fn failed(path: &Path, error: redb::Error) -> StoreError {
         | redb::Error::TypeDefinitionChanged { .. } => {
             StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }
         }
-        // After an error of the system, or of ours: nothing is known of the data.
+        // A system error, or one of our own. It says nothing about the data.
         other => {
             let source = std::io::Error::other(other.to_string());
             StoreError::Io { action: "using", path: path.to_owned(), source }
@@ -588,7 +590,8 @@ fn failed(path: &Path, error: redb::Error) -> StoreError {
     }
 }
 
-/// redb's own complaints come as errors of the system, too: a file that is empty or no redb, and one that ends too early.
+/// Converts I/O errors. redb reports an empty file, a file that is not a database, and a truncated one as I/O errors,
+/// too.
 fn system_failed(path: &Path, error: std::io::Error) -> StoreError {
     use std::io::ErrorKind;
     match error.kind() {
@@ -596,12 +599,12 @@ fn system_failed(path: &Path, error: std::io::Error) -> StoreError {
         ErrorKind::InvalidData if error.raw_os_error().is_none() => {
             StoreError::Damaged { path: path.to_owned(), problem: error.to_string() }
         }
-        ErrorKind::UnexpectedEof => StoreError::Damaged { path: path.to_owned(), problem: "it is cut".to_owned() },
+        ErrorKind::UnexpectedEof => StoreError::Damaged { path: path.to_owned(), problem: "it ends early".to_owned() },
         _ => StoreError::Io { action: "reading or writing", path: path.to_owned(), source: error },
     }
 }
 
-/// Divides the numbers from `first` to `last` into about `parts` ranges of about the same length.
+/// Divides the numbers from `first` to `last` into about `parts` ranges of about equal length.
 fn ranges(first: u64, last: u64, parts: u64) -> Vec<RangeInclusive<u64>> {
     let length = ((last - first) / parts).saturating_add(1).checked_next_multiple_of(IDS_TOGETHER).unwrap_or(u64::MAX);
     let mut ranges = Vec::new();
@@ -649,7 +652,7 @@ fn commit_caching(
     Ok(())
 }
 
-/// A namespace of before there were pools has no tables for them.
+/// A namespace from before cache pools has no tables for them.
 fn load_caching(transaction: &ReadTransaction) -> Result<StoredCaching, redb::Error> {
     let mut stored = StoredCaching::default();
     match transaction.open_table(CACHE_POOLS) {
@@ -691,14 +694,14 @@ mod tests {
     use super::*;
     use crate::namespace::Namespace;
 
-    /// A disk in memory that answers with an error from some call on.
+    /// An in-memory disk that fails every call after a given number.
     #[derive(Clone, Debug)]
     struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,
-        /// Calls that are carried out yet.
+        /// Number of calls that still succeed.
         left: Arc<AtomicUsize>,
         error: i32,
-        /// Reading goes on.
+        /// True if reading continues to work.
         is_readable: bool,
     }
 
@@ -754,7 +757,7 @@ mod tests {
         Tables::new(Path::new("/n/namespace.redb"), Database::builder().create_with_backend(disk.clone()))
     }
 
-    /// What a start and a few changes do to the tables.
+    /// Does what a start and a few changes do to the tables.
     fn use_all(disk: &Disk) -> Result<(), StoreError> {
         let mut tables = open(disk)?;
         let record = Changes { inodes_put: vec![(99, vec![1; 3000])], ..Changes::default() };
@@ -772,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_system_is_never_told_as_damage() {
+    fn system_errors_are_not_reported_as_damage() {
         let first = Namespace::format(Limits::default(), "root", "supergroup", 5).take_changes();
         for (error, step) in [
             (libc::ENOSPC, "free space"),
@@ -807,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_redb_is_damaged_and_one_that_is_not_there_is_missing() {
+    fn invalid_database_is_damaged_absent_is_missing() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("namespace.redb");
         assert!(matches!(Tables::open(&path).err(), Some(StoreError::Missing { .. })));
@@ -827,7 +830,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_all_numbers_once(first in 0u64..1 << 40, count in 0u64..1 << 24, parts in 1u64..200) {
+        fn ranges_cover_all_numbers_once(first in 0u64..1 << 40, count in 0u64..1 << 24, parts in 1u64..200) {
             let ranges = ranges(first, first + count, parts);
             prop_assert!(ranges.len() as u64 <= parts + 1);
             prop_assert_eq!((*ranges[0].start(), *ranges[ranges.len() - 1].end()), (first, first + count));

@@ -1,4 +1,5 @@
-//! Every file of the directory, damaged in every way: the NameNode starts with all that was acknowledged, or refuses and says what is wrong.
+//! Damages every file of the directory in every way: the NameNode must start with all acknowledged changes, or refuse
+//! and report the problem.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,13 +18,13 @@ use crate::namespace::{Limits, Namespace};
 const FILE_BYTES: u64 = 1 << 20;
 const FILES: [&str; 5] = ["VERSION", "namespace.redb", "journal.0", "journal.1", "journal.last"];
 
-/// A NameNode that runs and is killed where a test wants it.
+/// A running NameNode that is killed at a place chosen by the test.
 struct Running {
     place: tempfile::TempDir,
     journal: Journal,
     tables: Tables,
     namespace: Namespace,
-    /// What was acknowledged.
+    /// Acknowledged paths.
     made: Vec<String>,
 }
 
@@ -43,14 +44,14 @@ impl Running {
         group
     }
 
-    /// As SIGKILL leaves it.
+    /// Stops as SIGKILL does.
     fn kill(self) -> (tempfile::TempDir, Vec<String>) {
         drop((self.journal, self.tables));
         (self.place, self.made)
     }
 }
 
-/// A stopped NameNode's directory goes on for a while, and stops.
+/// Starts the NameNode in a stopped one's directory, makes a change, and stops it.
 fn go_on(place: &Path, path: &str) {
     let opened = Store::open(Directory::lock(place).unwrap(), Limits::default(), FILE_BYTES).unwrap();
     let (store, mut namespace) = (opened.0, opened.1.namespace);
@@ -58,22 +59,22 @@ fn go_on(place: &Path, path: &str) {
     drop(store.submit(namespace.take_changes()));
 }
 
-/// One namespace at several times, and others.
+/// Copies of one namespace at several times, and of others.
 struct Copies {
-    /// At the end, as the kill or the stop left it.
+    /// Final state after the kill or the stop.
     end: tempfile::TempDir,
-    /// All that was acknowledged then.
+    /// Paths that had been acknowledged by then.
     made: Vec<String>,
-    /// Since the last start, but earlier.
+    /// An earlier state since the last start.
     earlier: tempfile::TempDir,
-    /// Before the last start.
+    /// The state before the last start.
     before_start: tempfile::TempDir,
-    /// A copy of that, which went its own way.
+    /// A copy of `before_start` that made changes of its own.
     fork: tempfile::TempDir,
     other_cluster: tempfile::TempDir,
 }
 
-/// `is_stopped`: in order, and not killed.
+/// Creates the copies. `is_stopped`: stopped in order, rather than killed.
 fn copies(is_stopped: bool) -> Copies {
     let place = tempfile::tempdir().unwrap();
     drop(formatted(place.path()));
@@ -85,7 +86,7 @@ fn copies(is_stopped: bool) -> Copies {
     }
     let other_cluster = tempfile::tempdir().unwrap();
     drop(formatted(other_cluster.path()));
-    // Another identity than all of this test's.
+    // An identity that differs from all others of this test.
     let version = other_cluster.path().join("current/VERSION");
     let text = fs::read_to_string(&version).unwrap().replace("clusterID=CID", "clusterID=CID-other");
     fs::write(&version, text).unwrap();
@@ -93,13 +94,13 @@ fn copies(is_stopped: bool) -> Copies {
     let mut run = vec![running.make("/a1"), running.make("/a2")];
     let earlier = copied(running.place.path());
     run.push(running.make("/a3"));
-    // The tables have one file's groups, and the other one is written.
+    // The tables have the groups of one file, and the other file is being written.
     running.journal.sync_progress().unwrap();
     let number = running.journal.number();
     running.tables.apply(&run, number).unwrap();
     running.journal.switch().unwrap();
     let mut rest = vec![running.make("/b1"), running.make("/b2")];
-    // Back to the first, whose groups the tables have: both files have some that they do not have.
+    // Switches back to the first file, whose groups are in the tables. Now both files have groups that the tables lack.
     running.journal.switch().unwrap();
     rest.push(running.make("/c1"));
     if is_stopped {
@@ -111,7 +112,7 @@ fn copies(is_stopped: bool) -> Copies {
     Copies { end, made, earlier, before_start, fork, other_cluster }
 }
 
-/// What the start says, or the paths that it lost.
+/// Starts the NameNode. Returns the error, and asserts that no path is lost.
 fn start(place: &Path, made: &[String]) -> Result<(), String> {
     let directory = Directory::lock(place).unwrap();
     match Store::open(directory, Limits::default(), FILE_BYTES) {
@@ -124,10 +125,10 @@ fn start(place: &Path, made: &[String]) -> Result<(), String> {
     }
 }
 
-/// One way to damage a file.
+/// A way to damage a file.
 type Way = Box<dyn FnOnce(&Path)>;
 
-/// A directory with one file changed.
+/// Copies the final directory and damages one file.
 fn damaged(copies: &Copies, name: &str, damage: impl FnOnce(&Path)) -> tempfile::TempDir {
     let copy = copied(copies.end.path());
     damage(&copy.path().join("current").join(name));
@@ -143,7 +144,7 @@ fn from(place: &tempfile::TempDir, path: &Path) {
     fs::copy(place.path().join("current").join(path.file_name().unwrap()), path).unwrap();
 }
 
-/// The table for operators: what each file and each damage comes to.
+/// Reads the table for operators: the outcome for each file and each kind of damage.
 fn table() -> BTreeMap<(String, String), Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility/name-directory.md");
     let text = fs::read_to_string(&path).unwrap();
@@ -163,11 +164,11 @@ fn table() -> BTreeMap<(String, String), Vec<String>> {
 }
 
 #[test]
-fn every_file_of_the_directory_is_checked_at_the_start() {
+fn start_checks_every_file() {
     let mut table = table();
     for is_stopped in [false, true] {
         let copies = copies(is_stopped);
-        start(copied(copies.end.path()).path(), &copies.made).expect("whole, it starts");
+        start(copied(copies.end.path()).path(), &copies.made).expect("an undamaged directory starts");
         for name in FILES {
             let sibling = if name == "journal.1" { "journal.0" } else { "journal.1" };
             let length = fs::metadata(copies.end.path().join("current").join(name)).unwrap().len();
@@ -197,7 +198,7 @@ fn every_file_of_the_directory_is_checked_at_the_start() {
             ];
             for (damage, ways) in damages {
                 let allowed = table.remove(&(name.to_owned(), damage.to_owned()));
-                let allowed = allowed.unwrap_or_else(|| panic!("the table says nothing of {name}, {damage}"));
+                let allowed = allowed.unwrap_or_else(|| panic!("the table has no entry for {name}, {damage}"));
                 for (nth, way) in ways.into_iter().enumerate() {
                     let place = damaged(&copies, name, way);
                     let outcome = start(place.path(), &copies.made);
@@ -206,7 +207,7 @@ fn every_file_of_the_directory_is_checked_at_the_start() {
                     assert!(allowed.iter().any(|allowed| allowed == word), "{what}, and the table says {allowed:?}");
                     if let Err(said) = outcome {
                         assert!(said.contains("hearth namenode -recover") && said.contains("Do not format"), "{what}");
-                        // A refused start has changed nothing that a good file would not mend.
+                        // A refused start must not have changed anything: with the good file put back, it starts.
                         from(&copies.end, &place.path().join("current").join(name));
                         start(place.path(), &copies.made).unwrap_or_else(|error| panic!("{what}, then {error}"));
                     }
@@ -215,18 +216,18 @@ fn every_file_of_the_directory_is_checked_at_the_start() {
             }
         }
     }
-    // Both kinds of end went through all of it.
+    // All cases were run for both kinds of stop.
     assert_eq!(table.len(), FILES.len() * 8, "{table:?}");
 }
 
-/// The files and what is in them.
+/// Returns the files and their contents.
 fn contents(place: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(place.join("current")).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }
 
 #[test]
-fn what_is_left_of_a_directory_can_be_gone_on_with() {
+fn damaged_directory_can_be_recovered() {
     let copies = copies(false);
     let try_recovery =
         |place: &Path, force| recover(&Directory::lock(place).unwrap(), Limits::default(), force).unwrap();
@@ -237,32 +238,32 @@ fn what_is_left_of_a_directory_can_be_gone_on_with() {
         let before = contents(place.path());
         let looked = try_recovery(place.path(), false);
         assert!(!looked.problems.is_empty(), "{name}");
-        // Groups are counted through all starts: one before this one.
+        // Groups are counted through all starts: there was one before this start.
         assert_eq!(looked.kept, kept + 1, "{name}");
         assert_eq!(contents(place.path()).len(), before.len());
         let journals = |contents: BTreeMap<PathBuf, Vec<u8>>| -> Vec<_> {
             contents.into_iter().filter(|(path, _)| !path.ends_with("namespace.redb")).collect()
         };
-        assert!(journals(contents(place.path())) == journals(before), "{name}: looking changes nothing");
-        start(place.path(), &[]).expect_err("it is not mended by looking");
+        assert!(journals(contents(place.path())) == journals(before), "{name}: examining changes nothing");
+        start(place.path(), &[]).expect_err("examining does not repair it");
         let mended = try_recovery(place.path(), true);
         assert!(mended.copies.iter().all(|copy| copy.is_file()));
         let kept_paths = &copies.made[..1 + kept as usize];
         start(place.path(), kept_paths).unwrap_or_else(|error| panic!("{name}: {error}"));
         let opened = Store::open(Directory::lock(place.path()).unwrap(), Limits::default(), FILE_BYTES).unwrap();
         let counters = opened.1.namespace.counters();
-        // What was given out in what was lost is not given out again.
+        // Numbers assigned in the lost changes must not be assigned again.
         let is_skipped = counters.last_inode > u64::from(u32::MAX >> 8);
         assert_eq!(is_skipped, name != "VERSION", "{name}: {counters:?}");
     }
-    // Without tables there is nothing to go on with.
+    // Without tables recovery is impossible.
     let place = damaged(&copies, "namespace.redb", |path| cut(path, 100));
     let refused = recover(&Directory::lock(place.path()).unwrap(), Limits::default(), true);
     assert!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
 }
 
 #[test]
-fn a_directory_whose_current_is_gone_is_not_formatted_by_itself() {
+fn missing_current_is_not_formatted_automatically() {
     let place = tempfile::tempdir().unwrap();
     let directory = Directory::lock(place.path()).unwrap();
     fs::create_dir(place.path().join("current.formatting")).unwrap();

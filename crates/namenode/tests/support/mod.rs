@@ -1,4 +1,4 @@
-//! A NameNode on a free port, clients of it by name, and datanodes that only talk.
+//! A NameNode on a free port, clients that call it by method name, and DataNodes without data.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -19,7 +19,7 @@ pub const MIB: u64 = 1 << 20;
 
 pub type Answer<A> = Result<A, RpcError>;
 
-/// A running NameNode with its directory; both go when this is dropped.
+/// A running NameNode with its directory. Dropping it removes both.
 pub struct TestNamenode {
     handle: Option<Handle>,
     directory: tempfile::TempDir,
@@ -50,7 +50,7 @@ impl TestNamenode {
         namenode
     }
 
-    /// One that looks after leases and recoveries every 20 ms.
+    /// Starts a NameNode that checks leases and recoveries every 20 ms.
     pub async fn start_with_quick_leases(clock: Arc<dyn Clock>) -> Self {
         Self::start_with(configuration().with("dfs.namenode.lease-recheck-interval-ms", "20"), clock).await
     }
@@ -69,12 +69,12 @@ impl TestNamenode {
         self.handle = Some(Namenode::start(options).await.unwrap());
     }
 
-    /// Ends and starts again on the same directory, at another port.
+    /// Stops and starts again on the same directory, at another port.
     pub async fn restart(&mut self) {
         let handle = self.handle.take().unwrap();
         let namenode = Arc::downgrade(handle.namenode());
         drop(handle);
-        // Connections hold the NameNode for a moment yet, and with it the directory.
+        // Open connections keep the NameNode, and with it the directory, for a moment.
         while namenode.strong_count() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -113,7 +113,7 @@ impl TestNamenode {
         self.handle().identity().pool.to_string()
     }
 
-    // The calls that many tests make.
+    // Calls that many tests make.
 
     pub async fn mkdirs_as(&self, user: &str, path: &str, mode: u32, parents: bool) -> Answer<bool> {
         let request = MkdirsRequestProto {
@@ -171,7 +171,7 @@ impl TestNamenode {
         self.call::<CompleteResponseProto>("complete", &request).await.map(|answer| answer.result)
     }
 
-    /// A closed file of one block of `length` bytes, at most a block's; empty for 0.
+    /// Creates a closed file of one block with `length` bytes, at most a block's; without a block if 0.
     pub async fn write(&self, datanodes: &[TestDatanode], path: &str, length: u64) -> HdfsFileStatusProto {
         self.create(path, "writer", 1).await.unwrap();
         let mut last = None;
@@ -264,14 +264,14 @@ pub fn new_file(path: &str, client: &str, flags: u32) -> CreateRequestProto {
     }
 }
 
-/// Says that all replicas of a file are bad.
+/// Reports all replicas of a file as corrupt.
 pub async fn spoil(n: &TestNamenode, path: &str) {
     let blocks = n.locations(path, 0, u64::MAX >> 1).await.unwrap().blocks;
     let _: ReportBadBlocksResponseProto =
         n.call("reportBadBlocks", &ReportBadBlocksRequestProto { blocks }).await.unwrap();
 }
 
-/// Asserts that a call was refused with this class (its end) and this message.
+/// Asserts that a call was refused with this message and a class that ends with `class`.
 #[track_caller]
 pub fn refused<A: std::fmt::Debug>(answer: Answer<A>, class: &str, message: &str) {
     match answer {
@@ -283,18 +283,19 @@ pub fn refused<A: std::fmt::Debug>(answer: Answer<A>, class: &str, message: &str
     }
 }
 
-/// A datanode without data: it registers, beats, and says what it is told to say.
+/// A DataNode without data: it registers, sends heartbeats, and sends reports on request.
 pub struct TestDatanode {
     pub uuid: String,
     storage: String,
     port: u32,
     registration: DatanodeRegistrationProto,
-    /// The machine that it is on.
+    /// Client with the address of the DataNode's machine.
     client: RpcClient,
 }
 
-/// Makes a script with this text, by a process of its own: what this one has open for writing has a process, too, that another test starts at
-/// that moment, and as long as it does nobody can run the script.
+/// Creates an executable script, using another process. If this process had the file open for writing, a child that
+/// another test forks at that moment would inherit the descriptor, and the script could not be run until the child
+/// closes it.
 pub fn make_script(path: &Path, text: &str) {
     let plain = path.with_extension("text");
     std::fs::write(&plain, text).unwrap();
@@ -302,23 +303,23 @@ pub fn make_script(path: &Path, text: &str) {
     assert!(made.success(), "{made}");
 }
 
-/// Calls that come from address `ip` of the loopback network, as from a machine of its own.
+/// Returns a client with the address `ip` of the loopback network, as on a machine of its own.
 pub fn client_from(ip: &str) -> RpcClient {
     RpcClient::new(RpcClientOptions { bind: Some(ip.parse().unwrap()), ..RpcClientOptions::default() })
 }
 
 impl TestDatanode {
-    /// Registers datanode `number` and has it report that it is empty.
+    /// Registers DataNode `number` and sends an empty block report.
     pub async fn join(namenode: &TestNamenode, number: u32) -> Self {
         Self::join_with(namenode, number, &[]).await
     }
 
-    /// As `join`, reporting these finalized blocks.
+    /// Like `join`, and reports these finalized blocks.
     pub async fn join_with(namenode: &TestNamenode, number: u32, blocks: &[ExtendedBlockProto]) -> Self {
         Self::join_from(namenode, namenode.client.clone(), number, blocks).await
     }
 
-    /// As `join_with`, from the machine of `client`.
+    /// Like `join_with`, from the machine of `client`.
     pub async fn join_from(
         namenode: &TestNamenode,
         client: RpcClient,
@@ -328,7 +329,7 @@ impl TestDatanode {
         Self::join_registering(namenode, client, number, blocks, "3.4.2").await
     }
 
-    /// As `join`, with software of this version.
+    /// Like `join`, with software of this version.
     pub async fn join_of_version(namenode: &TestNamenode, number: u32, version: &str) -> Self {
         Self::join_registering(namenode, namenode.client.clone(), number, &[], version).await
     }
@@ -391,12 +392,12 @@ impl TestDatanode {
         DatanodeInfoProto { id: self.id(), ..Default::default() }
     }
 
-    /// Returns the commands.
+    /// Sends a heartbeat and returns the commands.
     pub async fn heartbeat(&self, namenode: &TestNamenode) -> Vec<DatanodeCommandProto> {
         self.heartbeat_with_cache(namenode, 0, 0).await
     }
 
-    /// Of a datanode that can lock `capacity` bytes in memory and has locked `used`.
+    /// Sends a heartbeat of a DataNode that can lock `capacity` bytes in memory and has locked `used`.
     pub async fn heartbeat_with_cache(
         &self,
         namenode: &TestNamenode,
@@ -411,7 +412,7 @@ impl TestDatanode {
         self.heartbeat_saying(namenode, said).await
     }
 
-    /// Of a datanode with so many storage directories out of use.
+    /// Sends a heartbeat of a DataNode with `count` failed storage directories.
     pub async fn heartbeat_with_failed_volumes(&self, namenode: &TestNamenode, count: u32) {
         let said = HeartbeatRequestProto { failed_volumes: Some(count), ..HeartbeatRequestProto::default() };
         self.heartbeat_saying(namenode, said).await;
@@ -438,15 +439,15 @@ impl TestDatanode {
         answer.cmds
     }
 
-    /// The next recovery that it is told to lead.
+    /// Waits for the next recovery that this DataNode is to lead.
     pub async fn recovery(&self, namenode: &TestNamenode) -> RecoveringBlockProto {
         self.recoveries(namenode, 1).await.remove(0)
     }
 
-    /// The next `count` of them.
+    /// Waits for the next `count` recoveries.
     pub async fn recoveries(&self, namenode: &TestNamenode, count: usize) -> Vec<RecoveringBlockProto> {
         let mut led = Vec::new();
-        // After a restart it is the checker of leases that begins them.
+        // After a restart the lease checker starts them.
         for _ in 0..6000 {
             let commands = self.heartbeat(namenode).await;
             let recoveries = commands.into_iter().filter_map(|command| command.recovery_cmd);
@@ -456,10 +457,10 @@ impl TestDatanode {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("{} of {count} recoveries are begun", led.len());
+        panic!("{} of {count} recoveries have started", led.len());
     }
 
-    /// Says which blocks it has locked in memory.
+    /// Reports the blocks that are locked in memory.
     pub async fn cache_report(&self, namenode: &TestNamenode, blocks: &[u64]) {
         let registration = self.registration.clone();
         let request = CacheReportRequestProto { registration, block_pool_id: namenode.pool(), blocks: blocks.to_vec() };
@@ -487,7 +488,7 @@ impl TestDatanode {
         let _: BlockReportResponseProto = self.call(namenode, "blockReport", &request).await;
     }
 
-    /// Says that it has finalized a replica.
+    /// Reports a finalized replica.
     pub async fn received(&self, namenode: &TestNamenode, block: &ExtendedBlockProto) {
         let info = ReceivedDeletedBlockInfoProto {
             block: BlockProto {
@@ -529,7 +530,7 @@ impl TestDatanode {
         self.commit_synchronization(namenode, request).await
     }
 
-    /// The result of a recovery in which nobody had a byte.
+    /// Reports the result of a recovery in which no DataNode had a byte.
     pub async fn synchronize_nothing(
         &self,
         namenode: &TestNamenode,
@@ -560,7 +561,7 @@ impl TestDatanode {
     }
 }
 
-/// `blk_ID_STAMP size=N offset=N locs=N`, as the measured vectors write a block.
+/// Formats a block as the measured vectors do: `blk_ID_STAMP size=N offset=N locs=N`.
 pub fn show(located: &LocatedBlockProto) -> String {
     format!(
         "blk_{}_{} size={} offset={} locs={}",
@@ -572,7 +573,7 @@ pub fn show(located: &LocatedBlockProto) -> String {
     )
 }
 
-/// `file len=N repl=N bs=N rw-r--r-- owner:group id=N children=N`, as the measured vectors write a status.
+/// Formats a status as the measured vectors do: `file len=N repl=N bs=N rw-r--r-- owner:group id=N children=N`.
 pub fn show_status(status: &HdfsFileStatusProto) -> String {
     let kind = if status.file_type == 1 { "dir" } else { "file" };
     format!(

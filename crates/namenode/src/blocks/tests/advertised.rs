@@ -22,7 +22,7 @@ impl Cluster {
         self.nodes[nth].id.clone()
     }
 
-    /// A heartbeat's share of it, without an announcement: the word for the next.
+    /// Advertisement part of a heartbeat without an announcement; returns the word for the next one.
     fn hear(&mut self, nth: usize) -> u64 {
         let id = self.id(nth);
         self.map.receive_announcement(&id, None, self.now).unwrap().word
@@ -33,7 +33,7 @@ impl Cluster {
         self.map.receive_announcement(&id, Some(Announcement { word, ..announcement }), self.now).unwrap()
     }
 
-    /// Node `nth` announces `block`, which holds from now.
+    /// Node `nth` announces `block`, valid from now.
     fn show(&mut self, nth: usize, block: Block) -> u64 {
         let word = self.hear(nth);
         let word = self.announce(nth, word, adding(vec![announced_replica(block)]));
@@ -51,7 +51,7 @@ impl Cluster {
 }
 
 #[test]
-fn a_lease_counts_from_the_word_and_not_from_the_announcement() {
+fn lease_starts_when_the_word_is_sent() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, _) = cluster.write(1, 100);
     let word = cluster.hear(0);
@@ -63,7 +63,7 @@ fn a_lease_counts_from_the_word_and_not_from_the_announcement() {
     assert_eq!(handed_on[0].advertisement, announced_replica(block).advertisement);
     cluster.pass(Duration::from_secs(5));
     assert_eq!(cluster.handed_on(block)[0].lease, LEASE - Duration::from_secs(8));
-    // The next heartbeat was on its way for long: what counts is when its word was said.
+    // The next heartbeat arrives very late: only the time at which its word was sent counts.
     cluster.pass(Duration::from_secs(6));
     assert!(cluster.announce(0, word.word, adding(Vec::new())).taken);
     assert_eq!(cluster.handed_on(block)[0].lease, LEASE - Duration::from_secs(11));
@@ -73,29 +73,32 @@ fn a_lease_counts_from_the_word_and_not_from_the_announcement() {
 }
 
 #[test]
-fn a_word_counts_once_and_only_the_last_one() {
+fn only_the_last_word_counts_once() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, _) = cluster.write(1, 100);
     let early = cluster.hear(0);
     let last = cluster.hear(0);
     assert!(
         !cluster.announce(0, early, adding(vec![announced_replica(block)])).taken,
-        "it has not heard the last answer"
+        "the datanode has not received the last answer"
     );
-    assert!(!cluster.announce(0, last, adding(vec![announced_replica(block)])).taken, "which was said meanwhile");
+    assert!(
+        !cluster.announce(0, last, adding(vec![announced_replica(block)])).taken,
+        "the rejected heartbeat was answered with a new word"
+    );
     assert_eq!(cluster.handed_on(block), []);
     let word = cluster.show(0, block);
     let withdrawn = Announcement { withdrawn: vec![block.id], ..adding(Vec::new()) };
     assert!(cluster.announce(0, word, withdrawn).taken);
     assert_eq!(cluster.handed_on(block), []);
-    // The heartbeat before that one arrives once more, late.
+    // The previous heartbeat arrives once more, late.
     assert!(!cluster.announce(0, word, adding(vec![announced_replica(block)])).taken);
     assert_eq!(cluster.handed_on(block), []);
     assert_eq!(cluster.map.advertisement_statistics().kept, 0);
 }
 
 #[test]
-fn what_is_announced_anew_replaces_everything() {
+fn full_announcement_replaces_earlier_ones() {
     let mut cluster = Cluster::new(&["/a"]);
     let (first, _) = cluster.write(1, 100);
     let (second, _) = cluster.write(1, 100);
@@ -107,7 +110,7 @@ fn what_is_announced_anew_replaces_everything() {
 }
 
 #[test]
-fn silence_ends_it() {
+fn silence_expires_advertisements() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, _) = cluster.write(1, 100);
     let word = cluster.show(0, block);
@@ -118,12 +121,12 @@ fn silence_ends_it() {
     assert_eq!(cluster.handed_on(block), []);
     cluster.map.tick(cluster.now);
     assert_eq!(cluster.map.advertisement_statistics().bytes, 0);
-    // Its next heartbeat would prolong what is not known any more.
+    // Its next heartbeat would extend announcements that the namenode no longer has.
     assert!(!cluster.announce(0, word, adding(Vec::new())).taken);
 }
 
 #[test]
-fn a_new_life_and_a_death_end_it() {
+fn restart_and_death_drop_advertisements() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 100);
     let words = [cluster.show(0, block), cluster.show(1, block)];
@@ -134,7 +137,7 @@ fn a_new_life_and_a_death_end_it() {
     let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(located.locations.len(), 2);
-    // A heartbeat of the life before.
+    // A heartbeat from before the restart.
     assert!(!cluster.announce(0, words[0], adding(vec![announced_replica(block)])).taken);
     let id = cluster.id(1);
     cluster.map.datanode_failed(&id, cluster.now);
@@ -147,7 +150,7 @@ fn a_new_life_and_a_death_end_it() {
 }
 
 #[test]
-fn a_block_that_changes_is_not_handed_on() {
+fn changed_block_is_not_advertised() {
     let mut cluster = Cluster::new(&["/a"]);
     // Appended to: under construction, then with another stamp.
     let (block, _) = cluster.write(1, 100);
@@ -160,7 +163,7 @@ fn a_block_that_changes_is_not_handed_on() {
     cluster.receive(0, longer);
     cluster.map.commit(longer, cluster.now).unwrap();
     assert_eq!(cluster.handed_on(longer), []);
-    // The datanode has not noticed, and says the old one.
+    // The datanode has not noticed, and announces the old stamp.
     let word = cluster.announce(0, word, adding(vec![announced_replica(block)])).word;
     assert_eq!(cluster.handed_on(longer), []);
     let word = cluster.announce(0, word, adding(vec![announced_replica(longer)])).word;
@@ -170,7 +173,7 @@ fn a_block_that_changes_is_not_handed_on() {
     cluster.map.report_bad_replica(longer, &id, None, cluster.now);
     assert_eq!(cluster.handed_on(longer), []);
     cluster.announce(0, word, adding(vec![announced_replica(longer)]));
-    assert_eq!(cluster.handed_on(longer), [], "the only replica, but a corrupt one");
+    assert_eq!(cluster.handed_on(longer), [], "the only replica is corrupt");
     // Deleted.
     let (block, _) = cluster.write(1, 100);
     cluster.show(0, block);
@@ -180,7 +183,7 @@ fn a_block_that_changes_is_not_handed_on() {
 }
 
 #[test]
-fn one_node_and_all_of_them_have_bounds() {
+fn advertisements_are_bounded_per_node_and_total() {
     let settings = BlockSettings { advertisement_bytes_max: 1 << 20, ..BlockSettings::default() };
     let mut cluster = Cluster::with(&["/a", "/a"], settings);
     let many = |count: usize, bytes: usize| {
@@ -201,7 +204,7 @@ fn one_node_and_all_of_them_have_bounds() {
     let figures = cluster.map.advertisement_statistics();
     assert!(figures.bytes <= 1 << 20 && figures.bytes > 900 << 10, "{figures:?}");
     assert!(figures.refused > 10);
-    // What one gives up is there for the other.
+    // Room that one node gives up is available to the other.
     let anew = Announcement { anew: true, ..adding(Vec::new()) };
     cluster.announce(0, word.word, anew);
     let other = cluster.hear(1);
@@ -210,7 +213,7 @@ fn one_node_and_all_of_them_have_bounds() {
 }
 
 #[test]
-fn with_tokens_or_without_room_nobody_is_asked() {
+fn tokens_or_zero_room_disable_announcements() {
     for settings in [
         BlockSettings { block_tokens: true, ..BlockSettings::default() },
         BlockSettings { advertisement_bytes_max: 0, ..BlockSettings::default() },
@@ -222,7 +225,7 @@ fn with_tokens_or_without_room_nobody_is_asked() {
 }
 
 #[test]
-fn an_answer_has_room_for_so_many() {
+fn advertisements_per_answer_are_limited() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 100);
     cluster.show(0, block);

@@ -23,23 +23,23 @@ fn beat_all(cluster: &mut Cluster) {
 }
 
 #[test]
-fn wanted_copies_are_locked_where_the_replicas_are_and_readers_are_told() {
+fn wanted_copies_are_locked_on_replica_holders() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
     let (block, holders) = cluster.write(3, 100);
     want(&mut cluster, &[(block, 2)]);
     beat_all(&mut cluster);
     let locked = locked_on(&cluster, block);
     assert_eq!(locked.len(), 2);
-    assert!(locked.iter().all(|nth| holders.contains(nth)), "only who has it can lock it");
+    assert!(locked.iter().all(|nth| holders.contains(nth)), "only holders can lock the block");
     assert_eq!(cluster.map.cached_copies()[&block.id], 2);
     let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     for (location, cached) in located.locations.iter().zip(&located.cached) {
         assert_eq!(locked.contains(&cluster.nth(&location.id)), *cached);
     }
-    // All three, then one, then none.
+    // Three copies, then one, then none.
     want(&mut cluster, &[(block, 9)]);
     beat_all(&mut cluster);
-    assert_eq!(locked_on(&cluster, block).len(), 3, "no more than there are replicas");
+    assert_eq!(locked_on(&cluster, block).len(), 3, "at most one per replica");
     want(&mut cluster, &[(block, 1)]);
     beat_all(&mut cluster);
     assert_eq!(locked_on(&cluster, block).len(), 1);
@@ -51,7 +51,7 @@ fn wanted_copies_are_locked_where_the_replicas_are_and_readers_are_told() {
 }
 
 #[test]
-fn nobody_is_told_to_lock_more_than_there_is_room_for() {
+fn locks_do_not_exceed_cache_capacity() {
     let mut cluster = Cluster::new(&["/a"]);
     cluster.nodes[0].lockable = 250;
     cluster.beat(0);
@@ -60,7 +60,7 @@ fn nobody_is_told_to_lock_more_than_there_is_room_for() {
     want(&mut cluster, &wanted);
     cluster.beat(0);
     assert_eq!(cluster.nodes[0].locked.len(), 2);
-    // Room that others leave is used.
+    // Room that other blocks release is used.
     let first = blocks.iter().find(|block| cluster.nodes[0].locked.contains(&block.id)).copied().unwrap();
     let wanted: Vec<_> = wanted.into_iter().filter(|(block, _)| *block != first).collect();
     for _ in 0..2 {
@@ -75,25 +75,25 @@ fn nobody_is_told_to_lock_more_than_there_is_room_for() {
 }
 
 #[test]
-fn a_datanode_that_did_not_follow_is_told_again_and_not_at_every_heartbeat() {
+fn unfollowed_cache_command_is_repeated_after_interval() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, _) = cluster.write(1, 100);
     want(&mut cluster, &[(block, 1)]);
-    // It says that it has room, and has none when it is told.
+    // It reports room, and has none when the command arrives.
     let on_disk = cluster.nodes[0].disk.remove(&block.id.0).unwrap();
     cluster.beat(0);
     assert!(locked_on(&cluster, block).is_empty());
     cluster.nodes[0].disk.insert(block.id.0, on_disk);
     cluster.pass(Duration::from_secs(29));
     cluster.beat(0);
-    assert!(locked_on(&cluster, block).is_empty(), "not so soon");
+    assert!(locked_on(&cluster, block).is_empty(), "the retry is not due yet");
     cluster.pass(Duration::from_secs(1));
     cluster.beat(0);
     assert_eq!(locked_on(&cluster, block), [0]);
 }
 
 #[test]
-fn what_a_dead_node_had_locked_is_locked_elsewhere() {
+fn cached_blocks_of_dead_node_move_elsewhere() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 100);
     want(&mut cluster, &[(block, 1)]);
@@ -107,7 +107,7 @@ fn what_a_dead_node_had_locked_is_locked_elsewhere() {
 }
 
 #[test]
-fn a_block_that_is_written_again_or_gone_is_let_go() {
+fn reopened_or_deleted_block_is_uncached() {
     let mut cluster = Cluster::new(&["/a"]);
     let (reopened, _) = cluster.write(1, 100);
     let (removed, _) = cluster.write(1, 100);

@@ -17,7 +17,7 @@ pub struct OnDisk {
     pub stamp: u64,
     pub length: u64,
     pub state: ReplicaState,
-    /// Its bytes are wrong, whatever it says.
+    /// Its bytes are wrong, although it is reported as good.
     pub rotten: bool,
 }
 
@@ -32,9 +32,9 @@ pub struct Node {
     pub xceivers: u32,
     /// The answers to its heartbeats are lost.
     pub deaf: bool,
-    /// Asks to be told of work.
+    /// The node calls awaitWork.
     pub awaits: bool,
-    /// Commands that it got and has not been asked to carry out.
+    /// Received commands that it has not been asked to carry out yet.
     pub transfers: Vec<TransferTask>,
     pub recoveries: Vec<RecoveryTask>,
     /// Bytes that it can lock in memory.
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// A namenode's block map with datanodes around it and a clock.
+/// A namenode's block map with simulated datanodes and a clock.
 pub struct Cluster {
     pub map: BlockMap,
     pub nodes: Vec<Node>,
@@ -70,7 +70,7 @@ pub fn node_id(nth: usize) -> DatanodeId {
 }
 
 impl Cluster {
-    /// As many nodes as racks are named, all registered and reported; out of safe mode.
+    /// Creates one node per given rack, all registered and reported; out of safe mode.
     pub fn new(racks: &[&str]) -> Self {
         Self::with(racks, BlockSettings::default())
     }
@@ -117,7 +117,8 @@ impl Cluster {
         self.now.monotonic += by;
     }
 
-    /// One heartbeat of a node that is up, with registration and full report if they are due; obeys invalidations at once.
+    /// One heartbeat of a node that is up, with registration and full report if they are due; obeys invalidations at
+    /// once.
     pub fn beat(&mut self, nth: usize) {
         if !self.nodes[nth].up {
             return;
@@ -180,12 +181,12 @@ impl Cluster {
             self.report(nth, answer.report_lease);
         }
         if self.nodes[nth].awaits {
-            // Nobody listens: it beats at its own pace all the same.
+            // The receiver is dropped: the node sends heartbeats at its own interval all the same.
             let _ = self.map.await_work(&self.nodes[nth].id.clone());
         }
     }
 
-    /// Locks what it has and has room for.
+    /// Locks the blocks that it has and has room for.
     fn lock(&mut self, nth: usize, blocks: &[BlockId]) {
         let node = &mut self.nodes[nth];
         for block in blocks {
@@ -209,7 +210,7 @@ impl Cluster {
         self.book_report(nth, lease, &contents);
     }
 
-    /// What a node's full report says that is drawn up now.
+    /// Contents of a node's full report made now.
     pub fn contents(&self, nth: usize) -> Vec<StorageContents> {
         let node = &self.nodes[nth];
         let replicas = node
@@ -220,13 +221,13 @@ impl Cluster {
         vec![StorageContents { storage: node.storage(), storage_type: StorageType::Disk, replicas }]
     }
 
-    /// A full report arrives.
+    /// Delivers a full report.
     pub fn book_report(&mut self, nth: usize, lease: u64, contents: &[StorageContents]) {
         let context = Some(ReportContext { calls: 1, call: 0, lease });
         self.map.full_report(&self.nodes[nth].id, context, contents, self.now).unwrap();
     }
 
-    /// As a datanode does it: only the named stamp.
+    /// Deletes like a datanode: only the given stamp.
     fn delete(&mut self, nth: usize, block: Block) {
         let node = &mut self.nodes[nth];
         if node.disk.get(&block.id.0).is_some_and(|on_disk| on_disk.stamp == block.stamp.0) {
@@ -252,7 +253,7 @@ impl Cluster {
         self.event(nth, ReplicaEvent::Received { block, delete_hint: None });
     }
 
-    /// Carries out the transfers that a node was told to make.
+    /// Carries out the transfers that were assigned to a node.
     pub fn transfer(&mut self, nth: usize) {
         for task in std::mem::take(&mut self.nodes[nth].transfers) {
             let block = task.block.block;
@@ -277,7 +278,7 @@ impl Cluster {
         self.nth(&self.map.target(storage).datanode.id)
     }
 
-    /// A complete block of `length` bytes on the nodes that placement chooses.
+    /// Creates a complete block of `length` bytes on the nodes that placement chooses.
     pub fn write(&mut self, replication: u16, length: u64) -> (Block, Vec<usize>) {
         let targets = self.open(replication);
         let block = Block { length, ..targets.0 };
@@ -288,7 +289,7 @@ impl Cluster {
         (block, targets.1)
     }
 
-    /// A block under construction and its pipeline.
+    /// Creates a block under construction with its pipeline.
     pub fn open(&mut self, replication: u16) -> (Block, Vec<usize>) {
         let request = PlacementRequest {
             additional: usize::from(replication),
@@ -323,7 +324,7 @@ impl Cluster {
         GenerationStamp(self.stamp)
     }
 
-    /// Time passes with everybody beating, sending and ticking.
+    /// Lets time pass with all nodes sending heartbeats, all transfers done, and ticks.
     pub fn run(&mut self, seconds: u64) {
         for second in 0..seconds {
             self.pass(Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! Random reports and failures: no block is lost, the last good replica is never deleted, and in the end every block has what
-//! was asked for.
+//! Random reports and failures: no block is lost, the last good replica is never deleted, and in the end every block
+//! has the requested replicas.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,11 +39,11 @@ enum Step {
     Up {
         node: usize,
     },
-    /// A node restarts: registers and reports anew.
+    /// A node restarts: registers and reports again.
     Restart {
         node: usize,
     },
-    /// What a node is told gets lost, until it is up again.
+    /// Commands to a node are lost until it is up again.
     Deaf {
         node: usize,
     },
@@ -84,13 +84,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The blocks that must live, with what was asked for.
+/// The blocks that must survive, with their replication.
 type Model = BTreeMap<i64, (Block, u16)>;
 
-/// Half-written blocks: with the length that every disk has at least, replication, and on how many disks they are.
+/// Half-written blocks: with the length that every disk has at least, replication, and number of disks that have them.
 type Open = BTreeMap<i64, (Block, u16, usize)>;
 
-/// What the lease checker does: recovers every block whose writer is gone, again and again until it is done.
+/// Recovers every block whose writer is gone, like the lease checker, repeatedly until it is done.
 fn recover(cluster: &mut Cluster, model: &mut Model, open: &mut Open) {
     for (id, (block, replication, on)) in open.clone() {
         if on == 0 {
@@ -116,7 +116,7 @@ fn recover(cluster: &mut Cluster, model: &mut Model, open: &mut Open) {
     }
 }
 
-/// A primary datanode: asks all that can be reached, cuts to the shortest, reports.
+/// Acts as a primary datanode: asks all reachable nodes, cuts to the shortest replica, reports.
 fn lead(cluster: &mut Cluster, task: &RecoveryTask) -> Option<Block> {
     cluster.map.check_recovery(task.block.block.id, task.recovery_id).ok()?;
     let id = task.block.block.id;
@@ -232,7 +232,7 @@ fn carry_out(cluster: &mut Cluster, model: &mut Model, open: &mut Open, step: St
             cluster.beat(node);
         }
         Step::Rot { which, node } => {
-            // Only a replica that is not the last good one, and somebody notices.
+            // Only a replica that is not the last good one, and whose corruption is reported.
             let Some((block, _)) = pick(model, which) else { return };
             if cluster.good(block).len() > 1 && cluster.good(block).contains(&node) && cluster.nodes[node].registered {
                 cluster.nodes[node].disk.get_mut(&block.id.0).unwrap().rotten = true;
@@ -258,9 +258,9 @@ fn check_none_lost(cluster: &Cluster, model: &Model, step: &str) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_happens_no_block_is_lost_and_all_recover(steps in proptest::collection::vec(step(), 1..60)) {
+    fn no_block_is_lost_and_all_recover(steps in proptest::collection::vec(step(), 1..60)) {
         let mut cluster = Cluster::new(&["/a", "/a", "/a", "/b", "/b"]);
-        // Both kinds of datanodes.
+        // Both kinds of datanodes: with and without awaitWork.
         cluster.nodes.iter_mut().step_by(2).for_each(|node| node.awaits = true);
         let mut model = Model::new();
         let mut open = Open::new();
@@ -269,10 +269,10 @@ proptest! {
             carry_out(&mut cluster, &mut model, &mut open, step);
             recover(&mut cluster, &mut model, &mut open);
             check_none_lost(&cluster, &model, &name);
-            // What it counts as it comes and goes is counted again.
+            // Checks that the incrementally kept counts equal a recount.
             cluster.map.cluster_statistics(cluster.now);
         }
-        // Calm returns: everybody is up and stays, reports once more, and has time.
+        // Calm returns: all nodes are up and stay up, report once more, and have time.
         cluster.map.set_hosts(HostLists::default(), cluster.now);
         for nth in 0..NODES {
             (cluster.nodes[nth].up, cluster.nodes[nth].deaf) = (true, false);
@@ -283,7 +283,7 @@ proptest! {
             cluster.run(4);
             recover(&mut cluster, &mut model, &mut open);
         }
-        // What recovery left behind has an old stamp: the next full report sorts it out.
+        // Replicas left behind by recovery have an old stamp: the next full report removes them.
         for node in &mut cluster.nodes {
             node.reported = false;
         }
@@ -301,7 +301,7 @@ proptest! {
         }
         let on_disks: usize = cluster.nodes.iter().map(|node| node.disk.len()).sum();
         let wanted: usize = model.values().map(|(_, replication)| usize::from(*replication)).sum();
-        prop_assert_eq!(on_disks, wanted, "nothing else is left on the disks");
+        prop_assert_eq!(on_disks, wanted, "the disks have no other replicas");
         let figures = cluster.map.cluster_statistics(cluster.now);
         prop_assert_eq!((figures.low_redundancy, figures.missing, figures.corrupt, figures.pending_deletion), (0, 0, 0, 0));
     }

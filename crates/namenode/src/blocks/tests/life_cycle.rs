@@ -32,7 +32,7 @@ fn reports_may_come_before_the_commit() {
 }
 
 #[test]
-fn commits_that_contradict_are_refused_and_change_nothing() {
+fn contradictory_commits_change_nothing() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, _) = cluster.open(1);
     cluster.map.set_length(block.id, 50).unwrap();
@@ -46,7 +46,7 @@ fn commits_that_contradict_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_replica_of_another_length_than_committed_is_corrupt_and_replaced() {
+fn replica_of_wrong_length_is_replaced() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     let full = Block { length: 1000, ..block };
@@ -60,7 +60,7 @@ fn a_replica_of_another_length_than_committed_is_corrupt_and_replaced() {
 }
 
 #[test]
-fn a_pipeline_update_forgets_the_member_that_went() {
+fn pipeline_update_forgets_dropped_member() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
     let stamp = cluster.new_stamp();
@@ -72,16 +72,16 @@ fn a_pipeline_update_forgets_the_member_that_went() {
     cluster.receive(nodes[1], block);
     cluster.receive(nodes[2], block);
     cluster.map.commit(block, cluster.now).unwrap();
-    // The dropped member still has its old replica; its next full report betrays it.
+    // The dropped member still has its old replica; its next full report reveals it.
     cluster.nodes[nodes[0]].reported = false;
     cluster.run(20);
     assert_eq!(cluster.good(block).len(), 3);
 }
 
-/// The writer's last DataNode died when the block was whole: the other only takes on the new stamp, and may report it before the writer
-/// tells it here.
+/// The writer's last DataNode died when the block was complete: the other one only takes on the new stamp, and may
+/// report it before the writer reports it to the namenode.
 #[test]
-fn a_report_of_the_new_stamp_may_come_before_the_pipeline_update() {
+fn new_stamp_report_may_precede_pipeline_update() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     let whole = Block { length: 100, ..block };
@@ -121,7 +121,7 @@ fn append_reopens_on_the_replicas() {
 }
 
 #[test]
-fn a_removed_block_is_deleted_everywhere_without_acknowledgement() {
+fn removed_block_is_deleted_on_all_nodes() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, _) = cluster.write(3, 10);
     let mut wait = {
@@ -130,7 +130,7 @@ fn a_removed_block_is_deleted_everywhere_without_acknowledgement() {
         cluster.map.abandon(open.id);
         wait
     };
-    assert_eq!(wait.try_recv(), Ok(()), "who waits for an abandoned block is told");
+    assert_eq!(wait.try_recv(), Ok(()), "a caller that waits for an abandoned block is notified");
     cluster.map.remove(block.id);
     assert_eq!(cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now), None);
     assert_eq!(cluster.map.cluster_statistics(cluster.now).pending_deletion, 4);
@@ -140,7 +140,7 @@ fn a_removed_block_is_deleted_everywhere_without_acknowledgement() {
 }
 
 #[test]
-fn a_reader_gets_the_nearest_first_and_leaving_nodes_last() {
+fn locations_are_nearest_first_leaving_last() {
     let mut cluster = Cluster::new(&["/a", "/a", "/b", "/b"]);
     let (block, _) = cluster.write(4, 10);
     let order = |cluster: &Cluster, ip: &str| {

@@ -3,7 +3,7 @@ use hearth_types::{Block, DatanodeAdminState};
 use super::cluster::*;
 use crate::blocks::*;
 
-/// `nth` is in maintenance for `seconds` from now.
+/// Puts `nth` into maintenance for `seconds` from now.
 fn maintain(cluster: &mut Cluster, nth: usize, seconds: u64) {
     let entry = HostEntry { names: vec![format!("host{}", nth + 1)], port: None };
     let until = cluster.now.wall_ms + seconds * 1000;
@@ -23,7 +23,7 @@ fn readers_are_sent_to(cluster: &Cluster, block: Block) -> Vec<usize> {
 }
 
 #[test]
-fn what_a_node_in_maintenance_holds_is_not_copied_while_it_is_away_and_is_there_again_when_it_is_back() {
+fn replicas_in_maintenance_are_not_copied() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
     let blocks: Vec<Block> = (0..20).map(|_| cluster.write(3, 100).0).collect();
     let before: Vec<Vec<usize>> = blocks.iter().map(|block| cluster.good(*block)).collect();
@@ -47,7 +47,7 @@ fn what_a_node_in_maintenance_holds_is_not_copied_while_it_is_away_and_is_there_
 }
 
 #[test]
-fn a_node_with_the_last_replica_is_waited_for() {
+fn maintenance_waits_for_the_last_replica() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(1, 100);
     let holder = nodes[0];
@@ -58,25 +58,25 @@ fn a_node_with_the_last_replica_is_waited_for() {
     assert_eq!(admin(&cluster, holder), DatanodeAdminState::InMaintenance);
     assert_eq!(cluster.good(block).len(), 2);
     assert_eq!(readers_are_sent_to(&cluster, block), [1 - holder]);
-    // Back in service there is one too many.
+    // Back in service, the block has one replica too many.
     cluster.map.set_hosts(HostLists::default(), cluster.now);
     cluster.run(30);
     assert_eq!(cluster.good(block).len(), 1);
 }
 
 #[test]
-fn when_the_time_is_over_a_node_that_did_not_come_back_is_dead() {
+fn absent_node_is_dead_after_maintenance() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(3, 100);
     let away = nodes[0];
     maintain(&mut cluster, away, 2000);
     cluster.nodes[away].up = false;
     cluster.run(1900);
-    assert_eq!(cluster.good(block).len(), 3, "with the one that is away");
+    assert_eq!(cluster.good(block).len(), 3, "including the one in maintenance");
     cluster.run(200);
     assert_eq!(admin(&cluster, away), DatanodeAdminState::Normal);
     assert_eq!(cluster.good(block).iter().filter(|nth| **nth != away).count(), 3);
-    // And one that is there is as any other.
+    // A node in maintenance that is present is treated like any other.
     maintain(&mut cluster, nodes[1], 100);
     cluster.run(150);
     assert_eq!(admin(&cluster, nodes[1]), DatanodeAdminState::Normal);
@@ -84,7 +84,7 @@ fn when_the_time_is_over_a_node_that_did_not_come_back_is_dead() {
 }
 
 #[test]
-fn maintenance_turns_into_leaving_for_good() {
+fn maintenance_can_become_decommissioning() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(3, 100);
     maintain(&mut cluster, nodes[0], 10_000);

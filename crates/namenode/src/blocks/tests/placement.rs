@@ -9,7 +9,7 @@ fn choose(cluster: &mut Cluster, request: PlacementRequest<'_>) -> Vec<usize> {
 }
 
 #[test]
-fn writer_first_then_another_rack_then_beside_the_second() {
+fn default_placement_follows_apache() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/b", "/b", "/b"]);
     for _ in 0..50 {
         let chosen = choose(
@@ -36,13 +36,13 @@ fn any_writer_gets_two_racks() {
 }
 
 #[test]
-fn more_replicas_than_nodes_are_as_many_as_there_are() {
+fn replicas_are_limited_by_node_count() {
     let mut cluster = Cluster::new(&["/a", "/b"]);
     assert_eq!(choose(&mut cluster, PlacementRequest { additional: 5, block_size: 1, ..Default::default() }).len(), 2);
 }
 
 #[test]
-fn a_client_of_http_is_sent_to_who_would_get_its_first_replica_else_to_any_that_lives() {
+fn http_client_is_sent_to_first_replica_node() {
     let cluster = Cluster::new(&["/a", "/a", "/b"]);
     let gateway = |block_size: u64, unwanted: &[usize]| {
         let is_unwanted = |id: &hearth_types::DatanodeId| unwanted.contains(&cluster.nth(id));
@@ -51,9 +51,9 @@ fn a_client_of_http_is_sent_to_who_would_get_its_first_replica_else_to_any_that_
     };
     for _ in 0..20 {
         assert_eq!(gateway(BLOCK_SIZE, &[]), Some(1));
-        assert_eq!(gateway(BLOCK_SIZE, &[1]), Some(0), "of the same rack");
+        assert_eq!(gateway(BLOCK_SIZE, &[1]), Some(0), "a node of the same rack");
     }
-    assert_eq!(gateway(u64::MAX, &[0, 1]), Some(2), "without room, too");
+    assert_eq!(gateway(u64::MAX, &[0, 1]), Some(2), "even without room");
     assert_eq!(gateway(BLOCK_SIZE, &[0, 1, 2]), None);
 }
 
@@ -74,7 +74,7 @@ fn excluded_full_busy_and_leaving_nodes_are_not_chosen() {
         PlacementRequest { additional: 3, block_size: BLOCK_SIZE, excluded: &excluded, ..Default::default() },
     );
     assert_eq!(chosen, [4]);
-    // A pipeline that needs another one takes a busy one, and none of the others.
+    // A pipeline that needs a replacement accepts a busy node, and none of the others.
     let needy = PlacementRequest {
         additional: 3,
         block_size: BLOCK_SIZE,
@@ -96,7 +96,7 @@ fn excluded_full_busy_and_leaving_nodes_are_not_chosen() {
 }
 
 #[test]
-fn room_that_was_promised_is_not_promised_again() {
+fn scheduled_room_is_not_given_twice() {
     let mut cluster = Cluster::new(&["/a"]);
     cluster.nodes[0].room = 3 * BLOCK_SIZE;
     cluster.beat(0);
@@ -109,7 +109,7 @@ fn room_that_was_promised_is_not_promised_again() {
 }
 
 #[test]
-fn favored_nodes_come_first_and_local_writes_can_be_declined() {
+fn favored_nodes_first_and_no_local_write() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a", "/a"]);
     let favored = ["host5:9866".to_owned(), "10.0.0.4:9866".to_owned(), "host1:1".to_owned()];
     let chosen = choose(
@@ -127,7 +127,7 @@ fn favored_nodes_come_first_and_local_writes_can_be_declined() {
         };
         assert!(!choose(&mut cluster, request).contains(&0));
     }
-    // A wish, no more: with nobody else there, the local node it is.
+    // Only a preference: if no other node exists, the local node is chosen.
     let request = PlacementRequest {
         additional: 5,
         block_size: 1,

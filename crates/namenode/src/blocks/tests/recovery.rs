@@ -12,11 +12,11 @@ fn task(cluster: &mut Cluster) -> (usize, RecoveryTask) {
             return (nth, task);
         }
     }
-    panic!("nobody was told to recover");
+    panic!("no node was asked to recover");
 }
 
 #[test]
-fn a_primary_is_told_and_its_result_completes_the_block() {
+fn primary_result_completes_the_block() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
     let id = cluster.new_stamp();
@@ -38,14 +38,14 @@ fn a_primary_is_told_and_its_result_completes_the_block() {
     assert_eq!(cluster.map.finish_recovery(block.id, id, 321, &holders, cluster.now), Ok(BlockState::Complete));
     assert_eq!(cluster.map.block(block.id), Some(result));
     assert!(matches!(cluster.map.check_recovery(block.id, id), Err(BlockError::NotUnderRecovery { .. })));
-    // The third one's replica has the old stamp: replaced.
+    // The third node's replica has the old stamp: replaced.
     cluster.nodes[nodes[2]].reported = false;
     cluster.run(30);
     assert_eq!(cluster.good(result).len(), 3);
 }
 
 #[test]
-fn every_attempt_has_another_primary_and_a_pause() {
+fn each_attempt_has_new_primary_after_pause() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, _) = cluster.open(3);
     let mut primaries = Vec::new();
@@ -63,7 +63,7 @@ fn every_attempt_has_another_primary_and_a_pause() {
 }
 
 #[test]
-fn a_primary_that_died_or_started_anew_is_not_waited_for() {
+fn dead_or_restarted_primary_is_replaced() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, _) = cluster.open(3);
     let attempt = |cluster: &mut Cluster| {
@@ -83,7 +83,7 @@ fn a_primary_that_died_or_started_anew_is_not_waited_for() {
     let other = 3 - first - second;
     cluster.nodes[other].registered = false;
     cluster.beat(other);
-    assert!(!cluster.map.may_recover(block.id, cluster.now), "another one's restart changes nothing");
+    assert!(!cluster.map.may_recover(block.id, cluster.now), "the restart of another node changes nothing");
     cluster.nodes[second].up = false;
     cluster.pass(Duration::from_secs(1000));
     cluster.beat(first);
@@ -92,7 +92,7 @@ fn a_primary_that_died_or_started_anew_is_not_waited_for() {
 }
 
 #[test]
-fn truncation_reopens_and_cuts() {
+fn truncation_reopens_and_shortens_the_block() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(2, 1000);
     let id = cluster.new_stamp();
@@ -109,7 +109,7 @@ fn truncation_reopens_and_cuts() {
     assert_eq!(
         cluster.map.classify_missing_tail(block.id, 600, &holders, cluster.now),
         MissingBytes::Empty,
-        "it is to be cut"
+        "the block shall be truncated"
     );
     assert_eq!(cluster.map.finish_recovery(block.id, id, 600, &holders, cluster.now), Ok(BlockState::Complete));
     assert_eq!(cluster.good(cut).len(), 2);
@@ -117,13 +117,13 @@ fn truncation_reopens_and_cuts() {
 }
 
 #[test]
-fn after_a_restart_the_pipeline_is_learnt_from_reports() {
+fn pipeline_is_rebuilt_from_reports_after_restart() {
     let mut cluster = Cluster::empty(BlockSettings::default());
     let block = cluster.new_block();
     cluster.map.restore(block, 16386, 2, 0, false);
     cluster.map.note_stamp(GenerationStamp(cluster.stamp));
     cluster.map.restored(cluster.now);
-    assert!(!cluster.map.in_safe_mode(), "an open block alone holds nothing up");
+    assert!(!cluster.map.in_safe_mode(), "an open block alone does not delay the end of safe mode");
     assert_eq!(cluster.map.start_recovery(block.id, GenerationStamp(5000), cluster.now), Ok(None));
     let nth = cluster.add("/a");
     cluster.writing(nth, Block { length: 44, ..block });
@@ -133,7 +133,7 @@ fn after_a_restart_the_pipeline_is_learnt_from_reports() {
 }
 
 #[test]
-fn a_truncation_goes_on_after_a_restart() {
+fn truncation_continues_after_restart() {
     let mut cluster = Cluster::empty(BlockSettings::default());
     let block = Block { length: 600, ..cluster.new_block() };
     cluster.map.restore(block, 16386, 1, 0, false);
@@ -147,19 +147,19 @@ fn a_truncation_goes_on_after_a_restart() {
 }
 
 #[test]
-fn an_old_pipeline_member_takes_no_part() {
+fn old_pipeline_member_is_not_asked() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
     let left: Vec<StorageIndex> = cluster.map.expected_storages(block.id)[1..].to_vec();
     let stamp = cluster.new_stamp();
     cluster.map.update_pipeline(block, stamp, 10, &left).unwrap();
-    // A late report of the one that was dropped.
+    // A late report of the dropped member.
     cluster.writing(nodes[0], Block { length: 10, ..block });
     assert_eq!(cluster.map.expected_storages(block.id), left);
 }
 
 #[test]
-fn readers_complaints_about_an_open_block_are_not_heard() {
+fn bad_block_reports_of_open_block_are_ignored() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, nodes) = cluster.open(1);
     let (id, storage) = (cluster.nodes[0].id.clone(), cluster.nodes[0].storage());
@@ -169,7 +169,7 @@ fn readers_complaints_about_an_open_block_are_not_heard() {
     assert_eq!(cluster.map.commit(block, cluster.now), Ok(BlockState::Complete));
 }
 
-/// A recovery in which nobody has a byte: what is made of that.
+/// Runs a recovery in which no node has a byte; returns its classification.
 fn absence(cluster: &mut Cluster, block: Block) -> MissingBytes {
     let id = cluster.new_stamp();
     cluster.map.start_recovery(block.id, id, cluster.now).unwrap().unwrap();
@@ -181,13 +181,14 @@ fn absence(cluster: &mut Cluster, block: Block) -> MissingBytes {
 }
 
 #[test]
-fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
-    // Who leads has run since the block began.
+fn missing_bytes_are_empty_only_if_proven() {
+    // The primary has run since the block began.
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
     assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 
-    // One is silent, and the others show that they have an empty replica each; then they start anew, and do not any more.
+    // One node is silent, and the others report an empty replica each; then they restart, and do not report it any
+    // more.
     let (block, _) = cluster.open(3);
     cluster.nodes[nodes[0]].up = false;
     cluster.run(40);
@@ -202,32 +203,32 @@ fn a_block_of_which_no_byte_is_found_goes_only_when_none_can_be() {
         cluster.pass(Duration::from_secs(1));
     };
     start_anew(&mut cluster, &nodes[1..]);
-    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the silent one may have it");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the silent node may have bytes");
     cluster.nodes[nodes[0]].up = true;
     cluster.beat(nodes[0]);
     assert_eq!(
         cluster.map.classify_missing_bytes(block.id, cluster.now),
         MissingBytes::Unknown,
-        "it is back, and did not lead"
+        "the node is back, but did not lead"
     );
     assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
     start_anew(&mut cluster, &nodes);
     assert_eq!(
         cluster.map.classify_missing_bytes(block.id, cluster.now),
         MissingBytes::Empty,
-        "all say that they have none, and nobody told of any"
+        "all nodes reported without it, and no bytes were ever reported"
     );
     cluster.nodes[nodes[0]].up = false;
     cluster.run(1000);
-    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "a dead one may come back");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "a dead node may come back");
 }
 
 #[test]
-fn a_block_that_all_have_lost_is_missing() {
+fn block_lost_by_all_nodes_is_missing() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     cluster.map.set_length(block.id, 7).unwrap();
-    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "whoever leads had it");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the bytes were reported before");
     let start_anew = |cluster: &mut Cluster| {
         cluster.pass(Duration::from_secs(100));
         for nth in &nodes {
@@ -237,8 +238,9 @@ fn a_block_that_all_have_lost_is_missing() {
     };
     cluster.nodes[nodes[0]].disk.get_mut(&block.id.0).unwrap().length = 44;
     start_anew(&mut cluster);
-    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "both have it yet");
-    // One says that nobody has it, and may not have asked himself in vain: he told of bytes.
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "both nodes still have it");
+    // One node reports that it has no replica. Its finding is not conclusive even if it leads, because it had reported
+    // bytes before.
     cluster.nodes[nodes[1]].disk.clear();
     cluster.nodes[nodes[1]].registered = false;
     cluster.beat(nodes[1]);
@@ -252,14 +254,14 @@ fn a_block_that_all_have_lost_is_missing() {
     cluster.map.give_up(block.id, 44, cluster.now);
     assert_eq!(cluster.map.state(block.id), Some(BlockState::Complete));
     assert_eq!(cluster.map.cluster_statistics(cluster.now).missing, 1);
-    // It comes back after all.
+    // The replica comes back after all.
     cluster.receive(nodes[1], Block { length: 44, ..block });
     cluster.run(20);
     assert_eq!(cluster.good(Block { length: 44, ..block }).len(), 2);
     assert_eq!(cluster.map.cluster_statistics(cluster.now).missing, 0);
 }
 
-/// An open block after a restart of the namenode, no datanode of which is back.
+/// An open block after a restart of the namenode, before any of its datanodes is back.
 fn restarted(replication: u16) -> (Cluster, Block) {
     let mut cluster = Cluster::empty(BlockSettings::default());
     let block = cluster.new_block();
@@ -269,7 +271,7 @@ fn restarted(replication: u16) -> (Cluster, Block) {
 }
 
 #[test]
-fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
+fn restarted_block_is_lost_after_report_timeout() {
     let mut cluster = Cluster::empty(BlockSettings::default());
     let (empty, told, held) = (cluster.new_block(), cluster.new_block(), cluster.new_block());
     let told = Block { length: 7, ..told };
@@ -278,19 +280,19 @@ fn after_a_restart_a_block_is_nowhere_when_all_have_had_time_to_report() {
     }
     cluster.map.restored(cluster.now);
     let nth = cluster.add("/a");
-    assert!(!cluster.map.is_lost_and_empty(empty.id, cluster.now), "a datanode that is not back may have it");
+    assert!(!cluster.map.is_lost_and_empty(empty.id, cluster.now), "a datanode that is not back may have the block");
     cluster.writing(nth, Block { length: 44, ..held });
     cluster.run(700);
     let nowhere = [empty, told, held].map(|block| cluster.map.is_lost_and_empty(block.id, cluster.now));
     assert_eq!(nowhere, [true, false, false]);
-    // Of a block that was begun since, all that there is to know is known.
+    // For a block that was begun after the restart, all holders are known.
     let begun = cluster.new_block();
     cluster.map.begin(begun, 16386, 2, 0, &[]);
     assert!(cluster.map.is_lost_and_empty(begun.id, cluster.now));
 }
 
 #[test]
-fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported() {
+fn restarted_block_is_lost_after_all_storages_report() {
     let mut stored: Vec<(String, bool)> = crate::blocks::initial_storages();
     let mut seen = Cluster::empty(BlockSettings::default());
     seen.map.restored(seen.now);
@@ -301,7 +303,7 @@ fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported(
     assert_eq!(stored.len(), 4, "{stored:?}");
     assert!(seen.map.take_storage_changes().is_empty());
     seen.run(20);
-    assert!(seen.map.take_storage_changes().is_empty(), "what is known is not stored again");
+    assert!(seen.map.take_storage_changes().is_empty(), "known ids are not stored again");
 
     let names = |stored: &[(String, bool)]| Some(stored.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
     let restart = |names: Option<Vec<String>>| {
@@ -321,11 +323,11 @@ fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported(
     cluster.run(5);
     assert!(cluster.map.has_no_holder(empty, cluster.now) && cluster.map.has_no_holder(told, cluster.now));
     assert!(cluster.map.is_lost_and_empty(empty, cluster.now) && !cluster.map.is_lost_and_empty(told, cluster.now));
-    // One that is to be cut waits: it was of a closed file.
+    // A block to be truncated waits, because it belonged to a closed file.
     cluster.map.restore_truncation(told, 3, None);
     assert!(!cluster.map.has_no_holder(told, cluster.now));
 
-    // Two never come: they are waited for, and forgotten then.
+    // Two storages never come back: they are waited for, and then forgotten.
     let (mut cluster, empty, _) = restart(names(&stored));
     cluster.add("/a");
     cluster.run(5);
@@ -336,7 +338,8 @@ fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported(
     let forgotten = cluster.map.take_storage_changes();
     assert_eq!(forgotten.iter().filter(|(_, is_there)| !is_there).count(), 2, "{forgotten:?}");
 
-    // Those of an earlier version are not known: the first start waits, and stores that all are known from then on.
+    // The ids of an earlier version are not known: the first start waits, and stores that all ids are known from then
+    // on.
     let (mut cluster, empty, _) = restart(None);
     cluster.add("/a");
     cluster.run(5);
@@ -348,15 +351,15 @@ fn after_a_restart_a_block_is_nowhere_when_all_storages_of_before_have_reported(
 }
 
 #[test]
-fn a_pipeline_that_goes_on_after_a_restart_is_waited_for() {
+fn pipeline_updated_after_restart_is_waited_for() {
     let (mut cluster, block) = restarted(1);
     // Its only member is not back yet.
     let stamp = cluster.new_stamp();
     cluster.map.update_pipeline(block, stamp, 0, &[]).unwrap();
-    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now), "others may have had no time to report");
+    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now), "other nodes may have had no time to report");
     cluster.map.expect_unknown(block.id, vec![StorageId(format!("DS-{}", node_id(0).uuid).into())]);
     cluster.run(700);
-    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now), "the writer says who has it");
+    assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now), "the writer has reported the holder");
     cluster.add("/a");
     assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
     let id = cluster.new_stamp();
@@ -364,11 +367,11 @@ fn a_pipeline_that_goes_on_after_a_restart_is_waited_for() {
 }
 
 #[test]
-fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
+fn expected_length_is_not_written_length() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     for nth in &nodes {
-        // As clients have it in their first packet: the size of a block.
+        // The length that clients give in their first packet: the block size.
         cluster.writing(*nth, Block { length: BLOCK_SIZE, ..block });
         cluster.nodes[*nth].disk.clear();
         cluster.nodes[*nth].registered = false;
@@ -377,9 +380,9 @@ fn what_a_writer_expects_to_write_is_not_what_it_wrote() {
 }
 
 #[test]
-fn after_a_restart_all_are_those_who_have_had_time_to_report() {
+fn empty_replica_is_not_conclusive_after_restart() {
     let (mut cluster, block) = restarted(2);
-    // The machine went down: what is left here is empty, and others are not back.
+    // The machine crashed: the replica left here is empty, and other nodes are not back.
     let nth = cluster.add("/a");
     let left = OnDisk {
         stamp: block.stamp.0,
@@ -396,7 +399,7 @@ fn after_a_restart_all_are_those_who_have_had_time_to_report() {
     assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 }
 
-/// A node starts anew after its machine went down, with the first `length` bytes of an open block.
+/// Restarts a node after a crash of its machine, with the first `length` bytes of an open block.
 fn start_with(cluster: &mut Cluster, nth: usize, block: Block, length: u64) {
     let left = OnDisk { stamp: block.stamp.0, length, state: ReplicaState::WaitingToBeRecovered, rotten: false };
     cluster.nodes[nth].disk.insert(block.id.0, left);
@@ -404,7 +407,7 @@ fn start_with(cluster: &mut Cluster, nth: usize, block: Block, length: u64) {
     cluster.beat(nth);
 }
 
-/// An attempt to recover the block: the stamp that it is to have, and who is to be asked.
+/// Attempts to recover the block; returns the new stamp, and the nodes to ask.
 fn attempt(cluster: &mut Cluster, block: Block) -> (GenerationStamp, Vec<usize>) {
     let id = cluster.new_stamp();
     cluster.map.start_recovery(block.id, id, cluster.now).unwrap().unwrap();
@@ -412,7 +415,7 @@ fn attempt(cluster: &mut Cluster, block: Block) -> (GenerationStamp, Vec<usize>)
     (id, task.locations.iter().map(|target| cluster.nth(&target.datanode.id)).collect())
 }
 
-/// What is made of it that these nodes have `length` bytes of the block then.
+/// Returns the classification of a result in which these nodes have `length` bytes of the block.
 fn judged(cluster: &Cluster, block: Block, length: u64, nodes: &[usize]) -> MissingBytes {
     let storage = |nth: &usize| {
         let node = &cluster.nodes[*nth];
@@ -422,7 +425,7 @@ fn judged(cluster: &Cluster, block: Block, length: u64, nodes: &[usize]) -> Miss
     cluster.map.classify_missing_tail(block.id, length, &holders, cluster.now)
 }
 
-/// A block of which the writer has told of 10 bytes. One node has started anew with 2 of them, the other is silent.
+/// A block for which the writer has reported 10 bytes. One node has restarted with 2 of them, the other is silent.
 fn half_lost() -> (Cluster, Block, usize, usize) {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
@@ -435,20 +438,20 @@ fn half_lost() -> (Cluster, Block, usize, usize) {
 }
 
 #[test]
-fn what_was_told_of_is_not_cut_while_somebody_may_have_it() {
+fn reported_bytes_are_kept_while_holder_may_return() {
     let (mut cluster, block, short, silent) = half_lost();
     let (id, asked) = attempt(&mut cluster, block);
-    assert_eq!(asked, [short, silent], "the silent one may answer");
+    assert_eq!(asked, [short, silent], "the silent node may answer");
     assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown);
-    // It has closed what it has all the same, and that would go before what the other one has when it is back.
+    // The short node has finalized its replica all the same; it would take precedence over the other node's replica.
     cluster.receive(short, Block { stamp: id, length: 2, ..block });
     cluster.nodes[silent].up = true;
     cluster.run(91);
-    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown, "it was not asked");
+    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown, "the silent node was not asked");
     assert_eq!(attempt(&mut cluster, block).1, [silent]);
     assert_eq!(judged(&cluster, block, 10, &[silent]), MissingBytes::Empty);
 
-    // Or it has started anew as well: nobody has more than is there.
+    // Alternatively the silent node has restarted as well: no node has more bytes than were found.
     start_with(&mut cluster, silent, block, 3);
     cluster.run(91);
     assert_eq!(attempt(&mut cluster, block).1, [short, silent]);
@@ -456,30 +459,30 @@ fn what_was_told_of_is_not_cut_while_somebody_may_have_it() {
 }
 
 #[test]
-fn a_recovery_does_not_wait_for_ever_for_what_was_told_of() {
+fn wait_for_reported_bytes_is_bounded() {
     let (mut cluster, block, short, silent) = half_lost();
     attempt(&mut cluster, block);
     cluster.run(600);
     assert_eq!(cluster.map.live_datanodes(), 1);
     attempt(&mut cluster, block);
-    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown, "a dead one may come back");
+    assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Unknown, "a dead node may come back");
     cluster.run(60);
     attempt(&mut cluster, block);
     assert_eq!(judged(&cluster, block, 2, &[short]), MissingBytes::Lost { length: 10 });
-    // Before that is told it is back, and leads the next attempt.
+    // The silent node is back before the result is reported, and leads the next attempt.
     cluster.nodes[silent].up = true;
     cluster.run(91);
     assert_eq!(attempt(&mut cluster, block).1, [silent]);
 }
 
 #[test]
-fn silent_nodes_are_asked_where_all_others_have_started_anew() {
+fn silent_nodes_are_asked_after_others_restart() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.open(3);
     cluster.nodes[nodes[2]].up = false;
     cluster.run(40);
     assert_eq!(attempt(&mut cluster, block).1, nodes[..2]);
-    // Of what they lost the namenode was told nothing.
+    // The lost bytes had never been reported to the namenode.
     for nth in &nodes[..2] {
         start_with(&mut cluster, *nth, block, 2);
     }
@@ -487,7 +490,7 @@ fn silent_nodes_are_asked_where_all_others_have_started_anew() {
     assert_eq!(attempt(&mut cluster, block).1, nodes);
 }
 
-/// A heartbeat that names storages other than the node's own: `failed` of that have failed.
+/// Sends a heartbeat that lists storages other than the node's own, with `failed` failed volumes.
 fn beat_without(cluster: &mut Cluster, nth: usize, failed: u32) {
     let storage = StorageReport {
         storage: StorageId("DS-other".into()),
@@ -512,26 +515,26 @@ fn beat_without(cluster: &mut Cluster, nth: usize, failed: u32) {
 }
 
 #[test]
-fn a_block_whose_storage_has_failed_is_not_nowhere() {
+fn block_on_failed_storage_is_not_lost() {
     let mut cluster = Cluster::new(&["/a"]);
     let (block, _) = cluster.open(1);
-    // What hflush has acknowledged is in the datanode's memory, and the namenode was told nothing.
+    // Bytes acknowledged by hflush are in the datanode's memory, and were not reported to the namenode.
     beat_without(&mut cluster, 0, 1);
     assert!(cluster.map.expected_storages(block.id).is_empty());
     assert!(!cluster.map.is_lost_and_empty(block.id, cluster.now));
     let id = cluster.new_stamp();
-    assert_eq!(cluster.map.start_recovery(block.id, id, cluster.now), Ok(None), "nobody can lead");
+    assert_eq!(cluster.map.start_recovery(block.id, id, cluster.now), Ok(None), "no node can lead");
     cluster.pass(Duration::from_secs(100));
-    assert!(!cluster.map.may_recover(block.id, cluster.now), "no stamps are used up");
+    assert!(!cluster.map.may_recover(block.id, cluster.now), "no stamps are consumed");
     assert_eq!(cluster.map.classify_missing_bytes(block.id, cluster.now), MissingBytes::Unknown);
 
-    // The datanode starts again with the disk, and finds it.
+    // The datanode starts again with the disk, and finds the replica.
     cluster.nodes[0].disk.get_mut(&block.id.0).unwrap().length = 44;
     cluster.nodes[0].registered = false;
     cluster.beat(0);
     assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
-    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "it is there");
-    // Or it does not.
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the replica exists");
+    // Alternatively it does not find it.
     cluster.nodes[0].disk.clear();
     cluster.nodes[0].registered = false;
     cluster.beat(0);
@@ -540,7 +543,7 @@ fn a_block_whose_storage_has_failed_is_not_nowhere() {
 }
 
 #[test]
-fn what_a_failed_storage_has_told_of_counts_until_it_is_back_without_it() {
+fn failed_storage_reports_count_until_it_returns() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     for nth in &nodes {
@@ -548,7 +551,7 @@ fn what_a_failed_storage_has_told_of_counts_until_it_is_back_without_it() {
         cluster.nodes[*nth].registered = false;
         cluster.beat(*nth);
     }
-    // One storage fails; the other datanode starts anew without the replica.
+    // One storage fails; the other datanode restarts without the replica.
     beat_without(&mut cluster, nodes[0], 1);
     let start_empty = |cluster: &mut Cluster, nth: usize| {
         cluster.pass(Duration::from_secs(100));
@@ -557,19 +560,19 @@ fn what_a_failed_storage_has_told_of_counts_until_it_is_back_without_it() {
         cluster.beat(nth);
     };
     start_empty(&mut cluster, nodes[1]);
-    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the failed storage may have it");
+    assert_eq!(absence(&mut cluster, block), MissingBytes::Unknown, "the failed storage may have bytes");
     start_empty(&mut cluster, nodes[0]);
     cluster.pass(Duration::from_secs(100));
     assert_eq!(absence(&mut cluster, block), MissingBytes::Lost { length: 44 });
 
-    // With one of the pipeline that has run all the time and has none, there was nothing.
+    // If a pipeline member has run all the time and has no bytes, there were none.
     let (block, nodes) = cluster.open(2);
     beat_without(&mut cluster, nodes[0], 2);
     assert_eq!(absence(&mut cluster, block), MissingBytes::Empty);
 }
 
 #[test]
-fn a_pipeline_that_goes_on_leaves_a_failed_storage_behind() {
+fn updated_pipeline_drops_failed_storage() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.open(2);
     let left = cluster.map.expected_storages(block.id);

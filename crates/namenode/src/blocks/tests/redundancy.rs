@@ -6,7 +6,7 @@ use super::cluster::*;
 use crate::blocks::*;
 
 #[test]
-fn a_dead_nodes_replicas_are_copied_elsewhere() {
+fn replicas_of_dead_node_are_copied() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(3, 100);
     cluster.nodes[nodes[0]].up = false;
@@ -23,19 +23,19 @@ fn a_dead_nodes_replicas_are_copied_elsewhere() {
 }
 
 #[test]
-fn many_small_blocks_do_not_trickle() {
+fn small_blocks_are_copied_in_batches() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let blocks: Vec<_> = (0..300).map(|_| cluster.write(1, 100).0).collect();
     for block in &blocks {
         cluster.map.set_replication(block.id, 2, cluster.now);
     }
-    // Apache hands out two a node and heartbeat: 300 blocks would take 75 heartbeats of two nodes.
+    // Apache gives out two blocks per node and heartbeat: 300 blocks would take 75 heartbeats of two nodes.
     cluster.run(15);
     assert!(blocks.iter().all(|block| cluster.good(*block).len() == 2));
 }
 
 #[test]
-fn the_most_urgent_are_copied_first() {
+fn most_urgent_blocks_are_copied_first() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a", "/a"]);
     let low: Vec<_> = (0..200).map(|_| cluster.write(2, BLOCK_SIZE / 2).0).collect();
     let (urgent, _) = cluster.write(1, BLOCK_SIZE / 2);
@@ -50,7 +50,7 @@ fn the_most_urgent_are_copied_first() {
 }
 
 #[test]
-fn transfers_that_never_arrive_are_given_again() {
+fn lost_transfers_are_rescheduled() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(1, 100);
     cluster.map.set_replication(block.id, 2, cluster.now);
@@ -58,13 +58,14 @@ fn transfers_that_never_arrive_are_given_again() {
     assert_eq!(std::mem::take(&mut cluster.nodes[nodes[0]].transfers).len(), 1);
     cluster.beat(nodes[0]);
     assert!(cluster.nodes[nodes[0]].transfers.is_empty(), "it is pending");
-    // The source forgot it, and says with every heartbeat that it sends nothing: no need to wait for 300 s.
+    // The source forgot the transfer, and reports with every heartbeat that it sends nothing: no need to wait for 300
+    // s.
     cluster.run(40);
     assert_eq!(cluster.good(block).len(), 2);
 }
 
 #[test]
-fn too_many_replicas_are_trimmed_and_racks_kept() {
+fn excess_replicas_are_trimmed_keeping_racks() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/b"]);
     let (block, _) = cluster.write(4, 100);
     cluster.map.set_replication(block.id, 2, cluster.now);
@@ -75,10 +76,10 @@ fn too_many_replicas_are_trimmed_and_racks_kept() {
 }
 
 #[test]
-fn nothing_is_trimmed_on_the_word_of_a_node_that_has_not_reported() {
+fn nothing_is_trimmed_while_contents_are_uncertain() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(3, 100);
-    // It restarts with an empty disk and has registered and beaten, but not reported.
+    // It restarts with an empty disk; it has registered and sent a heartbeat, but not reported.
     cluster.nodes[nodes[0]].disk.clear();
     let registration = Registration {
         id: cluster.nodes[nodes[0]].id.clone(),
@@ -91,15 +92,15 @@ fn nothing_is_trimmed_on_the_word_of_a_node_that_has_not_reported() {
     cluster.map.tick(cluster.now);
     cluster.beat(nodes[1]);
     cluster.beat(nodes[2]);
-    assert_eq!(cluster.good(block).len(), 2, "which of three would go is not known yet");
+    assert_eq!(cluster.good(block).len(), 2, "none of the three is chosen while contents are uncertain");
     cluster.nodes[nodes[0]].reported = false;
     cluster.run(10);
     assert_eq!(cluster.good(block).len(), 1);
 }
 
-/// Its connection broke while the report was decoded, and what followed it came on another one.
+/// The datanode's connection broke while the report was decoded, and its later events came on another connection.
 #[test]
-fn a_report_from_before_a_deletion_brings_no_replica_back() {
+fn report_before_deletion_restores_no_replica() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 100);
     let before = [0, 1].map(|nth| cluster.contents(nth));
@@ -113,7 +114,7 @@ fn a_report_from_before_a_deletion_brings_no_replica_back() {
     assert_eq!((report.live, report.excess), (1, 0));
     cluster.run(10);
     assert_eq!(cluster.good(block), left, "the real one is kept");
-    // A copy that comes to it again counts.
+    // A copy that arrives again counts.
     cluster.map.set_replication(block.id, 2, cluster.now);
     cluster.run(20);
     cluster.report(other, 0);
@@ -139,7 +140,7 @@ fn a_corrupt_replica_is_replaced_and_then_deleted() {
 }
 
 #[test]
-fn a_corrupt_replica_makes_room_where_every_node_has_one() {
+fn corrupt_replica_is_deleted_to_make_room() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(3, 100);
     for bad in &nodes[..2] {
@@ -153,7 +154,7 @@ fn a_corrupt_replica_makes_room_where_every_node_has_one() {
 }
 
 #[test]
-fn the_last_replicas_are_kept_corrupt_as_they_are() {
+fn last_replicas_are_kept_even_if_corrupt() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(2, 100);
     for nth in &nodes {
@@ -167,14 +168,14 @@ fn the_last_replicas_are_kept_corrupt_as_they_are() {
     assert_eq!(located.locations.len(), 2);
     let figures = cluster.map.cluster_statistics(cluster.now);
     assert_eq!((figures.missing, figures.corrupt), (1, 1));
-    // A full report that says nothing new does not make rotten bytes good.
+    // A full report without news does not make corrupt bytes good.
     cluster.nodes[nodes[0]].reported = false;
     cluster.run(5);
     assert_eq!(cluster.map.cluster_statistics(cluster.now).missing, 1);
 }
 
 #[test]
-fn missing_blocks_of_which_one_replica_is_wanted_are_counted_as_they_come_and_go() {
+fn missing_blocks_with_replication_one_are_counted() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let blocks = [1, 2, 1].map(|replication| cluster.write(replication, 100));
     for (block, nodes) in &blocks {
@@ -200,7 +201,7 @@ fn missing_blocks_of_which_one_replica_is_wanted_are_counted_as_they_come_and_go
 }
 
 #[test]
-fn a_vanished_replica_is_missed_by_the_full_report() {
+fn full_report_detects_vanished_replica() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(2, 100);
     cluster.nodes[nodes[0]].disk.clear();
@@ -221,7 +222,7 @@ fn unknown_and_outdated_replicas_are_deleted() {
 }
 
 #[test]
-fn one_rack_is_not_enough() {
+fn blocks_are_spread_over_two_racks() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 100);
     cluster.add("/b");
@@ -233,7 +234,7 @@ fn one_rack_is_not_enough() {
 }
 
 #[test]
-fn a_leaving_node_is_emptied_first() {
+fn leaving_node_is_drained_before_it_goes() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a", "/a"]);
     let blocks: Vec<_> = (0..20).map(|_| cluster.write(3, 100).0).collect();
     let host = |name: &str| HostLists {
@@ -258,7 +259,7 @@ fn a_leaving_node_is_emptied_first() {
 }
 
 #[test]
-fn the_balancer_names_whose_copy_goes() {
+fn balancer_hint_selects_the_deleted_copy() {
     let mut cluster = Cluster::new(&["/a", "/a", "/a"]);
     let (block, nodes) = cluster.write(2, 100);
     let to = (0..3).find(|nth| !nodes.contains(nth)).unwrap();
@@ -273,7 +274,7 @@ fn the_balancer_names_whose_copy_goes() {
 }
 
 #[test]
-fn a_report_drawn_up_before_a_replica_arrived_does_not_take_it_away() {
+fn older_report_does_not_remove_new_replica() {
     let mut cluster = Cluster::new(&["/a"]);
     let id = cluster.nodes[0].id.clone();
     let storage = cluster.nodes[0].storage();
@@ -310,7 +311,7 @@ fn a_report_drawn_up_before_a_replica_arrived_does_not_take_it_away() {
 }
 
 #[test]
-fn a_deletion_that_was_not_heard_of_is_no_deletion_once_the_replica_is_needed() {
+fn lost_deletion_is_dropped_if_replica_needed() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 100);
     cluster.nodes.iter_mut().for_each(|node| node.deaf = true);
@@ -320,11 +321,11 @@ fn a_deletion_that_was_not_heard_of_is_no_deletion_once_the_replica_is_needed() 
     assert_eq!((counted(&cluster).live, cluster.good(block).len()), (1, 2));
     let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
     let kept = cluster.nth(&located.locations[0].id);
-    // As long as the other is there, it is told again.
+    // While the other replica exists, the deletion is sent again.
     cluster.nodes[1 - kept].reported = false;
     cluster.run(10);
     assert_eq!(cluster.map.cluster_statistics(cluster.now).pending_deletion, 0);
-    // The other one is lost, and then this one reports.
+    // The other replica is lost, and then this node reports.
     cluster.nodes[kept].up = false;
     cluster.run(1000);
     cluster.nodes[1 - kept].deaf = false;
@@ -334,7 +335,7 @@ fn a_deletion_that_was_not_heard_of_is_no_deletion_once_the_replica_is_needed() 
 }
 
 #[test]
-fn what_a_restarted_node_was_to_delete_waits_until_the_others_have_reported() {
+fn deletions_of_restarted_node_wait_for_reports() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(2, 100);
     cluster.map.set_replication(block.id, 1, cluster.now);
@@ -343,7 +344,7 @@ fn what_a_restarted_node_was_to_delete_waits_until_the_others_have_reported() {
         located.locations[0].id != cluster.nodes[*nth].id
     });
     let (chosen, other) = (chosen.unwrap(), 1 - chosen.unwrap());
-    // Both lose power before it is told; the other one loses its disk, too, and is the later to come back.
+    // Both lose power before the deletion is sent; the other one also loses its disk, and comes back later.
     for nth in [chosen, other] {
         cluster.nodes[nth].registered = false;
     }
@@ -356,7 +357,7 @@ fn what_a_restarted_node_was_to_delete_waits_until_the_others_have_reported() {
 }
 
 #[test]
-fn a_deletion_is_the_nodes_whatever_storage_it_names() {
+fn deletion_applies_to_any_storage_of_node() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(1, 100);
     let tell = |cluster: &mut Cluster, storage: &str, event: ReplicaEvent| {
@@ -364,15 +365,15 @@ fn a_deletion_is_the_nodes_whatever_storage_it_names() {
         cluster.map.replica_events(&id, &storage, hearth_types::StorageType::Disk, &[event], cluster.now).unwrap();
     };
     let live = |cluster: &Cluster| cluster.map.block_report(block.id, cluster.now).unwrap().live;
-    // It moved to another storage, and was deleted there before that was told.
+    // The replica moved to another storage, and was deleted there before the move was reported.
     tell(&mut cluster, "DS-other", ReplicaEvent::Deleted(block));
     assert_eq!(live(&cluster), 0);
-    // A new one is told of after the deletion, and one that moves never by one.
+    // A new replica is reported after the deletion; a moved one is never reported together with one.
     tell(&mut cluster, "DS-third", ReplicaEvent::Received { block, delete_hint: None });
     assert_eq!(live(&cluster), 1);
     tell(&mut cluster, "DS-other", ReplicaEvent::Received { block, delete_hint: None });
     assert_eq!(live(&cluster), 1);
-    // What others have is not touched.
+    // Replicas on other nodes are not affected.
     let second = 1 - nodes[0];
     cluster.receive(second, block);
     tell(&mut cluster, "DS-third", ReplicaEvent::Deleted(block));

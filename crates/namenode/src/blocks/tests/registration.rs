@@ -8,7 +8,7 @@ fn registration(id: DatanodeId) -> Registration {
 }
 
 #[test]
-fn a_known_uuid_at_a_new_address_is_the_node_moved() {
+fn known_uuid_at_new_address_is_moved_node() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 10);
     let old = cluster.nodes[0].id.clone();
@@ -21,7 +21,7 @@ fn a_known_uuid_at_a_new_address_is_the_node_moved() {
 }
 
 #[test]
-fn a_new_uuid_at_a_known_address_takes_the_place_of_the_old() {
+fn new_uuid_at_known_address_replaces_node() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(2, 10);
     let (open, _) = cluster.open(2);
@@ -33,7 +33,7 @@ fn a_new_uuid_at_a_known_address_takes_the_place_of_the_old() {
 }
 
 #[test]
-fn a_node_without_a_uuid_or_not_on_the_list_is_refused() {
+fn node_without_uuid_or_unlisted_is_refused() {
     let mut cluster = Cluster::new(&["/a"]);
     let nameless = DatanodeId { uuid: DatanodeUuid("".into()), ..node_id(5) };
     assert!(matches!(
@@ -43,7 +43,7 @@ fn a_node_without_a_uuid_or_not_on_the_list_is_refused() {
     let include = vec![HostEntry { names: vec!["host2".into(), "10.0.0.2".into()], port: Some(9866) }];
     cluster.map.set_hosts(HostLists { include, ..HostLists::default() }, cluster.now);
     assert!(cluster.map.register(registration(node_id(1)), cluster.now).is_ok());
-    // The name of one who is on the list does not help; the listed address under another name does.
+    // Claiming the name of a listed node does not help; the listed address under another name does.
     let renamed = DatanodeId { host_name: "host9".into(), ..node_id(1) };
     assert!(cluster.map.register(registration(renamed), cluster.now).is_ok());
     let elsewhere = DatanodeId { host_name: "host2".into(), ..node_id(2) };
@@ -54,7 +54,7 @@ fn a_node_without_a_uuid_or_not_on_the_list_is_refused() {
             Err(RegistrationError::Disallowed { reason: "the host is not in the include-list", .. })
         ));
     }
-    // The one that was in already is turned away at its next heartbeat.
+    // The node that had already registered is rejected at its next heartbeat.
     let beat = Heartbeat {
         storages: vec![],
         transmits: 0,
@@ -68,7 +68,7 @@ fn a_node_without_a_uuid_or_not_on_the_list_is_refused() {
 }
 
 #[test]
-fn who_is_unknown_or_has_another_address_is_told_to_register() {
+fn unknown_or_moved_node_must_register() {
     let mut cluster = Cluster::new(&["/a"]);
     let beat = || Heartbeat {
         storages: vec![],
@@ -90,7 +90,7 @@ fn who_is_unknown_or_has_another_address_is_told_to_register() {
 }
 
 #[test]
-fn only_so_many_report_at_a_time() {
+fn concurrent_full_reports_are_limited() {
     let settings = BlockSettings { report_leases: 2, ..BlockSettings::default() };
     let mut cluster = Cluster::with(&[], settings);
     let mut granted = 0;
@@ -112,7 +112,7 @@ fn only_so_many_report_at_a_time() {
 }
 
 #[test]
-fn a_leaving_node_that_comes_back_stays_until_it_has_said_what_it_holds() {
+fn returning_leaving_node_stays_until_it_reports() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(1, 10);
     let holder = nodes[0];
@@ -146,7 +146,7 @@ fn a_leaving_node_that_comes_back_stays_until_it_has_said_what_it_holds() {
 }
 
 #[test]
-fn who_is_to_leave_is_known_by_name_address_and_port() {
+fn excluded_nodes_match_name_address_and_port() {
     for (name, port, leaves) in [
         ("host2", None, true),
         ("HOST2", Some(9866), true),
@@ -162,7 +162,7 @@ fn who_is_to_leave_is_known_by_name_address_and_port() {
 }
 
 #[test]
-fn a_node_that_is_empty_may_leave_at_once() {
+fn empty_node_may_leave_at_once() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let exclude = vec![HostEntry { names: vec!["host2".into()], port: None }];
     cluster.map.set_hosts(HostLists { exclude, ..HostLists::default() }, cluster.now);

@@ -25,7 +25,7 @@ fn an_empty_namespace_is_ready_at_once() {
 }
 
 #[test]
-fn it_ends_when_the_blocks_are_there_and_the_extension_is_over() {
+fn safe_mode_ends_after_blocks_and_extension() {
     let (mut cluster, blocks) = restarted(4);
     assert!(cluster.map.in_startup_safe_mode());
     assert_eq!(
@@ -37,7 +37,7 @@ fn it_ends_when_the_blocks_are_there_and_the_extension_is_over() {
     for block in &blocks {
         cluster.nodes[nth].disk.insert(block.id.0, on_disk(block));
     }
-    // A stray block is not deleted meanwhile.
+    // A stray block is not deleted during safe mode.
     let stray = Block { id: hearth_types::BlockId(5), stamp: blocks[0].stamp, length: 1 };
     cluster.nodes[nth].disk.insert(5, on_disk(&stray));
     cluster.nodes[nth].registered = false;
@@ -58,7 +58,7 @@ fn it_ends_when_the_blocks_are_there_and_the_extension_is_over() {
 }
 
 #[test]
-fn manual_safe_mode_stays_and_nothing_is_handed_out() {
+fn manual_safe_mode_stays_and_stops_work() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, _) = cluster.write(1, 10);
     cluster.map.enter_safe_mode();
@@ -94,5 +94,5 @@ fn blocks_from_the_future_are_not_deleted_without_force() {
     assert!(!cluster.map.in_safe_mode());
     cluster.nodes[nth].reported = false;
     cluster.run(10);
-    assert!(!cluster.nodes[nth].disk.contains_key(&77), "somebody insisted");
+    assert!(!cluster.nodes[nth].disk.contains_key(&77), "after forceExit");
 }

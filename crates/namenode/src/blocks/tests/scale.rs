@@ -1,4 +1,4 @@
-//! How long the lock is held, and how much memory a block takes. Not part of the usual run: `--ignored`.
+//! Time that the lock is held, and memory per block. Not part of the usual run: `--ignored`.
 
 use std::time::Instant;
 

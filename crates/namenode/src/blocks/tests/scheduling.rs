@@ -1,4 +1,4 @@
-//! What sources are told to copy: in which order, by whom, how much at a time, and how soon they hear of it.
+//! Scheduling of copies: their order, sources and batch sizes, and how soon sources are notified.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn windowed(window: u64) -> BlockSettings {
     BlockSettings { transfer_window: window, ..BlockSettings::default() }
 }
 
-/// Has every node ask to be told of work; who was told already is due.
+/// Makes every node call awaitWork; `None` for nodes that already have work.
 fn await_all(cluster: &mut Cluster) -> Vec<Option<WorkWait>> {
     (0..cluster.nodes.len())
         .map(|nth| {
@@ -27,13 +27,13 @@ fn is_woken(wait: &mut Option<WorkWait>) -> bool {
     wait.as_mut().is_none_or(|wait| wait.try_recv().is_ok())
 }
 
-/// Blocks and bytes of what a node was told to send and has not sent.
+/// Blocks and bytes that were assigned to a node and not sent yet.
 fn scheduled_transfers(cluster: &Cluster, nth: usize) -> (usize, u64) {
     let tasks = &cluster.nodes[nth].transfers;
     (tasks.len(), tasks.iter().map(|task| task.block.block.length).sum())
 }
 
-/// Blocks of one replica on the first of two nodes, all to have two.
+/// Creates blocks with one replica, on the first of two nodes, all with replication 2.
 fn short_of_one(cluster: &mut Cluster, count: usize, length: u64) -> Vec<Block> {
     let blocks: Vec<_> = (0..count).map(|_| cluster.write(1, length).0).collect();
     cluster.add("/a");
@@ -43,7 +43,7 @@ fn short_of_one(cluster: &mut Cluster, count: usize, length: u64) -> Vec<Block> 
     blocks
 }
 
-/// The node sends the first thing that it was told to.
+/// Lets the node carry out its first transfer.
 fn send_one(cluster: &mut Cluster, nth: usize) {
     let task = cluster.nodes[nth].transfers.remove(0);
     for target in task.targets {
@@ -53,18 +53,18 @@ fn send_one(cluster: &mut Cluster, nth: usize) {
 }
 
 #[test]
-fn who_awaits_work_is_whole_again_without_time_passing() {
+fn await_work_repairs_without_waiting() {
     let mut cluster = Cluster::with(&["/a"], windowed(5 * MIB));
     let blocks = short_of_one(&mut cluster, 50, MIB / 2);
     let mut waits = await_all(&mut cluster);
     cluster.map.tick(cluster.now);
-    assert!(is_woken(&mut waits[0]), "it has work");
-    assert!(!is_woken(&mut waits[1]), "it has none");
+    assert!(is_woken(&mut waits[0]), "the node has work");
+    assert!(!is_woken(&mut waits[1]), "the node has no work");
     let mut beats = 0;
     while blocks.iter().any(|block| cluster.good(*block).len() < 2) {
         cluster.beat(0);
         beats += 1;
-        assert!(beats < 100, "it never ends");
+        assert!(beats < 100, "the transfers never end");
         let (_, bytes) = scheduled_transfers(&cluster, 0);
         assert!(bytes <= cluster.map.settings().transfer_window, "{bytes} bytes at once");
         let mut wait = await_all(&mut cluster).swap_remove(0);
@@ -72,12 +72,12 @@ fn who_awaits_work_is_whole_again_without_time_passing() {
             send_one(&mut cluster, 0);
         }
         let left = blocks.iter().any(|block| cluster.good(*block).len() < 2);
-        assert_eq!(is_woken(&mut wait), left, "it is told of the next when it has sent the last");
+        assert_eq!(is_woken(&mut wait), left, "the node is notified when it has sent its last replica");
     }
 }
 
 #[test]
-fn a_window_of_bytes_is_filled_and_half_of_it_is_free_before_it_is_filled_again() {
+fn window_is_refilled_when_half_free() {
     let mut cluster = Cluster::with(&["/a"], windowed(10 * MIB));
     short_of_one(&mut cluster, 40, MIB);
     await_all(&mut cluster);
@@ -89,7 +89,7 @@ fn a_window_of_bytes_is_filled_and_half_of_it_is_free_before_it_is_filled_again(
         assert!(!is_woken(&mut wait));
         send_one(&mut cluster, 0);
     }
-    // Five are on their way; with the next there would be more than half a window.
+    // Five are pending; with the next there would be more than half a window.
     assert!(!is_woken(&mut wait));
     send_one(&mut cluster, 0);
     assert!(is_woken(&mut wait));
@@ -98,10 +98,10 @@ fn a_window_of_bytes_is_filled_and_half_of_it_is_free_before_it_is_filled_again(
 }
 
 #[test]
-fn large_blocks_are_as_many_as_hadoops_keys_say() {
+fn large_blocks_are_limited_by_max_streams() {
     let settings = BlockSettings { max_streams: 2, max_streams_hard: 4, ..windowed(MIB) };
     let mut cluster = Cluster::with(&["/a", "/a", "/a"], settings.clone());
-    // Urgent ones: a single replica each, on any node.
+    // Urgent blocks: a single replica each, on any node.
     let urgent: Vec<_> = (0..60).map(|_| cluster.write(1, MIB).0).collect();
     cluster.add("/a");
     for block in &urgent {
@@ -127,7 +127,7 @@ fn large_blocks_are_as_many_as_hadoops_keys_say() {
 }
 
 #[test]
-fn a_target_is_not_flooded_by_many_sources() {
+fn target_is_not_flooded_by_many_sources() {
     let mut cluster = Cluster::with(&["/a"; 6], windowed(8 * MIB));
     let blocks: Vec<_> = (0..80).map(|_| cluster.write(6, MIB).0).collect();
     let new = cluster.add("/a");
@@ -139,7 +139,7 @@ fn a_target_is_not_flooded_by_many_sources() {
     (0..6).for_each(|nth| cluster.beat(nth));
     let sent: u64 = (0..6).map(|nth| scheduled_transfers(&cluster, nth).1).sum();
     assert_eq!(sent, 16 * MIB, "two windows, not six");
-    // And it goes on.
+    // Scheduling continues.
     for _ in 0..200 {
         for nth in 0..6 {
             cluster.transfer(nth);
@@ -150,7 +150,7 @@ fn a_target_is_not_flooded_by_many_sources() {
 }
 
 #[test]
-fn the_greatest_risk_goes_first_whatever_came_first() {
+fn highest_priority_blocks_are_sent_first() {
     let mut cluster = Cluster::with(&["/a", "/a", "/a", "/a"], windowed(MIB));
     let two_left: Vec<_> = (0..30).map(|_| cluster.write(2, MIB).0).collect();
     let one_of_many: Vec<_> = (0..30).map(|_| cluster.write(1, MIB).0).collect();
@@ -172,14 +172,14 @@ fn the_greatest_risk_goes_first_whatever_came_first() {
     }
     let last_urgent = order.iter().rposition(|block| one_of_many.contains(block)).unwrap();
     let low_before = order[..last_urgent].iter().filter(|block| two_left.contains(block)).count();
-    // Those that were handed out while no node with an urgent block had room.
+    // Blocks that were given out while no node with an urgent block had room.
     assert!(low_before <= 8, "{low_before} of lower priority went before the last urgent one");
     assert!(one_of_many.iter().all(|block| cluster.good(*block).len() == 2));
     assert!(two_left.iter().all(|block| cluster.good(*block).len() == 3));
 }
 
 #[test]
-fn the_source_with_the_least_to_send_is_chosen() {
+fn least_loaded_source_is_chosen() {
     let mut cluster = Cluster::with(&["/a", "/a", "/a"], windowed(64 * MIB));
     let blocks: Vec<_> = (0..24).map(|_| cluster.write(3, MIB).0).collect();
     cluster.add("/a");
@@ -194,14 +194,14 @@ fn the_source_with_the_least_to_send_is_chosen() {
 }
 
 #[test]
-fn a_leaving_node_and_one_in_maintenance_are_served_from_the_same_queue() {
+fn leaving_and_maintenance_nodes_share_the_queue() {
     let mut cluster = Cluster::with(&["/a", "/a", "/a"], windowed(4 * MIB));
     let blocks: Vec<_> = (0..40).map(|_| cluster.write(2, MIB).0).collect();
     let excluded =
         HostLists { exclude: vec![HostEntry { names: vec!["host1".into()], port: None }], ..HostLists::default() };
     cluster.map.set_hosts(excluded, cluster.now);
     await_all(&mut cluster);
-    // Heartbeats, but no second passes: all is done by waking.
+    // Heartbeats without the passing of time: everything happens by notification.
     cluster.map.tick(cluster.now);
     for _ in 0..100 {
         for nth in 0..3 {
@@ -220,17 +220,17 @@ fn a_leaving_node_and_one_in_maintenance_are_served_from_the_same_queue() {
 }
 
 #[test]
-fn what_a_source_never_sends_is_given_again_and_its_window_is_free() {
+fn unsent_transfers_are_rescheduled_and_free_window() {
     let mut cluster = Cluster::with(&["/a"], windowed(4 * MIB));
     let blocks = short_of_one(&mut cluster, 12, MIB);
     await_all(&mut cluster);
     cluster.map.tick(cluster.now);
     cluster.beat(0);
     assert_eq!(scheduled_transfers(&cluster, 0).0, 4);
-    // It forgets all of them.
+    // The source forgets all of them.
     cluster.nodes[0].transfers.clear();
     cluster.beat(0);
-    assert_eq!(scheduled_transfers(&cluster, 0).0, 0, "they are on their way");
+    assert_eq!(scheduled_transfers(&cluster, 0).0, 0, "the transfers are still pending");
     for _ in 0..30 {
         cluster.pass(Duration::from_secs(1));
         cluster.map.tick(cluster.now);
@@ -242,7 +242,7 @@ fn what_a_source_never_sends_is_given_again_and_its_window_is_free() {
 }
 
 #[test]
-fn one_question_is_open_at_a_time_and_nobody_is_told_in_safe_mode() {
+fn await_work_is_single_and_pauses_in_safemode() {
     let mut cluster = Cluster::new(&["/a"]);
     short_of_one(&mut cluster, 1, MIB);
     let mut first = await_all(&mut cluster).swap_remove(0);
@@ -251,16 +251,16 @@ fn one_question_is_open_at_a_time_and_nobody_is_told_in_safe_mode() {
     assert!(matches!(superseded, Err(tokio::sync::oneshot::error::TryRecvError::Closed)));
     cluster.map.tick(cluster.now);
     assert!(is_woken(&mut second));
-    assert!(await_all(&mut cluster)[0].is_none(), "it is due at once");
+    assert!(await_all(&mut cluster)[0].is_none(), "work is due at once");
     cluster.map.enter_safe_mode();
-    assert!(await_all(&mut cluster)[0].is_some(), "no work is handed out");
+    assert!(await_all(&mut cluster)[0].is_some(), "safe mode gives out no work");
     let stranger = node_id(77);
-    assert!(cluster.map.await_work(&stranger).is_none(), "it is to hear that it must register");
+    assert!(cluster.map.await_work(&stranger).is_none(), "an unknown node must learn that it must register");
 }
 
 #[test]
-fn what_nobody_can_take_does_not_keep_the_rest_from_its_turn() {
-    // More blocks than a round looks at have one replica, and the only other node has no room for them.
+fn unplaceable_blocks_do_not_block_others() {
+    // More blocks than a round examines have one replica, and the only other node has no room for them.
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let stuck: Vec<Block> = (0..4000).map(|_| cluster.write(1, 2 * BLOCK_SIZE).0).collect();
     let (small, _) = cluster.write(2, 10);

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::status::mode;
 use super::{Answer, Operation, answer};
 
-/// The parameter.
+/// Name of the parameter.
 const NAME: &str = "aclspec";
 /// Source: the default of `dfs.webhdfs.acl.provider.permission.pattern`.
 const DOMAIN: &str = "^(default:)?(user|group|mask|other):[[A-Za-z_][A-Za-z0-9._-]]*:([rwx-]{3})?\
@@ -65,7 +65,7 @@ impl Operation {
         self.change::<SetAclResponseProto>("setAcl", &request).await
     }
 
-    /// As text that looks as it should.
+    /// Returns the ACL parameter if it has a valid form.
     pub(super) fn given_acl(&self) -> Result<Option<&str>, Exception> {
         match self.parameters.text(NAME) {
             Some(given) if !given.split(',').all(is_entry) => Err(not_of(NAME, given, DOMAIN)),
@@ -73,7 +73,7 @@ impl Operation {
         }
     }
 
-    /// `with_rights`: as [`AclEntry::parse_all`] takes it.
+    /// `with_rights`: as for [`AclEntry::parse_all`].
     fn acl_spec(&self, operation: &str, with_rights: bool) -> Result<Vec<AclEntryProto>, Exception> {
         let given = self.given_acl()?.ok_or_else(|| needed(NAME, operation))?;
         let entries = AclEntry::parse_all(given, with_rights);
@@ -83,7 +83,7 @@ impl Operation {
     }
 }
 
-/// Whether it looks like one entry of [`DOMAIN`].
+/// Returns true if the text has the form of one entry of [`DOMAIN`].
 fn is_entry(text: &str) -> bool {
     let text = text.strip_prefix("default:").unwrap_or(text);
     let mut parts = text.split(':');
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_look_as_hadoops_pattern_wants_them() {
+    fn acl_entries_match_hadoops_pattern() {
         for entry in ["user::rwx", "user:bruce.w_1:r-x", "default:group:a-b:", "mask::---", "other::"] {
             assert!(is_entry(entry), "{entry}");
         }

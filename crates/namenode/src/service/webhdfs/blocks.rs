@@ -1,4 +1,4 @@
-//! Where the blocks of a file are.
+//! Block locations of a file.
 
 use hearth_types::StorageType;
 use hearth_web::webhdfs::Exception;
@@ -19,14 +19,14 @@ impl Operation {
         Ok(found.locations.unwrap_or_default())
     }
 
-    /// Of the range that is asked for, else of the whole file.
+    /// Returns the blocks of the requested range, else of the whole file.
     async fn located_range(&self) -> Result<LocatedBlocksProto, Exception> {
         let offset = self.parameters.long("offset", 0)?.unwrap_or(0);
         let length = self.parameters.long("length", 0)?.unwrap_or(i64::MAX);
         self.located(offset, length).await
     }
 
-    /// As DFSClient has them.
+    /// Answers in the form of DFSClient.
     pub(super) async fn block_locations(&self) -> Answer {
         let located = self.located_range().await?;
         let last = located.last_block.as_ref().map(located_block);
@@ -41,7 +41,7 @@ impl Operation {
         Ok(list(before, located.blocks, located_block, "]}}".to_owned()))
     }
 
-    /// As users of FileSystem have them.
+    /// Answers in the form of FileSystem's users.
     pub(super) async fn file_block_locations(&self) -> Answer {
         let located = self.located_range().await?;
         let before = "{\"BlockLocations\":{\"BlockLocation\":[".to_owned();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_located_block_has_all_that_its_clients_insist_on() {
+    fn located_block_has_all_required_fields() {
         let shown = located_block(&located());
         let block = json!({ "blockPoolId": "BP-1", "blockId": -5, "numBytes": 7, "generationStamp": 1001 });
         assert_eq!(shown["block"], block);

@@ -1,4 +1,4 @@
-//! Which change is made where, the operations of PUT, POST and DELETE; and those about names, owners, modes, times and quotas.
+//! Dispatch of the operations of PUT, POST and DELETE; and the operations on names, owners, modes, times and quotas.
 
 use hearth_types::StorageType;
 use hearth_web::webhdfs::{Exception, needed, refused};
@@ -15,18 +15,18 @@ use hearth_wire::proto::hdfs::{
 
 use super::{Answer, Operation, done_with_charset, yes_or_no};
 
-/// Of a directory for which none is given. Source: `PermissionParam`.
+/// Mode of a directory if none is given. Source: `PermissionParam`.
 const DIRECTORY_MODE: u32 = 0o755;
-/// Of a symbolic link.
+/// Mode of a symbolic link.
 const SYMLINK_MODE: u32 = 0o777;
-/// Where something is to be.
+/// Name of the parameter with the destination path.
 const DESTINATION: &str = "destination";
-/// Java's "leave it as it is" of quotas, and its "take it away".
+/// Java's values of a quota for "leave it unchanged" and "remove it".
 const KEEP: i64 = i64::MAX;
 pub(super) const CLEAR: i64 = -1;
 
 impl Operation {
-    /// `None`: there is no such operation.
+    /// Executes an operation of PUT. `None`: it does not exist.
     pub(super) async fn put(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
             "CREATE" => self.create().await,
@@ -61,7 +61,7 @@ impl Operation {
         })
     }
 
-    /// As [`Operation::put`].
+    /// Executes an operation of POST, like [`Operation::put`].
     pub(super) async fn post(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
             "APPEND" => self.append().await,
@@ -73,7 +73,7 @@ impl Operation {
         })
     }
 
-    /// As [`Operation::put`].
+    /// Executes an operation of DELETE, like [`Operation::put`].
     pub(super) async fn delete(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
             "DELETE" => self.remove().await,
@@ -104,7 +104,7 @@ impl Operation {
         self.change::<CreateSymlinkResponseProto>("createSymlink", &request).await
     }
 
-    /// With options as FileContext renames, which answers nothing; else as FileSystem does.
+    /// Renames as FileContext does if options are given, with an empty answer; else as FileSystem does.
     async fn rename(&self) -> Answer {
         let (src, dst) = (self.path.clone(), self.destination("RENAME")?);
         let options = self.rename_options()?;
@@ -130,7 +130,7 @@ impl Operation {
         self.given_destination()?.ok_or_else(|| needed(DESTINATION, operation))
     }
 
-    /// The path that the parameter names, as Java's `Path` writes it.
+    /// Returns the path in the parameter, as Java's `Path` writes it.
     pub(super) fn given_destination(&self) -> Result<Option<String>, Exception> {
         match self.parameters.text(DESTINATION) {
             Some(given) if !given.starts_with('/') => {
@@ -165,7 +165,7 @@ impl Operation {
         self.change::<SetPermissionResponseProto>("setPermission", &request).await
     }
 
-    /// -1 leaves a time as it is.
+    /// -1 leaves a time unchanged.
     async fn set_times(&self) -> Answer {
         let mtime = self.parameters.long("modificationtime", -1)?.unwrap_or(-1) as u64;
         let atime = self.parameters.long("accesstime", -1)?.unwrap_or(-1) as u64;
@@ -191,7 +191,7 @@ impl Operation {
         self.change::<SatisfyStoragePolicyResponseProto>("satisfyStoragePolicy", &request).await
     }
 
-    /// What is not given stays as it is.
+    /// A quota that is not given is left unchanged.
     fn quota(&self, name: &str, operation: &str) -> Result<i64, Exception> {
         match self.parameters.given(name) {
             None => Ok(KEEP),
@@ -229,14 +229,14 @@ impl Operation {
 
     async fn concat(&self) -> Answer {
         let sources = self.parameters.needed("sources", "CONCAT")?;
-        // What is empty at the end does not count.
+        // Empty parts at the end do not count.
         let srcs = sources.trim_end_matches(',').split(',').map(str::to_owned).collect();
         let request = ConcatRequestProto { trg: self.path.clone(), srcs };
         self.call::<ConcatResponseProto>("concat", &request).await?;
         Ok(done_with_charset())
     }
 
-    /// In the name of a client of its own.
+    /// Truncates in the name of a client of its own.
     async fn truncate(&self) -> Answer {
         let name = "newlength";
         let length = self.parameters.long(name, 0)?.ok_or_else(|| needed(name, "TRUNCATE"))?;
@@ -259,7 +259,7 @@ impl Operation {
     }
 }
 
-/// Without empty names, `.`, and names that a `..` takes back. Source: `Path`, `URI.normalize`.
+/// Removes empty names, `.`, and names followed by `..`. Source: `Path`, `URI.normalize`.
 fn normal(path: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {

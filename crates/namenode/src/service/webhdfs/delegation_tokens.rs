@@ -1,4 +1,5 @@
-//! Delegation tokens: none is given out without Kerberos, and who has one of another NameNode hears what RPC says of it.
+//! Delegation tokens: none is issued without Kerberos, and a client with a token of another NameNode gets the same
+//! answer as over RPC.
 
 use hearth_web::webhdfs::Exception;
 use hearth_wire::proto::common::TokenProto;
@@ -11,7 +12,7 @@ use serde_json::json;
 use super::{Answer, Operation, answer, token};
 
 impl Operation {
-    /// Answers that there is none, which Java's clients take for "no token needed".
+    /// Answers that there is no token, which Java's clients take for "no token needed".
     pub(super) async fn delegation_token(&self) -> Answer {
         if self.parameters.text("delegation").is_some() {
             return Err(Exception::illegal_argument("delegation parameter is not null."));
@@ -36,6 +37,6 @@ impl Operation {
 
     fn token(&self, operation: &str) -> Result<TokenProto, Exception> {
         let given = self.parameters.needed("token", operation)?;
-        token::decode(given).ok_or_else(|| Exception::io(format!("{given} is no token")))
+        token::decode(given).ok_or_else(|| Exception::io(format!("{given} is not a token")))
     }
 }

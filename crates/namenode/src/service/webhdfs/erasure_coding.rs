@@ -1,4 +1,4 @@
-//! Erasure coding, of which there is none: what asks for it hears so, what would set it is refused.
+//! Erasure coding, which is not supported: queries are answered accordingly, and changes are refused.
 
 use hearth_wire::proto::hdfs::{
     DisableErasureCodingPolicyRequestProto, DisableErasureCodingPolicyResponseProto,

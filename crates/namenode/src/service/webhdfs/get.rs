@@ -1,4 +1,4 @@
-//! Which question is answered where: the operations of GET.
+//! Dispatch of the operations of GET.
 
 use hearth_types::Access;
 use hearth_web::webhdfs::{Exception, needed, not_of};
@@ -6,11 +6,11 @@ use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto
 
 use super::{Answer, Operation, done_with_charset};
 
-/// The parameter that says what somebody would do.
+/// Name of the parameter with the access to check.
 const ACTION: &str = "fsaction";
 
 impl Operation {
-    /// `None`: there is no such operation.
+    /// Executes an operation of GET. `None`: it does not exist.
     pub(super) async fn get(&self, operation: &str) -> Option<Answer> {
         Some(match operation {
             "OPEN" => self.open().await,
@@ -47,7 +47,7 @@ impl Operation {
         })
     }
 
-    /// What somebody would do.
+    /// Returns the access to check.
     pub(super) fn action(&self) -> Result<Option<Access>, Exception> {
         match self.parameters.given(ACTION) {
             None | Some("" | "null") => Ok(None),
@@ -58,7 +58,7 @@ impl Operation {
         }
     }
 
-    /// Answers with nothing: whether it may be done is whether that is refused.
+    /// Answers without content if the access is permitted; otherwise the request is refused.
     async fn check_access(&self) -> Answer {
         let access = self.action()?.ok_or_else(|| needed(ACTION, "CHECKACCESS"))?;
         let request = CheckAccessRequestProto { path: self.path.clone(), mode: i32::from(access.bits()) };

@@ -1,4 +1,4 @@
-//! Directories: as a whole, and a page at a time.
+//! Directory listings: as a whole, and a page at a time.
 
 use bytes::Bytes;
 use hearth_web::webhdfs::{Exception, stream_json};
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use super::status::status;
 use super::{Answer, Operation, answer, missing, text};
 
-/// What stands around the entries, one a line.
+/// Text around the entries, which are one per line.
 const BEFORE: &str = "{\"FileStatuses\":{\"FileStatus\":[\n";
 const AFTER: &str = "\n]}}\n";
 
 impl Operation {
-    /// What follows a name, as much as one call tells.
+    /// Returns the entries after a name, as many as one call returns.
     pub(super) async fn page(&self, path: &str, start_after: Bytes) -> Result<DirectoryListingProto, Exception> {
         let request = GetListingRequestProto { src: path.to_owned(), start_after, need_location: false };
         let found: GetListingResponseProto = self.call("getListing", &request).await?;
         found.dir_list.ok_or_else(|| missing(format!("File {path} does not exist.")))
     }
 
-    /// The whole directory. Of a large one, each page is asked for when the client has taken most of the one before; if one is refused,
-    /// the answer is broken off.
+    /// Lists the whole directory. For a large one, each page is fetched when the client has taken most of the page
+    /// before; if a fetch is refused, the answer is cut off.
     pub(super) async fn list_status(&self) -> Answer {
         let first = self.page(&self.path, Bytes::new()).await?;
         let mut said = BEFORE.to_owned();
@@ -37,12 +37,12 @@ impl Operation {
         Ok(stream_json(move |telling| asked.continue_list(said, after, telling)))
     }
 
-    /// `said`: what is yet to be told of the listing before the entry that follows `after`.
+    /// Sends the rest of a listing. `said`: text that is still to be sent before the entry that follows `after`.
     async fn continue_list(self, mut said: String, mut after: Bytes, telling: TextSender) -> Result<(), Disconnected> {
         loop {
             telling.send(std::mem::take(&mut said)).await?;
             let page = self.page(&self.path, after).await.map_err(|refusal| {
-                tracing::debug!(path = self.path, %refusal, "a listing over HTTP was broken off");
+                tracing::debug!(path = self.path, %refusal, "a listing over HTTP was cut off");
                 Disconnected
             })?;
             if !page.partial_listing.is_empty() {
@@ -78,9 +78,9 @@ fn push_entries(said: &mut String, entries: &[HdfsFileStatusProto]) {
     }
 }
 
-/// The name behind which the next page begins; `None` when there is none.
+/// Returns the name after which the next page begins; `None` if this is the last page.
 pub fn where_it_goes_on(page: &DirectoryListingProto) -> Option<Bytes> {
     let last = page.partial_listing.last().filter(|_| page.remaining_entries > 0)?;
-    // A slice of the page would keep all of it.
+    // A slice of the page would keep all of it alive.
     Some(Bytes::copy_from_slice(&last.path))
 }

@@ -1,4 +1,4 @@
-//! Storage policies, read.
+//! Queries of storage policies.
 
 use hearth_wire::proto::hdfs::{
     BlockStoragePolicyProto, GetStoragePoliciesRequestProto, GetStoragePoliciesResponseProto,

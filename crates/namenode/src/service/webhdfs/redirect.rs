@@ -1,4 +1,4 @@
-//! Sending clients on to a DataNode, which reads or writes for them: to one that has the bytes, or that may take them.
+//! Redirects of clients to a DataNode that reads or writes for them: one that has the bytes, or that can take them.
 //!
 //! Source: `NamenodeWebHdfsMethods.redirectURI` and `chooseDatanode` of Hadoop 3.4.
 
@@ -18,10 +18,10 @@ use crate::namespace::is_valid;
 
 const NUMBER_FORMAT: &str = "java.lang.NumberFormatException";
 
-/// Where a client is sent to.
+/// Target of a redirect.
 struct Destination {
     host: String,
-    /// Of HTTP.
+    /// HTTP port.
     port: u32,
 }
 
@@ -31,19 +31,20 @@ impl From<&DatanodeIdProto> for Destination {
     }
 }
 
-/// DataNodes that a client does not want.
+/// DataNodes that a client excludes.
 ///
-/// Apache's NameNode knows them by address, or by address and port of transfers. Java's clients name one that failed by the host and HTTP
-/// port of its URL, which that NameNode takes for no DataNode at all. Here those are avoided where another DataNode will do.
+/// Apache's NameNode identifies them by address, or by address and transfer port. Java's clients send the host and HTTP
+/// port of the URL that failed, which that NameNode matches with no DataNode at all. Here such DataNodes are avoided if
+/// another one is available.
 struct Excluded(HashSet<String>);
 
 impl Excluded {
-    /// Errors: behind a colon stands no number, as Java reads it.
+    /// Errors: the text after a colon is not a number, as Java parses it.
     fn of(given: Option<&str>) -> Result<Self, Exception> {
         let names = given.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
         let names: HashSet<String> = names.map(str::to_owned).collect();
         for name in &names {
-            // `[::1]:9864`: Java would look for a number behind the first colon.
+            // `[::1]:9864`: Java would expect a number after the first colon.
             let port = if name.starts_with('[') { name.rsplit_once(':') } else { name.split_once(':') };
             if let Some((_, port)) = port
                 && port.parse::<i32>().is_err()
@@ -54,12 +55,12 @@ impl Excluded {
         Ok(Self(names))
     }
 
-    /// Never to be named.
+    /// Returns true if the DataNode must not be chosen.
     fn has(&self, ip: &str, transfer_port: u32) -> bool {
         !self.0.is_empty() && (self.0.contains(ip) || self.0.contains(format!("{ip}:{transfer_port}").as_str()))
     }
 
-    /// To be named only where there is no other.
+    /// Returns true if the DataNode may be chosen only if there is no other.
     fn avoids(&self, machine: [&str; 2], ports: [u32; 2]) -> bool {
         let is_named = |name: &str| {
             self.0.contains(name) || ports.iter().any(|port| self.0.contains(format!("{name}:{port}").as_str()))
@@ -91,7 +92,7 @@ impl Operation {
         self.send_on("APPEND", destination, &passed)
     }
 
-    /// Whether there may be such a file finds out who creates it, for the client.
+    /// Redirects a create. The DataNode, which creates the file for the client, finds out whether that is permitted.
     pub(super) async fn create(&self) -> Answer {
         let given = &self.parameters;
         let block_size = given.long("blocksize", 1)?;
@@ -106,7 +107,7 @@ impl Operation {
             ("overwrite", Some(given.flag("overwrite", false)?.to_string())),
             ("permission", given.mode("permission")?.map(mode)),
             ("replication", given.short("replication", 1)?.map(|count| count.to_string())),
-            // Java's NameNode passes neither policy on, and so has the file made without.
+            // Java's NameNode passes on neither policy, so the file is created without one.
             ("storagepolicy", text("storagepolicy")),
             ("unmaskedpermission", given.mode("unmaskedpermission")?.map(mode)),
         ];
@@ -127,7 +128,7 @@ impl Operation {
     }
 
     fn check_path(&self) -> Result<(), Exception> {
-        // Slashes at the end, however many, are not looked at, as by Apache's NameNode.
+        // Trailing slashes are ignored, as by Apache's NameNode.
         let path = match self.path.trim_end_matches('/') {
             "" => "/",
             path => path,
@@ -138,8 +139,8 @@ impl Operation {
         }
     }
 
-    /// One that has the byte at `offset`, the last one where none is named. Any, of an empty file, and of what is none: there the
-    /// client hears of that.
+    /// Chooses a DataNode that has the byte at `offset`, or the last byte if no offset is given. For an empty file, or
+    /// a path that is not a file, any DataNode is chosen: it reports the error to the client.
     async fn holder(
         &self,
         operation: &str,
@@ -160,7 +161,7 @@ impl Operation {
         }
         let located = self.located(offset, 1).await?;
         let Some(block) = located.blocks.first() else { return self.gateway(0, excluded) };
-        // Nearest to the client first, those that were not heard of lately and that leave last.
+        // Locations are sorted: nearest to the client first, stale and leaving ones last.
         let is_fit = |info: &&DatanodeInfoProto| {
             let id = &info.id;
             info.admin_state() != AdminState::Decommissioned
@@ -171,14 +172,14 @@ impl Operation {
             let id = &info.id;
             excluded.avoids([&id.ip_addr, &id.host_name], [id.info_port, id.xfer_port])
         };
-        // The nearest comes first of those that are alike.
+        // `min_by_key` returns the first of equal ones, so the nearest.
         match block.locs.iter().filter(is_fit).min_by_key(is_avoided) {
             Some(info) => Ok((&info.id).into()),
             None => Err(Exception::io("No active nodes contain this block")),
         }
     }
 
-    /// One that may take a block of so many bytes, or any.
+    /// Chooses a DataNode that can take a block of this size; 0 for any.
     fn gateway(&self, block_size: u64, excluded: &Excluded) -> Result<Destination, Exception> {
         let is_excluded = |id: &DatanodeId| excluded.has(&id.ip, u32::from(id.transfer_port));
         let is_avoided = |id: &DatanodeId| {
@@ -202,7 +203,7 @@ impl Operation {
         }
     }
 
-    /// `passed`: what the DataNode is to know; in the order of their names.
+    /// Redirects to a DataNode. `passed`: parameters for the DataNode, in the order of their names.
     fn send_on(&self, operation: &str, to: Destination, passed: &[(&str, Option<String>)]) -> Answer {
         let host = if to.host.contains(':') { format!("[{}]", to.host) } else { to.host };
         let mut location = format!("http://{host}:{}{PREFIX}{}?op={operation}", to.port, encode(&self.path));
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excluded_datanodes_are_named_as_apache_knows_them_and_avoided_by_their_other_names() {
+    fn excluded_datanodes_match_address_host_and_ports() {
         let of = |given: &str| Excluded::of(Some(given)).unwrap();
         let is_excluded = |given: &str| of(given).has("10.0.0.1", 9866);
         let is_avoided = |given: &str| of(given).avoids(["10.0.0.1", "dn1"], [9864, 9866]);

@@ -1,4 +1,4 @@
-//! Snapshots: made, renamed, removed, listed, compared.
+//! Snapshots: creating, renaming, removing, listing and comparing them.
 
 use hearth_wire::proto::hdfs::{
     AllowSnapshotRequestProto, AllowSnapshotResponseProto, CreateSnapshotRequestProto, CreateSnapshotResponseProto,
@@ -26,7 +26,7 @@ impl Operation {
         self.change::<DisallowSnapshotResponseProto>("disallowSnapshot", &request).await
     }
 
-    /// Answers with its path.
+    /// Creates a snapshot; answers with its path.
     pub(super) async fn create_snapshot(&self) -> Answer {
         let snapshot_name = self.parameters.text("snapshotname").map(str::to_owned);
         let request = CreateSnapshotRequestProto { snapshot_root: self.path.clone(), snapshot_name };
@@ -52,7 +52,7 @@ impl Operation {
         self.change::<DeleteSnapshotResponseProto>("deleteSnapshot", &request).await
     }
 
-    /// None is told by a null, as long as no directory of anybody may have snapshots.
+    /// Lists the snapshottable directories. The list is null if no directory of any user is snapshottable.
     pub(super) async fn snapshottable_directories(&self) -> Answer {
         let request = GetSnapshottableDirListingRequestProto {};
         let found: GetSnapshottableDirListingResponseProto = self.call("getSnapshottableDirListing", &request).await?;
@@ -73,7 +73,7 @@ impl Operation {
         })
     }
 
-    /// Two snapshots' names; empty for what is there now.
+    /// Names of the two snapshots; empty for the current state.
     fn ends(&self) -> (String, String) {
         let end = |name: &str| self.parameters.text(name).unwrap_or_default().to_owned();
         (end("oldsnapshotname"), end("snapshotname"))

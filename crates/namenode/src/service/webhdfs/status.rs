@@ -1,4 +1,4 @@
-//! What a path is.
+//! File status.
 
 use hearth_web::webhdfs::Exception;
 use hearth_wire::proto::hdfs::hdfs_file_status_proto::FileType;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Operation, answer, lossy, missing};
 
-/// Bits of `flags` and what says in JSON that they are set. Source: `HdfsFileStatusProto.Flags`, `JsonUtil`.
+/// Bits of `flags` and their names in JSON. Source: `HdfsFileStatusProto.Flags`, `JsonUtil`.
 const FLAGS: [(u32, &str); 4] = [(1, "aclBit"), (2, "encBit"), (4, "ecBit"), (8, "snapshotEnabled")];
 
 /// The status of a file or directory. Source: `JsonUtil.toJsonMap(HdfsFileStatus)`.
@@ -26,7 +26,7 @@ pub fn status(of: &HdfsFileStatusProto) -> Value {
         "modificationTime": of.modification_time as i64,
         "blockSize": of.blocksize() as i64,
         "replication": of.block_replication(),
-        // Of what has none it is -1 in Java's long.
+        // -1 as a Java long if there is no inode.
         "fileId": of.file_id() as i64,
         "childrenNum": of.children_num(),
         "storagePolicy": of.storage_policy(),
@@ -56,7 +56,7 @@ fn kind(of: &HdfsFileStatusProto) -> &'static str {
 }
 
 impl Operation {
-    /// `None`: there is nothing.
+    /// Returns the status of a path; `None` if it does not exist.
     pub(super) async fn status_of(&self, path: &str) -> Result<Option<HdfsFileStatusProto>, Exception> {
         let request = GetFileInfoRequestProto { src: path.to_owned() };
         let found: GetFileInfoResponseProto = self.call("getFileInfo", &request).await?;

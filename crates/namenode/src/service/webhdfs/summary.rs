@@ -1,4 +1,4 @@
-//! What a tree or the whole file system holds, and what clients are to write with.
+//! Totals of a tree or of the whole file system, and the server's defaults for writers.
 
 use hearth_types::StorageType;
 use hearth_wire::proto::hdfs::{
@@ -75,7 +75,7 @@ impl Operation {
     }
 }
 
-/// Of the media that have a quota. Source: `JsonUtil.toJsonMap(QuotaUsage, boolean)`.
+/// Quotas of the media that have one. Source: `JsonUtil.toJsonMap(QuotaUsage, boolean)`.
 fn type_quotas(infos: Option<&StorageTypeQuotaInfosProto>) -> Value {
     let mut shown = Map::new();
     for info in infos.map(|infos| infos.type_quota_info.as_slice()).unwrap_or_default() {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_media_with_a_quota_are_told() {
+    fn only_media_with_quota_are_listed() {
         let info = |number: i32, quota: u64| StorageTypeQuotaInfoProto { r#type: Some(number), quota, consumed: 3 };
         let infos = StorageTypeQuotaInfosProto { type_quota_info: vec![info(1, u64::MAX), info(2, 10)] };
         assert_eq!(type_quotas(Some(&infos)), json!({ "SSD": { "consumed": 3, "quota": 10 } }));

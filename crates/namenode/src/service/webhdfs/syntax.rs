@@ -1,8 +1,8 @@
-//! What is given has to look as it should, whether the operation takes it or not: Java's NameNode reads all parameters that it knows for
-//! the method before it looks at the operation.
+//! Syntax checks of parameters. Every known parameter must be valid, whether the operation uses it or not: Java's
+//! NameNode parses all parameters that it knows for the method before it looks at the operation.
 //!
-//! Source: the parameters of `get`, `put`, `post` and `delete` of `NamenodeWebHdfsMethods`, in their order. Texts that are taken as they
-//! are stand in none of these lists.
+//! Source: the parameters of `get`, `put`, `post` and `delete` of `NamenodeWebHdfsMethods`, in their order. Texts that
+//! are accepted unchecked are in none of these lists.
 
 use hearth_web::webhdfs::Exception;
 

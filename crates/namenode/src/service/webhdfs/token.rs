@@ -1,4 +1,4 @@
-//! Tokens as a text for URLs: base64 of what they are among Hadoop's "Writables".
+//! Tokens as text for URLs: base64 of their form as Hadoop "Writables".
 //!
 //! ```text
 //! vint length, identifier | vint length, password | vint length, kind | vint length, service
@@ -10,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use hearth_wire::proto::common::TokenProto;
 
-/// Without padding; read with it, too.
+/// Written without padding; read with or without it.
 const FOR_URLS: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -25,7 +25,7 @@ pub fn encode(token: &TokenProto) -> String {
     FOR_URLS.encode(bytes)
 }
 
-/// `None`: it is no token.
+/// Returns `None` if the text is not a token.
 pub fn decode(text: &str) -> Option<TokenProto> {
     let bytes = FOR_URLS.decode(text).ok()?;
     let mut rest = &bytes[..];
@@ -36,7 +36,7 @@ pub fn decode(text: &str) -> Option<TokenProto> {
     Some(TokenProto { identifier, password, kind, service })
 }
 
-/// One byte up to 127; else how many bytes follow, as -112 less their count, and those.
+/// One byte up to 127; else -112 minus the number of bytes that follow, and those bytes.
 fn push_length(bytes: &mut Vec<u8>, length: usize) {
     if length <= 127 {
         bytes.push(length as u8);
@@ -52,7 +52,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let first = take(rest, 1)?[0] as i8;
     let length = match first {
         0.. => first as usize,
-        // Longer ones fit into no URL.
+        // Longer ones do not fit into a URL.
         -116..=-113 => take(rest, (-112 - first) as usize)?.iter().fold(0, |length, byte| length << 8 | *byte as usize),
         _ => return None,
     };
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back_and_an_empty_one_is_as_java_writes_it() {
+    fn tokens_round_trip_and_empty_matches_java() {
         assert_eq!(encode(&TokenProto::default()), "AAAAAA");
         for length in [0, 1, 127, 128, 300, 70_000] {
             let token = TokenProto {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_none() {
+    fn invalid_token_is_none() {
         for text in ["", "A", "AAAA", "!!!!", "f____w", "gP__", "j_____8"] {
             assert_eq!(decode(text), None, "{text}");
         }

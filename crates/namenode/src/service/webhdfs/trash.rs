@@ -1,4 +1,4 @@
-//! Users' directories, and where what they delete goes.
+//! Users' home directories, and their trash directories.
 
 use bytes::Bytes;
 use hearth_web::axum::response::Response;
@@ -11,10 +11,11 @@ use super::listing::where_it_goes_on;
 use super::status::mode;
 use super::{Answer, Operation, answer, list, lossy};
 
-/// The name in a user's directory.
+/// Name of the trash in a user's directory.
 const TRASH: &str = ".Trash";
 
-/// A trash with its path; of another's, what is told is his directory's. Source: `FileSystem.getTrashRoots`.
+/// A trash directory with its path; for another user's trash the status is that of the user's directory. Source:
+/// `FileSystem.getTrashRoots`.
 type TrashRoot = (String, HdfsFileStatusProto);
 
 impl Operation {
@@ -26,14 +27,14 @@ impl Operation {
         answer(&json!({ "Path": self.home() }))
     }
 
-    /// For any path the caller's own: there are no encryption zones.
+    /// Answers the caller's own trash for any path: there are no encryption zones.
     pub(super) async fn trash_root(&self) -> Answer {
         let request = GetEzForPathRequestProto { src: parent(&self.path).to_owned() };
         self.call::<GetEzForPathResponseProto>("getEZForPath", &request).await?;
         Ok(answer(&json!({ "Path": format!("{}/{TRASH}", self.home()) })))
     }
 
-    /// As many as are found before one is refused.
+    /// Answers all trash directories found before an error occurred.
     pub(super) async fn trash_roots(&self) -> Answer {
         let mut found = Vec::new();
         let looked = match self.parameters.flag("allusers", false)? {
@@ -41,7 +42,7 @@ impl Operation {
             false => self.add_own_trash_root(&mut found).await,
         };
         if let Err(refusal) = looked {
-            tracing::debug!(%refusal, "not every user's trash was found");
+            tracing::debug!(%refusal, "cannot find every user's trash");
         }
         if found.is_empty() {
             return Ok(answer(&json!({ "Paths": null })));
@@ -76,13 +77,13 @@ impl Operation {
                 Some(last) => after = last,
                 None => return Ok(()),
             }
-            // Others have their turn.
+            // Lets other tasks run.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// Where a path lies; the root is its own.
+/// Returns the parent of a path; the root is its own parent.
 fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) => "/",
@@ -110,7 +111,7 @@ fn trash_root((path, status): &TrashRoot) -> Value {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn paths_lie_where_java_says() {
+    fn parents_of_paths_match_java() {
         let parents = ["/", "/a", "/a/b", "/a/b/"].map(super::parent);
         assert_eq!(parents, ["/", "/", "/a", "/a/b"]);
     }

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::{Answer, Operation, answer, lossy};
 
-/// The parameter that says what values are written in.
+/// Name of the parameter with the encoding of values.
 const ENCODING: &str = "encoding";
-/// Java's name of what a value is written in.
+/// Java's class name of the encoding.
 const CODEC: &str = "org.apache.hadoop.fs.XAttrCodec";
 
-/// What values are written in. Source: `XAttrCodec`.
+/// Encoding of values. Source: `XAttrCodec`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Encoding {
     Text,
@@ -36,7 +36,7 @@ impl Encoding {
     }
 }
 
-/// A value in any of the encodings; text needs no quotes.
+/// Decodes a value in any of the encodings; text needs no quotes.
 fn decode(text: &str) -> Result<Vec<u8>, Exception> {
     let wrong = |what: &str| Exception::io(format!("the value of an attribute is not {what}: {text}"));
     if text.len() >= 2 && text.starts_with('"') && text.ends_with('"') {
@@ -55,7 +55,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
     Some(digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-/// An attribute without a value. Source: `XAttrHelper.buildXAttr`.
+/// Returns an attribute without a value. Source: `XAttrHelper.buildXAttr`.
 fn named(full_name: &str) -> Result<Xattr, Exception> {
     let wrong = |message: &str| Exception::new(exceptions::HADOOP_ILLEGAL_ARGUMENT, message);
     let spaces = "An XAttr name must be prefixed with user/trusted/security/system/raw, followed by a '.'";
@@ -66,7 +66,7 @@ fn named(full_name: &str) -> Result<Xattr, Exception> {
     }
 }
 
-/// Its name with the space that it is of.
+/// Returns the attribute's name with its namespace prefix.
 fn full_name(xattr: XAttrProto) -> Result<String, Exception> {
     Xattr::try_from(xattr).map(|xattr| xattr.full_name()).map_err(|error| Exception::io(error.to_string()))
 }
@@ -82,12 +82,12 @@ impl Operation {
         }
     }
 
-    /// Whether an attribute may be there, or not, when it is set.
+    /// Returns the flags: whether an attribute may exist, or must, when it is set.
     pub(super) fn xattr_flags(&self) -> Result<Vec<&'static str>, Exception> {
         self.parameters.set("flag", "org.apache.hadoop.fs.XAttrSetFlag", &["CREATE", "REPLACE"])
     }
 
-    /// Those that are named, or all that the caller may see.
+    /// Returns the requested attributes, or all that the caller may see.
     pub(super) async fn xattrs(&self) -> Answer {
         let encoding = self.encoding()?.ok_or_else(|| needed(ENCODING, "GETXATTRS"))?;
         let wanted = self.parameters.all("xattr.name").filter(|name| !name.is_empty());
@@ -96,14 +96,14 @@ impl Operation {
         let found: GetXAttrsResponseProto = self.call("getXAttrs", &request).await?;
         let mut shown: Vec<Value> = Vec::new();
         for xattr in found.xattrs {
-            // One without a value has none in JSON, too.
+            // An attribute without a value has none in JSON either.
             let value = xattr.value.as_ref().filter(|value| !value.is_empty()).map(|value| encoding.encode(value));
             shown.push(json!({ "name": full_name(xattr)?, "value": value }));
         }
         Ok(answer(&json!({ "XAttrs": shown })))
     }
 
-    /// The names stand as JSON in a text in the JSON.
+    /// The names are a JSON list inside a JSON string.
     pub(super) async fn xattr_names(&self) -> Answer {
         let request = ListXAttrsRequestProto { src: self.path.clone() };
         let found: ListXAttrsResponseProto = self.call("listXAttrs", &request).await?;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back_from_each_encoding() {
+    fn values_round_trip_in_each_encoding() {
         for (encoding, shown) in
             [(Encoding::Text, "\"a\"b\""), (Encoding::Hex, "0x612262"), (Encoding::Base64, "0sYSJi")]
         {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_a_space() {
+    fn names_need_a_namespace_prefix() {
         assert_eq!(named("User.a.b").unwrap().full_name(), "user.a.b");
         for (name, said) in [("a", "An XAttr"), ("us.a", "An XAttr"), ("mine.a", "An XAttr"), ("user.", "XAttr name")] {
             let refused = named(name).unwrap_err();
