@@ -1,7 +1,8 @@
-//! What every one-sided transport must do, as plain functions over the traits. Each transport calls [`all`] in its tests.
+//! Conformance suite for one-sided transports, as plain functions over the traits. Each transport calls [`all`] in its
+//! tests.
 //!
-//! Both ends are in this process, connected through `ip`, an address of this machine that the transport can use.
-//! A function panics when the transport does not do what it must.
+//! Both ends are in this process, connected through `ip`, an address of this machine that the transport can use. A
+//! function panics if the transport violates a requirement.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +21,10 @@ use crate::one_sided::{
     Transport,
 };
 
-/// Far more than anything here takes: a wait that ends by it is a wait that would hang.
+/// Far longer than any step here takes: a wait that reaches this limit would hang.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Long enough for something wrong to show; if it were too short, a fault could be missed, but none invented.
+/// Long enough for a fault to show. If it were too short, a fault could be missed, but none reported falsely.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 type Case = for<'a> fn(&'a dyn Transport, IpAddr) -> BoxFuture<'a, ()>;
@@ -37,38 +38,39 @@ macro_rules! cases {
 
 cases! {
     bytes_move_both_ways,
-    a_message_arrives_after_the_writes_before_it,
+    message_arrives_after_preceding_writes,
     messages_arrive_in_order,
-    reads_posted_together_are_carried_out_in_order,
-    many_reads_go_in_rounds,
-    a_flood_of_messages_is_neither_lost_nor_unbounded,
+    reads_posted_together_execute_in_order,
+    many_reads_are_split_into_rounds,
+    message_flood_is_bounded_and_complete,
     both_ends_flood_each_other,
-    a_bad_slice_ends_the_connection,
-    what_may_not_be_written_is_not,
-    what_may_not_be_read_is_not,
-    keys_of_one_domain_do_not_work_in_another,
-    a_region_that_is_gone_is_refused,
+    bad_slice_ends_the_connection,
+    writes_without_permission_fail,
+    reads_without_permission_fail,
+    keys_are_valid_only_in_their_domain,
+    dropped_region_is_refused,
     close_fences_late_writes,
-    a_dropped_future_changes_nothing,
-    what_is_posted_is_given_back_by_close,
-    waits_have_time_outs,
-    every_wait_hears_the_end,
-    a_dropped_connection_ends,
-    a_connection_whose_runtime_has_ended_is_over,
-    messages_that_came_before_the_end_are_received,
-    private_data_is_seen_and_rejections_are_heard,
-    limits_are_the_smaller,
+    dropped_future_does_not_cancel_operation,
+    close_releases_posted_memory,
+    waits_time_out,
+    every_wait_ends_with_the_connection,
+    dropped_connection_ends,
+    connection_ends_with_its_runtime,
+    messages_before_close_are_received,
+    private_data_and_rejections_reach_the_peer,
+    smaller_limits_apply,
     lengths_are_limited,
-    many_connections_do_not_disturb_each_other,
+    concurrent_connections_are_independent,
     registrations_are_counted_and_checked,
 }
 
-/// Runs every case, one after the other. `started` hears each one's name.
+/// Runs every case, one after the other. `started` is called with the name of each.
 pub async fn all(transport: &dyn Transport, ip: IpAddr, started: impl FnMut(&str)) {
     all_but(transport, ip, &[], started).await;
 }
 
-/// Runs every case but those named, which a network is known not to hold to; its own tests say what it does instead.
+/// Runs every case except those in `but`, which a network is known to violate; the network's own tests document its
+/// actual behaviour.
 pub async fn all_but(transport: &dyn Transport, ip: IpAddr, but: &[&str], mut started: impl FnMut(&str)) {
     assert!(but.iter().all(|name| CASES.iter().any(|(case, _)| case == name)), "no such case among {but:?}");
     for (name, case) in CASES.iter().filter(|(name, _)| !but.contains(name)) {
@@ -77,7 +79,7 @@ pub async fn all_but(transport: &dyn Transport, ip: IpAddr, but: &[&str], mut st
     }
 }
 
-/// Panics when `future` takes longer than anything here may.
+/// Panics if `future` takes longer than `LONG`.
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG * 2, future).await.unwrap_or_else(|_| panic!("{what}: hangs"))
 }
@@ -115,13 +117,13 @@ async fn connect(
     (connected.unwrap(), accepted)
 }
 
-/// Fresh memory, all of it registered.
+/// Creates zeroed memory, all of it registered.
 fn region(domain: &Arc<dyn Domain>, bytes: u64, access: Access) -> Arc<dyn Region> {
     let memory = Arc::new(Memory::fresh(bytes).unwrap());
     domain.register(&memory, 0..bytes, access).unwrap()
 }
 
-/// Bytes that tell where they are from and what they are for.
+/// Returns bytes that identify their origin and purpose.
 fn pattern(seed: u8, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
 }
@@ -132,7 +134,7 @@ fn content(region: &Arc<dyn Region>, offset: u64, bytes: u64) -> Vec<u8> {
     content
 }
 
-/// All of `local` against the slice at the same place in `remote`.
+/// Returns a transfer between all of `local` and the slice at the same offset in `remote`.
 fn whole(local: &Arc<dyn Region>, remote: &Arc<dyn Region>) -> Transfer {
     Transfer { local: local.clone(), offset: 0, remote: remote.remote() }
 }
@@ -165,7 +167,8 @@ async fn bytes_move_both_ways(transport: &dyn Transport, ip: IpAddr) {
             assert!(content(&local, 3, bytes) == expected, "a read of {bytes} bytes");
             let of_sink = sink.remote().part(1, bytes).unwrap();
             connection.write(vec![part(&local, 3, of_sink)], None, LONG).await.unwrap();
-            // Reads are carried out behind the writes before them only where the peer says so; a message is.
+            // A read is guaranteed to be executed after earlier writes only if the peer says so; a message always is.
+            // So wait for a message.
             let other = if seed == 0 { &pair.far } else { &pair.near };
             connection.send(Bytes::from_static(b"written"), LONG).await.unwrap();
             assert_eq!(other.receive(LONG).await.unwrap(), &b"written"[..]);
@@ -179,7 +182,7 @@ async fn bytes_move_both_ways(transport: &dyn Transport, ip: IpAddr) {
     }
 }
 
-async fn a_message_arrives_after_the_writes_before_it(transport: &dyn Transport, ip: IpAddr) {
+async fn message_arrives_after_preceding_writes(transport: &dyn Transport, ip: IpAddr) {
     const BYTES: u64 = 100_000;
     let pair = pair(transport, ip).await;
     let sink = region(&pair.far_domain, BYTES, Access::RemoteWrite);
@@ -199,7 +202,7 @@ async fn a_message_arrives_after_the_writes_before_it(transport: &dyn Transport,
     let local = region(&pair.near_domain, BYTES, Access::Local);
     for round in 0..100 {
         local.memory().write(0, &pattern(round, BYTES));
-        // Two writes, so that the message is behind both.
+        // Two writes, so that the message follows both.
         let half = BYTES / 2;
         let first = part(&local, 0, sink.remote().part(0, half).unwrap());
         let second = part(&local, half, sink.remote().part(half, BYTES - half).unwrap());
@@ -216,7 +219,7 @@ async fn messages_arrive_in_order(transport: &dyn Transport, ip: IpAddr) {
         bytes.resize(4 + number as usize * 37 % (MESSAGE_BYTES_MAX - 4), number as u8);
         Bytes::from(bytes)
     };
-    // Posted one after the other, waited for together.
+    // Posted one after the other, awaited together.
     let sent = join_all((0..300).map(|number| pair.near.send(message(number), LONG)));
     let received = async {
         for number in 0..300 {
@@ -227,9 +230,9 @@ async fn messages_arrive_in_order(transport: &dyn Transport, ip: IpAddr) {
     sent.into_iter().for_each(|result| result.unwrap());
 }
 
-/// The peer writes the second place before the first: who reads the first and then the second never sees the second
-/// behind the first.
-async fn reads_posted_together_are_carried_out_in_order(transport: &dyn Transport, ip: IpAddr) {
+/// The peer writes the second location before the first. A reader that reads the first and then the second must never
+/// find an older value in the second.
+async fn reads_posted_together_execute_in_order(transport: &dyn Transport, ip: IpAddr) {
     const APART: u64 = 1 << 20;
     let pair = pair(transport, ip).await;
     let source = region(&pair.far_domain, APART + 8, Access::RemoteRead);
@@ -245,7 +248,7 @@ async fn reads_posted_together_are_carried_out_in_order(transport: &dyn Transpor
                 std::sync::atomic::fence(Ordering::SeqCst);
                 memory.write(0, &number.to_le_bytes());
                 std::sync::atomic::fence(Ordering::SeqCst);
-                // Two cores may be all there are.
+                // The machine may have only two cores.
                 if number.is_multiple_of(64) {
                     std::thread::yield_now();
                 }
@@ -254,7 +257,7 @@ async fn reads_posted_together_are_carried_out_in_order(transport: &dyn Transpor
     });
     let mut wrong = None;
     for round in 0..200 {
-        // What lies between keeps the first one busy.
+        // The length of the first read varies, so that it is still in progress when the second starts.
         let first = part(&local, 0, source.remote().part(0, APART.min(8 << (round % 14))).unwrap());
         let second = part(&local, APART, source.remote().part(APART, 8).unwrap());
         pair.near.read(vec![first, second], LONG).await.unwrap();
@@ -265,10 +268,10 @@ async fn reads_posted_together_are_carried_out_in_order(transport: &dyn Transpor
     }
     stop.store(true, Ordering::Relaxed);
     writer.join().unwrap();
-    assert_eq!(wrong, None, "the later read showed something older");
+    assert_eq!(wrong, None, "the later read returned older data");
 }
 
-async fn many_reads_go_in_rounds(transport: &dyn Transport, ip: IpAddr) {
+async fn many_reads_are_split_into_rounds(transport: &dyn Transport, ip: IpAddr) {
     const READS: u64 = 1000;
     let limits = Limits { reads_in_flight: 2, operations: 8, messages: 4 };
     let pair = pair_of(transport, ip, limits).await;
@@ -276,18 +279,18 @@ async fn many_reads_go_in_rounds(transport: &dyn Transport, ip: IpAddr) {
     let local = region(&pair.near_domain, READS * 64, Access::Local);
     source.memory().write(0, &pattern(5, READS * 64));
     let reads = (0..READS).rev().map(|at| part(&local, at * 64, source.remote().part(at * 64, 64).unwrap()));
-    // From two tasks at once.
+    // From two tasks concurrently.
     let (first, second): (Vec<_>, Vec<_>) = reads.partition(|transfer| transfer.offset % 128 == 0);
     let (first, second) = tokio::join!(pair.near.read(first, LONG), pair.near.read(second, LONG));
     first.and(second).unwrap();
     assert!(content(&local, 0, READS * 64) == pattern(5, READS * 64));
 }
 
-async fn a_flood_of_messages_is_neither_lost_nor_unbounded(transport: &dyn Transport, ip: IpAddr) {
+async fn message_flood_is_bounded_and_complete(transport: &dyn Transport, ip: IpAddr) {
     let pair = pair_of(transport, ip, Limits { messages: 4, ..Limits::default() }).await;
     let mut sends: Vec<_> =
         (0..500_u32).map(|number| pair.near.send(Bytes::copy_from_slice(&number.to_le_bytes()), LONG)).collect();
-    // Nobody receives: what has been sent stays below the credit.
+    // No task receives, so the number of sent messages stays within the credit.
     tokio::time::sleep(A_WHILE).await;
     let sent = sends.iter_mut().filter_map(|send| send.now_or_never()).count();
     assert!(sent <= 4, "{sent} messages were sent with credit for 4");
@@ -316,8 +319,8 @@ async fn both_ends_flood_each_other(transport: &dyn Transport, ip: IpAddr) {
     join_all(ends).await;
 }
 
-/// Keys that nobody gave, and places outside of the region: the operation fails, both ends hear it, no byte moves.
-async fn a_bad_slice_ends_the_connection(transport: &dyn Transport, ip: IpAddr) {
+/// Unknown keys, and ranges outside of the region: the operation fails, both ends are notified, and no byte moves.
+async fn bad_slice_ends_the_connection(transport: &dyn Transport, ip: IpAddr) {
     const BYTES: u64 = 8192;
     for writing in [false, true] {
         for bad in 0..5 {
@@ -338,7 +341,7 @@ async fn a_bad_slice_ends_the_connection(transport: &dyn Transport, ip: IpAddr) 
             let what = format!("{} slice {bad}", if writing { "writing" } else { "reading" });
             let transfer = part(&local, 0, slice);
             if writing {
-                // Its own completion may come before the peer has seen it.
+                // Its own completion may come before the peer has noticed.
                 let _ = pair.near.write(vec![transfer], Some(Bytes::from_static(b"behind")), LONG).await;
                 assert_closed(&pair.far.receive(LONG).await, &what);
             } else {
@@ -350,13 +353,13 @@ async fn a_bad_slice_ends_the_connection(transport: &dyn Transport, ip: IpAddr) 
             let mut bytes = vec![0; 3 * BYTES as usize];
             memory.read(0, &mut bytes);
             assert!(bytes.iter().all(|byte| *byte == 1), "{what}: bytes were changed");
-            assert_eq!(content(&local, 0, BYTES), vec![0; BYTES as usize], "{what}: bytes were shown");
+            assert_eq!(content(&local, 0, BYTES), vec![0; BYTES as usize], "{what}: bytes were readable");
         }
     }
 }
 
-/// What may be read, or is local, may not be written.
-async fn what_may_not_be_written_is_not(transport: &dyn Transport, ip: IpAddr) {
+/// Regions for remote reads and local regions refuse remote writes.
+async fn writes_without_permission_fail(transport: &dyn Transport, ip: IpAddr) {
     for access in [Access::RemoteRead, Access::Local] {
         let what = format!("{access:?}");
         let pair = pair(transport, ip).await;
@@ -370,8 +373,8 @@ async fn what_may_not_be_written_is_not(transport: &dyn Transport, ip: IpAddr) {
     }
 }
 
-/// What may be written, or is local, may not be read.
-async fn what_may_not_be_read_is_not(transport: &dyn Transport, ip: IpAddr) {
+/// Regions for remote writes and local regions refuse remote reads.
+async fn reads_without_permission_fail(transport: &dyn Transport, ip: IpAddr) {
     for access in [Access::RemoteWrite, Access::Local] {
         let what = format!("{access:?}");
         let pair = pair(transport, ip).await;
@@ -382,7 +385,7 @@ async fn what_may_not_be_read_is_not(transport: &dyn Transport, ip: IpAddr) {
     }
 }
 
-async fn keys_of_one_domain_do_not_work_in_another(transport: &dyn Transport, ip: IpAddr) {
+async fn keys_are_valid_only_in_their_domain(transport: &dyn Transport, ip: IpAddr) {
     for writing in [false, true] {
         let pair = pair(transport, ip).await;
         let stranger = transport.domain().unwrap();
@@ -399,7 +402,7 @@ async fn keys_of_one_domain_do_not_work_in_another(transport: &dyn Transport, ip
     }
 }
 
-async fn a_region_that_is_gone_is_refused(transport: &dyn Transport, ip: IpAddr) {
+async fn dropped_region_is_refused(transport: &dyn Transport, ip: IpAddr) {
     for writing in [false, true] {
         let pair = pair(transport, ip).await;
         let access = if writing { Access::RemoteWrite } else { Access::RemoteRead };
@@ -416,9 +419,9 @@ async fn a_region_that_is_gone_is_refused(transport: &dyn Transport, ip: IpAddr)
         if writing {
             let message = Some(Bytes::from_static(b"behind"));
             let _ = pair.near.write(vec![part(&local, 0, remote)], message, LONG).await;
-            assert_closed(&pair.far.receive(LONG).await, "a write to what is gone");
+            assert_closed(&pair.far.receive(LONG).await, "a write to a dropped region");
         } else {
-            assert_closed(&pair.near.read(vec![part(&local, 0, remote)], LONG).await, "a read of what is gone");
+            assert_closed(&pair.near.read(vec![part(&local, 0, remote)], LONG).await, "a read of a dropped region");
             assert_eq!(content(&local, 0, 4096), [0; 4096]);
         }
         let mut bytes = [0; 4096];
@@ -427,7 +430,7 @@ async fn a_region_that_is_gone_is_refused(transport: &dyn Transport, ip: IpAddr)
     }
 }
 
-/// When `close` has resolved, memory that was being written is this side's alone.
+/// Once `close` has resolved, the peer no longer writes to memory of this side.
 async fn close_fences_late_writes(transport: &dyn Transport, ip: IpAddr) {
     const BYTES: u64 = 1 << 20;
     let pair = pair(transport, ip).await;
@@ -435,7 +438,7 @@ async fn close_fences_late_writes(transport: &dyn Transport, ip: IpAddr) {
     let local = region(&pair.near_domain, BYTES, Access::Local);
     local.memory().write(0, &vec![0xEE; BYTES as usize]);
     let writes: Vec<_> = (0..64).map(|_| pair.near.write(vec![whole(&local, &sink)], None, LONG)).collect();
-    // Let it begin.
+    // Wait until the writes have begun.
     let mut waited = 0;
     while content(&sink, 0, 1) != [0xEE] && waited < 3000 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -446,18 +449,18 @@ async fn close_fences_late_writes(transport: &dyn Transport, ip: IpAddr) {
     sink.memory().write(0, &fixed);
     tokio::time::sleep(A_WHILE).await;
     assert!(content(&sink, 0, BYTES) == fixed, "a write arrived behind the fence");
-    // Any number of times.
+    // `close` can be called repeatedly.
     in_time("close again", pair.far.close()).await;
     in_time("the other end", pair.near.closed()).await;
     for (number, write) in writes.into_iter().enumerate() {
-        // The first ones may have been done.
+        // The first writes may have completed.
         let result = in_time("a write that was cut off", write).await;
         assert!(matches!(result, Ok(()) | Err(Error::Closed { .. })), "write {number}: {result:?}");
     }
 }
 
-/// Nobody waits for the read: it goes on into memory that is still there.
-async fn a_dropped_future_changes_nothing(transport: &dyn Transport, ip: IpAddr) {
+/// Dropping the future of a read does not cancel it: it continues into memory that is still there.
+async fn dropped_future_does_not_cancel_operation(transport: &dyn Transport, ip: IpAddr) {
     const BYTES: u64 = 2 << 20;
     let pair = pair(transport, ip).await;
     let source = region(&pair.far_domain, BYTES, Access::RemoteRead);
@@ -465,23 +468,24 @@ async fn a_dropped_future_changes_nothing(transport: &dyn Transport, ip: IpAddr)
     let sink = region(&pair.far_domain, BYTES, Access::RemoteWrite);
     let local = region(&pair.near_domain, BYTES, Access::Local);
     drop(pair.near.read(vec![whole(&local, &source)], LONG));
-    // One that was polled before it was dropped.
+    // A future that was polled before it was dropped.
     let other = region(&pair.near_domain, BYTES, Access::Local);
     let mut read = pair.near.read(vec![whole(&other, &source)], LONG);
     let _ = (&mut read).now_or_never();
     drop(read);
-    // Reads are carried out in order: with this one, those are done.
+    // Reads are executed in order: once this one is complete, the earlier ones are.
     let last = region(&pair.near_domain, 1, Access::Local);
     pair.near.read(vec![part(&last, 0, source.remote().part(0, 1).unwrap())], LONG).await.unwrap();
-    assert!(content(&local, 0, BYTES) == pattern(3, BYTES), "the read was not carried out");
-    assert!(content(&other, 0, BYTES) == pattern(3, BYTES), "the read was not carried out");
+    assert!(content(&local, 0, BYTES) == pattern(3, BYTES), "the read was not executed");
+    assert!(content(&other, 0, BYTES) == pattern(3, BYTES), "the read was not executed");
     drop(pair.near.write(vec![whole(&local, &sink)], Some(Bytes::from_static(b"there")), LONG));
     assert_eq!(pair.far.receive(LONG).await.unwrap(), &b"there"[..]);
-    assert!(content(&sink, 0, BYTES) == pattern(3, BYTES), "the write was not carried out");
+    assert!(content(&sink, 0, BYTES) == pattern(3, BYTES), "the write was not executed");
 }
 
-/// The connection has the memory of what is posted, whoever has dropped it, until it is over; then nothing is left.
-async fn what_is_posted_is_given_back_by_close(transport: &dyn Transport, ip: IpAddr) {
+/// The connection holds the memory of posted operations, even if all other references are dropped, until it is over.
+/// Then nothing is leaked.
+async fn close_releases_posted_memory(transport: &dyn Transport, ip: IpAddr) {
     const BYTES: u64 = 8 << 20;
     let pair = pair(transport, ip).await;
     let source = region(&pair.far_domain, BYTES, Access::RemoteRead);
@@ -492,7 +496,7 @@ async fn what_is_posted_is_given_back_by_close(transport: &dyn Transport, ip: Ip
         drop(pair.near.read(vec![whole(&local, &source)], LONG));
     }
     in_time("close", pair.near.close()).await;
-    // The tasks that waited for them have it in hand for a moment longer.
+    // The tasks that wait for the reads hold the memory for a moment longer.
     let is_kept = || kept.iter().any(|memory| memory.strong_count() > 0);
     let given_back = async {
         while pair.near_domain.registered_bytes() > 0 || is_kept() {
@@ -504,16 +508,16 @@ async fn what_is_posted_is_given_back_by_close(transport: &dyn Transport, ip: Ip
     assert!(is_given_back, "memory was leaked");
 }
 
-async fn waits_have_time_outs(transport: &dyn Transport, ip: IpAddr) {
+async fn waits_time_out(transport: &dyn Transport, ip: IpAddr) {
     let short = Duration::from_millis(30);
     let pair = pair_of(transport, ip, Limits { messages: 1, ..Limits::default() }).await;
     assert!(matches!(pair.near.receive(short).await, Err(Error::NoMessage { .. })));
     pair.far.send(Bytes::from_static(b"goes on"), LONG).await.unwrap();
     assert_eq!(pair.near.receive(LONG).await.unwrap(), &b"goes on"[..]);
-    // Nobody receives: the credit is used up.
+    // No task receives, so the credit is used up.
     let mut result = Ok(());
     for _ in 0..64 {
-        result = pair.near.send(Bytes::from_static(b"nobody listens"), short).await;
+        result = pair.near.send(Bytes::from_static(b"not received"), short).await;
         if result.is_err() {
             break;
         }
@@ -525,14 +529,14 @@ async fn waits_have_time_outs(transport: &dyn Transport, ip: IpAddr) {
     let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
     let domain = transport.domain().unwrap();
     let result = transport.connect(&domain, listener.address(), b"", Limits::default(), short).await;
-    assert!(matches!(result, Err(Error::TimedOut { .. })), "nobody accepts: {result:?}");
+    assert!(matches!(result, Err(Error::TimedOut { .. })), "no task accepts: {result:?}");
     let address = listener.address();
     drop(listener);
     let result = transport.connect(&domain, address, b"", Limits::default(), LONG).await;
-    assert!(matches!(result, Err(Error::Connect { .. } | Error::Rejected { .. })), "nobody listens: {result:?}");
+    assert!(matches!(result, Err(Error::Connect { .. } | Error::Rejected { .. })), "no listener: {result:?}");
 }
 
-async fn every_wait_hears_the_end(transport: &dyn Transport, ip: IpAddr) {
+async fn every_wait_ends_with_the_connection(transport: &dyn Transport, ip: IpAddr) {
     let pair = pair_of(transport, ip, Limits { messages: 1, ..Limits::default() }).await;
     let near = &pair.near;
     let receiving = near.receive(LONG);
@@ -553,21 +557,21 @@ async fn every_wait_hears_the_end(transport: &dyn Transport, ip: IpAddr) {
     assert_eq!(pair.near_domain.registered_bytes(), 0);
 }
 
-async fn a_dropped_connection_ends(transport: &dyn Transport, ip: IpAddr) {
+async fn dropped_connection_ends(transport: &dyn Transport, ip: IpAddr) {
     let pair = pair(transport, ip).await;
     drop(pair.far);
     in_time("the other end", pair.near.closed()).await;
     assert_closed(&pair.near.receive(LONG).await, "receiving");
 }
 
-async fn a_connection_whose_runtime_has_ended_is_over(transport: &dyn Transport, ip: IpAddr) {
+async fn connection_ends_with_its_runtime(transport: &dyn Transport, ip: IpAddr) {
     let begun = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let pair = pair(transport, ip).await;
             let local = region(&pair.near_domain, 1 << 20, Access::Local);
             let remote = region(&pair.far_domain, 1 << 20, Access::RemoteRead);
-            // Somebody who waits no more for what is under way.
+            // A dropped waiter of an operation in flight.
             drop(pair.near.read(vec![whole(&local, &remote)], LONG));
             pair
         })
@@ -581,14 +585,14 @@ async fn a_connection_whose_runtime_has_ended_is_over(transport: &dyn Transport,
     }
 }
 
-async fn messages_that_came_before_the_end_are_received(transport: &dyn Transport, ip: IpAddr) {
+async fn messages_before_close_are_received(transport: &dyn Transport, ip: IpAddr) {
     let pair = pair(transport, ip).await;
     let source = region(&pair.far_domain, 1, Access::RemoteRead);
     let local = region(&pair.near_domain, 1, Access::Local);
     for number in 0..3 {
         pair.near.send(Bytes::copy_from_slice(&[number]), LONG).await.unwrap();
     }
-    // When its answer is here, what was sent before it is there.
+    // Once the read completes, the earlier messages have arrived.
     pair.near.read(vec![whole(&local, &source)], LONG).await.unwrap();
     pair.near.close().await;
     in_time("the other end", pair.far.closed()).await;
@@ -598,7 +602,7 @@ async fn messages_that_came_before_the_end_are_received(transport: &dyn Transpor
     assert_closed(&pair.far.receive(LONG).await, "there are no more");
 }
 
-async fn private_data_is_seen_and_rejections_are_heard(transport: &dyn Transport, ip: IpAddr) {
+async fn private_data_and_rejections_reach_the_peer(transport: &dyn Transport, ip: IpAddr) {
     let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
     let domain = transport.domain().unwrap();
     let limits = Limits::default();
@@ -634,7 +638,7 @@ async fn private_data_is_seen_and_rejections_are_heard(transport: &dyn Transport
     assert!(matches!(result, Err(Error::TooLong { .. })), "{result:?}");
 }
 
-async fn limits_are_the_smaller(transport: &dyn Transport, ip: IpAddr) {
+async fn smaller_limits_apply(transport: &dyn Transport, ip: IpAddr) {
     let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
     let domain = transport.domain().unwrap();
     let ours = Limits { reads_in_flight: 4, operations: 64, messages: 8 };
@@ -645,7 +649,7 @@ async fn limits_are_the_smaller(transport: &dyn Transport, ip: IpAddr) {
     let near = near.unwrap();
     for end in [&near, &far] {
         let Limits { reads_in_flight, operations, messages } = end.limits();
-        // A card may know less.
+        // A device may support less.
         assert!((1..=4).contains(&reads_in_flight), "{reads_in_flight}");
         assert!((1..=64).contains(&operations), "{operations}");
         assert!((1..=8).contains(&messages), "{messages}");
@@ -661,12 +665,12 @@ async fn lengths_are_limited(transport: &dyn Transport, ip: IpAddr) {
     let longest = Bytes::from(pattern(9, MESSAGE_BYTES_MAX as u64));
     pair.near.send(longest.clone(), LONG).await.unwrap();
     assert_eq!(pair.far.receive(LONG).await.unwrap(), longest);
-    // Nothing to do is done.
+    // An empty list completes at once.
     pair.near.read(Vec::new(), LONG).await.unwrap();
     pair.near.write(Vec::new(), None, LONG).await.unwrap();
 }
 
-async fn many_connections_do_not_disturb_each_other(transport: &dyn Transport, ip: IpAddr) {
+async fn concurrent_connections_are_independent(transport: &dyn Transport, ip: IpAddr) {
     const CONNECTIONS: u64 = 24;
     let listener = transport.listen(SocketAddr::new(ip, 0)).await.unwrap();
     let near_domain = transport.domain().unwrap();
@@ -677,7 +681,7 @@ async fn many_connections_do_not_disturb_each_other(transport: &dyn Transport, i
     for _ in 0..CONNECTIONS {
         ends.push(connect(transport, &*listener, &near_domain, &far_domain, Limits::default()).await);
     }
-    // Every third one ends while the others are at work.
+    // Every third connection ends while the others are in use.
     let work = ends.iter().zip(0..).map(|((near, far), at)| {
         let (near_domain, source) = (&near_domain, &source);
         async move {

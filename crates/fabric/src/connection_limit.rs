@@ -1,8 +1,9 @@
-//! Limits the connections of a port. When there are too many, a connection that does nothing gives way to the newest.
+//! Limits the connections of a port. At the limit, an inactive connection is closed in favour of the newest.
 //!
-//! A connection is a stranger until its peer has made a first whole request. After that it is busy while the server works for it, and quiet
-//! between requests. Strangers give way first, then quiet connections. Busy connections never do: if all are busy, the newest is refused.
-//! Among those that may give way, the oldest of the party with the most connections does, so one host cannot displace the others.
+//! A connection is pending until its peer has made a first complete request. After that it is busy while the server
+//! works on a request, and idle between requests. Pending connections are closed first, then idle ones. Busy
+//! connections are never closed: if all are busy, the newest is refused. Among the candidates, the oldest of the party
+//! with the most connections is closed, so one host cannot displace the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,24 +16,26 @@ use tokio::time::Instant;
 
 use crate::stream::Party;
 
-/// Stands for "busy" where else the time is since which a connection is quiet.
+/// Marks a busy connection, in place of the time since which it is idle.
 const BUSY: u64 = u64::MAX;
 
 /// Limits of [`ConnectionLimit`].
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimitOptions {
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections_max: usize,
-    /// Strangers among them. At least one, and no more than half of all unless there is only one place.
+    /// Maximum number of pending connections. At least one, and at most half of `connections_max` unless that is 1.
     pub pending_max: usize,
-    /// Connections of one party. At this number its own connections give way, or its newest is refused.
+    /// Maximum number of connections of one party. At this number one of the party's own connections is closed, or its
+    /// newest is refused.
     pub of_party_max: usize,
-    /// A connection that was quiet for less time does not give way.
+    /// Minimum idle time after which a connection may be closed.
     pub idle_min: Duration,
 }
 
 impl ConnectionLimitOptions {
-    /// Limits without a share for each party. Strangers get a quarter of all places, and at most 1024.
+    /// Returns limits without a maximum for each party. Pending connections get a quarter of all places, and at most
+    /// 1024.
     pub fn new(connections_max: usize) -> Self {
         Self {
             connections_max,
@@ -43,7 +46,7 @@ impl ConnectionLimitOptions {
     }
 }
 
-/// All connections of one port, or of several that share their places.
+/// All connections of one port, or of several ports that share the limit.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     options: ConnectionLimitOptions,
@@ -53,7 +56,7 @@ pub struct ConnectionLimit {
 
 #[derive(Debug, Default)]
 struct OpenConnections {
-    /// By age.
+    /// Ordered by age.
     pending: BTreeMap<u64, OpenConnection>,
     established: HashMap<u64, OpenConnection>,
     parties: HashMap<Party, Arc<AtomicUsize>>,
@@ -63,14 +66,15 @@ struct OpenConnections {
 #[derive(Debug)]
 struct OpenConnection {
     party: Party,
-    /// Connections of the party.
+    /// Number of connections of the party.
     of_party: Arc<AtomicUsize>,
-    /// [`BUSY`], or microseconds from the beginning of [`ConnectionLimit`] to the moment when the connection became quiet.
+    /// [`BUSY`], or the time at which the connection became idle, in microseconds since the creation of
+    /// [`ConnectionLimit`].
     since: Arc<AtomicU64>,
     give_way: oneshot::Sender<()>,
 }
 
-/// Place of one connection, until it is dropped.
+/// Permit of one connection; released on drop.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     all: Arc<ConnectionLimit>,
@@ -78,15 +82,15 @@ pub struct ConnectionPermit {
     since: Arc<AtomicU64>,
 }
 
-/// Resolves when a connection has to give way.
+/// Resolves when the connection must be closed to make room.
 #[derive(Debug)]
 pub struct ShedSignal(oneshot::Receiver<()>);
 
 impl ShedSignal {
-    /// Waits for that moment.
+    /// Waits for the signal.
     pub async fn wait(&mut self) {
         if (&mut self.0).await.is_err() {
-            // The place was given back: nothing will ask for it.
+            // The permit was released, so no signal will come.
             std::future::pending::<()>().await;
         }
     }
@@ -100,18 +104,19 @@ impl ConnectionLimit {
         Arc::new(Self { options, began: Instant::now(), state: Mutex::default() })
     }
 
-    /// Limit of all connections.
+    /// Returns the limit of all connections.
     pub fn connections_max(&self) -> usize {
         self.options.connections_max
     }
 
-    /// Connections that have a place.
+    /// Returns the number of admitted connections.
     pub fn taken(&self) -> usize {
         let state = self.state.lock();
         state.pending.len() + state.established.len()
     }
 
-    /// A place for a connection that was just accepted: a stranger. `None`: all places are taken by connections that are busy.
+    /// Admits a connection that was just accepted, as pending. Returns `None` if all places are taken by busy
+    /// connections.
     pub fn admit(self: &Arc<Self>, party: Party) -> Option<(ConnectionPermit, ShedSignal)> {
         let mut state = self.state.lock();
         let of_party = state.parties.get(&party).map_or(0, |count| count.load(Ordering::Relaxed));
@@ -138,7 +143,7 @@ impl ConnectionLimit {
         Some((ConnectionPermit { all: self.clone(), number, since }, ShedSignal(gives_way)))
     }
 
-    /// Ends one stranger or quiet connection, as when descriptors run out. Returns whether there was one.
+    /// Closes one pending or idle connection, for example when file descriptors run out. Returns true if there was one.
     pub fn shed(&self) -> bool {
         let mut state = self.state.lock();
         let left = self.make_room(&mut state, None);
@@ -146,9 +151,10 @@ impl ConnectionLimit {
         left.map(OpenConnection::leave).is_some()
     }
 
-    /// Takes a connection out, of `party` only if that is given.
+    /// Removes a connection to make room; only a connection of `party`, if given.
     fn make_room(&self, state: &mut OpenConnections, party: Option<Party>) -> Option<OpenConnection> {
-        // Were strangers always first, they would have a single place between them where all others are taken by known connections.
+        // If pending connections always went first, they would share a single place whenever established connections
+        // hold all the others.
         let few = state.pending.len() < self.options.pending_max.div_ceil(4);
         let quiet = |state: &mut OpenConnections| state.take_idle(party, self.now(), self.options.idle_min);
         if party.is_none() && few {
@@ -158,19 +164,19 @@ impl ConnectionLimit {
         }
     }
 
-    /// Microseconds, never as many as [`BUSY`].
+    /// Returns microseconds, always less than [`BUSY`].
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(BUSY - 1)
     }
 }
 
 impl OpenConnections {
-    /// The oldest stranger of the party with the most connections.
+    /// Removes the oldest pending connection of the party with the most connections.
     fn take_pending(&mut self, party: Option<Party>) -> Option<OpenConnection> {
         let mut best: Option<(usize, u64)> = None;
         for (number, entry) in &self.pending {
             let count = entry.of_party.load(Ordering::Relaxed);
-            // The first of equals is the oldest.
+            // On a tie, the first is the oldest.
             if party.is_none_or(|party| party == entry.party) && best.is_none_or(|(most, _)| count > most) {
                 best = Some((count, *number));
             }
@@ -180,7 +186,7 @@ impl OpenConnections {
         Some(entry)
     }
 
-    /// The connection of the party with the most connections that was quiet for the longest time.
+    /// Removes the longest idle connection of the party with the most connections.
     fn take_idle(&mut self, party: Option<Party>, now: u64, idle_min: Duration) -> Option<OpenConnection> {
         let latest = now.checked_sub(u64::try_from(idle_min.as_micros()).ok()?)?;
         let mut best: Option<(usize, u64, u64)> = None;
@@ -208,13 +214,13 @@ impl OpenConnections {
 
 impl OpenConnection {
     fn leave(self) {
-        // The connection may be about to end by itself.
+        // The connection may already be ending by itself.
         let _ = self.give_way.send(());
     }
 }
 
 impl ConnectionPermit {
-    /// The peer has made a whole request: it is a stranger no more, and busy.
+    /// Records that the peer has made a complete request: the connection is no longer pending, but busy.
     pub fn mark_established(&self) {
         self.mark_busy();
         let mut state = self.all.state.lock();
@@ -223,12 +229,12 @@ impl ConnectionPermit {
         }
     }
 
-    /// The server works for the peer.
+    /// Records that the server works on a request.
     pub fn mark_busy(&self) {
         self.since.store(BUSY, Ordering::Relaxed);
     }
 
-    /// The server waits for the next request.
+    /// Records that the server waits for the next request.
     pub fn mark_idle(&self) {
         self.since.store(self.all.now(), Ordering::Relaxed);
     }
@@ -256,13 +262,13 @@ mod tests {
         Party::from(std::net::IpAddr::from([10, 0, 0, last]))
     }
 
-    /// Whether a connection was asked to give way.
+    /// Returns true if the connection was told to close.
     fn gave_way(gives_way: &mut ShedSignal) -> bool {
         gives_way.0.try_recv() == Ok(())
     }
 
     #[test]
-    fn oldest_stranger_gives_way() {
+    fn oldest_pending_connection_is_closed() {
         let places = places(8, 2);
         let (known, mut first) = places.admit(party(1)).unwrap();
         known.mark_established();
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn party_with_the_most_connections_gives_way() {
+    fn party_with_most_connections_loses_one() {
         let places = places(100, 4);
         let (_honest, mut honest) = places.admit(party(1)).unwrap();
         let mut others: Vec<_> = (0..50).map(|_| places.admit(party(2)).unwrap()).collect();
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_connections_give_way_and_busy_ones_do_not() {
+    fn idle_connections_are_closed_busy_are_not() {
         let places = places(4, 2);
         let mut known = Vec::new();
         for _ in 0..4 {
@@ -300,7 +306,7 @@ mod tests {
         known[1].0.mark_idle();
         let (_fifth, mut fifth) = places.admit(party(1)).unwrap();
         assert!(gave_way(&mut known[2].1) && !gave_way(&mut known[1].1));
-        // Now a stranger is there, and there are enough of them.
+        // Now a connection is pending, and there are enough pending ones.
         let _sixth = places.admit(party(1)).unwrap();
         assert!(gave_way(&mut fifth) && !gave_way(&mut known[1].1));
         drop(known);
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_were_quiet_for_a_short_time_stay() {
+    fn briefly_idle_connections_stay() {
         let options = ConnectionLimitOptions { idle_min: Duration::from_secs(3600), ..ConnectionLimitOptions::new(1) };
         let (place, _gives_way) = {
             let places = ConnectionLimit::new(options);
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_a_party_is_kept_within_the_party() {
+    fn party_limit_closes_its_own_connections() {
         let places = ConnectionLimit::new(ConnectionLimitOptions {
             of_party_max: 2,
             pending_max: 4,

@@ -1,17 +1,17 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Where the system has no limit.
+/// Used if the system sets no limit.
 const UNLIMITED: u64 = 1 << 20;
 
-/// Lets this process have as many descriptors as it may: connections take one each, and the usual soft limit of 1024 is for programs that use
-/// `select`. Returns how many those are.
+/// Raises the soft limit of file descriptors to the hard limit and returns the new limit. Each connection takes one
+/// descriptor, and the usual soft limit of 1024 exists only for programs that use `select`.
 pub fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let current = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(error) => {
-            tracing::debug!(%error, "the limit of descriptors stays as it is");
+            tracing::debug!(%error, "cannot raise the limit of file descriptors");
             limit.current
         }
     };

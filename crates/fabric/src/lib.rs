@@ -1,8 +1,8 @@
-//! Moves bytes between machines and processes. Siblings, one per way: [`tcp`] and [`local`] (one machine: Unix sockets,
-//! descriptors, shared memory), both over the connections of [`stream`]; and the one-sided transports behind [`one_sided`]'s
-//! traits: [`rdma`] through a card, [`soft`] over TCP and [`sim`] for tests, both without one.
+//! Moves bytes between machines and processes. There is one module per transport: [`tcp`] and [`local`] (one machine:
+//! Unix sockets, descriptors, shared memory), both on the connections of [`stream`]. The one-sided transports implement
+//! [`one_sided`]'s traits: [`rdma`] uses a card; [`soft`] (over TCP) and [`sim`] (for tests) need none.
 //!
-//! Nothing here knows what a block is: callers hand in buffers, descriptors and time-outs.
+//! Nothing here knows about blocks: callers pass buffers, descriptors and timeouts.
 
 pub mod conformance;
 mod connection_limit;
@@ -25,10 +25,10 @@ pub use message_memory::{Claim, MessageMemory, SlowPeerLimits};
 pub use stream::Party;
 pub use transport_name::TransportName;
 
-/// Says aloud what a test leaves out, and why.
+/// Prints what a test skips, and why.
 #[cfg(test)]
 fn left_out(what: &str) {
     use std::io::Write;
-    // Past libtest's capture of print!, so that `cargo xtask test` can report it.
+    // Bypasses libtest's capture of print!, so that `cargo xtask test` can report the skip.
     let _ = writeln!(std::io::stdout(), "\nSKIPPED {what}");
 }

@@ -1,7 +1,8 @@
-//! One machine: Unix sockets, descriptors passed over them, and memory that two processes share.
+//! Communication within one machine: Unix sockets, descriptors passed over them, and memory shared by two processes.
 //!
-//! A DataNode listens on a path that others can find and nobody else can have put there ([`check_path`]). What is said on the
-//! connections is up to the caller; beyond bytes they carry descriptors (`SCM_RIGHTS`), attached to a byte of a message.
+//! A DataNode listens on a well-known path where no other user can have placed a socket ([`check_path`]). The protocol
+//! on the connections is up to the caller. Besides bytes they carry descriptors (`SCM_RIGHTS`), attached to a byte of a
+//! message.
 
 mod descriptors;
 mod file_mapping;
@@ -27,7 +28,7 @@ pub use non_temporal::{copy_non_temporal, prefetch_cache_lines};
 pub use path::{PathError, SOCKET_PATH_BYTES_MAX, check_path};
 pub use shared_words::SharedWords;
 
-/// Connects to the socket at `path`. The kernel answers at once: a listener whose queue is full is an error, not a wait.
+/// Connects to the socket at `path`. The kernel answers at once: a listener with a full queue is an error, not a wait.
 ///
 /// Errors: `NoSocket`.
 pub async fn connect(path: &Path) -> Result<Connection, Error> {
@@ -36,7 +37,7 @@ pub async fn connect(path: &Path) -> Result<Connection, Error> {
     Connection::from_unix(stream).map_err(failed)
 }
 
-/// Two ends that are connected with each other.
+/// Creates two connections that are connected to each other.
 pub fn pair() -> std::io::Result<(Connection, Connection)> {
     let (one, other) = UnixStream::pair()?;
     Ok((Connection::from_unix(one)?, Connection::from_unix(other)?))

@@ -7,10 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A shared mapping of a file's bytes `[offset, offset + length)`, with the descriptor that keeps the file there.
+/// Shared mapping of a file's bytes `[offset, offset + length)`, together with the descriptor that keeps the file
+/// alive.
 ///
-/// Others (processes, cards) may change these bytes at any time, so they are lent to nobody: they are copied in and
-/// out. Whether a copy is whole is settled by what stands beside it: a CRC, a header, a message that came after it.
+/// Other processes and devices may change these bytes at any time. So the mapping never hands out references; bytes are
+/// copied in and out. Additional data shows that a copy is consistent: a CRC, a header, or a message that came after
+/// it.
 #[derive(Debug)]
 pub struct Memory {
     start: *mut u8,
@@ -25,26 +27,27 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps part of `file`. `offset`: a whole number of pages. The file must be that long already and stay so: a page
-    /// that is cut off under a mapping kills the process that touches it.
+    /// Maps part of `file`. `offset`: a whole number of pages. The file must already be long enough and stay so:
+    /// accessing a page that was cut off under a mapping kills the process.
     ///
-    /// Errors: `InvalidInput` when the file is shorter, `length` is 0 or `offset` is within a page; those of mmap.
+    /// Errors: `InvalidInput` if the file is shorter, `length` is 0 or `offset` is within a page; those of mmap.
     pub fn map(file: OwnedFd, offset: u64, length: u64, writable: bool) -> io::Result<Self> {
         let file = File::from(file);
         let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidInput)?;
         if length == 0 || !offset.is_multiple_of(4096) || file.metadata()?.len() < end {
-            let why = format!("bytes {offset}..{end} are not whole pages of a file that long");
+            let why = format!("bytes {offset}..{end} do not start on a page, are empty, or exceed the file");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing mapping.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &file, offset)? };
         Ok(Self { start: start.cast(), length, writable, file })
     }
 
-    /// Fresh, zeroed, writable memory of this process, allocated now: it can be registered, and handed out as a descriptor.
+    /// Allocates zeroed, writable memory of this process. It can be registered, and passed to another process as a
+    /// descriptor.
     ///
     /// Errors: those of memfd_create, fallocate (`StorageFull`), mmap.
     pub fn fresh(length: u64) -> io::Result<Self> {
@@ -53,8 +56,8 @@ impl Memory {
         Self::map(file, 0, length, true)
     }
 
-    /// A memfd of a size that nobody can change any more: for a peer on this machine, who takes it with [`Memory::of_peer`].
-    /// Its pages are allocated when they are touched.
+    /// Creates a memfd with a sealed size, for a peer on this machine that maps it with [`Memory::of_peer`]. Its pages
+    /// are allocated on first access.
     ///
     /// Errors: those of memfd_create, ftruncate and fcntl.
     pub fn sealed(length: u64) -> io::Result<OwnedFd> {
@@ -65,24 +68,24 @@ impl Memory {
         Ok(file)
     }
 
-    /// The first `length` bytes of memory that a peer on this machine lends for writing. Whatever the peer does, writing there
-    /// is possible: the size is sealed, and the pages are the kernel's ordinary ones (of huge ones there may be none left
-    /// when they are touched, which would end this process).
+    /// Maps the first `length` bytes of memory that a peer on this machine lends for writing. Writing to it is safe
+    /// whatever the peer does. The size is sealed, and the pages are the kernel's ordinary ones; huge pages could run
+    /// out on first access, which would kill this process.
     ///
-    /// Errors: `InvalidInput` when it is shorter, or not of that kind; those of mmap.
+    /// Errors: `InvalidInput` if it is shorter, or not a sealed memfd of ordinary pages; those of mmap.
     pub fn of_peer(file: OwnedFd, length: u64) -> io::Result<Self> {
         /// Source: linux/magic.h.
         const TMPFS_MAGIC: u64 = 0x0102_1994;
-        // Only memfds have seals; other files answer EINVAL.
+        // Only memfds have seals; other files return EINVAL.
         let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !sealed || rustix::fs::fstatfs(&file)?.f_type as u64 != TMPFS_MAGIC {
-            let why = "memory of a peer is not a memfd of ordinary pages with its size sealed";
+            let why = "the peer's memory is not a memfd of ordinary pages with a sealed size";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         Self::map(file, 0, length, true)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn length(&self) -> u64 {
         self.length as u64
     }
@@ -91,7 +94,7 @@ impl Memory {
         self.writable
     }
 
-    /// Where it is mapped: for registration with a card, and as the address that peers name.
+    /// Returns the address of the mapping, for registration with a card, and as the address that peers use.
     pub fn address(&self) -> u64 {
         self.start as u64
     }
@@ -107,23 +110,23 @@ impl Memory {
         unsafe { self.start.add(offset as usize) }
     }
 
-    /// Copies `into.len()` bytes from `offset` out.
+    /// Copies `into.len()` bytes out, starting at `offset`.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         // SAFETY: `from` is valid for that many bytes, and `into` is not part of a shared mapping. Bytes that change
-        // meanwhile come out old or new; nothing is concluded from them before they are checked.
+        // during the copy come out old or new; nothing relies on them before they are checked.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
     /// Copies `bytes` to `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        assert!(self.writable, "this memory was mapped for reading");
+        assert!(self.writable, "the memory is mapped read-only");
         let to = self.at(offset, bytes.len());
         // SAFETY: `to` is valid for that many bytes and mapped writable; `bytes` is not part of a shared mapping.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// A second descriptor of the same file.
+    /// Duplicates the file descriptor.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.as_fd().try_clone_to_owned()
     }
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_in_the_file_and_in_other_mappings() {
+    fn writes_are_visible_in_file_and_mappings() {
         let memory = Memory::fresh(8192).unwrap();
         memory.write(4090, b"across a page");
         let other = Memory::map(memory.descriptor().unwrap(), 4096, 4096, false).unwrap();
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_short_is_refused() {
+    fn too_short_file_is_refused() {
         let memory = Memory::fresh(4096).unwrap();
         for (offset, length) in [(0, 4097), (4096, 1), (1, 100), (0, 0), (u64::MAX, 2)] {
             let error = Memory::map(memory.descriptor().unwrap(), offset, length, false).unwrap_err();
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_peer_is_taken_only_when_it_cannot_shrink() {
+    fn peer_memory_must_be_sealed_against_shrinking() {
         let lent = Memory::sealed(8192).unwrap();
         assert!(rustix::fs::ftruncate(&lent, 4096).is_err() && rustix::fs::ftruncate(&lent, 12_288).is_err());
         let theirs = Memory::of_peer(lent.try_clone().unwrap(), 8192).unwrap();
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_sealed_against_writing_is_refused() {
+    fn write_sealed_memory_is_refused() {
         let lent = rustix::fs::memfd_create(c"hearth", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&lent, 4096).unwrap();
         rustix::fs::fcntl_add_seals(&lent, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "access beyond the memory")]
-    fn access_stays_within() {
+    fn out_of_bounds_access_panics() {
         Memory::fresh(4096).unwrap().read(4090, &mut [0; 7]);
     }
 }

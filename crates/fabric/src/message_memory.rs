@@ -1,12 +1,14 @@
-//! Memory for long messages that have not arrived whole, limited over all peers.
+//! Limit of the memory for long messages that have not completely arrived, over all peers.
 //!
-//! A connection claims the announced length of a long message before it receives more than a small part of it, and gives the memory back when
-//! the message has been dealt with. While there is not enough memory, the claim waits and the bytes stay in the sender's socket. A claim is
-//! for the whole message, so no two messages can each hold what the other needs.
+//! A connection claims the announced length of a long message before it receives more than a small part of it. It
+//! releases the memory once the message was processed. While there is not enough memory, the claim waits and the bytes
+//! stay in the sender's socket. A claim covers the whole message, so two messages cannot deadlock by each holding
+//! memory that the other needs.
 //!
-//! Peers that hold memory and send too slowly would keep others waiting. While a claim waits, those that lag behind [`SlowPeerLimits`] are revoked,
-//! and their connections are closed. Next comes the party with the least memory, and within a party the claim with the longest wait for its
-//! size: short messages pass long ones, and no claim waits for ever.
+//! Peers that hold memory and send too slowly would keep others waiting. While a claim waits, claims that fall behind
+//! [`SlowPeerLimits`] are revoked, and their connections are closed. The next claim to be granted is that of the party
+//! with the least memory, and within a party the one with the longest wait for its size. So short messages overtake
+//! long ones, and no claim waits forever.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -20,12 +22,12 @@ use tokio::time::Instant;
 
 use crate::stream::Party;
 
-/// How slow a peer may send a message while another one waits for memory.
+/// Limits for a peer that sends a message while another message waits for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowPeerLimits {
     /// Longest time without a byte.
     pub idle_max: Duration,
-    /// Delay behind a constant rate of [`SlowPeerLimits::bytes_per_second`] that is tolerated.
+    /// Tolerated delay compared to a constant rate of [`SlowPeerLimits::bytes_per_second`].
     pub lag_max: Duration,
     pub bytes_per_second: u64,
 }
@@ -36,7 +38,7 @@ impl Default for SlowPeerLimits {
     }
 }
 
-/// How often a waiting claim looks for peers that lag.
+/// Interval at which a waiting claim checks for slow peers.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Memory for the long messages of all connections of a server.
@@ -45,14 +47,14 @@ pub struct MessageMemory {
     limit: u64,
     patience: SlowPeerLimits,
     state: Mutex<ClaimTable>,
-    /// Whether a claim waits.
+    /// True while a claim waits.
     is_short: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct ClaimTable {
     claimed: u64,
-    /// Claimed by connections that were told to end.
+    /// Bytes claimed by connections that were told to close.
     leaving: u64,
     next: u64,
     waiting: BTreeMap<u64, WaitingClaim>,
@@ -73,10 +75,10 @@ struct GrantedClaim {
     party: Party,
     bytes: u64,
     granted: Instant,
-    /// When the last byte came.
+    /// Time when the last byte arrived.
     moved: Instant,
     received: u64,
-    /// The message has arrived: it stays until it has been dealt with.
+    /// The message has arrived completely; the claim lasts until the message was processed.
     is_whole: bool,
     is_revoked: bool,
     stage: watch::Sender<ClaimStage>,
@@ -89,7 +91,7 @@ enum ClaimStage {
     Revoked,
 }
 
-/// Memory for one message, given back when this is dropped.
+/// Memory for one message; released on drop.
 #[derive(Debug)]
 pub struct Claim {
     memory: Arc<MessageMemory>,
@@ -99,7 +101,7 @@ pub struct Claim {
 }
 
 impl MessageMemory {
-    /// `limit`: bytes of all messages. A single longer message counts as `limit` bytes.
+    /// Creates the limit. `limit`: bytes of all messages. A single longer message counts as `limit` bytes.
     pub fn new(limit: u64, patience: SlowPeerLimits) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), is_short: AtomicBool::new(false) })
     }
@@ -121,26 +123,26 @@ impl MessageMemory {
         Claim { memory: self.clone(), number, bytes, stage }
     }
 
-    /// The same, if there is memory at once and no other claim waits for it.
+    /// Claims memory only if it is available at once and no other claim waits.
     pub fn try_claim(self: &Arc<Self>, party: Party, bytes: usize) -> Option<Claim> {
         if self.is_short() {
             return None;
         }
-        // Dropped when it is not granted at once.
+        // Dropped if it is not granted at once.
         Some(self.claim(party, bytes)).filter(Claim::is_granted)
     }
 
-    /// Whether a claim waits: memory that is not needed should be given back.
+    /// Returns true if a claim waits; unused memory should then be released.
     pub fn is_short(&self) -> bool {
         self.is_short.load(Atomic::Relaxed)
     }
 
-    /// Bytes that are claimed.
+    /// Returns the number of claimed bytes.
     pub fn claimed(&self) -> u64 {
         self.state.lock().claimed
     }
 
-    /// Grants what can be granted, and revokes what lags while others wait.
+    /// Grants all claims that fit, and revokes slow ones while others wait.
     fn serve(&self, state: &mut ClaimTable, now: Instant) {
         while let Some(number) = state.first(now) {
             let bytes = state.waiting[&number].bytes;
@@ -160,10 +162,10 @@ impl MessageMemory {
 }
 
 impl ClaimTable {
-    /// The waiting claim whose turn it is.
+    /// Returns the waiting claim to grant next.
     fn first(&self, now: Instant) -> Option<u64> {
         let held = |waiting: &WaitingClaim| self.of_party.get(&waiting.party).copied().unwrap_or(0);
-        // How long a claim has waited for each byte.
+        // Waiting time per claimed byte.
         let ratio = |waiting: &WaitingClaim| {
             now.saturating_duration_since(waiting.since).as_secs_f64().max(1e-6) / waiting.bytes.max(1) as f64
         };
@@ -192,7 +194,7 @@ impl ClaimTable {
         self.held.insert(number, held);
     }
 
-    /// Revokes lagging claims, the slowest first, until their memory adds up to `wanted` bytes.
+    /// Revokes slow claims, the slowest first, until their memory adds up to `wanted` bytes.
     fn revoke_lagging(&mut self, wanted: u64, patience: SlowPeerLimits, now: Instant) {
         while self.leaving < wanted {
             let lagging = self.held.values_mut().filter_map(|held| held.lag(patience, now).map(|lag| (lag, held)));
@@ -205,7 +207,7 @@ impl ClaimTable {
 }
 
 impl GrantedClaim {
-    /// By how much the peer is late. `None`: it is not, or its claim cannot be revoked.
+    /// Returns the peer's delay. `None`: it is within the limits, or its claim cannot be revoked.
     fn lag(&self, patience: SlowPeerLimits, now: Instant) -> Option<Duration> {
         if self.is_whole || self.is_revoked {
             return None;
@@ -218,17 +220,17 @@ impl GrantedClaim {
 }
 
 impl Claim {
-    /// Bytes that it is for.
+    /// Number of bytes that it covers.
     pub fn bytes(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether the memory is there. Stays true when the claim is revoked.
+    /// Returns true if the memory was granted. Stays true after the claim is revoked.
     pub fn is_granted(&self) -> bool {
         *self.stage.borrow() != ClaimStage::Waiting
     }
 
-    /// Waits for the memory. May be dropped and called again.
+    /// Waits for the memory. Cancel safe.
     pub async fn granted(&mut self) {
         while !self.is_granted() {
             tokio::select! {
@@ -239,14 +241,14 @@ impl Claim {
         }
     }
 
-    /// Waits until the connection has to end because its peer is too slow while others wait.
+    /// Waits until the connection must close because its peer is too slow while others wait.
     pub async fn revoked(&mut self) {
         if self.stage.wait_for(|stage| *stage == ClaimStage::Revoked).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// So many bytes of the message have come.
+    /// Records the arrival of `bytes` bytes of the message.
     pub fn received(&self, bytes: usize) {
         self.received_at(bytes, Instant::now());
     }
@@ -258,14 +260,15 @@ impl Claim {
         }
     }
 
-    /// The message has arrived: the claim is kept until it is dropped.
+    /// Records that the message has arrived completely. The claim can no longer be revoked, and lasts until it is
+    /// dropped.
     pub fn whole(&self) {
         if let Some(held) = self.memory.state.lock().held.get_mut(&self.number) {
             held.is_whole = true;
         }
     }
 
-    /// Another message is about to arrive in the same memory.
+    /// Records that another message will arrive in the same memory.
     pub fn again(&self) {
         if let Some(held) = self.memory.state.lock().held.get_mut(&self.number) {
             let now = Instant::now();
@@ -310,14 +313,14 @@ mod tests {
         *claim.stage.borrow() == ClaimStage::Revoked
     }
 
-    /// A moment in the past, with the number of milliseconds after it.
+    /// Returns a function from milliseconds to an `Instant`, counted from a fixed start in the past.
     fn clock() -> impl Fn(u64) -> Instant {
         let began = Instant::now() - Duration::from_secs(60);
         move |millis| began + Duration::from_millis(millis)
     }
 
     #[tokio::test]
-    async fn memory_is_granted_up_to_its_limit_and_comes_back() {
+    async fn memory_is_granted_up_to_the_limit() {
         let memory = memory(10);
         let first = memory.claim(party(1), 6);
         assert!(first.is_granted() && !memory.is_short());
@@ -327,16 +330,16 @@ mod tests {
         second.granted().await;
         assert_eq!((memory.claimed(), memory.is_short()), (5, false));
         assert!(memory.try_claim(party(2), 6).is_none());
-        assert!(!memory.is_short(), "an attempt leaves nothing behind");
+        assert!(!memory.is_short(), "a failed try_claim leaves nothing behind");
         assert!(memory.try_claim(party(2), 5).is_some());
-        // Longer than all there is.
+        // Longer than the limit.
         drop(second);
         assert_eq!(memory.claim(party(1), 11).bytes(), 10);
         assert_eq!(memory.claimed(), 0);
     }
 
     #[test]
-    fn silent_and_slow_peers_are_revoked_only_while_others_wait() {
+    fn slow_peers_are_revoked_while_others_wait() {
         let (memory, at) = (memory(200 * MIB), clock());
         let slow = memory.claim_at(party(1), 100 * MIB, at(0));
         let fast = memory.claim_at(party(1), 100 * MIB, at(0));
@@ -349,11 +352,11 @@ mod tests {
         let waiting = memory.claim_at(party(1), 100 * MIB, at(6000));
         assert!(is_revoked(&slow) && !is_revoked(&fast));
         memory.look_at(at(6001));
-        assert!(!is_revoked(&fast), "enough memory is on its way back");
+        assert!(!is_revoked(&fast), "enough memory is being released");
         assert!(!waiting.is_granted(), "the memory is still in use");
         drop(slow);
         assert!(waiting.is_granted());
-        // Silence counts from the last byte on.
+        // The idle time counts from the last byte.
         let next = memory.claim_at(party(1), 100 * MIB, at(6100));
         waiting.received_at(MIB, at(6900));
         memory.look_at(at(6900));
@@ -365,13 +368,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_whole_are_not_revoked() {
+    fn complete_messages_are_not_revoked() {
         let (memory, at) = (memory(10), clock());
         let first = memory.claim_at(party(1), 10, at(0));
         first.whole();
         let second = memory.claim_at(party(1), 1, at(30_000));
         assert!(!is_revoked(&first) && !second.is_granted());
-        // A message that follows in the same memory counts from now on.
+        // For a following message in the same memory, time counts from now.
         first.again();
         memory.look_at(at(60_500));
         assert!(!is_revoked(&first));
@@ -387,7 +390,7 @@ mod tests {
         let small = memory.claim_at(party(1), 5, at(0));
         let other = memory.claim_at(party(2), 90, at(500));
         drop(held);
-        // The party without memory first. Then there is room for one more.
+        // The party without memory comes first. Then there is room for one more.
         assert!(other.is_granted() && !small.is_granted());
         drop(other);
         assert!(small.is_granted());
@@ -401,7 +404,7 @@ mod tests {
         let (memory, at) = (memory(100), clock());
         let first = memory.claim_at(party(1), 100, at(0));
         let long = memory.claim_at(party(1), 100, at(0));
-        // Ten times shorter, it would have to wait for a tenth of the time.
+        // A message of a tenth of the length overtakes after a tenth of the wait.
         let short = memory.claim_at(party(1), 10, at(55_000));
         drop(first);
         assert!(long.is_granted() && !short.is_granted());

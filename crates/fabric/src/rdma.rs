@@ -1,14 +1,16 @@
-//! RDMA: verbs through this machine's card (InfiniBand, RoCE, iWARP), or through SoftiWARP and Soft-RoCE without one.
+//! RDMA: verbs through this machine's card (InfiniBand, RoCE, iWARP), or through SoftiWARP and Soft-RoCE without a
+//! card.
 //!
-//! libibverbs and librdmacm are loaded when [`Rdma::open`] is called; a machine without them, or without a device, gets an
-//! error that says what is missing, and uses the other ways. One [`Rdma`] is one device: the one behind the address that it
-//! was opened with.
+//! libibverbs and librdmacm are loaded when [`Rdma::open`] is called. A machine without them, or without a device, gets
+//! an error that names the missing part, and uses other transports. One [`Rdma`] is one device: the device of the
+//! address that it was opened with.
 //!
-//! A connection is an rdma_cm connection with a queue pair of its own, two completion queues and one task
-//! ([`connection`]'s driver) that hears completions and the connection manager; those who wait for an operation poll
-//! the queue themselves for a moment before they sleep. What iWARP has not is not used: no write with immediate, no
-//! memory windows; the side that connected sends first; a READ has one local piece. A connection on which anything failed
-//! is ended, never mended.
+//! A connection is an rdma_cm connection with its own queue pair, two completion queues and one task ([`connection`]'s
+//! driver) that handles completions and connection manager events. Tasks that wait for an operation first poll the
+//! queue themselves for a moment, then sleep.
+//!
+//! Features that iWARP lacks are not used: no write with immediate, no memory windows. The connecting side sends first,
+//! and a READ has one local piece. A connection with a failed operation is closed, never repaired.
 
 mod connection;
 mod domain;
@@ -29,13 +31,14 @@ use verbs::Device;
 
 const NAME: &str = "rdma";
 
-/// How RDMA is used.
+/// Settings of the RDMA transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// An address of the device to use; `None`: the first of the machine's addresses that belongs to one.
+    /// An address of the device to use; `None`: the first of the machine's addresses that belongs to an RDMA device.
     pub address: Option<IpAddr>,
-    /// How long one who waits for an operation polls for it before he sleeps. Waking up costs tens of microseconds, so a
-    /// small read is much faster so; it costs as much of a processor. Where it is in vain it is given up, but for now and then.
+    /// How long to poll the completion queue for an operation before sleeping. A wake-up takes tens of microseconds, so
+    /// polling makes small reads much faster, but occupies a processor. If polling repeatedly finds nothing, it is
+    /// suspended and retried only occasionally.
     pub busy_poll: Duration,
 }
 
@@ -53,18 +56,18 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// Errors: `Unavailable`, with the reason.
+    /// Opens the device. Errors: `Unavailable`, with the reason.
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let device = Device::open(settings.address).map_err(|why| Error::Unavailable { transport: NAME, why })?;
         Ok(Self { device, settings })
     }
 
-    /// The device's name, e.g. `mlx5_0` or `siw0`.
+    /// Device name, e.g. `mlx5_0` or `siw0`.
     pub fn device(&self) -> &str {
         self.device.name()
     }
 
-    /// The address that the device is known by.
+    /// Address that identifies the device.
     pub fn address(&self) -> IpAddr {
         self.device.address()
     }
@@ -85,7 +88,7 @@ impl Transport for Rdma {
     }
 
     fn listen(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Listener>, Error>> {
-        // On every address would be on every device, of which this is one.
+        // Listening on all addresses would include all devices, and this is only one of them.
         let address =
             if address.ip().is_unspecified() { SocketAddr::new(self.address(), address.port()) } else { address };
         Box::pin(async move {
@@ -122,7 +125,7 @@ fn check_private(private: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The domain as this transport's own.
+/// Downcasts the domain to this transport's own type.
 fn own(domain: &Arc<dyn Domain>) -> io::Result<RdmaDomain> {
     let domain = domain.as_any().downcast_ref::<RdmaDomain>();
     domain.cloned().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a domain of another transport"))

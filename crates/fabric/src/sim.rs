@@ -1,8 +1,9 @@
-//! A network inside the process, with faults as data: for tests of all that is built on [`crate::one_sided`].
+//! A network within the process, with faults as data: for tests of code built on [`crate::one_sided`].
 //!
-//! Both ends use the same [`Sim`]; its connections are [`crate::soft`]'s over pipes in memory. On a runtime of one thread
-//! the order of events is the program's. A [`Fault`] says what happens at the n-th step of a kind: a read that is held
-//! until the test releases it, a connection that ends, a delay, credit that does not come back.
+//! Both ends use the same [`Sim`]; its connections are those of [`crate::soft`] over pipes in memory. On a
+//! single-threaded runtime the program determines the order of events. A [`Fault`] defines what happens at the n-th
+//! step of a kind: a read that is held until the test releases it, a connection that ends, a delay, credit that is not
+//! returned.
 
 mod faults;
 
@@ -21,13 +22,13 @@ use crate::soft::{Gate, SoftDomain, SoftHello, SoftIncoming, Verdict, connect};
 use faults::Faults;
 pub use faults::{Fault, FaultAction, Shortage};
 
-/// Bytes that a pipe holds each way: large transfers take several turns.
+/// Capacity of a pipe in each direction: large transfers are interleaved.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: usize = 64;
 
-/// The network; clones are the same one.
+/// The network; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
     network: Arc<Network>,
@@ -42,7 +43,7 @@ struct Network {
 #[derive(Debug, Default)]
 struct Listeners {
     by_address: HashMap<SocketAddr, mpsc::Sender<SoftIncoming>>,
-    /// Ports given out, to listeners and to those that connect.
+    /// Ports assigned to listeners and to connecting ends.
     ports: u16,
 }
 
@@ -60,32 +61,32 @@ impl Listeners {
 }
 
 impl Sim {
-    /// A network without faults.
+    /// Creates a network without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a fault. Steps are counted from here on, for this fault alone.
+    /// Adds a fault. Its steps are counted from here on, for this fault alone.
     pub fn fault(&self, fault: Fault) {
         self.network.faults.add(fault);
     }
 
-    /// Makes registrations fail, in every domain of the network.
+    /// Makes registrations fail in every domain of the network.
     pub fn shortage(&self, shortage: Shortage) {
         self.network.faults.add_shortage(shortage);
     }
 
-    /// Resolves when a step is being held.
+    /// Resolves while a step is held.
     pub async fn held(&self) {
         self.network.faults.held().await;
     }
 
-    /// Lets every step go on that is being held.
+    /// Releases every step that is held.
     pub fn release(&self) {
         self.network.faults.release();
     }
 
-    /// How many steps of this kind there have been.
+    /// Returns the number of steps of this kind so far.
     pub fn steps(&self, step: Step) -> u64 {
         self.network.faults.steps(step)
     }
@@ -176,7 +177,7 @@ impl Listener for SimListener {
 
     fn accept(&self) -> BoxFuture<'_, Result<Box<dyn Incoming>, Error>> {
         Box::pin(async move {
-            let incoming = self.incoming.lock().await.recv().await.expect("the network has the sender");
+            let incoming = self.incoming.lock().await.recv().await.expect("the network holds the sender");
             Ok(Box::new(incoming) as Box<dyn Incoming>)
         })
     }

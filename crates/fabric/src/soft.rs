@@ -1,13 +1,13 @@
 //! One-sided operations without a card: a task of this process serves the peer's reads and writes of registered memory,
-//! over any ordered stream of bytes.
+//! over any ordered byte stream.
 //!
-//! The whole one-sided plane can run on it, on machines without verbs and in tests: over TCP ([`TcpTransport`]), or in
-//! process with faults ([`crate::sim`]). As a path for data it is worth less than packets, which have sendfile.
+//! All one-sided features can run on it, on machines without verbs and in tests: over TCP ([`TcpTransport`]), or within
+//! a process with faults ([`crate::sim`]). As a data path it is slower than packets, which can use sendfile.
 //!
-//! A connection is one task that reads frames, serves them, and writes frames: when it has ended, nothing of the peer's
-//! can reach memory through it. Answers to the peer's reads are queued, never waited for, by the half that reads frames;
-//! so two ends that read from each other cannot block each other. What a peer can make this side keep is bounded: by
-//! the reads in flight, and by the credit for messages.
+//! A connection is one task that reads frames, serves them, and writes frames. Once it has ended, the peer cannot
+//! access memory through it. The reading half queues answers to the peer's reads and never waits for them, so two ends
+//! that read from each other cannot deadlock. The amount that a peer can make this side store is bounded by the reads
+//! in flight and by the credit for messages.
 
 mod connection;
 mod domain;
@@ -32,40 +32,40 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::one_sided::Access;
 
-/// An ordered stream of bytes, both ways.
+/// An ordered bidirectional byte stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What the peer wants, when this side is about to do it.
+/// A step of a connection, reported just before this side performs it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// A connection is about to be asked for.
+    /// A connection is about to be requested.
     Connect,
-    /// The key of a read was found good; none of its bytes has been copied yet.
+    /// The key of a read was validated; none of its bytes has been copied yet.
     Read,
-    /// The key of a write was found good; none of its bytes has been copied yet.
+    /// The key of a write was validated; none of its bytes has been copied yet.
     Write,
-    /// A message has arrived; it has not been handed out yet.
+    /// A message has arrived; `receive` has not returned it yet.
     Message,
-    /// Credit for messages is about to be given back to the peer.
+    /// Credit for messages is about to be returned to the peer.
     Credit,
 }
 
-/// Whether to go on.
+/// Decision about a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Go,
     /// The connection ends here.
     End,
-    /// For credit: it is not given back.
+    /// For credit: it is not returned.
     Withhold,
 }
 
-/// Asked at every step of a connection, and at registrations; how tests hold, delay and break what happens.
+/// Called at every step of a connection, and at registrations. Tests use it to hold, delay and break steps.
 pub(crate) trait Gate: Send + Sync + Debug {
     fn pass(&self, step: Step) -> BoxFuture<'_, Verdict>;
 
-    /// Whether memory is registered that could be.
+    /// Returns false to make a valid registration fail.
     fn registers(&self, access: Access) -> bool;
 }

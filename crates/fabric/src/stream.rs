@@ -1,9 +1,9 @@
-//! Byte streams between two processes, over TCP or a Unix socket: one connection type for both, so that whatever is said on
-//! the one can be said on the other.
+//! Byte streams between two processes, over TCP or a Unix socket. Both have the same connection type, so every protocol
+//! runs on either.
 //!
-//! A [`Connection`] works through `&self`, so that one task may read while another writes (a pipeline's packets and its
-//! acknowledgements). Every call first tries the system call and only then waits for readiness, each wait bounded by
-//! the caller's time-out; a time-out is noticed by the clock, never by an error's text.
+//! A [`Connection`] works through `&self`, so that one task can read while another writes (a pipeline's packets and its
+//! acknowledgements). Every call first tries the system call and only then waits for readiness. The caller's timeout
+//! limits each wait. A timeout is detected by the clock, never by an error's text.
 
 mod connection;
 mod error;

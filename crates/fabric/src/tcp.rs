@@ -1,4 +1,4 @@
-//! TCP: listening and connecting. What is sent and received on a connection is in [`crate::stream`].
+//! TCP: listening and connecting. [`crate::stream`] sends and receives on the connections.
 
 mod connect;
 mod listener;

@@ -1,4 +1,4 @@
-//! The one-sided transport that a configuration names.
+//! One-sided transport named in the configuration.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::soft::TcpTransport;
 /// Names of transports: the values of `hearth.one-sided.transport`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportName {
-    /// Verbs, where the machine has them.
+    /// RDMA verbs, on machines that have them.
     Rdma,
-    /// Served by a task of each process, over TCP.
+    /// TCP, served by a task of each process.
     Tcp,
     None,
 }
@@ -30,10 +30,10 @@ impl TransportName {
         })
     }
 
-    /// `address`: of this machine, when it matters which card is used. `busy_poll`: how long one who waits polls before he
-    /// sleeps, where the transport polls at all.
+    /// Opens the transport. `address`: an address of this machine, if a specific card should be used. `busy_poll`: how
+    /// long to poll for a completion before sleeping, for transports that poll.
     ///
-    /// Errors: `Unavailable`, for which there are other paths.
+    /// Errors: `Unavailable`; callers then use other paths.
     pub fn open(self, address: Option<IpAddr>, busy_poll: Duration) -> Result<Option<Arc<dyn Transport>>, Error> {
         match self {
             Self::Rdma => Ok(Some(Arc::new(Rdma::open(Settings { address, busy_poll })?))),

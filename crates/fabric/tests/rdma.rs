@@ -1,4 +1,5 @@
-//! RDMA against the suite that all transports pass, and the facts of the network that the design rests on.
+//! Runs RDMA through the suite that all transports must pass, and checks the network properties that the design relies
+//! on.
 //!
 //! Needs an RDMA device: `cargo xtask test` runs this in its virtual machine, over SoftiWARP and over Soft-RoCE.
 
@@ -15,15 +16,15 @@ use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region
 use hearth_fabric::rdma::{Rdma, Settings};
 use hearth_fabric::{Memory, conformance};
 
-/// Far more than anything here takes: a wait that ends by it is a wait that would hang.
+/// Far longer than any step here takes: a wait that reaches this limit would hang.
 const LONG: Duration = Duration::from_secs(60);
 
-/// RDMA here. Without a device it says so; in the virtual machine there is one.
+/// Opens RDMA on this machine. Without a device it prints a notice; the virtual machine has one.
 fn rdma(test: &str) -> Option<Rdma> {
     match Rdma::open(Settings::default()) {
         Ok(rdma) => Some(rdma),
         Err(Error::Unavailable { why, .. }) if std::env::var_os("HEARTH_VM").is_none() => {
-            // The suite in the virtual machine runs it: nothing is left out, so this is no line of a summary.
+            // The suite in the virtual machine runs this test, so it is not reported as skipped.
             println!("not here: {test}: {why}");
             None
         }
@@ -62,8 +63,8 @@ fn content(memory: &Memory) -> Vec<u8> {
     bytes
 }
 
-/// What SoftiWARP does not hold to: see [`softiwarp_shows_all_that_is_registered`].
-const NOT_OVER_SOFTIWARP: &[&str] = &["what_may_not_be_read_is_not"];
+/// Cases that SoftiWARP violates: see [`softiwarp_allows_reads_of_any_region`].
+const NOT_OVER_SOFTIWARP: &[&str] = &["reads_without_permission_fail"];
 
 async fn conforms(rdma: &Rdma) {
     let but = if is_softiwarp(rdma) { NOT_OVER_SOFTIWARP } else { &[] };
@@ -75,19 +76,19 @@ fn is_softiwarp(rdma: &Rdma) -> bool {
 }
 
 #[tokio::test]
-async fn it_does_what_every_transport_must() {
+async fn passes_conformance_suite() {
     let Some(rdma) = rdma("conformance") else { return };
     conforms(&rdma).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_it_does_on_several_threads() {
+async fn passes_conformance_on_several_threads() {
     let Some(rdma) = rdma("conformance on several threads") else { return };
     conforms(&rdma).await;
 }
 
 #[tokio::test]
-async fn so_it_does_without_polling() {
+async fn passes_conformance_without_polling() {
     if rdma("conformance without polling").is_none() {
         return;
     }
@@ -95,10 +96,10 @@ async fn so_it_does_without_polling() {
     conforms(&rdma).await;
 }
 
-/// Rule 1 rests on this: deregistering does not wait for a READ that is under way. Memory that is not touched afterwards is
-/// read as it was, or not at all; a READ that comes later is refused.
+/// Rule 1 relies on this: deregistration does not wait for a READ in flight. Memory that is not modified afterwards is
+/// read as it was, or not at all; a later READ is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_across_deregistration_finds_old_bytes_or_none() {
+async fn read_across_deregistration_returns_old_bytes() {
     const BYTES: u64 = 64 << 20;
     let Some(rdma) = rdma("a READ across deregistration") else { return };
     let mut finished = 0;
@@ -109,7 +110,7 @@ async fn a_read_across_deregistration_finds_old_bytes_or_none() {
         let local = region(&pair.near_domain, BYTES, Access::Local);
         let reading = pair.near.read(vec![whole(&local, &source)], LONG);
         let (memory, remote) = (source.memory().clone(), source.remote());
-        // Somewhere within it.
+        // Somewhere within the region.
         let mut place = [0];
         for _ in 0..10_000 {
             local.memory().read(BYTES / 16 * round, &mut place);
@@ -121,11 +122,11 @@ async fn a_read_across_deregistration_finds_old_bytes_or_none() {
         drop(source);
         let read = reading.await;
         let bytes = content(local.memory());
-        assert!(bytes.iter().all(|byte| [b'A', 0].contains(byte)), "round {round}: bytes from nowhere");
+        assert!(bytes.iter().all(|byte| [b'A', 0].contains(byte)), "round {round}: unexpected bytes");
         match read {
             Ok(()) => {
                 finished += 1;
-                assert!(bytes.iter().all(|byte| *byte == b'A'), "round {round}: a READ that went well lacks bytes");
+                assert!(bytes.iter().all(|byte| *byte == b'A'), "round {round}: a successful READ lacks bytes");
             }
             Err(error) => assert!(matches!(error, Error::Closed { .. }), "{error}"),
         }
@@ -133,12 +134,12 @@ async fn a_read_across_deregistration_finds_old_bytes_or_none() {
         assert!(matches!(late, Err(Error::Closed { .. })), "{late:?}");
         drop(memory);
     }
-    println!("{finished} of 8 READs went well though their region was deregistered meanwhile");
+    println!("{finished} of 8 READs succeeded although their region was deregistered");
 }
 
-/// Why a write's own completion proves nothing, and every wait has a time-out.
+/// Shows why a write's own completion proves nothing, and why every wait has a timeout.
 #[tokio::test]
-async fn a_forbidden_write_ends_the_connection_and_nothing_behind_it_hangs() {
+async fn forbidden_write_ends_the_connection() {
     let Some(rdma) = rdma("a forbidden WRITE") else { return };
     let pair = pair(&rdma, Limits::default(), Limits::default()).await;
     let target = region(&pair.far_domain, 4096, Access::RemoteRead);
@@ -159,10 +160,11 @@ async fn a_forbidden_write_ends_the_connection_and_nothing_behind_it_hangs() {
     assert_eq!(content(target.memory()), [0; 4096]);
 }
 
-/// Linux 7.2 checks a READ's key and bounds over SoftiWARP, but not whether the region was registered for being read
-/// (`siw_qp_sq_proc_tx` asks for no right). When this fails, the exception above can go, and docs/operations.md say so.
+/// Linux 7.2 checks a READ's key and bounds over SoftiWARP, but not that the region was registered for remote reads
+/// (`siw_qp_sq_proc_tx` checks no access rights). When this test fails, remove the exception above, and update
+/// docs/operations.md.
 #[tokio::test]
-async fn softiwarp_shows_all_that_is_registered() {
+async fn softiwarp_allows_reads_of_any_region() {
     let Some(rdma) = rdma("SoftiWARP's rights").filter(is_softiwarp) else { return };
     for access in [Access::RemoteWrite, Access::Local] {
         let pair = pair(&rdma, Limits::default(), Limits::default()).await;
@@ -174,9 +176,9 @@ async fn softiwarp_shows_all_that_is_registered() {
     }
 }
 
-/// A tmpfs file, a memfd and a mapping for reading only are registered; what a peer writes is at once in the file.
+/// Registers a tmpfs file, a memfd and a read-only mapping; data that a peer writes is immediately visible in the file.
 #[tokio::test]
-async fn peers_write_into_files() {
+async fn remote_writes_reach_files() {
     let Some(rdma) = rdma("files") else { return };
     let pair = pair(&rdma, Limits::default(), Limits::default()).await;
     let path = format!("/dev/shm/hearth-rdma-test-{}", std::process::id());
@@ -202,9 +204,9 @@ async fn peers_write_into_files() {
     assert_eq!(content(local.memory()), [2; 10_000]);
 }
 
-/// Sides that are ready for different numbers of reads at once agree, whichever of them connects.
+/// Two sides that support different numbers of concurrent reads agree on a number, whichever side connects.
 #[tokio::test]
-async fn the_read_depth_is_agreed_on() {
+async fn read_depth_is_negotiated() {
     let Some(rdma) = rdma("read depth") else { return };
     for (ours, theirs) in [(1, 64), (64, 1), (3, 5), (255, 255)] {
         let limits = |reads_in_flight| Limits { reads_in_flight, ..Limits::default() };
@@ -226,7 +228,8 @@ async fn the_read_depth_is_agreed_on() {
     }
 }
 
-/// The far end as a process of its own. Prints its address, takes one connection, says on it where memory is, and waits.
+/// Runs the remote end as a separate process. Prints its address, accepts one connection, sends the location of its
+/// memory, and waits.
 #[tokio::test]
 #[ignore = "started by the test below"]
 async fn far_end() {
@@ -240,7 +243,7 @@ async fn far_end() {
 }
 
 #[tokio::test]
-async fn a_killed_process_is_heard() {
+async fn killed_process_is_noticed() {
     let Some(rdma) = rdma("a killed process") else { return };
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "far_end", "--ignored", "--nocapture"])

@@ -1,10 +1,11 @@
-//! Block tokens: a namenode says with a signature who may do what with a block; datanodes check it with keys that they
-//! share with the namenode.
+//! Block tokens: signed statements by a namenode of which operations a user may do on a block. Datanodes check them
+//! with keys that they share with the namenode.
 //!
-//! [`BlockKeyMaster`] (namenode) makes keys, hands them out and retires them; [`BlockKeys`] (datanode, one per pool)
-//! takes them over. Both mint. With tokens switched off, checks pass and minted tokens are empty.
+//! [`BlockKeyMaster`] (namenode) creates, distributes and retires keys; [`BlockKeys`] (datanode, one per pool) imports
+//! them. Both can mint tokens. If tokens are switched off, checks pass and minted tokens are empty.
 //!
-//! The signature is HmacSHA1 over the identifier's bytes as they arrived. Source: `BlockTokenSecretManager` of Hadoop 3.
+//! The signature is HmacSHA1 over the identifier's bytes as they arrived. Source: `BlockTokenSecretManager` of Hadoop
+//! 3.
 
 mod keys;
 mod master;

@@ -1,8 +1,8 @@
-//! DataTransferProtocol over a connection, for either end: a [`DataSender`] and a [`DataReceiver`], which may work in
-//! different tasks as a pipeline needs it (packets one way, acknowledgements the other).
+//! DataTransferProtocol over a connection, for either end: a [`DataSender`] and a [`DataReceiver`]. They can run in
+//! different tasks, as a pipeline requires (packets one way, acknowledgements the other).
 //!
-//! What arrives is parsed in one buffer that is reused for the life of the connection: one system call brings several
-//! small messages or much of a large packet, and a packet's checksums and data are lent out of it without a copy.
+//! All input is parsed in one buffer that is reused for the life of the connection. One system call fetches several
+//! small messages or much of a large packet. A packet's checksums and data are borrowed from the buffer without a copy.
 
 mod error;
 mod grant;
@@ -24,23 +24,24 @@ pub use receiver::{DataReceiver, Packet, ReceivedData};
 pub use sender::DataSender;
 pub use timeouts::Timeouts;
 
-/// Receives operations, answers and acknowledgements: enough for any of them in one call.
+/// Receive buffer size for operations, responses and acknowledgements. Any of them fits in one call.
 pub const MESSAGE_BUFFER_BYTES: usize = 8 << 10;
 
-/// Receives packets of the usual 64 KiB: several in one call, and still in the second-level cache when they are looked at.
+/// Receive buffer size for packets of the usual 64 KiB. One call fetches several packets, which are still in the L2
+/// cache when they are processed.
 pub const PACKET_BUFFER_BYTES: usize = 256 << 10;
 
-/// Both halves for a connection.
+/// Splits a connection into its sending and receiving half.
 ///
-/// `buffer_bytes`: what the receiving half starts with, and so what one system call fetches at most;
-/// [`MESSAGE_BUFFER_BYTES`] or [`PACKET_BUFFER_BYTES`]. It grows with the packets that really come.
+/// `buffer_bytes`: initial size of the receive buffer, and so the most that one system call fetches;
+/// [`MESSAGE_BUFFER_BYTES`] or [`PACKET_BUFFER_BYTES`]. The buffer grows with the packets that actually arrive.
 pub fn split(connection: Connection, buffer_bytes: usize, timeouts: Timeouts) -> (DataSender, DataReceiver) {
     let connection = Arc::new(connection);
     let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
     (sender, DataReceiver::new(connection, buffer_bytes, timeouts.read))
 }
 
-/// Connects to a DataNode's transfer port, from address `from` when given.
+/// Connects to a DataNode's transfer port, from the local address `from` if given.
 pub async fn connect(
     datanode: SocketAddr,
     from: Option<IpAddr>,
@@ -52,9 +53,10 @@ pub async fn connect(
     Ok(split(connection, buffer_bytes, timeouts))
 }
 
-/// The next message, and not a byte of what comes behind it: a descriptor may be attached there. Costs a call for each piece of the message.
+/// Receives the next message and not one byte after it, because a descriptor may be attached to the following byte.
+/// Costs one system call for each piece of the message.
 ///
-/// `failed`: the error of bytes that are no such message. `timeout`: for each piece.
+/// `failed`: creates the error for bytes that are not such a message. `timeout`: for each piece.
 pub async fn receive_message<T, B, E: From<tcp::Error>>(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,

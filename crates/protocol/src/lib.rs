@@ -1,5 +1,5 @@
-//! Conversations: Hadoop RPC client and server, block tokens, the sending and receiving halves of packets, both ends of streams of
-//! replicas, and the writer's end of one-sided writes.
+//! Protocol state machines: Hadoop RPC client and server, block tokens, the sending and receiving halves of packets,
+//! both ends of replica streams, and the writer's end of one-sided writes.
 
 pub mod block_token;
 pub mod data_transfer;

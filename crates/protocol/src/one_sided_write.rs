@@ -1,16 +1,17 @@
-//! The writer's end of a one-sided write (`rdma_control`, kinds 3 to 7): a client's towards the first datanode of a pipeline, a
-//! datanode's towards the next one.
+//! The writer's end of a one-sided write (`rdma_control`, kinds 3 to 7). The writer is a client that writes to the
+//! first datanode of a pipeline, or a datanode that writes to the next one.
 //!
 //! ```text
-//! open ──► BlockWriter ──┬─ next_part, turn, send   down: data and CRCs are written, a slice behind them
-//!                        └─ next                   up: acknowledgements, and with them further memory
+//! open ──► BlockWriter ──┬─ next_slice, reserve_checksums, send   down: RDMA writes of data and CRCs, then a slice
+//!                        └─ next_ack                              up: acknowledgements, which carry further grants
 //! ```
-//! Both directions run at once, one task each. What is under way at the receiver is bounded by the memory that it has for CRCs:
-//! that is used in turns, each piece again once its slice is acknowledged.
+//! Both directions run concurrently, one task each. The receiver's memory for CRCs limits the data in flight. It is
+//! used as a ring: each piece is reused once its slice is acknowledged.
 //!
-//! Who has used up memory and turns waits for acknowledgements, and says meanwhile that he is there: else the receiver, which hears
-//! nothing while those behind it are slow, takes his silence for death. Heartbeats are acknowledged too, so that answers alone are no sign
-//! that the wait will end: it has a bound of its own ([`Waits::write`]).
+//! A sender that has used up its grants or CRC memory waits for acknowledgements and sends heartbeats. Without them the
+//! receiver, which gets nothing while the datanodes behind it are slow, would take the sender for dead. Heartbeats are
+//! acknowledged too, so acknowledgements alone do not prove progress. The wait therefore has a limit of its own
+//! ([`WriterTimeouts::write`]).
 
 mod buffers;
 mod connections;
@@ -37,56 +38,57 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub use buffers::WriteBuffers;
 pub use connections::WriterConnectionPool;
 
-/// Most data of one slice, whoever the receiver is: what it grants first is not less.
+/// Maximum data bytes of one slice, for any receiver: the first grant of a receiver is at least this long.
 pub const SLICE_BYTES_MAX: u64 = 1 << 20;
 
-/// Of a receiver's memory for CRCs no more is used.
+/// Maximum bytes used of a receiver's memory for CRCs.
 pub const CHECKSUM_BYTES_MAX: u64 = 256 << 10;
 
-/// Writes that are posted and whose local memory is still in use. Beyond it the sender waits for the oldest.
+/// Maximum number of posted writes whose local memory is still in use. Beyond it the sender waits for the oldest.
 const POSTED_MAX: usize = 16;
 
-/// Slices that are not acknowledged. Beyond it the sender waits.
+/// Maximum number of unacknowledged slices. Beyond it the sender waits.
 const IN_FLIGHT_MAX: usize = 1024;
 
-/// Grants that are of use at once: they come a slice ahead.
+/// Maximum number of grants held at once. Grants arrive one slice ahead.
 const GRANTS_MAX: usize = 1024;
 
-/// Why writing to a datanode failed.
+/// Errors of writing to a datanode.
 #[derive(Debug, thiserror::Error)]
 pub enum WriterError {
     #[error(transparent)]
     Connection(#[from] Error),
-    #[error("another message than was due from {peer}")]
+    #[error("unexpected message from {peer}")]
     Unexpected { peer: SocketAddr },
-    /// It answers, and does not give what is waited for.
-    #[error("{peer} answers, but {action} took longer than {after:?}")]
+    /// The datanode answers, but does not grant the memory that the writer waits for.
+    #[error("{peer} responds, but {action} took longer than {after:?}")]
     NotGranted { peer: SocketAddr, action: &'static str, after: Duration },
 }
 
-/// Waits of a writer.
+/// Timeouts of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterTimeouts {
-    /// For acknowledgements; it covers everything behind the datanode.
+    /// Longest wait for acknowledgements; it includes all datanodes behind this one.
     pub read: Duration,
-    /// For memory to write to, and for a slice's turn, whatever comes meanwhile.
+    /// Longest wait for memory to write to, and for CRC memory of a slice, even if other messages arrive.
     pub write: Duration,
-    /// How often a sender that waits says that it is there.
+    /// Interval of heartbeats from a waiting sender.
     pub heartbeat: Duration,
 }
 
-/// What came of asking a datanode.
+/// Result of asking a datanode to write a block.
 pub enum OpenOutcome {
-    /// It was not asked: the connection had just ended, or the question is too long for a message. That says nothing of it.
+    /// The request was not sent: the connection had just ended, or the request is too long for a message. This says
+    /// nothing about the datanode.
     NotSent,
-    /// It said no, and why.
+    /// The datanode refused, with the reason.
     Refused(Box<BlockOpResponse>),
     Opened(Arc<BlockWriter>),
 }
 
 /// Asks the datanode at the other end of `connection` to write a block.
 ///
-/// `pool`: gets the connection back at the block's end, as one to `datanode`.
+/// `pool`: receives the connection after the end of the block, as a connection to `datanode`.
 pub async fn open(
     connection: Arc<dyn Connection>,
     pool: &Arc<WriterConnectionPool>,
@@ -132,26 +134,26 @@ pub struct BlockWriter {
     datanode: DatanodeId,
     waits: WriterTimeouts,
     first_granted: u64,
-    /// Memory of the datanode for CRCs.
+    /// The datanode's memory for CRCs.
     checksums: RemoteSlice,
     state: Mutex<State>,
-    /// An acknowledgement has come.
+    /// Notified when an acknowledgement has arrived.
     changed: Notify,
-    /// When the last slice or heartbeat was posted: since then the receiver has heard nothing.
+    /// Time when the last slice or heartbeat was posted. The receiver has received nothing since.
     sent_at: Mutex<Instant>,
     posted: tokio::sync::Mutex<VecDeque<BoxFuture<'static, Result<(), Error>>>>,
-    /// The block's end is acknowledged: the connection is good for another.
+    /// True once the end of the block is acknowledged; the connection can then be reused.
     ended: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// The newest last: it counts where two overlap.
+    /// Grants, newest last. Where two overlap, the newer one counts.
     grants: Vec<Grant>,
-    /// Where in the memory for CRCs the next ones go, and how much of it is in use.
+    /// Offset in the CRC memory for the next CRCs, and number of bytes in use.
     checksums_at: u64,
     checksums_used: u64,
-    /// Of a turn that has been given: what it takes of that memory.
+    /// CRC memory taken by a reserved slot that has not been sent yet.
     reserved: u64,
     in_flight: VecDeque<InFlightSlice>,
 }
@@ -162,28 +164,29 @@ struct InFlightSlice {
     is_whole: bool,
 }
 
-/// A slice's place in the order of things.
+/// CRC memory reserved for one slice.
 #[derive(Clone, Copy, Debug)]
 pub struct ChecksumSlot {
-    /// Where its CRCs go.
+    /// Destination of the slice's CRCs.
     pub checksums: RemoteSlice,
-    /// The same from the start of the memory for them: below `CHECKSUM_BYTES_MAX`.
+    /// Offset of `checksums` within the CRC memory: below `CHECKSUM_BYTES_MAX`.
     pub checksums_at: u64,
 }
 
-/// What came up.
+/// A received acknowledgement.
 #[derive(Debug)]
 pub struct Acknowledged {
     pub seqno: i64,
     pub replies: Vec<AckReply>,
-    /// Memory is granted up to there now.
+    /// New end of the granted memory, as an offset in the block.
     pub granted: Option<u64>,
-    /// As the slice was sent: see [`BlockWriter::send`]. False of heartbeats that were sent while something was waited for.
+    /// Value passed when the slice was sent: see [`BlockWriter::send`]. False for heartbeats sent while waiting; true
+    /// for acknowledgements that belong to no slice.
     pub is_whole: bool,
 }
 
 impl BlockWriter {
-    /// Where the first grant ends.
+    /// Returns the end of the first grant.
     pub fn first_granted(&self) -> u64 {
         self.first_granted
     }
@@ -192,9 +195,11 @@ impl BlockWriter {
         &self.connection
     }
 
-    /// What of `packet` goes next as one slice, from byte `at` of the block on: all that is left, or as many whole chunks as memory is
-    /// granted for. Waits until there is any. Who waited for all of it might wait for ever: a datanode whose memory is full grants more
-    /// only when what it has granted is used up.
+    /// Returns the next part of `packet` to send as one slice, starting at byte `at` of the block. The part is the
+    /// whole rest, or as many whole chunks as memory is granted for.
+    ///
+    /// Waits until memory for at least one chunk is granted. Waiting for memory for the whole rest could deadlock: a
+    /// datanode whose memory is full grants more only once its earlier grants are used up.
     pub async fn next_slice(
         &self,
         packet: &PacketHeader,
@@ -205,7 +210,7 @@ impl BlockWriter {
         let end = packet.end();
         let (least, most) = match packet.offset.is_multiple_of(chunk) {
             true => (end.min(at + chunk), end.min(at + (SLICE_BYTES_MAX / chunk).max(1) * chunk)),
-            // Within a chunk it has one CRC for all of it.
+            // A packet that starts within a chunk has one CRC for all its data, so it cannot be divided.
             false => (end, end),
         };
         let room = self.wait_granted(at, least, most).await?;
@@ -223,8 +228,8 @@ impl BlockWriter {
         })
     }
 
-    /// Waits until memory is granted for the block's bytes from `from` to `least` without a gap, and says how far it reaches:
-    /// at most to `most`.
+    /// Waits until memory is granted without a gap for the bytes of the block from `from` to `least`. Returns the end
+    /// of the granted range, at most `most`.
     async fn wait_granted(&self, from: u64, least: u64, most: u64) -> Result<u64, WriterError> {
         self.wait_for("waiting for memory to write to", |state| {
             let end = state.granted_from(from, most);
@@ -233,21 +238,22 @@ impl BlockWriter {
         .await
     }
 
-    /// Waits for the turn of a slice with that many bytes of CRCs. One turn is taken at a time: `send` ends it.
+    /// Waits for CRC memory for a slice with `checksum_bytes` bytes of CRCs. Only one slot can be reserved at a time;
+    /// `send` ends the reservation.
     pub async fn reserve_checksums(&self, checksum_bytes: u64) -> Result<ChecksumSlot, WriterError> {
         let memory = self.checksums;
         if checksum_bytes > memory.length {
             return Err(self.unexpected());
         }
         let at = self
-            .wait_for("waiting for a slice's turn", |state| state.take_checksums(checksum_bytes, memory.length))
+            .wait_for("waiting for CRC memory of a slice", |state| state.take_checksums(checksum_bytes, memory.length))
             .await?;
         let Some(checksums) = memory.part(at, checksum_bytes) else { return Err(self.unexpected()) };
         Ok(ChecksumSlot { checksums, checksums_at: at })
     }
 
-    /// The bytes of `region` from `at` on, as they go to bytes `from..end` of the block: over one grant or several. Nothing when
-    /// not all of it is granted.
+    /// Returns the transfers that move the bytes of `region` from `at` on to bytes `from..end` of the block, across one
+    /// or several grants. Returns `None` if part of the range is not granted.
     pub fn transfers(&self, region: &Arc<dyn Region>, at: u64, from: u64, end: u64) -> Option<Vec<Transfer>> {
         let state = self.state.lock();
         let (mut transfers, mut next) = (Vec::new(), from);
@@ -262,10 +268,10 @@ impl BlockWriter {
         Some(transfers)
     }
 
-    /// Posts writes and the slice behind them, in the order of the calls.
+    /// Posts the writes and then the slice message, in the order of the calls.
     ///
-    /// `is_whole`: its acknowledgement is that of a packet; false for parts of one but the last. `is_to_end`: returns only when
-    /// the local memory is free again.
+    /// `is_whole`: the slice's acknowledgement is that of a packet; false for all parts of a packet but the last.
+    /// `is_to_end`: returns only when the local memory is free again.
     pub async fn send(
         &self,
         transfers: Vec<Transfer>,
@@ -292,7 +298,8 @@ impl BlockWriter {
         if is_to_end {
             return Ok(writing.await?);
         }
-        // Once, so that it is posted before the next one; what is left of it is waited for when its turn comes.
+        // Polls once, so that the slice is posted before the next one. The rest is awaited when the queue of posted
+        // writes is full.
         match std::future::poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await {
             Poll::Ready(done) => Ok(done?),
             Poll::Pending => {
@@ -302,9 +309,9 @@ impl BlockWriter {
         }
     }
 
-    /// The next acknowledgement. One task at a time.
+    /// Receives the next acknowledgement. Only one task may call it at a time.
     ///
-    /// Errors: `Connection(NoMessage)` after the read time-out.
+    /// Errors: `Connection(NoMessage)` after the read timeout.
     pub async fn next_ack(&self) -> Result<Acknowledged, WriterError> {
         let message = self.connection.receive(self.waits.read).await?;
         let Ok(WriteMessage::Acknowledged { seqno, replies, grant }) = WriteMessage::decode(&message) else {
@@ -317,7 +324,7 @@ impl BlockWriter {
             {
                 return Err(self.unexpected());
             }
-            // Some belong to no slice: a datanode further down has gone.
+            // Some acknowledgements belong to no slice: a datanode further down has failed.
             match if seqno == UNKNOWN_SEQNO { None } else { state.in_flight.pop_front() } {
                 Some(over) => {
                     state.checksums_used -= over.checksum_bytes;
@@ -331,12 +338,12 @@ impl BlockWriter {
         Ok(Acknowledged { seqno, replies, granted, is_whole })
     }
 
-    /// The acknowledgement of the block's end has come.
+    /// Records that the acknowledgement of the block's end has arrived.
     pub fn mark_ended(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Nothing of the block is on its way any more.
+    /// Returns true if no data of the block is in flight any more.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -345,7 +352,7 @@ impl BlockWriter {
         WriterError::Unexpected { peer: self.connection.peer() }
     }
 
-    /// Waits for acknowledgements until there is what `ready` looks for. No turn has been given meanwhile.
+    /// Waits for acknowledgements until `ready` returns a value. No slot may be reserved during the wait.
     async fn wait_for<T>(
         &self,
         action: &'static str,
@@ -353,7 +360,8 @@ impl BlockWriter {
     ) -> Result<T, WriterError> {
         let (waits, peer) = (self.waits, self.connection.peer());
         let (all, silence) = (sleep(waits.write), sleep(waits.read));
-        // Counted from what was sent last, whichever wait that was before: the receiver counts so, too.
+        // Counts from the last message sent, even if that was before this wait, because the receiver counts the same
+        // way.
         let due = || *self.sent_at.lock() + waits.heartbeat;
         let heartbeat = sleep_until(due());
         tokio::pin!(all, silence, heartbeat);
@@ -377,8 +385,8 @@ impl BlockWriter {
         }
     }
 
-    /// Needs no turn, and goes beyond the slices that may be under way: there is one in a long while. It is no whole packet: nobody but
-    /// [`Self::next_ack`] has to know of its acknowledgement.
+    /// Sends a heartbeat. It needs no CRC memory, and may exceed the limit of slices in flight because heartbeats are
+    /// rare. It is not a whole packet, so only [`Self::next_ack`] handles its acknowledgement.
     async fn send_heartbeat(&self) -> Result<(), WriterError> {
         let header = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
         let turn = ChecksumSlot { checksums: RemoteSlice { length: 0, ..self.checksums }, checksums_at: 0 };
@@ -386,7 +394,8 @@ impl BlockWriter {
     }
 }
 
-/// Where the CRCs of `part` are among those of the packet that it is a part of, bytes. A packet that begins within a chunk has one part.
+/// Returns the byte range of the CRCs of `part` within the CRCs of `packet`, which contains it. A packet that begins
+/// within a chunk has a single part.
 pub fn checksums_of(part: &PacketHeader, packet: &PacketHeader, checksum: ChecksumSpec) -> Range<u64> {
     let from = checksum.checksum_bytes(part.offset - packet.offset);
     from..from + checksum.checksum_bytes(u64::from(part.data_bytes))
@@ -398,7 +407,8 @@ impl State {
         self.grants.iter().rev().find(holds)
     }
 
-    /// How far memory is granted from there on, at most to `most`. What lies before is of no use any more.
+    /// Returns the end of the memory that is granted without a gap from `from` on, at most `most`. Drops grants that
+    /// end before `from`.
     fn granted_from(&mut self, from: u64, most: u64) -> u64 {
         self.grants.retain(|grant| grant.offset + grant.data.length > from);
         let mut end = from;
@@ -410,7 +420,7 @@ impl State {
         end.min(most)
     }
 
-    /// False when the datanode grants more and more that nobody asked for.
+    /// Adds a grant. Returns false if the datanode sends too many unsolicited grants.
     fn add(&mut self, grant: Grant) -> bool {
         self.grants.push(grant);
         self.grants.len() <= GRANTS_MAX
@@ -418,13 +428,13 @@ impl State {
 
     fn take_checksums(&mut self, bytes: u64, memory_bytes: u64) -> Option<u64> {
         let from_start = self.checksums_at + bytes > memory_bytes;
-        // What is left behind the last ones is passed over.
+        // The remnant at the end of the ring is skipped.
         let wanted = if from_start { memory_bytes - self.checksums_at + bytes } else { bytes };
         if self.in_flight.len() >= IN_FLIGHT_MAX || self.checksums_used + wanted > memory_bytes {
             if !self.in_flight.is_empty() {
                 return None;
             }
-            // Nothing is in use: from the start, where there is room for all that fits at all.
+            // Nothing is in use: start over at offset 0, where anything that fits at all has room.
             (self.checksums_at, self.checksums_used) = (0, 0);
             return self.take_checksums(bytes, memory_bytes);
         }
@@ -442,7 +452,8 @@ impl Drop for BlockWriter {
             self.pool.keep(self.datanode.clone(), self.connection.clone());
             return;
         }
-        // What is still on its way reads our memory: the connection ends, and until then holds it.
+        // Writes in flight still read our memory. Dropping the connection ends it; it keeps the memory alive until
+        // then.
         let connection = self.connection.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { connection.close().await });
@@ -459,7 +470,8 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A packet, and a writer that has been granted memory up to where it begins; and the datanode's end of the connection.
+    /// Returns a packet, a writer with memory granted up to the packet's start, and the datanode's end of the
+    /// connection.
     async fn waiting(write: Duration) -> (PacketHeader, BlockWriter, Arc<dyn Connection>) {
         let (connection, far) = pair(&Sim::new()).await;
         let first = grant(0, 1024);
@@ -479,7 +491,8 @@ mod tests {
         (PacketHeader { offset: 1024, seqno: 7, last: false, data_bytes: 1024, sync: false }, writer, far)
     }
 
-    /// The datanode: so many heartbeats come, and nothing else. It acknowledges them, and with the last one it grants `more`.
+    /// Plays the datanode: expects exactly `heartbeats` heartbeats, acknowledges them, and grants `more` with the last
+    /// acknowledgement.
     async fn acknowledge(far: &dyn Connection, heartbeats: usize, more: Option<Grant>) {
         for left in (0..heartbeats).rev() {
             let message = far.receive(LONG).await.unwrap();
@@ -492,7 +505,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_memory_says_that_he_is_there() {
+    async fn waiting_writer_sends_heartbeats() {
         let (packet, writer, far) = waiting(LONG).await;
         let acknowledged = async {
             for _ in 0..3 {
@@ -506,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_is_not_waited_for_as_long_as_there_are_answers() {
+    async fn acknowledgements_do_not_extend_wait_for_memory() {
         let (packet, writer, far) = waiting(Duration::from_millis(200)).await;
         let answers = async {
             let acknowledged = async { while writer.next_ack().await.is_ok() {} };
@@ -514,7 +527,7 @@ mod tests {
         };
         let waited = tokio::select! {
             part = writer.next_slice(&packet, 1024, ChecksumSpec::DEFAULT) => part,
-            _ = answers => panic!("it answers as long as it is asked"),
+            _ = answers => panic!("the answering end stopped early"),
         };
         assert!(matches!(waited, Err(WriterError::NotGranted { .. })), "{waited:?}");
     }
@@ -525,33 +538,33 @@ mod tests {
     }
 
     #[test]
-    fn room_ends_where_grants_do_and_the_newest_counts() {
+    fn newest_of_overlapping_grants_counts() {
         let mut state = State::default();
         assert_eq!(state.granted_from(0, 10), 0);
         assert!(state.add(grant(0, 1000)) && state.add(grant(1000, 500)));
         assert_eq!(state.granted_from(10, 5000), 1500);
         assert_eq!(state.granted_from(10, 900), 900);
-        // One buffer after the other: the next begins within the last.
+        // Adjacent grants: the next one begins within the last.
         assert!(state.add(grant(1490, 500)));
         assert_eq!(state.granted_from(1490, 5000), 1990);
         assert_eq!(state.grant_at(1495).map(|grant| grant.offset), Some(1490));
-        assert_eq!(state.grants.len(), 2, "what lies behind is forgotten");
+        assert_eq!(state.grants.len(), 2, "grants before the offset are dropped");
         assert_eq!(state.granted_from(3000, 5000), 3000);
     }
 
     #[test]
-    fn a_part_has_the_crcs_of_its_own_chunks() {
+    fn part_gets_crcs_of_its_chunks() {
         let header = |offset, data_bytes| PacketHeader { offset, seqno: 1, last: false, data_bytes, sync: false };
         let of = |part, packet: PacketHeader| checksums_of(&part, &packet, ChecksumSpec::DEFAULT);
         let packet = header(1024, 1300);
         assert_eq!([of(packet, packet), of(header(1024, 512), packet)], [0..12, 0..4]);
         assert_eq!(of(header(1536, 788), packet), 4..12);
-        // One that begins within a chunk has one.
+        // A packet that begins within a chunk has one CRC.
         assert_eq!(of(header(100, 412), header(100, 412)), 0..4);
     }
 
     #[test]
-    fn memory_for_crcs_is_used_in_turns() {
+    fn crc_memory_is_used_as_a_ring() {
         let mut state = State::default();
         let turn = |state: &mut State, bytes| {
             let at = state.take_checksums(bytes, 100)?;
@@ -564,24 +577,24 @@ mod tests {
             state.checksums_used -= over.checksum_bytes;
         };
         assert_eq!([turn(&mut state, 40), turn(&mut state, 0), turn(&mut state, 40)], [Some(0), Some(40), Some(40)]);
-        assert_eq!(turn(&mut state, 30), None, "20 are left at the end, and none at the start");
+        assert_eq!(turn(&mut state, 30), None, "20 bytes are free at the end, none at the start");
         assert_eq!(turn(&mut state, 20), Some(80));
         assert_eq!(turn(&mut state, 1), None);
         acknowledged(&mut state);
         assert_eq!(turn(&mut state, 30), Some(0));
-        assert_eq!(turn(&mut state, 11), None, "not beyond the slice that is still under way");
+        assert_eq!(turn(&mut state, 11), None, "must not overlap the slice in flight");
         for _ in 0..3 {
             acknowledged(&mut state);
         }
         assert_eq!(turn(&mut state, 60), Some(30));
-        // 10 are left behind it: they are passed over.
+        // 10 bytes remain at the end; they are skipped.
         assert_eq!(turn(&mut state, 50), None);
         acknowledged(&mut state);
         assert_eq!(turn(&mut state, 25), Some(0));
         acknowledged(&mut state);
         acknowledged(&mut state);
         assert_eq!((state.in_flight.len(), state.checksums_used), (0, 0));
-        assert_eq!(turn(&mut state, 100), Some(0), "all of it, when nothing is in use");
+        assert_eq!(turn(&mut state, 100), Some(0), "all memory is available when nothing is in use");
         while turn(&mut state, 0).is_some() {}
         assert_eq!(state.in_flight.len(), IN_FLIGHT_MAX);
     }

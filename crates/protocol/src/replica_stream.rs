@@ -1,10 +1,12 @@
-//! Many finalized replicas over one connection, from one DataNode to another: both ends, without knowing where the bytes are kept.
+//! Streams many finalized replicas over one connection between two DataNodes. Implements both ends, independent of how
+//! the bytes are stored.
 //!
-//! The sender has a [`ReplicaSource`] for each replica and interleaves them frame by frame ([`send`]); the receiver checks every
-//! byte against its CRCs and hands it to a [`ReplicaSink`] ([`receive`]). The sender sends no more than the receiver has given it
-//! credit for, and credit comes back when bytes are stored: neither holds more than a window, whatever the other does.
+//! The sender has a [`ReplicaSource`] for each replica and interleaves them frame by frame ([`send`]). The receiver
+//! checks every byte against its CRCs and passes it to a [`ReplicaSink`] ([`receive`]). The sender sends only as much
+//! as the receiver has given it credit for. Credit returns when bytes are stored, so neither end buffers more than a
+//! window, whatever the peer does.
 //!
-//! Frames: `hearth_wire::data_transfer::{ToReceiver, ToSender}`. Why it is so: docs/design/0005.
+//! Frames: `hearth_wire::data_transfer::{ToReceiver, ToSender}`. Rationale: docs/design/0005.
 
 mod incoming;
 mod outgoing;
@@ -25,83 +27,84 @@ use hearth_wire::data_transfer::{
 pub use incoming::receive;
 pub use outgoing::{ReplicaJob, send};
 
-/// What one call receives at most on the side of the data, and so what is checked at once: more than the cache holds would be
-/// fetched from memory once more for the CRCs.
+/// Maximum number of data bytes received by one call, and so verified at once. A larger amount would not stay in the
+/// cache and would be fetched from memory again for the CRCs.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// The same of data that is received in place, where there is no second copy of it to have in the cache: a frame of the usual length in one call.
+/// The same limit for data that is received in place, where no second copy needs the cache: a frame of the usual length
+/// in one call.
 const IN_PLACE_BYTES_MAX: usize = 512 << 10;
 
-/// The most that the buffer grows to: a remnant, the longest chunk or message, and room to receive.
+/// Maximum size of the buffer: a remnant, the longest chunk or message, and room to receive.
 const RECEIVE_BYTES_MAX: usize = 512 << 10;
 
-/// Longest chunk under one CRC: one has to fit the buffer, with room to receive.
+/// Longest chunk covered by one CRC. A chunk must fit in the buffer, with room to receive.
 pub const CHUNK_BYTES_MAX: u32 = 128 << 10;
 
-/// Shortest chunk under one CRC.
+/// Shortest chunk covered by one CRC.
 pub const CHUNK_BYTES_MIN: u32 = 16;
 
-/// How long each end waits.
+/// Timeouts of either end.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamTimeouts {
-    /// Silence of the other end while a replica is on its way.
+    /// Longest silence of the peer while a replica is in progress.
     pub silence: Duration,
-    /// The other end takes no byte, or has nothing to say of those that it took but that it is there.
+    /// Longest time in which the peer accepts no byte, or sends only pings about the bytes it has accepted.
     pub write: Duration,
-    /// No replica is on its way.
+    /// Longest time without a replica in progress.
     pub idle: Duration,
 }
 
 impl StreamTimeouts {
-    /// So long a sender may only say that it is there: its source may take its time, and what came of a replica is kept for it
-    /// when the connection ends.
+    /// Longest time in which a sender may send only pings. Its source may be slow, and the received part of a replica
+    /// is kept for the sender when the connection ends.
     fn no_data_timeout(&self) -> Duration {
         self.silence + self.write
     }
 
-    /// So often an end that has nothing to say says that it is there.
+    /// Interval of pings from an end that has nothing else to send.
     fn ping_interval(&self) -> Duration {
         self.silence / 3
     }
 }
 
-/// Why a connection of replicas ended before its time.
+/// Errors that end a replica stream early.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     #[error(transparent)]
     Connection(#[from] tcp::Error),
-    #[error("frame of {peer}")]
+    #[error("invalid frame from {peer}")]
     Frame { peer: PeerAddress, source: MessageError },
-    #[error("{peer} does not keep to the rules: {what}")]
+    #[error("{peer} violated the stream protocol: {what}")]
     Protocol { peer: PeerAddress, what: &'static str },
-    #[error("nothing from {peer} for {after:?} while replicas are on their way")]
+    #[error("nothing received from {peer} for {after:?} while replicas are in progress")]
     Silent { peer: PeerAddress, after: Duration },
-    #[error("{peer} is there, and nothing has come of what it was sent for {after:?}")]
+    #[error("{peer} is alive, but made no progress with the sent data for {after:?}")]
     NoProgress { peer: PeerAddress, after: Duration },
-    #[error("{peer} is there, and has sent nothing of the replicas that it has opened for {after:?}")]
+    #[error("{peer} is alive, but has sent no data of its open replicas for {after:?}")]
     OnlyPings { peer: PeerAddress, after: Duration },
-    #[error("{peer} takes no stream of replicas: {refusal}")]
+    #[error("{peer} refused a replica stream: {refusal}")]
     Refused { peer: PeerAddress, refusal: ReplicaRefusal },
     #[error("a task of the stream ended early")]
     Interrupted,
 }
 
-/// Why a replica did not arrive.
+/// Errors of sending one replica.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaSendError {
-    #[error("the receiver refused it")]
+    #[error("the receiver refused the replica")]
     Refused(#[source] ReplicaRefusal),
-    #[error("reading it")]
+    #[error("cannot read the replica")]
     Source(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// `stored`: bytes that the receiver had acknowledged; it keeps them for a while.
-    #[error("the stream broke with {stored} bytes of it acknowledged")]
+    /// `stored`: bytes that the receiver has acknowledged; it keeps them for a while.
+    #[error("the stream broke after {stored} bytes of the replica were acknowledged")]
     Broken { stored: u64, source: Arc<StreamError> },
 }
 
-/// The bytes of a replica for the shortest way out.
+/// Bytes of a replica, in the form that is cheapest to send.
 #[derive(Clone, Copy, Debug)]
 pub enum SourceData<'a> {
-    /// For sendfile, from `offset` of this file.
+    /// Bytes for sendfile, from `offset` of this file.
     File {
         file: BorrowedFd<'a>,
         offset: u64,
@@ -109,44 +112,44 @@ pub enum SourceData<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A replica to send. It is read front to back, perhaps from the middle on.
+/// A replica to send. It is read sequentially, possibly starting in the middle.
 pub trait ReplicaSource: Send + 'static {
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Appends the big-endian CRCs of `range`, which begins and ends on chunks or at the replica's end.
+    /// Appends the big-endian CRCs of `range`, which starts and ends at chunk boundaries or at the replica's end.
     fn checksums(&mut self, range: ByteRange, into: &mut Vec<u8>) -> Result<(), Self::Error>;
 
-    /// The bytes of `range`. It may wait: for a disk, or because it is not this replica's turn to use the network.
+    /// Returns the bytes of `range`. It may wait for a disk, or for this replica's share of the network.
     fn data(&mut self, range: ByteRange) -> impl Future<Output = Result<SourceData<'_>, Self::Error>> + Send;
 }
 
-/// Where replicas come to lie.
+/// Storage for incoming replicas.
 pub trait ReplicaStore: Send + Sync + 'static {
     type Sink: ReplicaSink;
 
-    /// Makes room for a replica, or finds what an earlier connection left of it.
+    /// Allocates space for a replica, or finds what an earlier connection has already stored of it.
     fn open(&self, request: OpenReplica) -> impl Future<Output = Result<Self::Sink, ReplicaRefusal>> + Send;
 }
 
-/// One replica on its way in. Dropped, it leaves nothing behind.
+/// One incoming replica. If dropped, it leaves nothing behind.
 pub trait ReplicaSink: Send + 'static {
-    /// Bytes from the replica's start that are stored.
+    /// Number of bytes stored, from the replica's start.
     fn received(&self) -> u64;
 
-    /// Whether [`Self::store_now`] may be called now: it waits for nothing.
+    /// Returns true if [`Self::store_now`] can be called without blocking.
     fn can_store_now(&self) -> bool;
 
-    /// Stores verified bytes, where that waits for nothing. Bytes before `received` are left out.
+    /// Stores verified bytes without blocking. Skips bytes before `received`.
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal>;
 
-    /// Its memory, if the bytes from `received` to `end` had better be received straight to there, where they are verified. Asked only while
-    /// it is quick.
+    /// Returns the replica's memory if the bytes from `received` to `end` should be received directly into it and
+    /// verified there. Called only while [`Self::can_store_now`] is true.
     fn in_place(&mut self, end: u64) -> Option<&mut dyn InPlace> {
         let _ = end;
         None
     }
 
-    /// Stores verified bytes, in a task that may wait.
+    /// Stores verified bytes in a task that may block.
     fn store(
         &mut self,
         offset: u64,
@@ -154,19 +157,19 @@ pub trait ReplicaSink: Send + 'static {
         checksums: &[u8],
     ) -> impl Future<Output = Result<(), ReplicaRefusal>> + Send;
 
-    /// All of it has come: makes it a replica like any other and has it reported.
+    /// Finalizes the completely received replica and has it reported.
     fn finish(self) -> impl Future<Output = Result<(), ReplicaRefusal>> + Send;
 
-    /// The connection broke: the sender may come back.
+    /// Keeps the received part after the connection broke, because the sender may come back.
     fn keep(self);
 }
 
-/// Memory of a replica to which bytes come before they are verified. They count when they have been.
+/// Memory of a replica that receives bytes before they are verified. They count as received only after verification.
 pub trait InPlace: Send {
-    /// Receives once from `socket`, without waiting: up to `length` bytes of the replica from `offset`, which is not before what has been
-    /// received, and what comes behind them into `behind`. How many came in all.
+    /// Receives once from `socket`, without blocking. Up to `length` bytes go to the replica at `offset`, which is not
+    /// before the received part; the bytes after them go to `behind`. Returns the total number of bytes.
     ///
-    /// Errors: a refusal: the memory cannot be had any more. Within: the socket's.
+    /// Errors: the outer error is a refusal: the memory is no longer available. The inner error is the socket's.
     fn receive(
         &mut self,
         offset: u64,
@@ -175,25 +178,27 @@ pub trait InPlace: Send {
         behind: &mut [u8],
     ) -> Result<std::io::Result<usize>, ReplicaRefusal>;
 
-    /// Verifies the next `length` bytes, which end with a chunk or the replica, and counts them as received.
+    /// Verifies the next `length` bytes, which end at a chunk boundary or the replica's end, and counts them as
+    /// received.
     fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted>;
 }
 
-/// Why bytes that came in place do not count.
+/// Reasons for rejecting bytes that were received in place.
 #[derive(Debug)]
 pub enum NotAccepted {
     Corrupt(ChecksumError),
     Refused(ReplicaRefusal),
 }
 
-/// A buffer for either end.
+/// Creates a receive buffer for either end.
 pub fn receive_buffer() -> ReceiveBuffer {
     ReceiveBuffer::new(4 << 10, RECEIVE_BYTES_MAX)
 }
 
-/// Asks the other end to take replicas on this connection.
+/// Asks the peer to accept replicas on this connection.
 ///
-/// Errors: `Refused`, e.g. because it has no memory for one more; `Connection` closed: it knows no such thing.
+/// Errors: `Refused`, e.g. because it has no memory for another stream; `Connection` closed: the peer does not know the
+/// operation.
 pub async fn negotiate(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
@@ -219,8 +224,8 @@ pub async fn negotiate(
     }
 }
 
-/// Found in bytes on their way.
+/// Refusal for bytes that were corrupted in transit.
 fn corrupt(offset: u64, error: &ChecksumError) -> ReplicaRefusal {
-    let message = format!("the data at offset {offset} does not fit its CRCs: {error}");
+    let message = format!("checksum error in the data at offset {offset}: {error}");
     ReplicaRefusal::new(hearth_wire::data_transfer::Status::ErrorChecksum, message)
 }

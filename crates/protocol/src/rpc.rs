@@ -1,5 +1,6 @@
-//! Hadoop RPC over TCP: [`RpcServer`] answers for a [`Service`], [`RpcClient`] calls, and [`RetryCache`] keeps a repeated call from
-//! being carried out twice. Frames and headers are `hearth_wire::rpc`'s; here are sockets, time-outs and bounds.
+//! Hadoop RPC over TCP: [`RpcServer`] serves a [`Service`], [`RpcClient`] calls, and [`RetryCache`] prevents a repeated
+//! call from being executed twice. Frames and headers are in `hearth_wire::rpc`; this module has the sockets, timeouts
+//! and limits.
 
 mod buffered_bytes;
 mod client;

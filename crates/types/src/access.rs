@@ -15,7 +15,7 @@ impl Access {
         Self(bits & 7)
     }
 
-    /// Of `r-x`: three letters, each in its place or a dash.
+    /// Parses the form `r-x`: three letters, each at its position or replaced by a dash.
     pub fn from_letters(letters: &str) -> Option<Self> {
         (0..8).map(Self).find(|access| access.letters() == letters)
     }
@@ -28,12 +28,12 @@ impl Access {
         self.0
     }
 
-    /// `r-x`.
+    /// Prints the form `r-x`.
     pub fn letters(self) -> &'static str {
         ["---", "--x", "-w-", "-wx", "r--", "r-x", "rw-", "rwx"][self.0 as usize]
     }
 
-    /// Java's name of the set.
+    /// Name of the set in Java's `FsAction`.
     pub fn name(self) -> &'static str {
         ["NONE", "EXECUTE", "WRITE", "WRITE_EXECUTE", "READ", "READ_EXECUTE", "READ_WRITE", "ALL"][self.0 as usize]
     }

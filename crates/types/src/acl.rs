@@ -40,17 +40,17 @@ impl AclType {
     }
 }
 
-/// One entry. Its order: scope, type, the unnamed first, then by name.
+/// One ACL entry. Entries sort by scope, then type, then name; an entry without a name comes first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AclEntry {
     pub scope: AclScope,
     pub kind: AclType,
-    /// A user or group; `None` for the owner, the group, the mask and others.
+    /// A user or group name; `None` for the owner, the owning group, the mask and others.
     pub name: Option<Box<str>>,
     pub access: Access,
 }
 
-/// What makes an entry one of its own in an ACL: scope, type, name.
+/// Identity of an entry within an ACL: scope, type, name.
 pub type AclKey<'a> = (AclScope, AclType, Option<&'a str>);
 
 impl AclEntry {
@@ -63,7 +63,7 @@ impl AclEntry {
     }
 }
 
-/// Why a text is no ACL entry, in Hadoop's words. Source: AclEntry.java.
+/// Errors of parsing an ACL entry, in Hadoop's words. Source: AclEntry.java.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AclSpecError {
     Entry(String),
@@ -84,7 +84,8 @@ impl fmt::Display for AclSpecError {
 impl std::error::Error for AclSpecError {}
 
 impl AclEntry {
-    /// Of `user:bruce:rwx,default:group::r-x`. `with_rights`: false for entries that are to be removed, which are named alone.
+    /// Parses a list such as `user:bruce:rwx,default:group::r-x`. `with_rights`: false for entries to remove, which are
+    /// given without rights.
     pub fn parse_all(text: &str, with_rights: bool) -> Result<Vec<Self>, AclSpecError> {
         let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         entries.map(|entry| Self::parse(entry, with_rights)).collect()
@@ -92,7 +93,7 @@ impl AclEntry {
 
     fn parse(text: &str, with_rights: bool) -> Result<Self, AclSpecError> {
         let wrong = || AclSpecError::Entry(text.to_owned());
-        // What is empty at the end does not count.
+        // Empty fields at the end are ignored.
         let mut parts = text.trim_end_matches(':').split(':').peekable();
         let scope = match parts.next_if_eq(&"default") {
             Some(_) => AclScope::Default,
@@ -119,33 +120,35 @@ impl fmt::Display for AclEntry {
     }
 }
 
-/// What is to be done to an ACL.
+/// A change to an ACL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AclChange {
-    /// These entries are added, or take the place of those of the same scope, type and name.
+    /// Adds these entries, or replaces those with the same scope, type and name.
     Modify(Vec<AclEntry>),
-    /// Entries of these scopes, types and names go; their rights do not matter.
+    /// Removes the entries with these scopes, types and names; their rights are ignored.
     Remove(Vec<AclEntry>),
     RemoveDefault,
-    /// Only the mode bits stay.
+    /// Removes all entries; only the mode bits stay.
     RemoveAll,
-    /// The scopes that these entries have are replaced as a whole.
+    /// Replaces all entries of each scope that occurs in these entries.
     Set(Vec<AclEntry>),
 }
 
-/// What the namenode says of a path's ACL. Source: `AclStatusProto`.
+/// The ACL of a path as the namenode reports it. Source: `AclStatusProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AclStatus {
     pub owner: String,
     pub group: String,
-    /// Where there are named entries, the group's bits are the mask.
+    /// The mode. If there are named entries, the group bits hold the mask.
     pub permission: FsPermission,
-    /// Without those that the mode bits hold.
+    /// All entries except those that the mode bits represent.
     pub entries: Vec<AclEntry>,
 }
 
-/// Every entry of the scope, those that the mode bits stand for among them; of the default scope none where there is none.
-/// `stored`: those that the mode bits do not hold.
+/// Returns every entry of the scope, including the entries that the mode bits represent. Returns an empty list if the
+/// path has no ACL in the default scope.
+///
+/// `stored`: the entries that the mode bits do not represent.
 pub fn whole_acl(permission: FsPermission, stored: &[AclEntry], scope: AclScope) -> Vec<AclEntry> {
     let of_scope = stored.iter().filter(|entry| entry.scope == scope).cloned();
     if scope == AclScope::Default {
@@ -161,13 +164,14 @@ pub fn whole_acl(permission: FsPermission, stored: &[AclEntry], scope: AclScope)
 }
 
 impl AclStatus {
-    /// As [`whole_acl`].
+    /// Returns the full ACL of one scope; see [`whole_acl`].
     pub fn whole(&self, scope: AclScope) -> Vec<AclEntry> {
         whole_acl(self.permission, &self.entries, scope)
     }
 }
 
-/// What an entry of a whole ACL of one scope grants: no more than its mask where it is bounded by one.
+/// Returns the rights that an entry grants after the mask is applied. `whole`: the full ACL of one scope. The mask
+/// limits named entries and the group entry.
 pub fn effective_access(entry: &AclEntry, whole: &[AclEntry]) -> Access {
     let mask = whole.iter().find(|other| other.kind == AclType::Mask);
     match mask {
@@ -183,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_read_as_hadoop_reads_them() {
+    fn entries_parse_like_hadoop() {
         let texts = |text| -> Vec<String> {
             AclEntry::parse_all(text, true).unwrap().iter().map(ToString::to_string).collect()
         };
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_bounds_names_and_groups() {
+    fn mask_limits_named_and_group_entries() {
         let status = |permission, entries| AclStatus {
             owner: "o".into(),
             group: "g".into(),

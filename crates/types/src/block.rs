@@ -11,7 +11,7 @@ impl fmt::Display for BlockId {
     }
 }
 
-/// Rises whenever a block is reopened or recovered; part of the block's identity.
+/// Generation stamp, part of the block's identity. It rises whenever a block is reopened or recovered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GenerationStamp(pub u64);
 
@@ -46,12 +46,12 @@ impl fmt::Display for BlockPoolId {
 pub struct Block {
     pub id: BlockId,
     pub stamp: GenerationStamp,
-    /// Bytes. What it counts (acknowledged, on disk, committed) is said where it is used.
+    /// Length in bytes. Each user documents which bytes it counts (acknowledged, on disk, committed).
     pub length: u64,
 }
 
 impl fmt::Display for Block {
-    /// As Hadoop's logs name a block: `blk_<id>_<stamp>`.
+    /// Formats the block as Hadoop's logs do: `blk_<id>_<stamp>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}_{}", self.id, self.stamp)
     }
@@ -79,7 +79,7 @@ impl ExtendedBlock {
 }
 
 impl fmt::Display for ExtendedBlock {
-    /// As Hadoop's logs name it: `BP-...:blk_<id>_<stamp>`.
+    /// Formats the block as Hadoop's logs do: `BP-...:blk_<id>_<stamp>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.pool, self.block)
     }
@@ -102,7 +102,7 @@ pub enum ReplicaState {
 }
 
 impl ReplicaState {
-    /// `None` for a number that no Hadoop version uses.
+    /// Returns `None` for a number that no Hadoop version uses.
     pub fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Finalized,

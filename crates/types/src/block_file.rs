@@ -1,5 +1,5 @@
-//! How Apache HDFS keeps replicas on disk: names, directories, meta-file header, `VERSION` files. Arithmetic and text
-//! only; whoever owns the directories does the I/O.
+//! On-disk format of Apache HDFS replicas: file names, directories, meta-file header, `VERSION` files. This module only
+//! computes and parses; the owner of the directories does the I/O.
 //!
 //! ```text
 //! <volume>/in_use.lock
@@ -22,7 +22,7 @@ pub use names::{ReplicaFile, block_file_name, finalized_subdirectory, meta_file_
 pub use properties::{parse_properties, print_properties};
 pub use version::{DATANODE_LAYOUT_VERSION, PoolVersion, StorageVersion};
 
-/// What is wrong with a file of a storage directory. The caller adds the path.
+/// Errors in a file of a storage directory. The caller adds the path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockFileError {
     #[error("meta file of {bytes} bytes is shorter than its header of {META_HEADER_BYTES}")]

@@ -1,6 +1,6 @@
-//! Points in time as calendars have them: in UTC, and in the time zone of this machine.
+//! Conversion of timestamps to calendar fields, in UTC and in the local time zone.
 
-/// A point in time cut into a calendar's parts.
+/// A timestamp split into calendar fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Calendar {
     pub year: i64,
@@ -12,7 +12,7 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// In UTC. `ms`: milliseconds since the epoch.
+    /// Converts to UTC. `ms`: milliseconds since the epoch.
     pub fn utc(ms: u64) -> Self {
         let seconds = ms / 1000;
         let (year, month, day) = civil((seconds / 86_400) as i64);
@@ -20,7 +20,7 @@ impl Calendar {
         Self { year, month, day, hour: of_day / 3600, minute: of_day / 60 % 60, second: of_day % 60 }
     }
 
-    /// In the time zone of this machine (TZ, /etc/localtime).
+    /// Converts to the local time zone of this machine (TZ, /etc/localtime).
     pub fn local(ms: u64) -> Self {
         let seconds: libc::time_t = (ms / 1000) as libc::time_t;
         // SAFETY: `tm` is plain data for which zeros are valid.
@@ -51,12 +51,12 @@ impl Calendar {
         format!("{}:{:02}", self.to_the_minute(), self.second)
     }
 
-    /// `Sat Nov 21 07:36:57 UTC 2026`: what Java's `Date` prints, in local time.
+    /// Formats local time as Java's `Date` prints it: `Sat Nov 21 07:36:57 UTC 2026`.
     pub fn java_date(ms: u64) -> String {
         Self::local(ms).java_text(&zone(ms))
     }
 
-    /// The same of any point. `zone`: the name of its time zone.
+    /// Formats any timestamp in the same format. `zone`: the name of its time zone.
     pub fn java_text(self, zone: &str) -> String {
         let Self { year, month, day, hour, minute, second } = self;
         let days = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
@@ -72,13 +72,14 @@ impl Calendar {
         format!("{:02}{month:02}{day:02}{hour:02}{minute:02}{second:02}", year % 100)
     }
 
-    /// The name of a trash checkpoint that is made at `ms`. `attempt`: as many names of that second are taken.
+    /// Returns the name of a trash checkpoint created at `ms`. `attempt`: number of names for that second that are
+    /// already taken.
     pub fn checkpoint_name(ms: u64, attempt: u32) -> String {
         let stamp = Self::local(ms).compact();
         if attempt == 0 { stamp } else { format!("{stamp}-{attempt}") }
     }
 
-    /// When the trash checkpoint of this name was made, in milliseconds; `None` for other names.
+    /// Returns the creation time of a trash checkpoint in milliseconds, parsed from its name; `None` for other names.
     pub fn checkpoint_ms(name: &str) -> Option<u64> {
         let digits = name.split_once('-').map_or(name, |(digits, _)| digits);
         if digits.len() != 12 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -96,7 +97,7 @@ impl Calendar {
         made.local_to_ms()
     }
 
-    /// Milliseconds since the epoch of this point, taken as local time. `None` before 1970.
+    /// Converts to milliseconds since the epoch, taking the fields as local time. `None` before 1970.
     pub fn local_to_ms(self) -> Option<u64> {
         // SAFETY: as above.
         let mut parts: libc::tm = unsafe { std::mem::zeroed() };
@@ -113,7 +114,7 @@ impl Calendar {
     }
 }
 
-/// Days since the epoch to year, month, day. Source: Howard Hinnant's `civil_from_days`.
+/// Converts days since the epoch to year, month, day. Source: Howard Hinnant's `civil_from_days`.
 fn civil(days: i64) -> (i64, u32, u32) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -126,7 +127,7 @@ fn civil(days: i64) -> (i64, u32, u32) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// The inverse of `civil`. Source: Howard Hinnant's `days_from_civil`.
+/// Inverse of `civil`. Source: Howard Hinnant's `days_from_civil`.
 fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -136,7 +137,7 @@ fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The name of the local time zone at that time.
+/// Returns the name of the local time zone at that time.
 fn zone(ms: u64) -> String {
     let seconds: libc::time_t = (ms / 1000) as libc::time_t;
     // SAFETY: `tm` is plain data for which zeros are valid.
@@ -146,8 +147,8 @@ fn zone(ms: u64) -> String {
     if done.is_null() || parts.tm_zone.is_null() {
         return "UTC".to_owned();
     }
-    // SAFETY: not null, and by localtime_r's contract a string that lives as long as the time zone is not changed,
-    // which nobody does in this process.
+    // SAFETY: not null, and by localtime_r's contract a string that lives until the time zone is changed, which nothing
+    // in this process does.
     let name = unsafe { std::ffi::CStr::from_ptr(parts.tm_zone) };
     name.to_string_lossy().into_owned()
 }
@@ -156,11 +157,11 @@ fn zone(ms: u64) -> String {
 mod tests {
     use super::*;
 
-    /// In no hour that some time zone has twice.
+    /// Lies outside every hour that daylight saving time repeats in some time zone.
     const NOW: u64 = 1_795_245_342_000;
 
     #[test]
-    fn calendars() {
+    fn timestamps_convert_to_calendars_and_back() {
         assert_eq!(Calendar::utc(0).to_the_second(), "1970-01-01 00:00:00");
         assert_eq!(Calendar::utc(951_782_399_000).to_the_second(), "2000-02-28 23:59:59");
         assert_eq!(Calendar::utc(951_782_400_000).to_the_second(), "2000-02-29 00:00:00");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_known_by_their_names() {
+    fn checkpoint_names_round_trip() {
         let name = Calendar::local(NOW).compact();
         assert_eq!(Calendar::checkpoint_name(NOW, 0), name);
         assert_eq!(Calendar::checkpoint_name(NOW, 2), format!("{name}-2"));

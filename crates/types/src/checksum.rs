@@ -4,20 +4,20 @@ use lanes::{FourLaneCrc, LANES};
 
 mod lanes;
 
-/// The CRC that stands over each chunk. Numbers as in block meta files and `ChecksumProto`.
+/// Kind of the CRC that covers each chunk. Numbers as in block meta files and `ChecksumProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum ChecksumKind {
     /// No checksum bytes at all.
     Null = 0,
-    /// The polynomial of zip, 0x04C11DB7.
+    /// CRC-32 with the polynomial of zip, 0x04C11DB7.
     Crc32 = 1,
-    /// Castagnoli's, 0x1EDC6F41: HDFS's default.
+    /// CRC-32C (Castagnoli), polynomial 0x1EDC6F41: HDFS's default.
     Crc32c = 2,
 }
 
 impl ChecksumKind {
-    /// `None` for kinds that never stand over block data (`DEFAULT`, `MIXED`) and for unknown numbers.
+    /// Returns `None` for unknown numbers and for kinds that never cover block data (`DEFAULT`, `MIXED`).
     pub fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Null,
@@ -27,7 +27,7 @@ impl ChecksumKind {
         })
     }
 
-    /// Bytes of one checksum value.
+    /// Size of one checksum value in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::Null => 0,
@@ -35,7 +35,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The checksum of `data`; 0 for `Null`.
+    /// Computes the checksum of `data`; 0 for `Null`.
     pub fn of(self, data: &[u8]) -> u32 {
         match self {
             Self::Null => 0,
@@ -45,34 +45,34 @@ impl ChecksumKind {
     }
 }
 
-/// CRC32C (Castagnoli) of `data`, as RFC 3720 defines it.
+/// Computes the CRC32C (Castagnoli) of `data`, as RFC 3720 defines it.
 pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(data)
 }
 
-/// Which CRC stands over how many bytes: travels with every replica.
+/// Checksum kind and chunk size. Accompanies every replica.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ChecksumSpec {
     pub kind: ChecksumKind,
-    /// Bytes under one CRC, 512 by default. Not 0.
+    /// Bytes covered by one CRC, 512 by default. Never 0.
     pub bytes_per_chunk: u32,
 }
 
-/// The first chunk whose CRC does not fit its data.
+/// Errors of verifying chunks against their CRCs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ChecksumError {
     #[error(
         "checksum mismatch in chunk {chunk} (bytes from {offset}): stored {expected:#010x}, computed {actual:#010x}"
     )]
     Mismatch {
-        /// Counted from the start of the data given.
+        /// Index of the first bad chunk, counted from the start of the data given.
         chunk: usize,
         /// Bytes from the start of the data given.
         offset: usize,
         expected: u32,
         actual: u32,
     },
-    #[error("{data_bytes} bytes of data want {expected_bytes} bytes of checksums, not {actual_bytes}")]
+    #[error("{data_bytes} bytes of data need {expected_bytes} bytes of checksums, not {actual_bytes}")]
     WrongLength { data_bytes: usize, expected_bytes: usize, actual_bytes: usize },
 }
 
@@ -80,10 +80,12 @@ impl ChecksumSpec {
     /// HDFS's default: CRC32C over 512 bytes.
     pub const DEFAULT: Self = Self { kind: ChecksumKind::Crc32c, bytes_per_chunk: 512 };
 
-    /// Bytes under one CRC at most: a chunk goes in a packet, with its CRC and a header, and those are of 16 MiB at most, Java's too.
+    /// Maximum number of bytes covered by one CRC. A chunk, its CRC and a header must fit in one packet, and packets
+    /// have at most 16 MiB, as in Java.
     pub const BYTES_PER_CHUNK_MAX: u32 = (16 << 20) - 1024;
 
-    /// Bytes of the header of a block's meta file: version 1 (u16), kind (u8), bytes per chunk (u32), big-endian. CRCs follow.
+    /// Size of the header of a block's meta file in bytes: version 1 (u16), kind (u8), bytes per chunk (u32),
+    /// big-endian. CRCs follow.
     pub const META_HEADER_BYTES: usize = 7;
 
     pub fn to_meta_header(self) -> [u8; Self::META_HEADER_BYTES] {
@@ -91,7 +93,7 @@ impl ChecksumSpec {
         [0, 1, self.kind as u8, a, b, c, d]
     }
 
-    /// `None` for another version, an unknown kind, or a number of bytes per chunk that nobody can have written.
+    /// Returns `None` for another version, an unknown kind, or a chunk size outside the valid range.
     pub fn from_meta_header(header: [u8; Self::META_HEADER_BYTES]) -> Option<Self> {
         let [0, 1, kind, a, b, c, d] = header else { return None };
         let bytes_per_chunk = u32::from_be_bytes([a, b, c, d]);
@@ -99,12 +101,12 @@ impl ChecksumSpec {
         usable.then_some(Self { kind: ChecksumKind::from_number(kind)?, bytes_per_chunk })
     }
 
-    /// Number of chunks in `length` bytes, the last one perhaps short.
+    /// Returns the number of chunks in `length` bytes; the last one may be short.
     pub fn chunks(self, length: u64) -> u64 {
         length.div_ceil(u64::from(self.bytes_per_chunk))
     }
 
-    /// Bytes of checksums over `length` bytes of data.
+    /// Returns the size of the checksums for `length` bytes of data, in bytes.
     pub fn checksum_bytes(self, length: u64) -> u64 {
         self.chunks(length).saturating_mul(self.kind.size() as u64)
     }
@@ -147,7 +149,7 @@ impl ChecksumSpec {
         compared.break_value().map_or(Ok(()), Err)
     }
 
-    /// Hands the CRC of each chunk of `data` to `each`, in order, until that breaks off. Not of `Null`.
+    /// Passes the CRC of each chunk of `data` to `each`, in order, until `each` breaks. Not for `Null`.
     fn each_crc<B>(self, data: &[u8], mut each: impl FnMut(u32) -> ControlFlow<B>) -> ControlFlow<B> {
         let chunk_bytes = self.bytes_per_chunk as usize;
         let mut rest = data;
@@ -168,14 +170,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values() {
-        // The check values of the CRC catalogue for "123456789".
+    fn crcs_match_catalogue_check_values() {
+        // Check values of the CRC catalogue for "123456789".
         assert_eq!(ChecksumKind::Crc32c.of(b"123456789"), 0xE306_9283);
         assert_eq!(ChecksumKind::Crc32.of(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
-    fn meta_headers_are_those_of_hadoop() {
+    fn meta_headers_match_hadoop() {
         assert_eq!(ChecksumSpec::DEFAULT.to_meta_header(), [0, 1, 2, 0, 0, 2, 0]);
         assert_eq!(ChecksumSpec::from_meta_header([0, 1, 2, 0, 0, 2, 0]), Some(ChecksumSpec::DEFAULT));
         for bad in [[0, 2, 2, 0, 0, 2, 0], [0, 1, 9, 0, 0, 2, 0], [0, 1, 2, 0, 0, 0, 0], [0, 1, 2, 0x80, 0, 0, 0]] {
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn many_chunks_have_the_crcs_of_each() {
+    fn chunk_crcs_match_individual_crcs() {
         let data: Vec<u8> = (0..11 * 512 + 100u32).map(|i| (i ^ i >> 7) as u8).collect();
         for length in [0, 1, 512, 4 * 512 - 1, 4 * 512, 4 * 512 + 1, 8 * 512, data.len()] {
             for kind in [ChecksumKind::Crc32c, ChecksumKind::Crc32] {
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_found_in_its_chunk() {
+    fn flipped_bit_is_reported_with_its_chunk() {
         let mut data: Vec<u8> = (0..1300u32).map(|i| i as u8).collect();
         let mut checksums = Vec::new();
         ChecksumSpec::DEFAULT.compute(&data, &mut checksums);

@@ -1,9 +1,9 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The time, handed in, so that leases, time-outs and intervals can be tested without waiting.
+/// Source of time, injected so that leases, timeouts and intervals can be tested without waiting.
 pub trait Clock: Send + Sync + 'static {
-    /// Milliseconds since 1970-01-01T00:00:00Z: what files and tokens carry.
+    /// Milliseconds since 1970-01-01T00:00:00Z, as used in files and tokens.
     fn wall_ms(&self) -> u64;
 
     /// Time since an arbitrary start; never goes back. For intervals.
@@ -37,7 +37,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to; both its times advance together.
+/// A clock that moves only when it is advanced; both times advance together.
 pub struct ManualClock {
     now: Mutex<(u64, Duration)>,
 }

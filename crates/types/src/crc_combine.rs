@@ -1,4 +1,5 @@
-//! The CRC of two pieces from the CRCs of each: how composite file checksums are made without reading data.
+//! Combines the CRCs of two pieces into the CRC of both. Composite file checksums are computed this way without reading
+//! data.
 //!
 //! On the reflected values that CRC32 and CRC32C use, appending n zero bytes multiplies by x^(8n) modulo the
 //! polynomial, so `crc(AB) = crc(A) * x^(8*|B|) + crc(B)` (initial and final inversions cancel out).
@@ -6,7 +7,7 @@
 use crate::ChecksumKind;
 
 impl ChecksumKind {
-    /// The polynomial, reflected; `None` where there is no CRC.
+    /// Returns the polynomial, reflected; `None` for `Null`, which has no CRC.
     fn polynomial(self) -> Option<u32> {
         match self {
             Self::Null => None,
@@ -16,7 +17,7 @@ impl ChecksumKind {
     }
 }
 
-/// Joins CRCs of pieces whose second part always has the same length.
+/// Combines CRCs of pieces whose second part always has the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct CrcCombiner {
     polynomial: u32,
@@ -25,7 +26,7 @@ pub struct CrcCombiner {
 }
 
 impl CrcCombiner {
-    /// For second parts of `length` bytes. `None` for `ChecksumKind::Null`.
+    /// Prepares to join second parts of `length` bytes. `None` for `ChecksumKind::Null`.
     pub fn new(kind: ChecksumKind, length: u64) -> Option<Self> {
         let polynomial = kind.polynomial()?;
         // Square and multiply. x^0 is the top bit in reflected order.
@@ -42,7 +43,7 @@ impl CrcCombiner {
         Some(Self { polynomial, shift })
     }
 
-    /// The CRC of both pieces.
+    /// Returns the CRC of both pieces.
     pub fn join(self, first: u32, second: u32) -> u32 {
         multiply(first, self.shift, self.polynomial) ^ second
     }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joined_crcs_are_those_of_the_whole() {
+    fn joined_crcs_match_the_whole() {
         let data: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
         for (kind, expected) in [(ChecksumKind::Crc32c, 0x1a31_8e30u32), (ChecksumKind::Crc32, 0x74e3_fb41)] {
             let (first, second) = data.split_at(512);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::BlockPoolId;
 
-/// The stable UUID text of one datanode process's storage; never empty.
+/// Stable UUID (as text) of one datanode process's storage; never empty.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DatanodeUuid(pub Arc<str>);
 
@@ -15,7 +15,7 @@ impl fmt::Display for DatanodeUuid {
     }
 }
 
-/// The id of one storage (volume) of a datanode, `DS-<uuid>`.
+/// Id of one storage (volume) of a datanode, `DS-<uuid>`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StorageId(pub Arc<str>);
 
@@ -25,7 +25,7 @@ impl fmt::Display for StorageId {
     }
 }
 
-/// Numbers as in `StorageTypeProto`.
+/// Type of a storage. Numbers as in `StorageTypeProto`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum StorageType {
@@ -39,7 +39,7 @@ pub enum StorageType {
 }
 
 impl StorageType {
-    /// `None` for a number that no Hadoop version uses.
+    /// Returns `None` for a number that no Hadoop version uses.
     pub fn from_number(number: i32) -> Option<Self> {
         Some(match number {
             1 => Self::Disk,
@@ -52,15 +52,15 @@ impl StorageType {
         })
     }
 
-    /// Those that a quota may be set for, in the order of Hadoop's tools.
+    /// Storage types that can have a quota, in the order of Hadoop's tools.
     pub const WITH_QUOTA: [Self; 5] = [Self::Ssd, Self::Disk, Self::Archive, Self::Provided, Self::Nvdimm];
 
-    /// By its name, in letters of any case.
+    /// Finds a storage type by name, ignoring case.
     pub fn named(name: &str) -> Option<Self> {
         (1..=6).filter_map(Self::from_number).find(|storage_type| storage_type.name().eq_ignore_ascii_case(name))
     }
 
-    /// As in configuration (`[SSD]/data`) and reports.
+    /// Name as used in the configuration (`[SSD]/data`) and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Disk => "DISK",
@@ -73,25 +73,25 @@ impl StorageType {
     }
 }
 
-/// Who a datanode is and where its ports are. Source: hdfs.proto, `DatanodeIDProto`.
+/// Identity and ports of a datanode. Source: hdfs.proto, `DatanodeIDProto`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DatanodeId {
-    /// Text of the address that the namenode saw.
+    /// IP address (as text) that the namenode saw.
     pub ip: String,
     pub host_name: String,
     pub uuid: DatanodeUuid,
-    /// DataTransferProtocol.
+    /// Port of DataTransferProtocol.
     pub transfer_port: u16,
-    /// HTTP.
+    /// Port of HTTP.
     pub info_port: u16,
-    /// Hadoop RPC.
+    /// Port of Hadoop RPC.
     pub ipc_port: u16,
-    /// HTTPS; 0 when there is none.
+    /// Port of HTTPS; 0 if not served.
     pub info_secure_port: u16,
 }
 
 impl DatanodeId {
-    /// `ip:port` of DataTransferProtocol: how Hadoop's logs name a datanode.
+    /// Returns `ip:port` of DataTransferProtocol, which is how Hadoop's logs name a datanode.
     pub fn transfer_address(&self) -> String {
         format!("{}:{}", self.ip, self.transfer_port)
     }
@@ -103,7 +103,7 @@ impl fmt::Display for DatanodeId {
     }
 }
 
-/// Numbers as in `DatanodeInfoProto.AdminState`.
+/// Administrative state. Numbers as in `DatanodeInfoProto.AdminState`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum DatanodeAdminState {
@@ -116,7 +116,7 @@ pub enum DatanodeAdminState {
 }
 
 impl fmt::Display for DatanodeAdminState {
-    /// As reports and pages have it.
+    /// Formats the state as reports and web pages show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Normal => "In Service",
@@ -128,7 +128,7 @@ impl fmt::Display for DatanodeAdminState {
     }
 }
 
-/// A datanode with what the namenode knows of its load. Source: hdfs.proto, `DatanodeInfoProto`.
+/// A datanode with its load as known to the namenode. Source: hdfs.proto, `DatanodeInfoProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatanodeInfo {
     pub id: DatanodeId,
@@ -146,9 +146,9 @@ pub struct DatanodeInfo {
     pub last_update_ms: u64,
     /// Milliseconds of the namenode's monotonic clock.
     pub last_update_monotonic_ms: u64,
-    /// Connections being served.
+    /// Connections currently served.
     pub xceiver_count: u32,
-    /// Rack, `/default-rack` when nothing says otherwise.
+    /// Rack; `/default-rack` if none is configured.
     pub location: String,
     pub admin_state: DatanodeAdminState,
     /// Bytes.
@@ -158,12 +158,12 @@ pub struct DatanodeInfo {
     pub block_count: u32,
     /// Milliseconds since the epoch of the last full block report; 0 before the first.
     pub last_block_report_ms: u64,
-    /// What a Hearth datanode offers to Hearth's clients, as its namenode hands it on without knowing what it means. A hint.
+    /// Hint about what a Hearth datanode offers to Hearth's clients. The namenode forwards it without interpreting it.
     pub offer: Option<Bytes>,
 }
 
 impl DatanodeInfo {
-    /// A datanode in service of which only its names are known.
+    /// Creates the entry of a datanode in service from its identity alone.
     pub fn of(id: DatanodeId) -> Self {
         Self {
             id,
@@ -186,7 +186,7 @@ impl DatanodeInfo {
     }
 }
 
-/// The use of one storage, as heartbeats carry it. All sizes in bytes.
+/// Usage of one storage, as heartbeats carry it. All sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageReport {
     pub storage: StorageId,
@@ -199,7 +199,7 @@ pub struct StorageReport {
     pub non_dfs_used: u64,
 }
 
-/// What makes a namespace the same namespace; stands in `VERSION` files and is compared at every start.
+/// Identity of a namespace. Stored in `VERSION` files and compared at every start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolIdentity {
     pub pool: BlockPoolId,

@@ -7,14 +7,14 @@ pub struct FsPermission(pub u16);
 impl FsPermission {
     pub const MASK: u16 = 0o1777;
 
-    /// `umask`: bits to take away, as `fs.permissions.umask-mode`.
+    /// Clears the bits in `umask` (`fs.permissions.umask-mode`).
     pub fn without(self, umask: u16) -> Self {
         Self(self.0 & !umask & Self::MASK)
     }
 }
 
 impl std::fmt::Display for FsPermission {
-    /// `rwxr-xr-t`, without the leading kind letter.
+    /// Formats `rwxr-xr-t`, without the leading kind letter.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for shift in [6u16, 3, 0] {
             let bits = self.0 >> shift;
@@ -33,7 +33,7 @@ impl std::fmt::Display for FsPermission {
     }
 }
 
-/// Numbers as in `HdfsFileStatusProto.FileType`.
+/// Kind of a file system entry. Numbers as in `HdfsFileStatusProto.FileType`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FileKind {
@@ -42,11 +42,11 @@ pub enum FileKind {
     Symlink = 3,
 }
 
-/// What a listing says of one file or directory. Source: hdfs.proto, `HdfsFileStatusProto`.
+/// Listing entry of one file or directory. Source: hdfs.proto, `HdfsFileStatusProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileStatus {
     pub kind: FileKind,
-    /// The name within its directory; empty when the path asked for is the thing itself.
+    /// Name within its directory; empty if the entry is the requested path itself.
     pub local_name: Vec<u8>,
     /// Bytes; 0 for directories.
     pub length: u64,
@@ -57,23 +57,23 @@ pub struct FileStatus {
     pub modification_time_ms: u64,
     /// Milliseconds since the epoch; 0 for directories.
     pub access_time_ms: u64,
-    /// 0 for directories.
+    /// Replication factor; 0 for directories.
     pub replication: u16,
     /// Bytes; 0 for directories.
     pub block_size: u64,
     pub inode: u64,
-    /// Entries of a directory; -1 when not counted.
+    /// Number of entries of a directory; -1 when not counted.
     pub children: i32,
     /// Id of the effective storage policy; 0 when none is set.
     pub storage_policy: u8,
     pub flags: FileFlags,
-    /// Where a symlink points.
+    /// Target of a symlink.
     pub symlink: Option<Vec<u8>>,
     /// Id of the erasure-coding policy; `None` for replicated files.
     pub erasure_coding_policy: Option<u8>,
 }
 
-/// What else stands on a file or directory. Bits as in `HdfsFileStatusProto.flags`.
+/// Further attributes of a file or directory. Bits as in `HdfsFileStatusProto.flags`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FileFlags(pub u32);
 
@@ -92,7 +92,8 @@ impl FileFlags {
     }
 }
 
-/// What a namenode suggests to clients that are not configured otherwise. Source: hdfs.proto, `FsServerDefaultsProto`.
+/// Defaults that a namenode suggests to clients with no setting of their own. Source: hdfs.proto,
+/// `FsServerDefaultsProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerDefaults {
     /// Bytes.
@@ -106,7 +107,7 @@ pub struct ServerDefaults {
     pub encrypt_data_transfer: bool,
     /// Minutes; 0 when the namenode keeps no trash.
     pub trash_interval_minutes: u64,
-    /// `Some("")` when there is no key provider; `None` from servers that do not say.
+    /// `Some("")` if there is no key provider; `None` from servers that do not report one.
     pub key_provider_uri: Option<String>,
     /// Id of the storage policy of files without one.
     pub storage_policy: u8,
@@ -123,7 +124,7 @@ pub struct TypeQuota {
     pub consumed: u64,
 }
 
-/// What is in snapshots and nowhere else. Source: hdfs.proto, `ContentSummaryProto`.
+/// The part of a content summary that exists only in snapshots. Source: hdfs.proto, `ContentSummaryProto`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct SnapshotShare {
     /// Bytes of files, each counted once.
@@ -134,7 +135,7 @@ pub struct SnapshotShare {
     pub space_consumed: u64,
 }
 
-/// What lies below a path. Source: hdfs.proto, `ContentSummaryProto`.
+/// Totals of everything below a path. Source: hdfs.proto, `ContentSummaryProto`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContentSummary {
     /// Bytes of all files, each counted once.
@@ -149,9 +150,9 @@ pub struct ContentSummary {
     pub space_consumed: u64,
     /// Bytes of all replicas allowed; `None` without a quota.
     pub space_quota: Option<u64>,
-    /// Of each type that a quota may be set for; empty where there is no such quota.
+    /// One entry per storage type that can have a quota; empty if no such quota is set.
     pub type_quotas: Vec<TypeQuota>,
-    /// What of all this is in snapshots only.
+    /// The part of these totals that exists only in snapshots.
     pub in_snapshots: SnapshotShare,
     /// Name of the erasure-coding policy, `Replicated` for a replicated file, empty for a directory without one.
     pub erasure_coding_policy: String,
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_print_as_ls_does() {
+    fn permissions_print_like_ls() {
         assert_eq!(FsPermission(0o755).to_string(), "rwxr-xr-x");
         assert_eq!(FsPermission(0o1777).to_string(), "rwxrwxrwt");
         assert_eq!(FsPermission(0o1640).to_string(), "rw-r----T");

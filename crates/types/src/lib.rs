@@ -1,4 +1,4 @@
-//! The nouns of HDFS and pure arithmetic on them. No I/O, no async, no protobuf: every other room speaks in these.
+//! The nouns of HDFS and pure arithmetic on them. No I/O, no async, no protobuf. All other crates use these types.
 
 mod access;
 mod acl;

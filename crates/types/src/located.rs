@@ -10,21 +10,22 @@ pub struct LocatedBlock {
     pub block: ExtendedBlock,
     /// Bytes from the start of the file.
     pub offset: u64,
-    /// As long as `storage_ids` and `storage_types`, or those are empty.
+    /// Datanodes with a replica. Has the same length as `storage_ids` and `storage_types`, unless those are empty.
     pub locations: Vec<DatanodeInfo>,
     pub storage_ids: Vec<StorageId>,
     pub storage_types: Vec<StorageType>,
     /// True when every replica is known to be corrupt; the locations are then the corrupt ones.
     pub corrupt: bool,
-    /// Which of the locations have their replica locked in memory; empty: none.
+    /// For each location, true if its replica is locked in memory. Empty if none is.
     pub cached: Vec<bool>,
     pub token: Token,
-    /// Memory of some of the replicas that may be read one-sidedly, as their datanodes announced it. Hints with a lease.
+    /// Replicas whose memory can be read one-sidedly, as their datanodes advertised them. Hints that are valid until
+    /// their lease expires.
     pub advertisements: Vec<LocatedAdvertisement>,
 }
 
 impl LocatedBlock {
-    /// A file's first block of which no place is known, without a token.
+    /// Creates a file's first block without known locations and without a token.
     pub fn nowhere(block: ExtendedBlock) -> Self {
         Self {
             block,
@@ -40,30 +41,30 @@ impl LocatedBlock {
     }
 }
 
-/// What a Hearth namenode hands on of one replica's memory without knowing what it means.
+/// Advertised memory of one replica. A Hearth namenode forwards it without interpreting it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocatedAdvertisement {
-    /// Which of the block's locations.
+    /// Index into the block's locations.
     pub location: usize,
-    /// The memory stays for so long, counted from before the question was sent.
+    /// Time for which the memory stays valid, counted from before the request was sent.
     pub lease: Duration,
     pub advertisement: Bytes,
 }
 
-/// The blocks of a file, or a part of them. Source: hdfs.proto, `LocatedBlocksProto`.
+/// The blocks of a file, or of a part of it. Source: hdfs.proto, `LocatedBlocksProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocatedBlocks {
-    /// Bytes, without the last block when that is still being written.
+    /// Bytes. Excludes the last block while it is being written.
     pub file_length: u64,
     pub under_construction: bool,
     pub blocks: Vec<LocatedBlock>,
-    /// The file's last block, whether or not the range asked for reaches it.
+    /// The file's last block, even if the requested range does not reach it.
     pub last_block: Option<LocatedBlock>,
     pub last_block_complete: bool,
 }
 
 impl LocatedBlocks {
-    /// Whether the last block is being written: only its datanodes know how much of it there is.
+    /// Returns true while the last block is being written; then only its datanodes know its length.
     pub fn has_open_block(&self) -> bool {
         !self.last_block_complete && self.last_block.is_some()
     }

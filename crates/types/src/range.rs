@@ -1,4 +1,4 @@
-/// Bytes `[start, end)` of a block or file.
+/// Byte range `[start, end)` of a block or file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ByteRange {
     start: u64,
@@ -6,12 +6,12 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// `None` when `start > end`.
+    /// Returns `None` if `start > end`.
     pub fn new(start: u64, end: u64) -> Option<Self> {
         (start <= end).then_some(Self { start, end })
     }
 
-    /// `None` when `start + length` overflows.
+    /// Returns `None` if `start + length` overflows.
     pub fn with_length(start: u64, length: u64) -> Option<Self> {
         Some(Self { start, end: start.checked_add(length)? })
     }
@@ -32,10 +32,10 @@ impl ByteRange {
         self.start == self.end
     }
 
-    /// The smallest range of whole chunks that holds this one, cut at `limit` (the replica's length).
+    /// Returns the smallest range of whole chunks that contains this one, cut at `limit` (the replica's length).
     ///
-    /// Reads on the wire start and end on a chunk boundary, so that every byte sent stands under a whole CRC.
-    /// `chunk`: bytes per checksum, not 0.
+    /// Reads on the wire start and end on a chunk boundary, so that a whole CRC covers every byte sent. `chunk`: bytes
+    /// per checksum, not 0.
     pub fn widened(self, chunk: u32, limit: u64) -> Self {
         let chunk = u64::from(chunk);
         assert!(chunk > 0, "a chunk has at least one byte");
@@ -44,7 +44,7 @@ impl ByteRange {
         Self { start, end }
     }
 
-    /// The part that lies in both, if any byte does.
+    /// Returns the part in both ranges, or `None` if they share no byte.
     pub fn intersection(self, other: Self) -> Option<Self> {
         let start = self.start.max(other.start);
         let end = self.end.min(other.end);

@@ -1,10 +1,10 @@
-/// A range of a peer's registered memory: what an advertisement or a grant carries, and all that a one-sided operation
-/// needs to know of the far end.
+/// A range of a peer's registered memory. Advertisements and grants carry it, and a one-sided operation needs nothing
+/// else from the remote end.
 ///
-/// It says where bytes are, not whose: whoever gives one away says beside it what it stands for.
+/// It says where the bytes are, not which replica they belong to; the message that carries it names the replica.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RemoteSlice {
-    /// Where the range begins, in the peer's own terms (with verbs: a virtual address there).
+    /// Start of the range in the peer's address space (with verbs: a virtual address there).
     pub address: u64,
     /// Bytes.
     pub length: u64,
@@ -13,7 +13,7 @@ pub struct RemoteSlice {
 }
 
 impl RemoteSlice {
-    /// `length` bytes from `offset` of it. `None` when that reaches beyond its end.
+    /// Returns `length` bytes from `offset` of the slice, or `None` if that exceeds its end.
     pub fn part(&self, offset: u64, length: u64) -> Option<Self> {
         let end = offset.checked_add(length)?;
         if end > self.length {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_stay_within() {
+    fn parts_stay_within_the_slice() {
         let slice = RemoteSlice { address: 1000, length: 10, key: 7 };
         assert_eq!(slice.part(4, 6), Some(RemoteSlice { address: 1004, length: 6, key: 7 }));
         assert_eq!(slice.part(10, 0), Some(RemoteSlice { address: 1010, length: 0, key: 7 }));

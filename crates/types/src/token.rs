@@ -1,4 +1,4 @@
-/// An opaque Hadoop security token; all fields empty when tokens are off. Source: Security.proto, `TokenProto`.
+/// An opaque Hadoop security token; all fields are empty if tokens are off. Source: Security.proto, `TokenProto`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Token {
     pub identifier: Vec<u8>,

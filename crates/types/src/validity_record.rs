@@ -1,9 +1,10 @@
 use crate::{Block, BlockId, GenerationStamp, crc32c};
 
-/// What stands beside a shown replica's CRCs: whose memory this is. All zero when it is nobody's any more.
+/// Record behind a shown replica's CRCs that identifies the replica in this memory. All zero once the memory is
+/// withdrawn.
 ///
-/// Who reads memory one-sidedly reads this behind the data, and believes the data only if it names the block, stamp,
-/// length and copy that he was promised.
+/// A one-sided reader reads the record together with the data. It trusts the data only if the record names the block,
+/// stamp, length and copy that were advertised.
 ///
 /// ```text
 ///   0 block id   8 generation stamp   16 length   24 nonce   32 CRC32C of 0..32   36 zero          little-endian
@@ -11,7 +12,7 @@ use crate::{Block, BlockId, GenerationStamp, crc32c};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValidityRecord {
     pub block: Block,
-    /// Of the copy: another one for each copy of a block that a datanode has had.
+    /// Identifies the copy: each copy of a block that a datanode has had gets a different nonce.
     pub nonce: u64,
 }
 
@@ -29,14 +30,14 @@ impl ValidityRecord {
         bytes
     }
 
-    /// `None`: nothing is shown there, or the record is torn.
+    /// Returns `None` if nothing is shown there, or if the record is torn.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let long = |at: usize| {
             let mut eight = [0; 8];
             eight.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(eight)
         };
-        // A zeroed record has a CRC of its own, which is not 0.
+        // The CRC of a zeroed record is not 0, so an all-zero record is invalid.
         let fits = long(32) == u64::from(crc32c(&bytes[..32]));
         fits.then(|| Self {
             block: Block { id: BlockId(long(0) as i64), stamp: GenerationStamp(long(8)), length: long(16) },
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_back_and_a_torn_or_zeroed_one_is_not() {
+    fn torn_or_zeroed_records_are_rejected() {
         let block = Block { id: BlockId(-7), stamp: GenerationStamp(1001), length: 1 << 40 };
         let record = ValidityRecord { block, nonce: u64::MAX };
         let bytes = record.encode();

@@ -1,18 +1,18 @@
 //! Extended attributes. Source: xattr.proto.
 
-/// Whose attributes they are. Numbers as in `XAttrProto`; they are stored.
+/// Namespace of an attribute. Numbers as in `XAttrProto`; they are stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum XattrSpace {
-    /// Anybody's who may read and write the file.
+    /// Accessible to any user that may read or write the file.
     User = 0,
-    /// Superusers'.
+    /// Accessible to superusers.
     Trusted = 1,
-    /// One is known, `hdfs.unreadable.by.superuser`.
+    /// One attribute is known, `hdfs.unreadable.by.superuser`.
     Security = 2,
-    /// The NameNode's own: nobody's.
+    /// Internal to the NameNode; not accessible to users.
     System = 3,
-    /// Below `/.reserved/raw` only.
+    /// Accessible only below `/.reserved/raw`.
     Raw = 4,
 }
 
@@ -28,7 +28,7 @@ impl XattrSpace {
         })
     }
 
-    /// Of full names.
+    /// Prefix of full names.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -43,14 +43,15 @@ impl XattrSpace {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Xattr {
     pub space: XattrSpace,
-    /// Without the space's prefix.
+    /// Name without the prefix of its namespace.
     pub name: Box<str>,
-    /// Empty is the same as none.
+    /// Value; empty means no value.
     pub value: Box<[u8]>,
 }
 
 impl Xattr {
-    /// Without a value. `full_name`: `user.name`; the space in any case of letters. `None`: no such space, or no name in it.
+    /// Parses `full_name` (`user.name`) into an attribute without a value. Case is ignored in the namespace. `None` if
+    /// the namespace is unknown or the name is empty.
     pub fn named(full_name: &str) -> Option<Self> {
         let (space, name) = full_name.split_once('.')?;
         let space =
@@ -58,12 +59,12 @@ impl Xattr {
         (!name.is_empty()).then(|| Self { space, name: name.into(), value: Box::default() })
     }
 
-    /// Whether it is the same attribute, whatever its value.
+    /// Returns true for the same attribute, regardless of the value.
     pub fn is(&self, other: &Self) -> bool {
         self.space == other.space && self.name == other.name
     }
 
-    /// `user.name`.
+    /// Returns the full name, such as `user.name`.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.space.prefix(), self.name)
     }

@@ -1,4 +1,4 @@
-//! Descriptors that travel with a byte of a message.
+//! Descriptors attached to a byte of a message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,13 +13,13 @@ use tokio::io::Interest;
 
 use crate::stream::{Connection, Error};
 
-/// Descriptors of one message, at most. The kernel closes what a sender attaches beyond it.
+/// Maximum number of descriptors per message. The kernel closes any that a sender attaches beyond it.
 pub const DESCRIPTORS_MAX: usize = 8;
 
 impl Connection {
-    /// Sends `bytes` with `descriptors` attached to the first of them. The receiver gets copies: ours stay open.
+    /// Sends `bytes` with `descriptors` attached to the first byte. The receiver gets copies; the originals stay open.
     ///
-    /// `timeout` bounds each wait for the peer. Errors: `Socket`, also when the connection is not over a Unix socket.
+    /// `timeout` bounds each wait for the peer. Errors: `Socket`, also if the connection is not over a Unix socket.
     pub async fn send_with_descriptors(
         &self,
         bytes: &[u8],
@@ -28,7 +28,7 @@ impl Connection {
     ) -> Result<(), Error> {
         assert!(
             !bytes.is_empty() && descriptors.len() <= DESCRIPTORS_MAX,
-            "descriptors travel with a byte, few at once"
+            "descriptors need at least one byte, and at most DESCRIPTORS_MAX fit"
         );
         self.needs_unix()?;
         loop {
@@ -36,12 +36,12 @@ impl Connection {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
                 let mut control = SendAncillaryBuffer::new(&mut space);
                 let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
-                assert!(fits, "the space is made for that many");
+                assert!(fits, "the buffer has room for the descriptors");
                 rustix::net::sendmsg(self.stream(), &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
                     .map_err(io::Error::from)
             });
             match sent {
-                // They went with the first byte; what is left of the rest is only bytes.
+                // The descriptors went with the first byte; the remaining bytes carry none.
                 Ok(sent) => return self.write_all(&bytes[sent..], timeout).await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_writable(timeout).await?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -50,13 +50,13 @@ impl Connection {
         }
     }
 
-    /// Receives once, waiting at most `timeout`: bytes, 0 when the peer closed, and the descriptors that came with them,
-    /// closed on exec.
+    /// Receives once, waiting at most `timeout`. Returns the number of bytes (0 if the peer closed) and the descriptors
+    /// that came with them, which are closed on exec.
     ///
-    /// Bytes received by other calls lose what was attached to them, so what comes before must be received without going
-    /// further ([`crate::stream::ReceiveBuffer::fill_no_further`]).
+    /// Bytes received by other calls lose their attached descriptors. Receive the bytes before a descriptor with a call
+    /// that does not read further ([`crate::stream::ReceiveBuffer::fill_no_further`]).
     ///
-    /// Errors: `Descriptors` when the peer attached more than [`DESCRIPTORS_MAX`].
+    /// Errors: `Descriptors` if the peer attached more than [`DESCRIPTORS_MAX`].
     pub async fn receive_with_descriptors(
         &self,
         into: &mut [u8],
@@ -94,7 +94,7 @@ impl Connection {
         if self.is_unix() {
             return Ok(());
         }
-        let source = io::Error::new(io::ErrorKind::Unsupported, "descriptors can be passed over a Unix socket only");
+        let source = io::Error::new(io::ErrorKind::Unsupported, "descriptors can only be passed over a Unix socket");
         Err(Error::Socket { peer: self.peer(), source })
     }
 }
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn descriptors_arrive_with_their_byte_in_order_and_close_on_exec() {
+    async fn descriptors_arrive_with_their_byte() {
         let (one, other) = pair().unwrap();
         let files = [file_with("data"), file_with("meta")];
         one.write_all(b"answer", WAIT).await.unwrap();
         one.send_with_descriptors(&[1], &[files[0].as_fd(), files[1].as_fd()], WAIT).await.unwrap();
         one.write_all(b"more", WAIT).await.unwrap();
 
-        // The bytes before are all there, and still nothing behind them is taken.
+        // All bytes before the descriptor have arrived, and none after it was taken.
         let mut buffer = ReceiveBuffer::new(100, 100);
         buffer.fill_no_further(&other, 6, WAIT).await.unwrap();
         assert_eq!(buffer.available(), b"answer");
@@ -155,10 +155,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_are_refused_and_none_stays_open() {
+    async fn too_many_descriptors_are_refused_and_closed() {
         let (one, other) = pair().unwrap();
         let (watched, sent) = pair().unwrap();
-        // More than one call of ours sends: a foreign peer's message.
+        // More than our own send allows, as a foreign peer could send.
         let many = vec![sent.stream().as_fd(); DESCRIPTORS_MAX + 3];
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX + 3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -167,12 +167,12 @@ mod tests {
         drop(sent);
         let error = other.receive_with_descriptors(&mut [0; 1], WAIT).await.unwrap_err();
         assert!(matches!(error, Error::Descriptors { .. }), "{error}");
-        // The last copy of the other end is closed: the stream ends.
+        // The last copy of the other end is closed, so the stream ends.
         assert_eq!(watched.read(&mut [0; 1], WAIT).await.unwrap(), 0);
     }
 
     #[tokio::test]
-    async fn waits_end_by_the_clock() {
+    async fn waits_time_out() {
         let (_one, other) = pair().unwrap();
         let error = other.receive_with_descriptors(&mut [0; 1], Duration::from_millis(20)).await.unwrap_err();
         assert!(matches!(error, Error::ReadTimedOut { .. }), "{error}");

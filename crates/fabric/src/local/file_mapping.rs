@@ -1,4 +1,4 @@
-//! Memory of another process, seen through a descriptor that it handed over.
+//! Read-only view of another process's memory, through a descriptor that it passed.
 
 use std::ffi::c_void;
 use std::io;
@@ -8,14 +8,15 @@ use std::ptr::NonNull;
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The first bytes of a file, mapped for reading. No copy: the pages are the file's own.
+/// Read-only mapping of the first bytes of a file. No copy: the pages are the file's own.
 ///
-/// Two things are asked of whoever handed the descriptor over, since nobody can check them for good: that the file is not
-/// shortened while it is mapped (touching what was cut off ends this process with SIGBUS), and that the bytes do not change.
-/// Map only files of peers that promise the first; sums over the bytes find a breach of the second.
+/// The process that passed the descriptor must guarantee two things, because nothing can verify them for the whole
+/// lifetime of the mapping. The file must not be shortened while it is mapped (accessing the removed part ends this
+/// process with SIGBUS), and the bytes must not change. Map only files of peers that guarantee the first; checksums
+/// over the bytes detect a violation of the second.
 #[derive(Debug)]
 pub struct FileMapping {
-    /// Dangling when `length` is 0.
+    /// Dangling if `length` is 0.
     start: NonNull<c_void>,
     length: usize,
 }
@@ -28,11 +29,11 @@ unsafe impl Sync for FileMapping {}
 impl FileMapping {
     /// Maps `length` bytes from the start of `file`. The descriptor may be closed afterwards.
     ///
-    /// Errors: `UnexpectedEof` when the file is shorter; what `mmap` says.
+    /// Errors: `UnexpectedEof` if the file is shorter; errors of `mmap`.
     pub fn new(file: impl AsFd, length: u64) -> io::Result<Self> {
         let has = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
         if has < length {
-            let why = format!("a file of {has} bytes where {length} were to be mapped");
+            let why = format!("cannot map {length} bytes of a file of {has} bytes");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
         }
         let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -46,8 +47,9 @@ impl FileMapping {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `length` bytes from `start` are mapped readable until this value is dropped (any pointer does for none), and
-        // the file had as many. That it keeps them unchanged is what the type's documentation asks of the peer.
+        // SAFETY: `length` bytes from `start` are mapped readable until this value is dropped (for length 0 any pointer
+        // is valid), and the file had that many bytes. The type's documentation requires the peer to keep them
+        // unchanged.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 }
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_shows_the_file_and_outlives_its_name_and_descriptor() {
+    fn mapping_outlives_file_name_and_descriptor() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"of another process").unwrap();
         let map = FileMapping::new(&file, 10).unwrap();
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_have_is_not_mapped() {
+    fn mapping_beyond_end_of_file_is_refused() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(FileMapping::new(&file, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(FileMapping::new(&file, 0).unwrap().bytes().is_empty());

@@ -8,18 +8,18 @@ use tokio::net::UnixListener;
 
 use crate::stream::Connection;
 
-/// Why a Unix socket cannot be listened on.
+/// Errors of listening on a Unix socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error("another process listens on the socket {}", path.display())]
     InUse { path: PathBuf },
-    #[error("{} is there and is not a socket", path.display())]
+    #[error("{} exists and is not a socket", path.display())]
     NotASocket { path: PathBuf },
     #[error("cannot listen on the socket {}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Takes connections on a path. Dropped, it takes the path away, unless another has taken it over.
+/// Accepts connections on a path. On drop it removes the path, unless another process has replaced the socket.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
@@ -29,9 +29,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `path`; a socket there that nobody listens on any more, as a killed process leaves it, is replaced.
+    /// Listens on `path`. Replaces a socket there without a listener, such as a killed process leaves behind.
     ///
-    /// `mode`: who may connect (0666: everybody). `backlog`: connections that may wait.
+    /// `mode`: permissions to connect (0666: all users). `backlog`: maximum number of waiting connections.
     pub fn bind(path: &Path, mode: u32, backlog: u32) -> Result<Self, ListenError> {
         let failed = |source| ListenError::Io { path: path.to_owned(), source };
         remove_stale(path)?;
@@ -61,8 +61,8 @@ impl Listener {
         &self.path
     }
 
-    /// The next connection. An error concerns that one connection, or descriptors running out: the caller waits a
-    /// moment and goes on.
+    /// Accepts the next connection. An error concerns that one connection, or a lack of file descriptors; the caller
+    /// should wait a moment and continue.
     pub async fn accept(&self) -> io::Result<Connection> {
         let (stream, _) = self.listener.accept().await?;
         Connection::from_unix(stream)
@@ -86,7 +86,7 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
         Ok(found) if !found.file_type().is_socket() => return Err(ListenError::NotASocket { path: path.to_owned() }),
         Ok(_) => {}
     }
-    // Nobody behind it: refused. Anything else says that there is somebody, if only one whose queue is full.
+    // Connecting is refused if no process listens. Any other result means that one does, even if its queue is full.
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
     socket.set_nonblocking(true).map_err(failed)?;
     match socket.connect(&SockAddr::unix(path).map_err(failed)?) {
@@ -105,13 +105,13 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn a_path_is_taken_once_and_a_dead_one_is_taken_over() {
+    async fn stale_socket_is_replaced_live_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let first = Listener::bind(&path, 0o666, 16).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
         assert!(matches!(Listener::bind(&path, 0o666, 16), Err(ListenError::InUse { .. })));
-        // By connecting it found out that the path is in use.
+        // The failed `bind` connected in order to detect that the path is in use.
         drop(first.accept().await.unwrap());
         let (client, server) = tokio::join!(connect(&path), first.accept());
         let (client, server) = (client.unwrap(), server.unwrap());
@@ -127,10 +127,10 @@ mod tests {
 
         drop(first);
         assert!(!path.exists());
-        // What a killed process leaves.
+        // The socket that a killed process leaves behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        // A process that another test starts has its descriptor, too, until it executes its program.
+        // A process started by another test also inherits the descriptor until it executes its program.
         let freed = async {
             loop {
                 match Listener::bind(&path, 0o660, 16) {
@@ -139,8 +139,8 @@ mod tests {
                 }
             }
         };
-        let second = tokio::time::timeout(WAIT, freed).await.expect("nobody listens there");
-        // Somebody else has replaced it: that is not ours to remove.
+        let second = tokio::time::timeout(WAIT, freed).await.expect("the stale socket is replaced");
+        // Another process has replaced the socket, so it must not be removed.
         fs::remove_file(&path).unwrap();
         let third = Listener::bind(&path, 0o660, 16).unwrap();
         drop(second);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_sent_over_a_unix_socket_too() {
+    async fn files_are_sent_over_unix_sockets() {
         use std::io::Write;
         use std::os::fd::AsFd;
         let mut file = tempfile::tempfile().unwrap();

@@ -8,17 +8,18 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A stretch of a file that its owner lent, mapped for reading and writing. No copy: the pages are the file's own.
+/// Read-write mapping of a range of a file that its owner lent. No copy: the pages are the file's own.
 ///
-/// Two things are asked of whoever lent it, since nobody can check them for good: that the file is not shortened while it is
-/// mapped (to touch what was cut off, or what the file never had, ends this process with SIGBUS; a system call that does so fails with
-/// EFAULT), and that no other process writes to the bytes. Within this process nobody else has this mapping, and whoever maps the same
-/// stretch twice asks for the second of himself.
+/// The owner must guarantee two things, because nothing can verify them for the whole lifetime of the mapping. First,
+/// the file must not be shortened while it is mapped. Accessing a removed part, or a part that the file never had, ends
+/// this process with SIGBUS; a system call that does so fails with EFAULT. Second, no other process may write to the
+/// bytes. Within this process this value has the only reference to its mapping; a caller that maps the same range twice
+/// must itself ensure the second guarantee.
 #[derive(Debug)]
 pub struct MappedRange {
     start: NonNull<c_void>,
     length: usize,
-    /// Of its first byte in the file.
+    /// Offset of its first byte in the file.
     at: u64,
 }
 
@@ -28,10 +29,10 @@ unsafe impl Send for MappedRange {}
 unsafe impl Sync for MappedRange {}
 
 impl MappedRange {
-    /// Maps `length` bytes from `at`, a whole number of pages. The file may be shorter: only what it has by then may be touched. The
-    /// descriptor may be closed afterwards.
+    /// Maps `length` bytes from `at`, a whole number of pages. The file may be shorter, but only the part that exists
+    /// at the time of the access may be accessed. The descriptor may be closed afterwards.
     ///
-    /// Errors: what `mmap` says.
+    /// Errors: those of `mmap`.
     pub fn new(file: impl AsFd, at: u64, length: usize) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -40,20 +41,21 @@ impl MappedRange {
         Ok(Self { start, length, at })
     }
 
-    /// Whether it shows all of `range`, bytes of the file.
+    /// Returns true if it contains all of `range`, in bytes of the file.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         range.start <= range.end && range.start >= self.at && range.end - self.at <= self.length as u64
     }
 
-    /// `range`: bytes of the file, which it has, and which this window covers.
+    /// Returns the bytes of `range`, in bytes of the file. The file must contain the range, and this mapping must cover
+    /// it.
     pub fn bytes(&self, range: Range<u64>) -> &[u8] {
         let (from, length) = self.within(&range);
-        // SAFETY: `within` has seen to it that the range is mapped, which it is until this value is dropped. That the file has the
-        // bytes, and nobody else changes them, is what the type's documentation asks for.
+        // SAFETY: `within` has checked that the range is mapped, and it stays mapped until this value is dropped. The
+        // type's documentation requires that the file has these bytes and that no other process changes them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<u8>().add(from), length) }
     }
 
-    /// As `bytes`, to fill them.
+    /// Like `bytes`, but for filling them.
     pub fn bytes_mut(&mut self, range: Range<u64>) -> &mut [u8] {
         let (from, length) = self.within(&range);
         // SAFETY: as in `bytes`; mapped writable, and this value is borrowed for as long as the slice lives.
@@ -63,7 +65,7 @@ impl MappedRange {
     fn within(&self, range: &Range<u64>) -> (usize, usize) {
         assert!(
             self.covers(range),
-            "bytes {range:?} of a file that is mapped from {} on, {} bytes",
+            "bytes {range:?} are outside the mapping, which starts at {} and has {} bytes",
             self.at,
             self.length
         );
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filled_in_is_in_the_file_and_the_other_way_round() {
+    fn mapping_and_file_show_each_others_writes() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(20_000).unwrap();
         let mut window = MappedRange::new(&file, 4096, 8192).unwrap();
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_may_grow_into_it() {
+    fn file_may_grow_into_the_mapping() {
         let file = tempfile::tempfile().unwrap();
         let mut window = MappedRange::new(&file, 0, 1 << 20).unwrap();
         file.set_len(8192).unwrap();
@@ -110,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "mapped from 4096 on")]
-    fn access_stays_within() {
+    #[should_panic(expected = "which starts at 4096")]
+    fn out_of_bounds_access_panics() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(20_000).unwrap();
         MappedRange::new(&file, 4096, 4096).unwrap().bytes_mut(8000..8193);

@@ -1,25 +1,27 @@
-//! Copying past the cache.
+//! Copies memory with non-temporal stores, which bypass the cache.
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Copies `from` into `into`, which is as long, in pieces of `piece` bytes, and has `check` look at each on its way, in a copy that is in the
-/// first-level cache: from memory it comes once, and what was looked at is what arrives, also where somebody else may write to `from`. The
-/// destination is neither fetched into the processor's cache nor left there.
+/// Copies `from` into `into` (of the same length) in pieces of `piece` bytes, and has `check` verify each piece on the
+/// way. `check` sees a copy of the piece in the L1 cache. So each byte is fetched from memory once, and the verified
+/// bytes are the ones that arrive, even if another process writes to `from`. The destination is neither fetched into
+/// the processor's cache nor left there.
 ///
-/// For a destination that is larger than the cache: an ordinary copy of a piece first reads the memory that it is about to write over,
-/// and takes twice as long. (A single large copy avoids that by itself, but then nobody can look at the pieces.)
+/// Use it for a destination larger than the cache: an ordinary copy of a piece first reads the memory that it is about
+/// to overwrite, and takes twice as long. (A single large copy avoids that by itself, but then the pieces cannot be
+/// verified on the way.)
 ///
-/// `check` is given the piece and where in `from` it starts; its first error ends the copy.
+/// `check` gets the piece and its offset in `from`; its first error ends the copy.
 pub fn copy_non_temporal<E>(
     from: &[u8],
     into: &mut [u8],
     piece: usize,
     mut check: impl FnMut(usize, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    assert!(from.len() == into.len() && piece > 0, "a copy has two sides, and pieces");
-    // However this ends: whatever tells another thread of the bytes comes after them.
+    assert!(from.len() == into.len() && piece > 0, "lengths must match, and pieces are not empty");
+    // On every exit, stores that publish the bytes to another thread must come after the copied bytes.
     let _fence = Fence;
     let mut copy = vec![0; piece.min(from.len())];
     for (index, (part, target)) in from.chunks(piece).zip(into.chunks_mut(piece)).enumerate() {
@@ -27,7 +29,7 @@ pub fn copy_non_temporal<E>(
         copy.copy_from_slice(part);
         let next = &from[at + part.len()..];
         prefetch_cache_lines(&next[..next.len().min(piece)]);
-        // To the compiler the bytes in `part` do not change: it might read them again.
+        // The compiler may assume that the bytes in `part` do not change, and might read them again.
         let copy = std::hint::black_box(copy);
         check(at, copy)?;
         store_non_temporal(copy, target);
@@ -35,13 +37,13 @@ pub fn copy_non_temporal<E>(
     Ok(())
 }
 
-/// Has bytes come to the processor's cache that are copied soon, while it does something else.
+/// Prefetches bytes that will be copied soon into the processor's cache.
 #[cfg(target_arch = "x86_64")]
 pub fn prefetch_cache_lines(bytes: &[u8]) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in bytes.chunks(LINE) {
-        // SAFETY: a hint, which reads nothing for the program and faults on no address.
-        #[allow(unused_unsafe, reason = "later versions of Rust know that")]
+        // SAFETY: a prefetch hint reads nothing for the program and faults on no address.
+        #[allow(unused_unsafe, reason = "later versions of Rust do not require the unsafe block")]
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast())
         };
@@ -57,7 +59,7 @@ struct Fence;
 impl Drop for Fence {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: it only orders stores. SSE2 is part of x86-64.
+        // SAFETY: the fence only orders stores. SSE2 is part of x86-64.
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }
@@ -75,7 +77,8 @@ fn store_non_temporal(from: &[u8], into: &mut [u8]) {
     let (whole, last) = rest.split_at_mut(lines);
     for (source, target) in from.chunks_exact(LINE).zip(whole.chunks_exact_mut(LINE)) {
         let (source, target) = (source.as_ptr().cast::<__m128i>(), target.as_mut_ptr().cast::<__m128i>());
-        // SAFETY: both sides have a line, 64 bytes, four times 16; the target begins on a multiple of 64. SSE2 is part of x86-64.
+        // SAFETY: both sides have a line, 64 bytes, four times 16; the target begins on a multiple of 64. SSE2 is part
+        // of x86-64.
         unsafe {
             let parts = [
                 _mm_loadu_si128(source),
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_arrives_and_no_other_changes() {
+    fn copy_writes_exactly_the_destination() {
         let from: Vec<u8> = (0..5000u32).map(|index| (index * 7 + index / 256) as u8).collect();
         for start in [0, 1, 15, 63, 64, 100] {
             for length in [0, 1, 16, 63, 64, 65, 127, 128, 200, 4096] {
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_is_what_was_looked_at() {
+    fn copied_bytes_are_the_checked_bytes() {
         use std::os::unix::fs::FileExt;
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; 5000], 0).unwrap();
@@ -130,7 +133,7 @@ mod tests {
         let mut into = vec![0; 5000];
         let check = |at: usize, piece: &[u8]| {
             assert!(piece.iter().all(|byte| *byte == 7));
-            // Whoever may write there does it now.
+            // Simulates a writer that changes the source during the copy.
             file.write_all_at(&vec![9; piece.len()], at as u64)
         };
         copy_non_temporal(map.bytes(), &mut into, 1000, check).unwrap();
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_check_ends_it() {
+    fn failed_check_ends_the_copy() {
         let mut into = [0; 100];
         let check = |at, _: &[u8]| if at == 60 { Err(at) } else { Ok(()) };
         assert_eq!(copy_non_temporal(&[7; 100], &mut into, 30, check), Err(60));

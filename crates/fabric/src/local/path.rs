@@ -1,32 +1,32 @@
-//! Whether a socket's path is safe: nobody but us and root can put another socket there.
+//! Checks that a socket's path is safe: only this process's user and root can put another socket there.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The kernel's room for a socket's path, without the byte that ends it. Source: unix(7).
+/// Maximum length of a socket's path in the kernel, without the terminating byte. Source: unix(7).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What is wrong with a socket's path.
+/// Reasons for rejecting a socket's path.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     #[error("the socket path {} is not absolute", path.display())]
     NotAbsolute { path: PathBuf },
     #[error("the socket path {} is longer than {SOCKET_PATH_BYTES_MAX} bytes", path.display())]
     TooLong { path: PathBuf },
-    #[error("cannot look at {}, a part of the socket path", part.display())]
+    #[error("cannot access {}, a part of the socket path", part.display())]
     Part { part: PathBuf, source: io::Error },
-    #[error("the part {} of the socket path {who}, with mode {mode:04o}: another user could put a socket of his there", part.display())]
+    #[error("the part {} of the socket path {who}, with mode {mode:04o}: another user could replace the socket", part.display())]
     Writable { part: PathBuf, who: &'static str, mode: u32 },
-    #[error("the part {} of the socket path belongs to user {owner}, who is neither root nor this process's", part.display())]
+    #[error("the part {} of the socket path belongs to user {owner}, which is neither root nor this process's user", part.display())]
     Owner { part: PathBuf, owner: u32 },
 }
 
-/// Checks every directory above `path` as Java's DataNodes do: it belongs to root or to us, and neither the world nor a
-/// group but root's may write there.
+/// Checks every directory above `path` as Java's DataNodes do: it must belong to root or to this process's user, and
+/// must not be writable by others, nor by a group other than root's.
 ///
-/// One exception: a directory with the sticky bit, such as /tmp, may be passed through, not hold the socket itself. What lies
-/// in it can be replaced only by its owner, who is checked.
+/// One exception: a directory with the sticky bit, such as /tmp, may be an ancestor, but must not hold the socket
+/// itself. Entries of such a directory can be replaced only by their owner, and the check covers the owner.
 pub fn check_path(path: &Path) -> Result<(), PathError> {
     if !path.is_absolute() {
         return Err(PathError::NotAbsolute { path: path.to_owned() });
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_that_others_may_write_are_refused() {
+    fn directories_writable_by_others_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("inner");
         fs::create_dir(&inner).unwrap();
@@ -76,7 +76,7 @@ mod tests {
         mode(&inner, 0o755);
         mode(dir.path(), 0o777);
         assert!(matches!(check_path(&socket), Err(PathError::Writable { .. })));
-        // As /tmp is.
+        // The mode of /tmp.
         mode(dir.path(), 0o1777);
         check_path(&socket).unwrap();
 

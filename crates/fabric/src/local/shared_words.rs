@@ -1,4 +1,4 @@
-//! Memory of a few pages that two processes map and tell each other things in, one 64-bit word a slot.
+//! A few pages of shared memory in which two processes exchange 64-bit words, one per slot.
 
 use std::fs::File;
 use std::io;
@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// From one word to the next: a cache line, so that two words are never fought over by two processors.
+/// Distance between two words: a cache line, so that two words never cause false sharing.
 const SLOT_BYTES: usize = 64;
 
-/// Slots, each with one word in native byte order at its beginning; the rest of a slot is not used.
+/// Slots with one word each in native byte order at the start; the rest of a slot is unused.
 ///
-/// Whatever the other process writes, here it is a number: every access is atomic, and the memory cannot be made smaller under
-/// the mapping.
+/// Anything that the other process writes is read as a plain number. Every access is atomic, and the memory cannot be
+/// shrunk under the mapping.
 #[derive(Debug)]
 pub struct SharedWords {
     start: NonNull<u8>,
@@ -28,7 +28,7 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Fresh memory, all zero, of a size that nobody can change any more; and the descriptor by which another process gets it.
+    /// Creates zeroed memory with a sealed size, and the descriptor to pass to another process.
     pub fn create(slots: usize) -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let descriptor = rustix::fs::memfd_create(c"hearth-slots", flags)?;
@@ -37,16 +37,17 @@ impl SharedWords {
         Ok((Self::map(&descriptor, slots)?, descriptor))
     }
 
-    /// What another process has created and passed on: as many slots as the memory has room for, `slots_max` at most.
+    /// Attaches memory that another process has created and passed. Takes all slots of the memory, but at most
+    /// `slots_max`.
     ///
-    /// Its size must be sealed, or `trusted`: that its owner will not cut it.
+    /// Its size must be sealed, unless `trusted` is set: then the caller relies on the owner not to shrink it.
     pub fn attach(descriptor: OwnedFd, slots_max: usize, trusted: bool) -> io::Result<Self> {
         let file = File::from(descriptor);
         let slots = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX) / SLOT_BYTES;
-        // Only a memfd has seals; another file answers EINVAL.
+        // Only a memfd has seals; other files return EINVAL.
         let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if slots == 0 || !(sealed || trusted) {
-            let reason = "shared memory without a slot, or of a size that may still change";
+            let reason = "shared memory has no slot, or its size is not sealed";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         Self::map(&file, slots.min(slots_max))
@@ -55,7 +56,7 @@ impl SharedWords {
     fn map(descriptor: impl AsFd, slots: usize) -> io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let length = slots * SLOT_BYTES;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing mapping.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, prot, MapFlags::SHARED, &descriptor, 0)? };
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
         Ok(Self { start, slots })
@@ -65,11 +66,11 @@ impl SharedWords {
         self.slots
     }
 
-    /// The word of slot `index`, which is below `slots()`.
+    /// Returns the word of slot `index`, which must be below `slots()`.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.slots, "slot {index} of {}", self.slots);
-        // SAFETY: the slot lies within the mapping, which lives as long as `self`, begins on a page and so is aligned for
-        // 8 bytes; nobody here accesses it but atomically.
+        // SAFETY: the slot lies within the mapping, which lives as long as `self` and begins on a page, so the word is
+        // aligned to 8 bytes. This process accesses it only atomically.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(index * SLOT_BYTES).cast()) }
     }
 }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_see_each_others_words_and_neither_can_cut_them() {
+    fn words_are_shared_and_cannot_be_truncated() {
         let (ours, passed) = SharedWords::create(128).unwrap();
         assert!(rustix::fs::ftruncate(&passed, 64).is_err());
         let theirs = SharedWords::attach(passed, 1000, false).unwrap();
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_may_shrink_is_taken_only_on_trust() {
+    fn unsealed_memory_is_accepted_only_if_trusted() {
         let file = tempfile::tempfile().unwrap();
         assert!(SharedWords::attach(file.try_clone().unwrap().into(), 128, true).is_err());
         file.set_len(8192).unwrap();

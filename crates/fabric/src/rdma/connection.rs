@@ -1,4 +1,4 @@
-//! One connection, from the wish for it to its end.
+//! One connection, from the connection request to its end.
 
 mod driver;
 mod operation;
@@ -32,13 +32,13 @@ use super::verbs::{
 use crate::Memory;
 use crate::one_sided::{Access, Connection, Error, Limits, MESSAGE_BYTES_MAX, PRIVATE_BYTES_MAX, Transfer};
 
-/// Longest single operation, bytes: the least that any device must take is 2^31.
+/// Maximum length of a single operation in bytes. Every device must support at least 2^31.
 const PIECE_BYTES_MAX: u64 = 1 << 30;
 
-/// Longer operations are not polled for: they take much longer than waking up does.
+/// Operations longer than this are not polled for: they take much longer than a wake-up.
 const POLLED_BYTES_MAX: u64 = 256 << 10;
 
-/// For the first question where a peer is; each further one waits twice as long.
+/// Timeout of the first address resolution; it doubles with each retry.
 const RESOLVE_FIRST: Duration = Duration::from_millis(100);
 
 /// Names of the two completion queues of a connection.
@@ -52,8 +52,8 @@ pub struct RdmaConnection {
     peer: SocketAddr,
 }
 
-/// The kernel may miss the answer of a neighbour that nobody has spoken to yet, and look again only when its time is up: seen with
-/// network namespaces. So that is short at first.
+/// Resolves the peer's address. The first timeouts are short, because the kernel may miss the answer of a neighbour
+/// that was not contacted before, and retries only after the timeout. This was seen with network namespaces.
 async fn resolve_address(
     events: &Events,
     id: &Id,
@@ -76,7 +76,7 @@ async fn resolve_address(
     }
 }
 
-/// Connects to `peer`. Dropped before it is done, it leaves nothing behind; the caller bounds the time it takes.
+/// Connects to `peer`. If dropped early, it leaves nothing behind. The caller bounds the time.
 pub async fn connect(
     domain: &RdmaDomain,
     peer: SocketAddr,
@@ -93,7 +93,7 @@ pub async fn connect(
     let from = (device.address().is_ipv4() == peer.is_ipv4()).then(|| SocketAddr::new(device.address(), 0));
     resolve_address(&events, &id, from, peer, timeout).await?;
     if !id.is_on(device) {
-        let why = format!("it is not reached through {}", device.name());
+        let why = format!("the route does not go through device {}", device.name());
         return Err(failed(io::Error::new(io::ErrorKind::NetworkUnreachable, why)));
     }
     id.resolve_route(timeout).map_err(failed)?;
@@ -103,7 +103,7 @@ pub async fn connect(
     let ends = Endpoint::new(domain, id, &limits).map_err(failed)?;
     let (said, responder_resources, initiator_depth) =
         (private.to_vec(), limits.responder_resources, limits.initiator_depth);
-    // SoftiWARP waits in this call until the peer's machine has answered.
+    // SoftiWARP blocks in this call until the peer's machine has answered.
     let connecting = tokio::task::spawn_blocking(move || {
         let parameters = ConnectParameters { private: &said, responder_resources, initiator_depth };
         ends.queue_pair.with_id(|id| id.connect(&parameters)).map(|()| ends)
@@ -114,7 +114,7 @@ pub async fn connect(
     starting.introduce(&limits, private.len(), busy_poll).await
 }
 
-/// Answers a peer's wish. Otherwise as [`connect`].
+/// Accepts a peer's connection request. Otherwise like [`connect`].
 pub async fn accept(
     domain: &RdmaDomain,
     id: Id,
@@ -127,13 +127,13 @@ pub async fn accept(
     let failed = |source: io::Error| Error::Connect { peer, source };
     let device = domain.verbs().device();
     if !id.is_on(device) {
-        let why = format!("it did not come through {}", device.name());
+        let why = format!("the request did not arrive through device {}", device.name());
         return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
     let events = Events::new(EventChannel::of(device).map_err(failed)?).map_err(failed)?;
     id.migrate(events.channel()).map_err(failed)?;
     let mut limits = Offer::new(domain, limits);
-    // What the peer asked for, seen from here; 0: its network does not say.
+    // The peer's values as seen from this side; 0 means that its network does not report them.
     let smaller = |ours: u8, theirs: u8| if theirs == 0 { ours } else { ours.min(theirs) };
     limits.responder_resources = smaller(limits.responder_resources, request.responder_resources);
     limits.initiator_depth = smaller(limits.initiator_depth, request.initiator_depth);
@@ -149,7 +149,7 @@ pub async fn accept(
     starting.introduce(&limits, private.len(), busy_poll).await
 }
 
-/// What this side is ready for: the caller's limits, within the device's.
+/// Limits that this side offers: the caller's limits, within the device's.
 struct Offer {
     limits: Limits,
     responder_resources: u8,
@@ -192,7 +192,7 @@ impl Endpoint {
             receives: u32::from(slots),
         };
         let completions = Arc::new(CompletionChannel::new(domain.device())?);
-        // One more, so that no device's idea of full meets ours.
+        // One more, because devices may define a full queue differently.
         let sends = CompletionQueue::new(&completions, size.operations + 1, SENDS)?;
         let receives = CompletionQueue::new(&completions, size.receives + 1, RECEIVES)?;
         let queue_pair = QueuePair::new(id, domain, sends, receives, size, buffers(slots)?, BUFFER_BYTES)?;
@@ -203,14 +203,14 @@ impl Endpoint {
     }
 }
 
-/// A connection that the networks have made, whose sides have not introduced themselves.
+/// A connection that the network has established, but whose sides have not exchanged hello messages.
 struct Starting {
     events: Events,
     ends: Endpoint,
     peer: SocketAddr,
-    /// The peer's, perhaps filled up with zeros.
+    /// The peer's private data, possibly padded with zeros.
     private: Vec<u8>,
-    /// On iWARP the side that connected must be the first to send anything.
+    /// On iWARP the connecting side must be the first to send anything.
     is_first: bool,
 }
 
@@ -227,7 +227,7 @@ impl Starting {
         let mut connection = RdmaConnection { shared: Arc::clone(&shared), private: Bytes::new(), peer };
         driver::start(&shared, completions, events).map_err(|source| Error::Connect { peer, source })?;
 
-        let private_bytes = u8::try_from(private_bytes).expect("callers bound it");
+        let private_bytes = u8::try_from(private_bytes).expect("callers limit its length");
         let hello = RdmaHello { limits: offer.limits, private_bytes }.encode();
         if is_first {
             shared.send_control(&hello);
@@ -237,7 +237,7 @@ impl Starting {
                 break hello;
             }
             if shared.is_over() {
-                let Error::Closed { why, .. } = shared.closed_error() else { unreachable!("it makes no other") };
+                let Error::Closed { why, .. } = shared.closed_error() else { unreachable!("always Closed") };
                 return Err(Error::Connect { peer, source: io::Error::new(io::ErrorKind::ConnectionAborted, why) });
             }
             shared.arrival().await;
@@ -256,7 +256,7 @@ impl Starting {
     }
 }
 
-/// The connection manager's events.
+/// Events of the connection manager.
 pub struct Events(AsyncFd<Arc<EventChannel>>);
 
 impl Events {
@@ -278,7 +278,7 @@ impl Events {
         }
     }
 
-    /// Waits for `kind`. Errors: `Rejected`; `Connect` for everything else that says no.
+    /// Waits for `kind`. Errors: `Rejected`; `Connect` for every other failure event.
     async fn until(&self, kind: EventKind, peer: SocketAddr) -> Result<Event, Error> {
         let refused = |what: &str, status: i32| {
             // Error numbers are negative; InfiniBand's reasons for a rejection are not.
@@ -297,9 +297,9 @@ impl Events {
                     private.truncate(PRIVATE_BYTES_MAX);
                     return Err(Error::Rejected { peer, private: private.into() });
                 }
-                EventKind::Rejected => return Err(refused("nobody listens there", event.status)),
+                EventKind::Rejected => return Err(refused("no listener at this address", event.status)),
                 EventKind::Failed(what) => return Err(refused(what, event.status)),
-                EventKind::Disconnected => return Err(refused("it ended before it began", event.status)),
+                EventKind::Disconnected => return Err(refused("disconnected before it was established", event.status)),
                 EventKind::DeviceRemoved => return Err(refused("the device is gone", event.status)),
                 _ => {}
             }
@@ -341,7 +341,7 @@ impl RdmaConnection {
     }
 }
 
-/// The operations of one transfer: one, unless it is longer than a device takes at once.
+/// Returns the operations of one transfer: one, unless it is longer than a device allows.
 fn pieces(kind: Opcode, transfer: &Transfer) -> impl Iterator<Item = verbs::WorkRequest> {
     let region = transfer.local.as_any().downcast_ref::<RdmaRegion>().expect("a region of another transport");
     let region = Arc::clone(region.verbs());
@@ -418,7 +418,7 @@ impl Connection for RdmaConnection {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.shared.fail(|| "it was closed here".to_owned());
+        self.shared.fail(|| "closed by this side".to_owned());
         self.shared.wait_over().boxed()
     }
 
@@ -429,7 +429,7 @@ impl Connection for RdmaConnection {
 
 impl Drop for RdmaConnection {
     fn drop(&mut self) {
-        self.shared.fail(|| "it was dropped here".to_owned());
+        self.shared.fail(|| "dropped by this side".to_owned());
     }
 }
 
@@ -440,11 +440,12 @@ struct Pending {
     bytes: u64,
     action: &'static str,
     timeout: Duration,
-    /// From when its time counts. Of one that is polled for: from when that was in vain, so that the usual one needs no clock.
+    /// Start of the timeout. For an operation that is polled for, the end of the unsuccessful poll, so that the usual
+    /// case does not read the clock.
     started: Option<Instant>,
     has_polled: bool,
     sleep: Option<Pin<Box<tokio::time::Sleep>>>,
-    /// Nobody waits for it any more but a task of its own.
+    /// True if only the background task still waits for it.
     is_rest: bool,
 }
 
@@ -488,14 +489,14 @@ impl Future for Pending {
 }
 
 impl Drop for Pending {
-    /// The operation goes on without anybody who waits, and still ends in time.
+    /// Lets the operation continue without a waiter; the timeout still applies.
     fn drop(&mut self) {
         if self.operation.outcome().is_some() || !self.shared.is_open() {
             return;
         }
         if self.is_rest {
-            // Its runtime ends: nobody is left who would end the operation in time.
-            return self.shared.fail(|| "its runtime has ended".to_owned());
+            // The runtime is shutting down, so no other task can enforce the operation's timeout.
+            return self.shared.fail(|| "the runtime of the connection has ended".to_owned());
         }
         self.shared.arm_sends();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -511,7 +512,7 @@ impl Drop for Pending {
             is_rest: true,
         };
         runtime.spawn(async move {
-            // Whatever comes of it is seen by others.
+            // Other code observes the result.
             let _ = rest.await;
         });
     }

@@ -1,4 +1,4 @@
-//! Waiting for peers.
+//! Listener for RDMA connections.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use super::connection::{self, Events};
 use super::verbs::{Device, Event, EventChannel, EventKind, Id};
 use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, PRIVATE_BYTES_MAX};
 
-/// Peers that may wait to be accepted.
+/// Maximum number of peers that wait to be accepted.
 const BACKLOG: u16 = 128;
 
 pub struct RdmaListener {
@@ -51,8 +51,8 @@ impl Listener for RdmaListener {
                 let mut event = self.events.next().await.map_err(failed)?;
                 match event.kind {
                     EventKind::ConnectRequest => {
-                        let id = event.request.take().expect("a request has its connection");
-                        // Gone again already.
+                        let id = event.request.take().expect("a connection request has an id");
+                        // The peer has already disconnected.
                         let Some(peer) = id.peer() else { continue };
                         event.private.truncate(PRIVATE_BYTES_MAX);
                         let incoming = RdmaIncoming { id: Some(id), event, peer, busy_poll: self.busy_poll };
@@ -95,7 +95,7 @@ impl Incoming for RdmaIncoming {
             let peer = self.peer;
             super::check_private(private)?;
             let domain = super::own(domain).map_err(|source| Error::Connect { peer, source })?;
-            let id = self.id.take().expect("it is answered once");
+            let id = self.id.take().expect("the request is answered only once");
             let accepting = connection::accept(&domain, id, &self.event, peer, private, limits, self.busy_poll);
             match tokio::time::timeout(timeout, accepting).await {
                 Ok(connection) => Ok(Arc::new(connection?) as Arc<dyn Connection>),
@@ -107,7 +107,7 @@ impl Incoming for RdmaIncoming {
     fn reject<'a>(mut self: Box<Self>, private: &'a [u8]) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             super::check_private(private)?;
-            let id = self.id.take().expect("it is answered once");
+            let id = self.id.take().expect("the request is answered only once");
             id.reject(private).map_err(|source| Error::Connect { peer: self.peer, source })
         })
     }
@@ -116,7 +116,7 @@ impl Incoming for RdmaIncoming {
 impl Drop for RdmaIncoming {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            // An error says that the peer has gone.
+            // An error means that the peer has disconnected.
             let _ = id.reject(&[]);
         }
     }

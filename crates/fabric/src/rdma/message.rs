@@ -1,12 +1,14 @@
-//! What stands in front of each message: what it is, and how many of the peer's messages were taken since the last one.
+//! Header of each message: its kind, and the number of the peer's messages taken since the last header.
 //!
 //! ```text
-//! kind 1 | 0 | credits 2 | payload           kind 1: a message; kind 2: nothing but credits
-//! kind 0 | version 1 | messages 2 | operations 2 | reads 1 | private length 1      the first of each side, the connecting side's first
+//! kind 1 | 0 | credits 2 | payload           kind 1: a message; kind 2: only credits
+//! kind 0 | version 1 | messages 2 | operations 2 | reads 1 | private length 1
+//!                                            kind 0: hello, the first of each side, the connecting side's first
 //! ```
-//! Numbers are big-endian. A sender has as many credits as both sides agreed on, and spends one on each message; what
-//! carries nothing but credits needs none. The receiver gives them back when a message was taken: with the next that goes
-//! the other way, or by themselves once half of them have come together, so that at most two such are under way.
+//! Numbers are big-endian. A sender starts with the agreed number of credits, and spends one on each message; a frame
+//! with only credits needs none. The receiver returns a credit once the message was taken. Credits travel with the next
+//! message in the other direction, or on their own once half of them have accumulated, so that at most two such frames
+//! are in flight.
 
 use crate::one_sided::Limits;
 
@@ -14,11 +16,11 @@ pub const HEADER_BYTES: usize = 4;
 pub const HELLO_BYTES: usize = 8;
 const VERSION: u8 = 1;
 
-/// How a side introduces itself.
+/// First message of a side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RdmaHello {
     pub limits: Limits,
-    /// Bytes of private data that it gave: networks fill it up with zeros.
+    /// Length of its private data in bytes, because networks pad that with zeros.
     pub private_bytes: u8,
 }
 
@@ -45,13 +47,13 @@ impl RdmaHello {
     }
 }
 
-/// The header of a message with `credits` for the peer, or of nothing but these.
+/// Returns the header of a message with `credits` for the peer, or of a frame with only credits.
 pub fn header(credits: u16, is_message: bool) -> [u8; HEADER_BYTES] {
     let credits = credits.to_be_bytes();
     [if is_message { 1 } else { 2 }, 0, credits[0], credits[1]]
 }
 
-/// `None`: no frame that this version knows.
+/// Decodes a frame; `None` if this version does not know it.
 pub fn decode(bytes: &[u8]) -> Option<RdmaFrame<'_>> {
     let number = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     match bytes.first()? {
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_back_and_strange_ones_are_refused() {
+    fn frames_round_trip_and_unknown_are_refused() {
         let limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
         let hello = RdmaHello { limits, private_bytes: 56 };
         assert_eq!(decode(&hello.encode()), Some(RdmaFrame::Hello(hello)));

@@ -1,8 +1,8 @@
-//! Verbs: everything of RDMA that needs `unsafe`, behind an interface that does not.
+//! Verbs: all of RDMA that needs `unsafe`, behind a safe interface.
 //!
-//! What makes it sound is ownership. A memory region holds the mapping that it registers; what is posted on a queue pair
-//! holds its regions, in a table of the queue pair, until its completion was polled or the queue pair is destroyed, after
-//! which the device touches nothing of it any more; and everything holds what it was made from.
+//! Ownership makes it sound. A memory region holds the mapping that it registers. A table of the queue pair holds the
+//! regions of posted operations until their completion was polled or the queue pair is destroyed; after that the device
+//! no longer accesses them. Every object holds the objects that it was made from.
 
 mod address;
 mod completion;
@@ -20,12 +20,12 @@ pub use device::Device;
 pub use queue_pair::{Opcode, QueuePair, QueuePairSize, WorkRequest};
 pub use region::{MemoryRegion, ProtectionDomain};
 
-/// The result of a C function that returns 0 or -1 and sets errno.
+/// Converts the result of a C function that returns 0 or -1 and sets errno.
 fn check(result: std::ffi::c_int) -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// The result of a C function that returns 0 or an error number (some return its negative).
+/// Converts the result of a C function that returns 0 or an error number (some return its negative).
 fn check_number(result: std::ffi::c_int) -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(result.abs())) }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults: their kinds, and the steps at which they happen.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::one_sided::Access;
 use crate::soft::{Gate, Step, Verdict};
 
-/// At the `nth` step of kind `at` (from 1, counted from when the fault was added), `then` happens.
+/// A fault: at the `nth` step of kind `at` (from 1, counted since the fault was added), `then` happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub at: Step,
@@ -22,15 +22,15 @@ pub struct Fault {
 pub enum FaultAction {
     /// The connection ends. At `Step::Connect`: it is refused.
     End,
-    /// The step waits for `Sim::release`. What the connection has to do behind it waits too.
+    /// The step waits for `Sim::release`, and so does everything that follows it on the connection.
     Hold,
     /// The step waits this long.
     Delay(Duration),
-    /// At `Step::Credit`: it is not given back, now and from now on.
+    /// At `Step::Credit`: credit is not returned, now and from now on.
     Withhold,
 }
 
-/// No memory can be registered for `access`: the next `after` registrations still can, the `times` after them cannot.
+/// Makes registrations for `access` fail: the next `after` registrations succeed, the `times` after them fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
     pub access: Access,
@@ -41,13 +41,13 @@ pub struct Shortage {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     state: Mutex<FaultState>,
-    /// How many steps are being held, and how often they were released.
+    /// Number of steps currently held, and number of releases so far.
     holding: watch::Sender<(usize, u64)>,
 }
 
 #[derive(Debug, Default)]
 struct FaultState {
-    /// With the steps still to go.
+    /// Faults, each with the number of steps that remain.
     faults: Vec<Fault>,
     steps: HashMap<Step, u64>,
     shortages: Vec<Shortage>,
@@ -80,7 +80,7 @@ impl Faults {
         self.holding.send_modify(|(_, releases)| *releases += 1);
     }
 
-    /// Counts a step; says what happens at it.
+    /// Counts a step and returns the fault that happens at it.
     fn count(&self, step: Step) -> Option<FaultAction> {
         let mut state = self.lock();
         *state.steps.entry(step).or_default() += 1;
@@ -103,7 +103,7 @@ impl Faults {
         let mut holding = self.holding.subscribe();
         let before = holding.borrow().1;
         self.holding.send_modify(|(held, _)| *held += 1);
-        // Also when the connection ends meanwhile, and this future is dropped.
+        // Also counts down if the connection ends during the hold, and this future is dropped.
         let _counted = HeldStep(&self.holding);
         let _ = holding.wait_for(|(_, releases)| *releases > before).await;
     }

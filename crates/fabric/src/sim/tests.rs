@@ -13,7 +13,7 @@ const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn it_does_what_every_transport_must() {
+async fn passes_conformance_suite() {
     conformance::all(&Sim::new(), IP, |case| println!("{case}")).await;
 }
 
@@ -25,9 +25,10 @@ async fn pair(sim: &Sim, limits: Limits) -> (Arc<dyn Domain>, Arc<dyn Connection
     (domain, near.unwrap(), far)
 }
 
-/// What makes reuse in place wrong: the key was good, the region is gone, and the bytes that arrive are those of now.
+/// Shows why memory must not be reused in place: the key was valid, the region is gone, and the bytes that arrive are
+/// the current ones.
 #[tokio::test]
-async fn a_read_that_is_held_across_deregistration_shows_the_memory_as_it_is_then() {
+async fn read_held_across_deregistration_returns_current_memory() {
     let sim = Sim::new();
     let (domain, near, _far) = pair(&sim, Limits::default()).await;
     let memory = Arc::new(Memory::fresh(4096).unwrap());
@@ -51,7 +52,7 @@ async fn a_read_that_is_held_across_deregistration_shows_the_memory_as_it_is_the
 }
 
 #[tokio::test]
-async fn a_connection_ends_at_the_step_that_was_asked_for() {
+async fn connection_ends_at_the_requested_step() {
     let sim = Sim::new();
     let (_domain, near, far) = pair(&sim, Limits::default()).await;
     sim.fault(Fault { at: Step::Message, nth: 3, then: FaultAction::End });
@@ -70,7 +71,7 @@ async fn a_connection_ends_at_the_step_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn without_credit_a_sender_times_out() {
+async fn sender_without_credit_times_out() {
     let sim = Sim::new();
     let (_domain, near, far) = pair(&sim, Limits { messages: 2, ..Limits::default() }).await;
     sim.fault(Fault { at: Step::Credit, nth: 1, then: FaultAction::Withhold });
@@ -84,7 +85,7 @@ async fn without_credit_a_sender_times_out() {
 }
 
 #[tokio::test]
-async fn a_held_write_that_is_fenced_never_arrives() {
+async fn fenced_write_never_arrives() {
     let sim = Sim::new();
     let (domain, near, far) = pair(&sim, Limits::default()).await;
     let memory = Arc::new(Memory::fresh(4096).unwrap());
@@ -97,7 +98,7 @@ async fn a_held_write_that_is_fenced_never_arrives() {
     sim.held().await;
     far.close().await;
     sim.release();
-    // Its own completion says nothing about the far end.
+    // Its own completion says nothing about the remote end.
     let _ = write.await;
     near.closed().await;
     let mut bytes = [0; 4096];
@@ -106,7 +107,7 @@ async fn a_held_write_that_is_fenced_never_arrives() {
 }
 
 #[tokio::test]
-async fn a_held_write_whose_region_goes_meanwhile_never_arrives() {
+async fn write_to_dropped_region_never_arrives() {
     let sim = Sim::new();
     let (domain, near, far) = pair(&sim, Limits::default()).await;
     let memory = Arc::new(Memory::fresh(4096).unwrap());
@@ -119,7 +120,7 @@ async fn a_held_write_whose_region_goes_meanwhile_never_arrives() {
     sim.held().await;
     drop(sink);
     sim.release();
-    // Its own completion says nothing about the far end.
+    // Its own completion says nothing about the remote end.
     let _ = write.await;
     tokio::time::timeout(LONG, far.closed()).await.expect("the connection ends");
     let mut bytes = [0; 4096];

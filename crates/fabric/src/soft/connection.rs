@@ -1,4 +1,4 @@
-//! A connection as its callers see it, and the task behind it.
+//! The callers' view of a connection, and the task behind it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ pub(crate) fn start(
 ) -> Arc<dyn Connection> {
     let table = domain.as_any().downcast_ref::<SoftDomain>().expect("a domain of this transport").table().clone();
     let shared = Arc::new(SoftShared::new(peer, private, limits, table, gate));
-    let ending = Ending { shared: shared.clone(), why: "its runtime has ended".to_owned() };
+    let ending = Ending { shared: shared.clone(), why: "the runtime of the connection has ended".to_owned() };
     tokio::spawn(run(ending, stream));
     Arc::new(SoftConnection { handle: Arc::new(Handle { shared }) })
 }
 
-/// The end of a connection's task, however it comes: its runtime may end before it.
+/// Ends the connection when its task ends for any reason, also if its runtime ends first.
 struct Ending {
     shared: Arc<SoftShared>,
     why: String,
@@ -46,7 +46,7 @@ async fn run(mut ending: Ending, stream: impl Stream) {
     let shared = ending.shared.clone();
     ending.why = {
         let (read, write) = tokio::io::split(stream);
-        // In this order: what has arrived counts before this side's wish to end.
+        // In this order: bytes that have arrived take precedence over this side's request to end.
         tokio::select! {
             biased;
             why = incoming::run(&shared, read) => why,
@@ -56,7 +56,7 @@ async fn run(mut ending: Ending, stream: impl Stream) {
     };
 }
 
-/// Ends the connection when nobody has it any more, and no operation of it runs.
+/// Ends the connection when the last reference is dropped and no operation is running.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<SoftShared>,
@@ -64,7 +64,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.end("nobody has it any more");
+        self.shared.end("all references were dropped");
     }
 }
 
@@ -81,12 +81,12 @@ impl SoftConnection {
     fn check(&self, transfer: &Transfer) {
         let range = transfer.local.range();
         let end = transfer.offset.checked_add(transfer.remote.length);
-        assert!(end.is_some_and(|end| end <= range.end - range.start), "a transfer beyond its local region");
+        assert!(end.is_some_and(|end| end <= range.end - range.start), "a transfer exceeds its local region");
         let region = transfer.local.as_any().downcast_ref::<SoftRegion>();
         assert!(region.is_some_and(|region| region.is_of(&self.shared().table)), "a region of another domain");
     }
 
-    /// Waits for an operation, in a task of its own: it ends in time also when nobody waits any more.
+    /// Waits for an operation in a separate task, so that the timeout applies even if the caller stops waiting.
     fn wait(
         &self,
         done: oneshot::Receiver<()>,
@@ -131,7 +131,7 @@ impl Connection for SoftConnection {
     fn read(&self, transfers: Vec<Transfer>, timeout: Duration) -> BoxFuture<'static, Result<(), Error>> {
         for transfer in &transfers {
             self.check(transfer);
-            assert!(transfer.local.memory().is_writable(), "a read into memory that is mapped for reading");
+            assert!(transfer.local.memory().is_writable(), "a read into memory that is mapped read-only");
         }
         let (done, result) = oneshot::channel();
         let mut reads: VecDeque<Read> = transfers
@@ -213,7 +213,7 @@ impl Connection for SoftConnection {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.shared().end("it was closed here");
+        self.shared().end("closed by this side");
         Box::pin(self.shared().wait_over())
     }
 

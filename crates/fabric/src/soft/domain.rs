@@ -1,4 +1,4 @@
-//! Registrations that live in a table of this process.
+//! Registrations in a table of this process.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -37,7 +37,7 @@ impl Domain for SoftDomain {
             return Err(wrong(io::ErrorKind::InvalidInput, "the range is not within the memory"));
         }
         if access == Access::RemoteWrite && !memory.is_writable() {
-            return Err(wrong(io::ErrorKind::PermissionDenied, "the memory is mapped for reading only"));
+            return Err(wrong(io::ErrorKind::PermissionDenied, "the memory is mapped read-only"));
         }
         if self.gate.as_ref().is_some_and(|gate| !gate.registers(access)) {
             return Err(wrong(io::ErrorKind::OutOfMemory, "a fault at a registration"));
@@ -55,7 +55,7 @@ impl Domain for SoftDomain {
     }
 }
 
-/// What a key stands for.
+/// Registration of a key.
 #[derive(Debug)]
 struct Registration {
     memory: Arc<Memory>,
@@ -63,7 +63,7 @@ struct Registration {
     access: Access,
 }
 
-/// Keys and what they stand for.
+/// Registrations by key.
 #[derive(Debug, Default)]
 pub(super) struct KeyTable {
     entries: Mutex<HashMap<u32, Registration>>,
@@ -77,7 +77,7 @@ impl KeyTable {
 
     fn add(&self, entry: Registration) -> u32 {
         let mut entries = self.lock();
-        // Keys cannot be told from earlier ones, and two tables hardly ever give out the same.
+        // Keys cannot be derived from earlier ones, and two tables rarely assign the same key.
         let mut seed = (entry.memory.address(), entries.len() as u64);
         loop {
             let key = self.random.hash_one(seed) as u32;
@@ -89,24 +89,26 @@ impl KeyTable {
         }
     }
 
-    /// The memory behind a slice that a peer reads, and where in it the slice begins. `None`: the peer may not.
+    /// Finds the memory of a slice that a peer reads, and the slice's offset in it. Returns `None` if the peer may not
+    /// read it.
     pub(super) fn find(&self, slice: RemoteSlice) -> Option<(Arc<Memory>, u64)> {
         let entries = self.lock();
         let (entry, offset) = entry_of(&entries, slice, Access::RemoteRead)?;
         Some((entry.memory.clone(), offset))
     }
 
-    /// Whether a peer may write to `slice` now.
+    /// Returns true if a peer may currently write to `slice`.
     pub(super) fn may_write(&self, slice: RemoteSlice) -> bool {
         entry_of(&self.lock(), slice, Access::RemoteWrite).is_some()
     }
 
-    /// Puts a peer's bytes where `slice`, as long as they are, says. False: the peer may not, or not any more.
+    /// Writes a peer's bytes to `slice`, which has the same length. Returns false if the peer may not write there, or
+    /// no longer may.
     ///
-    /// Under the lock, for which the end of a registration waits: from then on no byte comes to memory that somebody
-    /// has fixed, or cut.
+    /// Holds the lock, for which a deregistration waits: after that, no byte reaches memory whose content was finalized
+    /// or whose file was truncated.
     pub(super) fn write(&self, slice: RemoteSlice, bytes: &[u8]) -> bool {
-        assert_eq!(slice.length, bytes.len() as u64, "a slice of other bytes");
+        assert_eq!(slice.length, bytes.len() as u64, "the slice and the bytes differ in length");
         let entries = self.lock();
         let Some((entry, offset)) = entry_of(&entries, slice, Access::RemoteWrite) else { return false };
         entry.memory.write(offset, bytes);
@@ -114,7 +116,7 @@ impl KeyTable {
     }
 }
 
-/// What `slice` is of, and where in that memory it begins.
+/// Finds the registration of `slice`, and the slice's offset in its memory.
 fn entry_of(entries: &HashMap<u32, Registration>, slice: RemoteSlice, access: Access) -> Option<(&Registration, u64)> {
     let entry = entries.get(&slice.key).filter(|entry| entry.access == access)?;
     let offset = slice.address.checked_sub(entry.memory.address())?;
@@ -122,7 +124,7 @@ fn entry_of(entries: &HashMap<u32, Registration>, slice: RemoteSlice, access: Ac
     (offset >= entry.range.start && end <= entry.range.end).then_some((entry, offset))
 }
 
-/// A registration; it is in the table as long as this lives.
+/// A registration; it is in the table as long as this value lives.
 #[derive(Debug)]
 pub(super) struct SoftRegion {
     table: Arc<KeyTable>,

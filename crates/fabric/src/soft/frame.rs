@@ -1,4 +1,4 @@
-//! What passes between two ends of a connection: a header of 24 bytes, little-endian, and what belongs to it.
+//! Frames between two ends of a connection: a header of 24 bytes, little-endian, and its payload.
 //!
 //! ```text
 //!   0 kind u32   4 key u32   8 address u64   16 length u64   24 `length` bytes (write, data, message)
@@ -6,17 +6,17 @@
 
 use hearth_types::RemoteSlice;
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub(super) const HEADER_BYTES: usize = 24;
 
-/// Most bytes behind one header of a write or of data, so that large transfers of both kinds take turns.
+/// Maximum payload of one write or data frame, so that large transfers of both kinds are interleaved.
 pub(super) const PART_BYTES_MAX: u64 = 256 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SoftFrame {
-    /// Asks for bytes of the receiver's memory.
+    /// Requests bytes of the receiver's memory.
     Read(RemoteSlice),
-    /// Bytes that were asked for: the next ones of the oldest read that is not answered yet.
+    /// Requested bytes: the next ones of the oldest read that is not complete.
     Data {
         length: u64,
     },
@@ -25,7 +25,7 @@ pub(super) enum SoftFrame {
     Message {
         length: u64,
     },
-    /// This many messages have been taken: as many more may be sent.
+    /// Number of messages taken; the same number of further messages may be sent.
     Credit {
         messages: u64,
     },
@@ -49,7 +49,7 @@ impl SoftFrame {
         bytes
     }
 
-    /// `None`: no such kind.
+    /// Returns `None` for an unknown kind.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_back_as_they_went() {
+    fn frames_round_trip() {
         let slice = RemoteSlice { address: 0x0102_0304_0506_0708, length: u64::MAX, key: 0xA0B0_C0D0 };
         let frames = [
             SoftFrame::Read(slice),

@@ -1,4 +1,4 @@
-//! Each end says once what it offers and what it brings; before that nothing is served.
+//! Handshake: each end sends one hello with its limits and private data; before that nothing is served.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, PRIVATE_BYTE
 
 const MAGIC: [u8; 8] = *b"HEARTH1S";
 
-/// Bytes of a hello: magic, accepted, limits (1 + 2 + 2), length of the private data, room for that.
+/// Size of a hello in bytes: magic, accepted, limits (1 + 2 + 2), length of the private data, room for that.
 const HELLO_BYTES: usize = 8 + 1 + 5 + 1 + PRIVATE_BYTES_MAX;
 
-/// What an end says first.
+/// First message of an end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SoftHello {
-    /// No: the answer is a rejection, and `private` its reason.
+    /// False: the answer is a rejection, with `private` as the reason.
     pub(crate) accepted: bool,
     pub(crate) limits: Limits,
     pub(crate) private: Bytes,
@@ -68,11 +68,11 @@ impl SoftHello {
         stream.flush().await
     }
 
-    /// Errors: `InvalidData` for anything else than a hello.
+    /// Receives a hello. Errors: `InvalidData` for anything else.
     pub(crate) async fn receive(stream: &mut dyn Stream) -> io::Result<Self> {
         let mut bytes = [0; HELLO_BYTES];
         stream.read_exact(&mut bytes).await?;
-        Self::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the peer speaks something else"))
+        Self::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the peer sent no valid hello"))
     }
 
     fn agreed(&self, other: &Self) -> Limits {
@@ -84,7 +84,7 @@ impl SoftHello {
     }
 }
 
-/// Asks the far end of `stream` for a connection.
+/// Requests a connection from the remote end of `stream`.
 ///
 /// Errors: `Connect`, `Rejected`, `TimedOut`.
 pub(crate) async fn connect(
@@ -111,7 +111,7 @@ pub(crate) async fn connect(
     Ok(start(stream, peer, answer.private, limits, domain, gate))
 }
 
-/// A peer that has said hello, and waits for the answer.
+/// A peer that has sent its hello and waits for the answer.
 pub(crate) struct SoftIncoming {
     pub(crate) stream: Option<Box<dyn Stream>>,
     pub(crate) peer: SocketAddr,
@@ -137,7 +137,7 @@ impl SoftIncoming {
     }
 }
 
-/// How long an answer of 71 bytes to a fresh connection may take.
+/// Time limit for sending an answer of 71 bytes on a new connection.
 const REJECT_WITHIN: Duration = Duration::from_secs(1);
 
 impl Incoming for SoftIncoming {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_comes_back_as_it_went_and_anything_else_is_refused() {
+    fn hello_round_trips_and_garbage_is_refused() {
         let limits = Limits { reads_in_flight: 3, operations: 1000, messages: 7 };
         let hello = SoftHello::new(true, limits, &[9; PRIVATE_BYTES_MAX]).unwrap();
         assert_eq!(SoftHello::decode(&hello.encode()), Some(hello.clone()));

@@ -1,5 +1,5 @@
-//! The half of a connection that reads frames: serves the peer's writes, takes its messages, queues its reads, and
-//! completes this side's own reads.
+//! Reading half of a connection: executes the peer's writes, receives its messages, queues its reads, and completes
+//! this side's own reads.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use super::queues::{Read, SoftShared};
 use super::{Step, Verdict};
 use crate::one_sided::{MESSAGE_BYTES_MAX, Transfer};
 
-/// Runs until the connection cannot go on; says why.
+/// Runs until the connection ends; returns the reason.
 pub(super) async fn run(shared: &SoftShared, stream: impl AsyncRead + Unpin) -> String {
     let mut stream = BufReader::with_capacity(PART_BYTES_MAX as usize, stream);
     loop {
         let mut header = [0; HEADER_BYTES];
         match stream.read_exact(&mut header).await {
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return "the peer has closed it".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return "the peer disconnected".to_owned(),
             Err(error) => return error.to_string(),
         }
         let Some(frame) = SoftFrame::decode(&header) else { return "the peer sent an unknown frame".to_owned() };
@@ -47,7 +47,7 @@ async fn pass(shared: &SoftShared, step: Step) -> Result<(), String> {
 fn asked(shared: &SoftShared, slice: RemoteSlice) -> Result<(), String> {
     let mut state = shared.lock();
     if state.to_serve.len() >= usize::from(shared.limits.reads_in_flight) {
-        return Err("the peer has more reads in flight than was agreed".to_owned());
+        return Err("the peer has more reads in flight than agreed".to_owned());
     }
     state.to_serve.push_back(slice);
     drop(state);
@@ -55,7 +55,7 @@ fn asked(shared: &SoftShared, slice: RemoteSlice) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves `length` bytes of the stream to where `put` puts them: it gets them in pieces, and where in the whole each begins.
+/// Copies `length` bytes of the stream through `put`, which gets them in pieces, each with its offset.
 async fn copy(
     stream: &mut (impl AsyncBufRead + Unpin),
     length: u64,
@@ -65,7 +65,7 @@ async fn copy(
     while at < length {
         let bytes = stream.fill_buf().await.map_err(|error| error.to_string())?;
         if bytes.is_empty() {
-            return Err("the peer has closed it in the middle of a transfer".to_owned());
+            return Err("the peer closed the connection in the middle of a transfer".to_owned());
         }
         let part = bytes.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
         put(at, &bytes[..part])?;
@@ -76,13 +76,13 @@ async fn copy(
 }
 
 async fn data(shared: &SoftShared, stream: &mut (impl AsyncBufRead + Unpin), length: u64) -> Result<(), String> {
-    // Out of the queue while bytes arrive for it, so that the lock is free; nobody else takes from its front.
+    // Removed from the queue while its bytes arrive, so that the lock is free; no other code takes from the front.
     let Some(mut read) = shared.lock().reading.pop_front() else {
-        return Err("the peer sent data that nobody asked for".to_owned());
+        return Err("the peer sent unrequested data".to_owned());
     };
     let Transfer { local, offset, remote } = &read.transfer;
     if length > remote.length - read.arrived {
-        return Err("the peer sent more data than was asked for".to_owned());
+        return Err("the peer sent more data than requested".to_owned());
     }
     let to = local.range().start + offset + read.arrived;
     let put = |at, bytes: &[u8]| {
@@ -104,7 +104,7 @@ fn complete(read: Read) {
     let Read { transfer, done, .. } = read;
     drop(transfer);
     if let Some(done) = done {
-        // Nobody waits any more: so be it.
+        // The caller may have stopped waiting.
         let _ = done.send(());
     }
 }
@@ -114,12 +114,12 @@ async fn write(
     stream: &mut (impl AsyncBufRead + Unpin),
     slice: RemoteSlice,
 ) -> Result<(), String> {
-    const NOT_ALLOWED: &str = "the peer wrote where it may not";
+    const NOT_ALLOWED: &str = "the peer wrote to memory that it may not write";
     if !shared.table.may_write(slice) {
         return Err(NOT_ALLOWED.to_owned());
     }
     pass(shared, Step::Write).await?;
-    // The key may be withdrawn while bytes come: it is looked at again for each piece.
+    // The key may be withdrawn while bytes arrive, so it is validated for each piece.
     let put = |at, bytes: &[u8]| {
         let piece = slice.part(at, bytes.len() as u64);
         let written = piece.is_some_and(|piece| shared.table.write(piece, bytes));
@@ -147,7 +147,7 @@ async fn message(shared: &SoftShared, stream: &mut (impl AsyncRead + Unpin), len
 fn credit(shared: &SoftShared, messages: u64) -> Result<(), String> {
     let mut state = shared.lock();
     let credit = state.credit.checked_add(messages).filter(|credit| *credit <= u64::from(shared.limits.messages));
-    let Some(credit) = credit else { return Err("the peer gave more credit than there can be".to_owned()) };
+    let Some(credit) = credit else { return Err("the peer returned more credit than it received".to_owned()) };
     state.credit = credit;
     drop(state);
     shared.work.notify_one();
@@ -168,7 +168,7 @@ mod tests {
     use crate::soft::SoftDomain;
 
     #[tokio::test]
-    async fn a_write_whose_region_goes_half_way_is_cut_off_there() {
+    async fn write_stops_when_its_region_is_dropped() {
         const LONG: Duration = Duration::from_secs(60);
         let domain = SoftDomain::default();
         let memory = Arc::new(Memory::fresh(8192).unwrap());
@@ -185,13 +185,13 @@ mod tests {
                 sink.memory().read(4095, &mut last);
             }
             drop(sink);
-            // The other end may have gone already.
+            // The other end may already have closed.
             let _ = near.write_all(&[6; 4096]).await;
             near
         };
         let both = async { tokio::join!(run(&shared, far), writing) };
         let (why, _near) = tokio::time::timeout(LONG, both).await.expect("the connection ends");
-        assert_eq!(why, "the peer wrote where it may not");
+        assert_eq!(why, "the peer wrote to memory that it may not write");
         let mut bytes = [0; 8192];
         memory.read(0, &mut bytes);
         assert_eq!((&bytes[..4096], &bytes[4096..]), (&[5; 4096][..], &[0; 4096][..]));

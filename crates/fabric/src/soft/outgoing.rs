@@ -1,4 +1,4 @@
-//! The half of a connection that writes frames: answers to the peer's reads, this side's own operations, and credit.
+//! Writing half of a connection: sends answers to the peer's reads, this side's own operations, and credit.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::queues::{SoftShared, Write};
 use super::{Step, Verdict};
 use crate::Memory;
 
-/// A read of the peer's that is being answered. It has the memory: that is still there when its region is gone.
+/// A read by the peer that is being answered. It holds the memory, which therefore outlives its region.
 struct Answer {
     memory: Arc<Memory>,
     offset: u64,
     left: u64,
 }
 
-/// Runs until the connection cannot go on; says why.
+/// Runs until the connection ends; returns the reason.
 pub(super) async fn run(shared: &SoftShared, mut stream: impl AsyncWrite + Unpin) -> String {
     let mut buffer = Vec::new();
     let mut answer = None;
@@ -49,20 +49,20 @@ pub(super) async fn run(shared: &SoftShared, mut stream: impl AsyncWrite + Unpin
             return error.to_string();
         }
         if let Some(done) = written {
-            // Nobody waits any more: so be it.
+            // The caller may have stopped waiting.
             let _ = done.send(());
         }
     }
 }
 
-/// Takes up the oldest read of the peer's, if none is being answered.
+/// Starts answering the peer's oldest read, if no answer is in progress.
 async fn next_answer(shared: &SoftShared, answer: &mut Option<Answer>) -> Result<(), String> {
     if answer.is_some() {
         return Ok(());
     }
     let Some(slice) = shared.lock().to_serve.pop_front() else { return Ok(()) };
     let Some((memory, offset)) = shared.table.find(slice) else {
-        return Err("the peer read where it may not".to_owned());
+        return Err("the peer read memory that it may not read".to_owned());
     };
     if let Some(gate) = &shared.gate
         && gate.pass(Step::Read).await == Verdict::End
@@ -73,7 +73,7 @@ async fn next_answer(shared: &SoftShared, answer: &mut Option<Answer>) -> Result
     Ok(())
 }
 
-/// Appends the next bytes of an answer; gives back what is left of it.
+/// Appends the next bytes of an answer; returns the remaining answer.
 fn answer_part(answer: Answer, buffer: &mut Vec<u8>) -> Option<Answer> {
     let Answer { memory, offset, left } = answer;
     let length = left.min(PART_BYTES_MAX);
@@ -88,7 +88,7 @@ fn append(buffer: &mut Vec<u8>, memory: &Memory, offset: u64, length: u64) {
     memory.read(offset, &mut buffer[start..]);
 }
 
-/// Asks for as many reads as may be in flight.
+/// Requests reads, up to the maximum in flight.
 fn ask(shared: &SoftShared, buffer: &mut Vec<u8>) {
     let mut state = shared.lock();
     while state.reading.len() < usize::from(shared.limits.reads_in_flight) {
@@ -101,7 +101,7 @@ fn ask(shared: &SoftShared, buffer: &mut Vec<u8>) {
 async fn credit(shared: &SoftShared, buffer: &mut Vec<u8>) -> Result<(), String> {
     let messages = {
         let mut state = shared.lock();
-        // Half at a time: the peer has the other half to go on with.
+        // Return credit in halves: the peer can continue with the other half.
         if state.credit_to_return < u64::from(shared.limits.messages).div_ceil(2) {
             return Ok(());
         }
@@ -118,7 +118,7 @@ async fn credit(shared: &SoftShared, buffer: &mut Vec<u8>) -> Result<(), String>
     Ok(())
 }
 
-/// The oldest write, if there is credit for its message.
+/// Takes the oldest write, if there is credit for its message.
 fn next_write(shared: &SoftShared) -> Option<Write> {
     let mut state = shared.lock();
     let with_message = state.writes.front()?.message.is_some();
@@ -128,7 +128,7 @@ fn next_write(shared: &SoftShared) -> Option<Write> {
     state.writes.pop_front()
 }
 
-/// Appends the next bytes of a write, or its message. `Err`: that was all, and this is whom to tell.
+/// Appends the next bytes of a write, or its message. `Err`: the write is complete; contains the channel to notify.
 fn write_part(mut write: Write, buffer: &mut Vec<u8>) -> Result<Write, oneshot::Sender<()>> {
     if let Some(transfer) = write.transfers.front_mut() {
         let RemoteSlice { address, length, key } = transfer.remote;

@@ -1,4 +1,4 @@
-//! What a connection has to do: between the callers, the half that reads frames, and the half that writes them.
+//! Work queues of a connection, shared by the callers, the reading half and the writing half.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use super::Gate;
 use super::domain::KeyTable;
 use crate::one_sided::{Error, Limits, Transfer};
 
-/// A read, posted. Dropping it tells the one who waits that the connection has ended.
+/// A posted read. Dropping it notifies the waiting caller that the connection has ended.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) transfer: Transfer,
-    /// Bytes of it that have arrived.
+    /// Number of its bytes that have arrived.
     pub(super) arrived: u64,
-    /// With the last of those that were posted together.
+    /// Set on the last of the reads that were posted together.
     pub(super) done: Option<oneshot::Sender<()>>,
 }
 
-/// Writes posted together, and the message behind them.
+/// Writes posted together, and the message that follows them.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) transfers: VecDeque<Transfer>,
@@ -32,23 +32,23 @@ pub(super) struct Write {
 
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
-    /// Posted reads that were not asked for yet; those that were, oldest first.
+    /// Posted reads that were not requested yet; then those that were requested, oldest first.
     pub(super) reads: VecDeque<Read>,
     pub(super) reading: VecDeque<Read>,
     pub(super) writes: VecDeque<Write>,
-    /// What the peer has asked for. At most `limits.reads_in_flight`.
+    /// Reads that the peer has requested. At most `limits.reads_in_flight`.
     pub(super) to_serve: VecDeque<RemoteSlice>,
-    /// Messages that may be sent.
+    /// Number of messages that may be sent.
     pub(super) credit: u64,
-    /// Messages that were taken, and the peer was not told so yet.
+    /// Messages that were taken and not yet reported to the peer.
     pub(super) credit_to_return: u64,
-    /// At most `limits.messages`, with those in `credit_to_return`.
+    /// Together with `credit_to_return`, at most `limits.messages`.
     pub(super) received: VecDeque<Bytes>,
-    /// Why the connection ends.
+    /// Reason for the end of the connection.
     pub(super) why: Option<String>,
 }
 
-/// What all parts of a connection know.
+/// State shared by all parts of a connection.
 #[derive(Debug)]
 pub(super) struct SoftShared {
     pub(super) peer: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) struct SoftShared {
     pub(super) work: Notify,
     /// A message may have arrived, or the connection is over.
     pub(super) arrived: Notify,
-    /// The connection shall end.
+    /// The connection should end.
     pub(super) ending: Notify,
     over: watch::Sender<bool>,
 }
@@ -93,13 +93,13 @@ impl SoftShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the connection to end. The first reason counts.
+    /// Asks the connection to end. The first reason is kept.
     pub(super) fn end(&self, why: &str) {
         self.lock().why.get_or_insert_with(|| why.to_owned());
         self.ending.notify_one();
     }
 
-    /// The connection's task has ended: nothing touches memory any more. Flushes what was posted.
+    /// Called when the connection's task has ended and no longer accesses memory. Flushes the posted operations.
     pub(super) fn set_over(&self, why: String) {
         let flushed = {
             let mut state = self.lock();
@@ -107,16 +107,18 @@ impl SoftShared {
             state.to_serve.clear();
             let reads = std::mem::take(&mut state.reads);
             let reading = std::mem::take(&mut state.reading);
-            // Under the lock: what is posted after this finds it over, and does not wait in a queue that nobody looks at.
+            // Under the lock: an operation posted after this sees the end, and does not wait in a queue that no task
+            // serves.
             self.over.send_replace(true);
             (reads, reading, std::mem::take(&mut state.writes))
         };
-        // Regions go out of the lock: they may deregister.
+        // Drop the regions outside the lock, because that may deregister them.
         drop(flushed);
         self.arrived.notify_one();
     }
 
-    /// What is posted under the lock at which this was asked is flushed if the connection ends.
+    /// Returns true if the connection is over. While the caller holds the lock, an operation posted after `false` will
+    /// be flushed if the connection ends.
     pub(super) fn is_over(&self) -> bool {
         *self.over.borrow()
     }
@@ -138,9 +140,9 @@ mod tests {
     use crate::soft::SoftDomain;
 
     #[test]
-    fn what_finds_its_queue_flushed_finds_the_connection_over() {
+    fn flushed_queue_implies_connection_is_over() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        // Often: it would be a matter of some tens of nanoseconds.
+        // Repeated, because the race window is some tens of nanoseconds.
         for _ in 0..1000 {
             let table = SoftDomain::default().table().clone();
             let shared = SoftShared::new(peer, Bytes::new(), Limits::default(), table, None);

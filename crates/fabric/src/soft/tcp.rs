@@ -15,10 +15,11 @@ use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Tr
 use crate::stream::Party;
 use crate::{ConnectionLimit, ConnectionLimitOptions};
 
-/// Connections that have not been accepted yet: of the kernel, those that have not said hello, and those that have.
+/// Maximum number of connections that are not accepted yet. Applies to the kernel's queue, to those without a hello,
+/// and to those with one.
 const BACKLOG: u32 = 128;
 
-/// How long a fresh connection may take to say hello.
+/// Time limit for the hello of a new connection.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// Serves one-sided operations by a task of this process, over TCP.
@@ -69,15 +70,15 @@ impl Transport for TcpTransport {
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for the last process's connections to leave TIME_WAIT.
+    // A restart must not wait until the previous process's connections leave TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Takes connections, and hands on those that say hello in time.
+/// Accepts connections, and forwards those that send a hello in time.
 async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
-    // Half of them are left to those that have said hello, and wait for the listener.
+    // Half of them are reserved for connections that have sent a hello and wait for the listener.
     let most = 2 * BACKLOG as usize;
     let strangers = ConnectionLimit::new(ConnectionLimitOptions {
         pending_max: BACKLOG as usize,
@@ -87,8 +88,8 @@ async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // That one connection's, or descriptors have run out: others may end meanwhile.
-                tracing::debug!(%error, "accepting a one-sided connection");
+                // An error of that one connection, or descriptors have run out; other connections may end soon.
+                tracing::debug!(%error, "cannot accept a one-sided connection");
                 strangers.shed();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -106,17 +107,17 @@ async fn hear(listener: TcpListener, sender: mpsc::Sender<SoftIncoming>) {
             };
             let hello = tokio::select! {
                 hello = tokio::time::timeout(HELLO_WITHIN, hello) => hello,
-                () = gives_way.wait() => return tracing::debug!(%peer, "a connection that says nothing, among too many"),
+                () = gives_way.wait() => return tracing::debug!(%peer, "connection closed: no hello, too many wait"),
             };
             match hello {
                 Ok(Ok(hello)) => {
                     stranger.mark_established();
                     let stream = Some(Box::new(stream) as _);
-                    // No listener any more: the connection is dropped with it.
+                    // The listener is gone; the connection is dropped with it.
                     let _ = sender.send(SoftIncoming { stream, peer, hello, gate: None }).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "a connection that is none of ours"),
-                Err(_) => tracing::debug!(%peer, "a connection that says nothing"),
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "connection closed: invalid hello"),
+                Err(_) => tracing::debug!(%peer, "connection closed: no hello in time"),
             }
         });
     }

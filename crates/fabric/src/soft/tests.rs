@@ -8,19 +8,19 @@ use crate::conformance;
 use crate::one_sided::{Error, Limits, Transport};
 
 #[tokio::test]
-async fn over_tcp_it_does_what_every_transport_must() {
+async fn tcp_passes_conformance_suite() {
     conformance::all(&TcpTransport, IpAddr::V4(Ipv4Addr::LOCALHOST), |case| println!("{case}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_it_does_on_several_threads() {
+async fn tcp_passes_conformance_on_several_threads() {
     conformance::all(&TcpTransport, IpAddr::V4(Ipv4Addr::LOCALHOST), |case| println!("{case}")).await;
 }
 
 #[tokio::test]
-async fn those_who_say_nothing_do_not_keep_others_waiting() {
-    // A machine that stands still may be too slow for once.
-    let mut tries = (0..20).map(|_| those_who_say_nothing());
+async fn silent_connections_do_not_block_others() {
+    // A suspended machine may be too slow in a single try.
+    let mut tries = (0..20).map(|_| connect_behind_silent_clients());
     while let Some(outcome) = tries.next() {
         match outcome.await {
             Err(error) if tries.len() == 0 => panic!("{error:?}"),
@@ -30,8 +30,8 @@ async fn those_who_say_nothing_do_not_keep_others_waiting() {
     }
 }
 
-/// Errors: of somebody who had to wait behind them.
-async fn those_who_say_nothing() -> Result<(), Error> {
+/// Errors: that of a client that had to wait behind the silent connections.
+async fn connect_behind_silent_clients() -> Result<(), Error> {
     const SOON: Duration = Duration::from_secs(2);
     let domain = TcpTransport.domain().unwrap();
     let listener = TcpTransport.listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();

@@ -18,7 +18,8 @@ pub struct Connection {
     low_water: LowWater,
 }
 
-/// What came although a wait for more had come to its end is found within so long.
+/// Extra wait after a timeout that gathered bytes. Once the low-water mark is reset to one byte, bytes that had already
+/// arrived are found within this time.
 const FOUND_WITHIN: Duration = Duration::from_millis(100);
 
 /// The socket under a connection.
@@ -50,7 +51,7 @@ impl SocketStream {
         }
     }
 
-    /// Runs `call`, and takes note of it when that would have had to wait.
+    /// Runs `call`, and clears the readiness if it would have blocked.
     pub(crate) fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, call),
@@ -95,8 +96,8 @@ impl Connection {
         Ok(Self { stream: SocketStream::Unix(stream), peer, low_water: LowWater::default() })
     }
 
-    /// The same connection, waited for by the runtime that this is called in: readiness that another one's threads find would have to
-    /// be carried over by them, each time.
+    /// Registers the connection with the current runtime. If another runtime's threads detected its readiness, each
+    /// event would have to be passed across runtimes.
     ///
     /// Errors: the socket cannot be registered there.
     pub fn moved_here(self) -> io::Result<Self> {
@@ -115,24 +116,23 @@ impl Connection {
         &self.stream
     }
 
-    /// Whether it goes over a Unix socket: the other end is a process of this machine, and descriptors can be passed.
+    /// Returns true for a Unix socket: the other end is a process of this machine, and descriptors can be passed.
     pub fn is_unix(&self) -> bool {
         matches!(self.stream, SocketStream::Unix(_))
     }
 
-    /// At least `bytes` more come, unless the peer ends: until they have, waits of a TCP connection for bytes end when a good piece of
-    /// them is there, not with each segment. The last word counts.
+    /// Announces that at least `bytes` more will arrive, unless the peer closes. Until then, a wait on a TCP connection
+    /// ends when a large piece has arrived, not with each segment. The last call counts.
     pub fn expect(&self, bytes: u64) {
         self.low_water.expect(bytes);
     }
 
-    /// Reads what is there, waiting at most `timeout` for the first byte. 0 means that the peer closed. Nothing is lost when the caller
-    /// stops waiting.
+    /// Reads available bytes, waiting at most `timeout` for the first. Returns 0 if the peer closed. Cancel safe.
     pub async fn read(&self, into: &mut [u8], timeout: Duration) -> Result<usize, Error> {
         self.read_by(|stream| stream.try_read(into), timeout).await
     }
 
-    /// As [`Connection::read`], first into one piece of memory and then into another.
+    /// Like [`Connection::read`], but fills one slice and then another.
     pub async fn read_into_both(&self, first: &mut [u8], second: &mut [u8], timeout: Duration) -> Result<usize, Error> {
         let mut both = [IoSliceMut::new(first), IoSliceMut::new(second)];
         self.read_by(|stream| stream.try_read_vectored(&mut both), timeout).await
@@ -143,8 +143,8 @@ impl Connection {
         mut read: impl FnMut(&SocketStream) -> io::Result<usize>,
         timeout: Duration,
     ) -> Result<usize, Error> {
-        // A peer that always has more ready must not keep this thread from other connections. Before anything is taken: here the caller
-        // may stop waiting.
+        // A peer that always has more must not starve other connections on this thread. Yield before any byte is taken,
+        // because the caller may cancel here.
         tokio::task::consume_budget().await;
         loop {
             match read(&self.stream) {
@@ -159,7 +159,8 @@ impl Connection {
         }
     }
 
-    /// Reads what is there to the end of `into`, without waiting. `None` when nothing is there, `Some(0)` when the peer closed.
+    /// Appends available bytes to `into`, without waiting. Returns `None` if nothing is available, `Some(0)` if the
+    /// peer closed.
     pub fn try_read_buf(&self, into: &mut BytesMut) -> Result<Option<usize>, Error> {
         let read = match &self.stream {
             SocketStream::Tcp(stream) => stream.try_read_buf(into),
@@ -168,15 +169,16 @@ impl Connection {
         self.unless_waiting(read).inspect(|read| self.low_water.came(read.unwrap_or(0)))
     }
 
-    /// As [`Connection::try_read_buf`], into memory that is there.
+    /// Like [`Connection::try_read_buf`], but into a slice.
     pub fn try_read(&self, into: &mut [u8]) -> Result<Option<usize>, Error> {
         self.unless_waiting(self.stream.try_read(into)).inspect(|read| self.low_water.came(read.unwrap_or(0)))
     }
 
-    /// As [`Connection::try_read`], by a call of the caller's own on the socket, which does not block: for memory that is no slice, such as
-    /// that of a mapped file.
+    /// Like [`Connection::try_read`], but with the caller's own non-blocking call on the socket. For memory that is not
+    /// a slice, such as that of a mapped file.
     ///
-    /// Errors: the caller's own, when it is not the socket that failed: nothing was taken off it. Within: the socket's.
+    /// Errors: the outer error is the caller's own, if the socket did not fail; no bytes were taken from it. The inner
+    /// error is the socket's.
     pub fn try_receive<E>(
         &self,
         receive: impl FnOnce(BorrowedFd<'_>) -> Result<io::Result<usize>, E>,
@@ -185,7 +187,7 @@ impl Connection {
         let received = self.stream.try_io(Interest::READABLE, || {
             receive(self.stream.as_fd()).unwrap_or_else(|error| {
                 failed = Some(error);
-                // The socket is as ready as it was.
+                // The readiness of the socket is unchanged.
                 Err(io::ErrorKind::Interrupted.into())
             })
         });
@@ -195,7 +197,8 @@ impl Connection {
         }
     }
 
-    /// Writes as much of `bytes` (not none) as the peer takes now, without waiting. `None` when that is nothing.
+    /// Writes the part of `bytes` (not empty) that the peer accepts now, without waiting. Returns `None` if it accepts
+    /// nothing.
     pub fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         self.unless_waiting(self.stream.try_write(bytes))
     }
@@ -208,12 +211,12 @@ impl Connection {
         }
     }
 
-    /// Waits until a read would bring something, the peer's end included; at most `timeout`. Nothing is lost when the caller stops waiting.
+    /// Waits until a read would return bytes or the end of the stream, at most `timeout`. Cancel safe.
     pub async fn readable(&self, timeout: Duration) -> Result<(), Error> {
         self.wait_readable(timeout).await
     }
 
-    /// Waits until the peer takes bytes, at most `timeout`. Nothing is lost when the caller stops waiting.
+    /// Waits until the peer accepts bytes, at most `timeout`. Cancel safe.
     pub async fn writable(&self, timeout: Duration) -> Result<(), Error> {
         self.wait_writable(timeout).await
     }
@@ -230,7 +233,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes all of `bytes`, waiting at most `timeout` whenever the peer takes none.
+    /// Writes all of `bytes`, waiting at most `timeout` whenever the peer accepts none.
     pub async fn write_all(&self, bytes: &[u8], timeout: Duration) -> Result<(), Error> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -245,10 +248,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes all parts with as few calls as the socket allows.
+    /// Writes all parts with the minimum number of system calls.
     ///
-    /// `more`: further bytes follow at once (`MSG_MORE`), so that a short head leaves in one segment with what
-    /// follows it, though the socket has no delay.
+    /// `more`: further bytes follow at once (`MSG_MORE`), so that a short header shares a segment with the bytes after
+    /// it, despite `TCP_NODELAY`.
     pub async fn write_vectored(&self, parts: &[&[u8]], more: bool, timeout: Duration) -> Result<(), Error> {
         const PARTS_MAX: usize = 16;
         let flags = SendFlags::NOSIGNAL | if more { SendFlags::MORE } else { SendFlags::empty() };
@@ -293,8 +296,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer has closed or sent something, at most `timeout`. True when it closed (or the connection
-    /// broke); bytes that came stay unread.
+    /// Waits until the peer has closed or sent something, at most `timeout`. Returns true if it closed (or the
+    /// connection broke). Received bytes stay unread.
     pub async fn wait_closed(&self, timeout: Duration) -> bool {
         let mut byte = [0u8; 1];
         self.low_water.expect(0);
@@ -314,13 +317,13 @@ impl Connection {
             .map_err(|error| error.kind())
     }
 
-    /// Ends both directions; a task of this process that waits on the connection wakes with the end of the stream.
+    /// Shuts down both directions; a task of this process that waits on the connection gets the end of the stream.
     pub fn shutdown(&self) {
-        // An error says that the connection is gone already.
+        // An error means that the connection is already gone.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
-    /// Says that no more bytes will be sent; reading goes on.
+    /// Announces that no more bytes will be sent; reading continues.
     pub fn shutdown_write(&self) {
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
     }
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn vectored_writes_arrive_whole_and_in_order() {
+    async fn vectored_writes_arrive_in_order() {
         let (client, server) = pair().await;
         let head: Vec<u8> = (0..33).collect();
         let body: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7) as u8).collect();
@@ -391,13 +394,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_is_given_up_has_taken_nothing() {
+    async fn cancelled_read_takes_no_bytes() {
         let (client, server) = pair().await;
         client.write_all(b"some", WAIT).await.unwrap();
         server.readable(WAIT).await.unwrap();
         let mut some = [0; 4];
         let given_up = std::future::poll_fn(|context| {
-            // What this task may do in one go, many times.
+            // Many times the budget that this task may use in one go.
             for _ in 0..1000 {
                 let _ = pin!(tokio::task::consume_budget()).poll(context);
             }
@@ -409,13 +412,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waits_end_by_the_clock_and_by_the_peer() {
+    async fn waits_end_by_timeout_or_peer() {
         let (client, server) = pair().await;
         let mut byte = [0; 1];
         let error = server.read_exact(&mut byte, Duration::from_millis(20)).await.unwrap_err();
         assert!(matches!(error, Error::ReadTimedOut { .. }), "{error}");
 
-        // A peer that never reads: the buffers fill and the writer's time-out ends the wait.
+        // A peer that never reads: the buffers fill up, and the writer's timeout ends the wait.
         let block = vec![0u8; 1 << 20];
         let error = loop {
             if let Err(error) = client.write_all(&block, Duration::from_millis(50)).await {
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_expected_comes_in_good_pieces_and_nothing_of_it_is_waited_for_in_vain() {
+    async fn expected_bytes_arrive_in_large_pieces() {
         let (client, server) = pair().await;
         let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7) as u8).collect();
         let send = async {
@@ -453,12 +456,13 @@ mod tests {
                 pieces += 1;
             }
             assert!(received == bytes);
-            // 30 parts, each with a read in vain behind it, would be 60.
+            // 30 pieces, each followed by an unsuccessful read, would be 60.
             assert!(pieces <= 30, "{pieces}");
         };
         tokio::join!(send, receive);
 
-        // Less than was said: the wait ends by the clock with what there is, by the end of the stream at once.
+        // Less data than announced: the timeout ends the wait and returns what is there; the end of the stream ends it
+        // at once.
         server.expect(1 << 30);
         client.write_all(b"some", WAIT).await.unwrap();
         let mut some = [0; 16];
@@ -471,12 +475,12 @@ mod tests {
         client.shutdown_write();
         assert_eq!(server.read(&mut some, WAIT).await.unwrap(), 3);
         assert_eq!(server.read(&mut some, WAIT).await.unwrap(), 0);
-        // Nothing is expected: one byte is enough again.
+        // Nothing more is announced, so one byte is enough again.
         assert!(server.wait_closed(WAIT).await);
     }
 
     #[tokio::test]
-    async fn one_byte_is_enough_when_all_that_was_expected_has_come() {
+    async fn one_byte_wakes_reader_after_expected_bytes() {
         let (client, server) = pair().await;
         let (sent, mut large) = (vec![0; 1 << 20], vec![0; 1 << 20]);
         server.expect(large.len() as u64);

@@ -4,52 +4,53 @@ use std::time::Duration;
 
 use super::PeerAddress;
 
-/// What went wrong on a connection. Each names the peer.
+/// Errors of a connection. Each names the peer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{peer} took no connection within {after:?}")]
+    #[error("connecting to {peer} timed out after {after:?}")]
     ConnectTimedOut { peer: PeerAddress, after: Duration },
-    #[error("no connection to {peer}")]
+    #[error("cannot connect to {peer}")]
     Connect { peer: PeerAddress, source: io::Error },
-    #[error("no connection to the socket {}", path.display())]
+    #[error("cannot connect to the socket {}", path.display())]
     NoSocket { path: PathBuf, source: io::Error },
     /// Not one byte arrived for `after`.
-    #[error("nothing from {peer} for {after:?}")]
+    #[error("nothing received from {peer} for {after:?}")]
     ReadTimedOut { peer: PeerAddress, after: Duration },
-    /// The peer took not one byte for `after`.
-    #[error("{peer} took no byte for {after:?}")]
+    /// The peer accepted not one byte for `after`.
+    #[error("{peer} accepted no byte for {after:?}")]
     WriteTimedOut { peer: PeerAddress, after: Duration },
-    /// The peer closed where more bytes were due.
+    /// The peer closed although more bytes were expected.
     #[error("{peer} closed the connection")]
     Closed { peer: PeerAddress },
-    #[error("connection to {peer}")]
+    #[error("connection to {peer} failed")]
     Socket { peer: PeerAddress, source: io::Error },
-    /// The file that is being sent could not be read, or is shorter than the range asked for. The peer is not at fault.
-    #[error("reading the file that goes to {peer}")]
+    /// The file that is being sent could not be read, or is shorter than the requested range. The peer is not at fault.
+    #[error("cannot read the file to send to {peer}")]
     File { peer: PeerAddress, source: io::Error },
-    /// A message brought more descriptors than its receiver takes, or one that should bring some brought others.
-    #[error("{peer} sent {received} descriptors where {wanted} are wanted")]
+    /// A message brought more descriptors than its receiver accepts, or not the expected number.
+    #[error("{peer} sent {received} descriptors instead of {wanted}")]
     Descriptors { peer: PeerAddress, received: usize, wanted: usize },
-    /// More bytes were asked for at once than the receive buffer may ever hold.
-    #[error("{peer} announced {wanted} bytes where {limit} are the limit")]
+    /// More bytes were requested at once than the receive buffer may ever hold.
+    #[error("{peer} announced {wanted} bytes, more than the limit of {limit}")]
     TooLong { peer: PeerAddress, wanted: usize, limit: usize },
-    /// Long messages of all peers take all the memory for them, and this peer was too slow, or its message cannot wait.
-    #[error("no memory for {wanted} bytes of {peer}: the long messages of all peers take all that there is for them")]
+    /// Long messages of all peers use all the memory for them, and this peer was too slow, or its message cannot wait.
+    #[error("no memory for {wanted} bytes from {peer}: long messages of all peers use all memory reserved for them")]
     NoMemory { peer: PeerAddress, wanted: usize },
 }
 
 impl Error {
-    /// The peer went away or stopped answering: ordinary at the end of many reads, not worth a warning.
+    /// Returns true if the peer disconnected or stopped answering. This is ordinary at the end of many reads, and not
+    /// worth a warning.
     pub fn is_disconnect(&self) -> bool {
         self.is_closed() || matches!(self, Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. })
     }
 
-    /// The peer was silent for as long as is borne.
+    /// Returns true if the peer was silent for the whole timeout.
     pub fn is_time_out(&self) -> bool {
         matches!(self, Self::ConnectTimedOut { .. } | Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. })
     }
 
-    /// The peer ended the connection.
+    /// Returns true if the peer closed the connection.
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Closed { .. } => true,
@@ -61,7 +62,7 @@ impl Error {
         }
     }
 
-    /// For callers whose interface is `std::io`.
+    /// Converts to an I/O error, for callers whose interface is `std::io`.
     pub fn into_io(self) -> io::Error {
         let kind = match &self {
             Self::ConnectTimedOut { .. } | Self::ReadTimedOut { .. } | Self::WriteTimedOut { .. } => {

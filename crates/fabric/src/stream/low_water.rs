@@ -1,21 +1,22 @@
-//! How much must have come before a socket wakes its reader (`SO_RCVLOWAT`, tcp(7)).
+//! Minimum amount of received data that wakes the reader of a socket (`SO_RCVLOWAT`, tcp(7)).
 //!
-//! A reader that is faster than its peer sleeps before each segment, and on one machine it is the sender that pays for waking it. Where
-//! more is known to come, it sleeps until a good piece of that is there.
+//! A reader that is faster than its peer sleeps before each segment, and on one machine the sender pays for each
+//! wake-up. If more data is known to follow, the reader sleeps until a large piece has arrived.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bytes that are gathered while so many are sure to come. The kernel wakes the reader before if its window is full.
+/// Bytes gathered per wake-up while at least that many are announced. The kernel wakes the reader earlier if its window
+/// is full.
 const GATHERED_BYTES: u64 = 256 << 10;
 
-/// What is sure to come on a connection, and what the kernel was told of it. Changed by the one task that reads.
+/// Announced bytes of a connection, and the value set in the kernel. Changed only by the task that reads.
 #[derive(Debug)]
 pub(super) struct LowWater {
     /// Bytes.
     expected: AtomicU64,
-    /// As the socket has it.
+    /// The current value of the socket option.
     set: AtomicU32,
 }
 
@@ -26,25 +27,26 @@ impl Default for LowWater {
 }
 
 impl LowWater {
-    /// At least so many bytes come from here on.
+    /// Announces at least `bytes` further bytes.
     pub fn expect(&self, bytes: u64) {
         self.expected.store(bytes, Ordering::Relaxed);
     }
 
     pub fn came(&self, bytes: usize) {
-        // Mostly nothing is expected: then there is nothing to write.
+        // Usually nothing is announced; then nothing is written.
         let expected = self.expected.load(Ordering::Relaxed);
         if expected > 0 {
             self.expected.store(expected.saturating_sub(bytes as u64), Ordering::Relaxed);
         }
     }
 
-    /// To be called before a wait.
+    /// Sets the option. Must be called before a wait.
     pub fn set_on(&self, socket: &impl AsFd) {
         self.set_to(socket, self.expected.load(Ordering::Relaxed).clamp(1, GATHERED_BYTES) as u32);
     }
 
-    /// A wait came to its end with less than was gathered for: any byte will do. False: any would have done before.
+    /// Resets the option to one byte, after a wait ended with less than announced. Returns false if one byte would
+    /// already have been enough.
     pub fn give_up(&self, socket: &impl AsFd) -> bool {
         self.expect(0);
         let gathered = self.set.load(Ordering::Relaxed) > 1;
@@ -53,7 +55,7 @@ impl LowWater {
     }
 
     fn set_to(&self, socket: &impl AsFd, bytes: u32) {
-        // A socket that will not have it wakes its reader as before: no harm.
+        // If the socket rejects the option, it wakes its reader as before, which is harmless.
         if self.set.load(Ordering::Relaxed) != bytes && set_low_water(socket, bytes).is_ok() {
             self.set.store(bytes, Ordering::Relaxed);
         }
@@ -62,8 +64,8 @@ impl LowWater {
 
 fn set_low_water(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
     let value = bytes as libc::c_int;
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads an int from `value`, of whose size it is told, and keeps no
-    // reference to it.
+    // SAFETY: the descriptor is open while it is borrowed; the kernel reads an int from `value`, whose size is passed,
+    // and keeps no reference to it.
     let outcome = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

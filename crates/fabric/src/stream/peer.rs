@@ -1,12 +1,12 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Who is at the other end of a connection.
+/// Identity of the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PeerAddress {
     Tcp(SocketAddr),
-    /// A process of this machine, as the kernel knew it when the connection was made; of a listening one, when it began to
-    /// listen. `pid` is 0 when it belongs to a namespace that cannot be seen from here.
+    /// A process of this machine, as the kernel recorded it when the connection was made; for a listening process, when
+    /// it started to listen. `pid` is 0 if it belongs to a namespace that is not visible from here.
     Process {
         pid: u32,
         uid: u32,
@@ -14,7 +14,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// `None` for a process of this machine.
+    /// Returns `None` for a process of this machine.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
@@ -24,7 +24,7 @@ impl PeerAddress {
 }
 
 impl PeerAddress {
-    /// The party that the peer belongs to.
+    /// Returns the party that the peer belongs to.
     pub fn party(&self) -> Party {
         match self {
             Self::Tcp(address) => Party::from(address.ip()),
@@ -33,10 +33,10 @@ impl PeerAddress {
     }
 }
 
-/// Peers that share limits: those of one host, or the processes of one user of this machine.
+/// Group of peers that share limits: those of one host, or the processes of one user of this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Party {
-    /// An IPv6 host has a network of 64 bits to itself: addresses are cut to that.
+    /// An IPv6 host owns a network of 64 bits, so addresses are cut to that.
     Host(IpAddr),
     User(u32),
 }

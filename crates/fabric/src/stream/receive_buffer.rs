@@ -1,4 +1,4 @@
-//! A reused buffer between a socket and a parser: one recv brings many small messages, or much of a large one.
+//! Reusable buffer between a socket and a parser: one recv returns many small messages, or much of a large one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,21 +6,23 @@ use std::time::Duration;
 use super::{Connection, Error, Party};
 use crate::message_memory::{Claim, MessageMemory};
 
-/// Up to so many bytes the buffer grows at once; from there on it doubles, and only when it is full: what a peer only announces
-/// takes no memory.
+/// The buffer grows in one step up to this size. Beyond it, the buffer doubles, and only when it is full: bytes that a
+/// peer only announces take no memory.
 const GROWN_AT_ONCE: usize = 1 << 20;
 
-/// The same of a buffer that has claimed nothing, and of the peer of which little may be known.
+/// The same limit for a buffer without a claim, whose peer may be unknown.
 const GROWN_AT_ONCE_UNCLAIMED: usize = 64 << 10;
 
-/// Longest buffer without a claim on [`MessageMemory`]. A packet of Hearth's own writer fits: 256 KiB of data with CRCs. A datanode holds a
-/// packet while the next datanode waits for memory, so packets of the usual size must not need a claim.
+/// Longest buffer without a claim on [`MessageMemory`]. A packet of Hearth's own writer fits: 256 KiB of data with
+/// CRCs. A datanode holds a packet while the next datanode waits for memory, so packets of the usual size must not need
+/// a claim.
 pub const UNCLAIMED_BYTES: usize = 288 << 10;
 
-/// Bytes received and not yet consumed, in one piece of memory.
+/// Bytes received and not yet consumed, in contiguous memory.
 ///
-/// Grows to the largest message that was asked for, as that comes, and never beyond `limit`. With [`ReceiveBuffer::sharing`], what it has
-/// beyond [`UNCLAIMED_BYTES`] is claimed from memory that all connections of a server share.
+/// Grows to the largest requested message as its bytes arrive, but never beyond `limit`. With
+/// [`ReceiveBuffer::sharing`], the part beyond [`UNCLAIMED_BYTES`] is claimed from memory that all connections of a
+/// server share.
 #[derive(Debug)]
 pub struct ReceiveBuffer {
     memory: Vec<u8>,
@@ -32,8 +34,8 @@ pub struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// `bytes`: size at first, and so what one system call fetches at most. `limit`: bytes that a single message may
-    /// make it grow to.
+    /// Creates a buffer. `bytes`: initial size, and so the most that one system call fetches. `limit`: maximum size to
+    /// which a single message may grow it.
     pub fn new(bytes: usize, limit: usize) -> Self {
         assert!(bytes > 0 && bytes <= limit, "a receive buffer of {bytes} bytes with limit {limit}");
         Self { memory: vec![0; bytes], start: 0, end: 0, limit, shared: None, claim: None }
@@ -46,34 +48,35 @@ impl ReceiveBuffer {
         self
     }
 
-    /// All that is in it, and its memory, for somebody else to read; it comes back by being put in the place of this one, which holds
-    /// nothing until then.
+    /// Takes out the content together with its memory, for another owner to read. Until the caller puts it back in
+    /// place of this one, this buffer is empty and has no memory.
     pub fn take(&mut self) -> Self {
         let (limit, shared) = (self.limit, self.shared.clone());
         std::mem::replace(self, Self { memory: Vec::new(), start: 0, end: 0, limit, shared, claim: None })
     }
 
-    /// What has been received and not consumed.
+    /// Returns the bytes that were received and not consumed.
     pub fn available(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
-    /// The same, for a caller that corrects bytes in place.
+    /// Like `available`, for a caller that corrects bytes in place.
     pub fn available_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.end]
     }
 
-    /// Bytes of memory.
+    /// Size of its memory in bytes.
     pub fn capacity(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether the last call filled it to its end: there may be more to fetch than it holds.
+    /// Returns true if the last call filled it to the end, so that more may be available than it holds.
     pub fn is_full(&self) -> bool {
         self.end == self.memory.len()
     }
 
-    /// Lets one call fetch more: up to `bytes`, never beyond the limit, and not while memory for long messages is short. Does not shrink.
+    /// Allows one call to fetch more: up to `bytes`, never beyond the limit, and not while memory for long messages is
+    /// short. Never shrinks the buffer.
     pub fn grow_to(&mut self, bytes: usize) {
         let bytes = bytes.min(self.limit);
         if bytes > self.memory.len() && self.may_have(bytes) {
@@ -81,25 +84,25 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Forgets the first `bytes`.
+    /// Discards the first `bytes`.
     pub fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.end - self.start, "consuming more than was received");
         self.start += bytes;
         if self.start == self.end {
-            // Start over at the front: the memory that is warm in the cache.
+            // Restart at the front, whose memory is warm in the cache.
             self.start = 0;
             self.end = 0;
         }
     }
 
-    /// Receives until at least `bytes` are available. Each wait is bounded by `timeout`.
+    /// Receives until at least `bytes` are available. `timeout` bounds each wait.
     ///
-    /// Errors: `Closed` when the peer ends before that, `TooLong` when `bytes` is beyond the limit.
+    /// Errors: `Closed` if the peer closes before that, `TooLong` if `bytes` is beyond the limit.
     pub async fn fill_to(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
         self.fill(connection, bytes, None, timeout).await
     }
 
-    /// Receives until at least `bytes` are available, and no further than `most`, if that is given.
+    /// Receives until at least `bytes` are available, and at most `most`, if given.
     async fn fill(
         &mut self,
         connection: &Connection,
@@ -141,9 +144,9 @@ impl ReceiveBuffer {
         Ok(())
     }
 
-    /// Claims memory for `bytes` in all, if they are many, and waits for it.
+    /// Claims memory for a total of `bytes`, if a claim is needed, and waits for it.
     ///
-    /// Errors: `TooLong` when `bytes` is beyond the limit, `NoMemory` when none is granted within `timeout`.
+    /// Errors: `TooLong` if `bytes` is beyond the limit, `NoMemory` if none is granted within `timeout`.
     async fn claim(&mut self, connection: &Connection, bytes: usize, timeout: Duration) -> Result<(), Error> {
         let Some((memory, party)) = &self.shared else { return Ok(()) };
         if bytes > self.limit {
@@ -151,7 +154,7 @@ impl ReceiveBuffer {
         }
         if bytes <= self.claimed() {
             if bytes <= UNCLAIMED_BYTES && memory.is_short() {
-                // Between two long messages: others need the memory.
+                // Between two long messages: other connections need the memory.
                 self.release();
             } else if let Some(claim) = &self.claim {
                 claim.again();
@@ -159,7 +162,7 @@ impl ReceiveBuffer {
             return Ok(());
         }
         let mut claim = memory.claim(*party, bytes.next_multiple_of(UNCLAIMED_BYTES));
-        // One message at a time: what the last one had may be what this one waits for.
+        // One message at a time: this claim may need the memory of the last message.
         self.release();
         if tokio::time::timeout(timeout, claim.granted()).await.is_err() {
             return Err(Error::NoMemory { peer: connection.peer(), wanted: bytes });
@@ -169,7 +172,7 @@ impl ReceiveBuffer {
         Ok(())
     }
 
-    /// Gives back memory that is claimed, as far as nothing is in it: no long message is expected here next.
+    /// Releases claimed memory that holds no data, because no long message is expected next.
     pub fn release(&mut self) {
         if self.claim.take().is_none() {
             return;
@@ -180,7 +183,7 @@ impl ReceiveBuffer {
         (self.memory, self.start, self.end) = (memory, 0, kept);
     }
 
-    /// The claim was revoked. Without a part of a message in it the buffer goes on without.
+    /// Handles a revoked claim. If the buffer holds no part of a message, it continues without the claim.
     fn give_up_claim(&mut self, connection: &Connection, wanted: usize) -> Result<(), Error> {
         if wanted > UNCLAIMED_BYTES || self.end - self.start > UNCLAIMED_BYTES {
             return Err(Error::NoMemory { peer: connection.peer(), wanted });
@@ -194,7 +197,7 @@ impl ReceiveBuffer {
         self.claim.as_ref().map_or(0, Claim::bytes).max(UNCLAIMED_BYTES)
     }
 
-    /// Whether the buffer may grow to `bytes` without waiting for memory.
+    /// Returns true if the buffer may grow to `bytes` without waiting for memory.
     fn may_have(&mut self, bytes: usize) -> bool {
         let Some((memory, party)) = &self.shared else { return true };
         if bytes <= self.claimed() {
@@ -202,7 +205,7 @@ impl ReceiveBuffer {
         }
         match memory.try_claim(*party, bytes.next_multiple_of(UNCLAIMED_BYTES)) {
             Some(claim) => {
-                // Until something is waited for.
+                // Not revocable until a wait begins.
                 claim.whole();
                 self.claim = Some(claim);
                 true
@@ -211,8 +214,8 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The same without taking a byte beyond them, which costs a call for each piece: for messages behind which descriptors
-    /// come, that are lost when their byte is received here.
+    /// Like `fill_to`, but takes no byte beyond `bytes`, which costs one call for each piece. For messages that are
+    /// followed by descriptors, which would be lost if their byte were received here.
     pub async fn fill_no_further(
         &mut self,
         connection: &Connection,
@@ -222,9 +225,9 @@ impl ReceiveBuffer {
         self.fill_within(connection, bytes, bytes, timeout).await
     }
 
-    /// Receives until at least `bytes` are available, and no more than `most`: behind those comes what is to be received elsewhere.
+    /// Receives until at least `bytes` are available, and at most `most`: the bytes after those are received elsewhere.
     ///
-    /// Errors: as those of [`Self::fill_to`].
+    /// Errors: those of [`Self::fill_to`].
     pub async fn fill_within(
         &mut self,
         connection: &Connection,
@@ -235,7 +238,7 @@ impl ReceiveBuffer {
         self.fill(connection, bytes, Some(most), timeout).await
     }
 
-    /// Receives once: true when bytes came, false when the peer closed.
+    /// Receives once. Returns true if bytes arrived, false if the peer closed.
     pub async fn fill_some(&mut self, connection: &Connection, timeout: Duration) -> Result<bool, Error> {
         let wanted = self.end - self.start + 1;
         self.make_room(connection, wanted)?;
@@ -244,10 +247,10 @@ impl ReceiveBuffer {
         Ok(received > 0)
     }
 
-    /// Takes what is there without waiting, with room for `bytes` in all, as far as it grows at once. `None` when nothing is there,
-    /// `Some(0)` when the peer closed.
+    /// Receives what is available without waiting, with room for a total of `bytes`, as far as the buffer grows in one
+    /// step. Returns `None` if nothing is available, `Some(0)` if the peer closed.
     ///
-    /// Errors: `TooLong` when `bytes` is beyond the limit.
+    /// Errors: `TooLong` if `bytes` is beyond the limit.
     pub fn try_fill(&mut self, connection: &Connection, bytes: usize) -> Result<Option<usize>, Error> {
         self.make_room(connection, bytes.max(self.end - self.start + 1))?;
         let received = connection.try_read(&mut self.memory[self.end..])?;
@@ -255,45 +258,48 @@ impl ReceiveBuffer {
         Ok(received)
     }
 
-    /// Memory for what comes next, up to `bytes` in all as far as it grows at once: for a caller that receives more than this with one call,
-    /// and says then with [`Self::received`] how many bytes came here.
+    /// Returns memory for the next bytes, up to a total of `bytes` as far as the buffer grows in one step. For a caller
+    /// that receives into several places with one call, and then calls [`Self::received`] with the number of bytes that
+    /// arrived here.
     ///
-    /// Errors: `TooLong` when `bytes` is beyond the limit.
+    /// Errors: `TooLong` if `bytes` is beyond the limit.
     pub fn spare(&mut self, connection: &Connection, bytes: usize) -> Result<&mut [u8], Error> {
         self.make_room(connection, bytes)?;
         let end = self.memory.len().min(self.start + bytes).max(self.end);
         Ok(&mut self.memory[self.end..end])
     }
 
-    /// So many bytes have come into the memory that [`Self::spare`] gave.
+    /// Records that `bytes` bytes were written to the memory from [`Self::spare`].
     pub fn received(&mut self, bytes: usize) {
-        assert!(bytes <= self.memory.len() - self.end, "more received than there was memory for");
+        assert!(bytes <= self.memory.len() - self.end, "more bytes received than the buffer has room for");
         self.end += bytes;
     }
 
-    /// So many bytes have come into the memory that [`Self::spare`] gave, and take the place of the last `gone` that were there.
+    /// Records that `bytes` bytes were written to the memory from [`Self::spare`], and replace the last `gone` bytes
+    /// that were available before.
     pub fn received_for(&mut self, gone: usize, bytes: usize) {
-        assert!(gone <= self.end - self.start, "more is gone than was received");
+        assert!(gone <= self.end - self.start, "more bytes replaced than were available");
         let came = self.end..self.end + bytes;
         self.end -= gone;
         self.memory.copy_within(came, self.end);
         self.end += bytes;
     }
 
-    /// Puts `bytes`, which were received elsewhere, behind what is there.
+    /// Appends `bytes` that were received elsewhere.
     ///
-    /// Errors: `TooLong` when that is beyond the limit.
+    /// Errors: `TooLong` if that is beyond the limit.
     pub fn push(&mut self, connection: &Connection, bytes: &[u8]) -> Result<(), Error> {
         let all = self.end - self.start + bytes.len();
         self.make_room(connection, all)?;
-        // They have come: it may grow by as much.
+        // These bytes have already arrived, so the buffer may grow by their length.
         self.grow_to(self.end + bytes.len());
         self.memory[self.end..self.end + bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
         Ok(())
     }
 
-    /// Room for `bytes` in all, as far as it grows at once, and for one more byte at least while there are fewer.
+    /// Makes room for a total of `bytes`, as far as the buffer grows in one step, and for at least one more byte while
+    /// there are fewer.
     fn make_room(&mut self, connection: &Connection, bytes: usize) -> Result<(), Error> {
         if bytes > self.limit {
             return Err(Error::TooLong { peer: connection.peer(), wanted: bytes, limit: self.limit });
@@ -338,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_cross_the_buffers_end_and_too_long_ones_are_refused() {
+    async fn messages_wrap_and_too_long_are_refused() {
         let (client, server) = pair().await;
         let data: Vec<u8> = (0..100_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
         let send = async { client.write_all(&data, WAIT).await.unwrap() };
@@ -367,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_messages_of_all_connections_share_memory() {
+    async fn long_messages_share_a_memory_limit() {
         const LONG: usize = 3 << 20;
         let memory = shared(LONG as u64);
         let (stalling, to_stall) = pair().await;
@@ -401,11 +407,11 @@ mod tests {
         second.fill_to(&to_serve, 1000, WAIT).await.unwrap();
         assert!(other.is_granted() && second.capacity() == UNCLAIMED_BYTES && second.available() == [3; 1000]);
         assert!(second.try_fill(&to_serve, 400_000).unwrap().is_none());
-        assert_eq!(second.capacity(), UNCLAIMED_BYTES, "what cannot wait takes no memory while it is short");
+        assert_eq!(second.capacity(), UNCLAIMED_BYTES, "memory is short, so none may be claimed");
     }
 
     #[tokio::test]
-    async fn connections_between_two_long_messages_give_memory_back_and_go_on() {
+    async fn memory_is_released_between_long_messages() {
         const LONG: usize = 3 << 20;
         let memory = shared(LONG as u64);
         let (client, server) = pair().await;
@@ -416,7 +422,7 @@ mod tests {
         received.unwrap();
         buffer.consume(LONG);
         let next = async {
-            // Waits for the next message when another connection needs memory.
+            // Waits for the next message while another connection needs memory.
             buffer.fill_to(&server, 1, WAIT).await.unwrap();
             assert_eq!((buffer.available(), buffer.capacity()), (&[7][..], UNCLAIMED_BYTES));
         };
@@ -424,7 +430,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let mut claim = memory.claim(Party::User(1), LONG);
             assert!(!claim.is_granted());
-            tokio::time::timeout(WAIT, claim.granted()).await.expect("memory comes back");
+            tokio::time::timeout(WAIT, claim.granted()).await.expect("memory is released");
             client.write_all(&[7], WAIT).await.unwrap();
         };
         tokio::join!(next, other);
@@ -436,11 +442,11 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(WAIT, waiting).await.expect("it is so in time");
+        tokio::time::timeout(WAIT, waiting).await.expect("the condition becomes true in time");
     }
 
     #[tokio::test]
-    async fn what_is_only_announced_takes_no_memory() {
+    async fn announced_bytes_take_no_memory() {
         let (client, server) = pair().await;
         let data: Vec<u8> = (0..5_000_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
         let brief = Duration::from_millis(100);
@@ -457,7 +463,7 @@ mod tests {
             assert!(buffer.capacity() <= GROWN_AT_ONCE, "{}", buffer.capacity());
             assert!(buffer.available() == &data[..3000]);
 
-            // What does come has room, from the middle of the buffer on, too.
+            // Bytes that do arrive have room, also from the middle of the buffer on.
             buffer.consume(1000);
             let (sent, wanted) = tokio::join!(client.write_all(&data[3000..], WAIT), async {
                 if no_further {

@@ -1,4 +1,4 @@
-//! Files to sockets without a copy through this process.
+//! Sends files to sockets without a copy through this process.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,13 +8,15 @@ use tokio::io::Interest;
 
 use super::{Connection, Error};
 
-/// One call sends no more than this, so that one connection's transfer leaves room for the others on its thread.
+/// Maximum length of one call, so that one connection's transfer leaves time for the others on its thread.
 const SEND_BYTES_MAX: usize = 4 << 20;
 
 impl Connection {
-    /// Sends `length` bytes of `file` from `offset` by sendfile. `timeout` bounds each wait for the peer to take bytes.
+    /// Sends `length` bytes of `file` from `offset` by sendfile. `timeout` bounds each wait for the peer to accept
+    /// bytes.
     ///
-    /// Errors: `File` when the file ends before the range does (it was cut while it was sent), `WriteTimedOut`, `Socket`.
+    /// Errors: `File` if the file ends before the range does (it was truncated while it was sent), `WriteTimedOut`,
+    /// `Socket`.
     pub async fn send_file_range(
         &self,
         file: BorrowedFd<'_>,
@@ -31,13 +33,13 @@ impl Connection {
             });
             match sent {
                 Ok(0) => {
-                    let source = io::Error::new(io::ErrorKind::UnexpectedEof, "file ends before the range asked for");
+                    let source = io::Error::new(io::ErrorKind::UnexpectedEof, "file ends before the requested range");
                     return Err(Error::File { peer: self.peer(), source });
                 }
                 Ok(_) => tokio::task::consume_budget().await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_writable(timeout).await?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // EIO and the like come from the file's device; everything a socket answers names the connection.
+                // EIO and similar errors come from the file's device; all errors of a socket concern the connection.
                 Err(source) if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
                     return Err(Error::File { peer: self.peer(), source });
                 }
@@ -47,7 +49,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the same bytes through `scratch` by pread and write: where sendfile is switched off.
+    /// Sends the same bytes through `scratch` with pread and write, for when sendfile is switched off.
     pub async fn copy_file_range(
         &self,
         file: BorrowedFd<'_>,
@@ -63,7 +65,7 @@ impl Connection {
             let wanted = (end - position).min(scratch.len() as u64) as usize;
             let bytes = match rustix::io::pread(file, &mut scratch[..wanted], position) {
                 Ok(0) => {
-                    let source = io::Error::new(io::ErrorKind::UnexpectedEof, "file ends before the range asked for");
+                    let source = io::Error::new(io::ErrorKind::UnexpectedEof, "file ends before the requested range");
                     return Err(Error::File { peer: self.peer(), source });
                 }
                 Ok(bytes) => bytes,
@@ -89,7 +91,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn both_ways_send_the_same_range_and_notice_a_short_file() {
+    async fn sendfile_and_copy_send_the_same_range() {
         let mut file = tempfile::tempfile().unwrap();
         let data: Vec<u8> = (0..9_000_001u32).map(|i| (i / 3) as u8).collect();
         file.write_all(&data).unwrap();

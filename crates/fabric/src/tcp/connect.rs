@@ -7,7 +7,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::pacing::Pacing;
 use super::{Connection, Error};
 
-/// How sockets are set up.
+/// Options of sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
     /// `TCP_NODELAY`: small messages leave at once.
@@ -25,7 +25,8 @@ impl Default for SocketOptions {
 }
 
 impl SocketOptions {
-    /// Buffer sizes must be set before connecting or listening: the window scale is fixed by the handshake.
+    /// Applies the options. Buffer sizes must be set before connecting or listening, because the handshake fixes the
+    /// window scale.
     pub(super) fn apply(&self, socket: &TcpSocket) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer_bytes {
             socket.set_send_buffer_size(bytes)?;
@@ -37,7 +38,7 @@ impl SocketOptions {
     }
 }
 
-/// Opens a connection to `peer`, from address `from` when given, within `timeout`.
+/// Connects to `peer` within `timeout`, from the local address `from` if given.
 ///
 /// Errors: `ConnectTimedOut`, `Connect`.
 pub async fn connect(
@@ -60,7 +61,8 @@ pub async fn connect(
     }
 }
 
-/// `pacing`: out of which the socket was taken that it comes of.
+/// Converts a connected socket. `pacing`: the pacing that was removed from the socket, or from the listening socket
+/// that accepted it.
 pub(super) fn take_over(
     stream: TcpStream,
     peer: SocketAddr,

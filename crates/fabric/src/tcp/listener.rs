@@ -7,7 +7,7 @@ use super::connect::take_over;
 use super::pacing::Pacing;
 use super::{Connection, SocketOptions};
 
-/// Takes connections on one address.
+/// Accepts connections on one address.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
@@ -17,10 +17,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds `address` (port 0: any free one, see [`Listener::address`]) and lets `backlog` connections wait.
+    /// Binds `address` (port 0: any free port, see [`Listener::address`]). `backlog`: maximum number of waiting
+    /// connections.
     pub fn bind(address: SocketAddr, options: SocketOptions, backlog: u32) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait for the last process's connections to leave TIME_WAIT.
+        // A restart must not wait until the previous process's connections leave TIME_WAIT.
         socket.set_reuseaddr(true)?;
         options.apply(&socket)?;
         let pacing = Pacing::take_out(&socket);
@@ -30,13 +31,13 @@ impl Listener {
         Ok(Self { listener, address, options, pacing })
     }
 
-    /// The address in use, with the real port.
+    /// Returns the address in use, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next connection. An error concerns that one connection, or descriptors running out: the caller waits a
-    /// moment and goes on.
+    /// Accepts the next connection. An error concerns that one connection, or a lack of file descriptors; the caller
+    /// should wait a moment and continue.
     pub async fn accept(&self) -> io::Result<Connection> {
         let (stream, peer) = self.listener.accept().await?;
         take_over(stream, peer, self.options, self.pacing.as_ref())

@@ -1,49 +1,52 @@
-//! Whether what a connection sends is paced (`TCP_CONGESTION`, tcp(7)).
+//! Disables pacing of connections within one machine (`TCP_CONGESTION`, tcp(7)).
 //!
-//! Where the system's congestion control is BBR, the kernel spreads over time what a socket has to send, by a timer. Between two machines
-//! that is what its administrator wants. Within one there is nothing to give way to: all that came of it was a sender that took three
-//! times the processor time (0.20 s/GB of `sendfile` to 0.06 without).
+//! If the system's congestion control is BBR, the kernel spreads a socket's data over time with a timer. Between two
+//! machines that is what its administrator wants. Within one machine there is no congestion to avoid: pacing only makes
+//! the sender take three times the processor time (0.20 s/GB of `sendfile`, compared with 0.06 without).
 //!
-//! What was paced once stays so, whatever is set afterwards. So sockets are taken out of it before they listen or connect, and put back
-//! when it is known that the other end is on another machine: nothing has been sent by then.
+//! A socket that was once paced stays paced, whatever is set afterwards. So pacing is removed from sockets before they
+//! listen or connect, and restored once the other end is known to be on another machine; nothing has been sent by then.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
 
-/// In every kernel, and open to every user: `net.ipv4.tcp_allowed_congestion_control`.
+/// Available in every kernel, and to every user: `net.ipv4.tcp_allowed_congestion_control`.
 const UNPACED: &str = "reno";
 
-/// What the names of those that pace begin with: `bbr`, and what out-of-tree kernels have as `bbr2`, `bbr3`.
+/// Name prefix of pacing congestion controls: `bbr`, and `bbr2`, `bbr3` of out-of-tree kernels.
 const PACED: &str = "bbr";
 
-/// The system's way of pacing, out of which a socket was taken.
+/// The system's pacing congestion control that was removed from a socket.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing(String);
 
 impl Pacing {
-    /// Takes `socket`, which neither listens nor is connected, out of it. `None` where nothing is paced, or cannot be helped.
+    /// Removes pacing from `socket`, which must neither listen nor be connected. Returns `None` if it is not paced, or
+    /// if that cannot be changed.
     pub fn take_out(socket: &impl AsFd) -> Option<Self> {
         let name = sockopt::tcp_congestion(socket).ok().filter(|name| name.starts_with(PACED))?;
         sockopt::set_tcp_congestion(socket, UNPACED).ok()?;
         Some(Self(name))
     }
 
-    /// Has what is sent to another machine paced, as the system has it. `stream` has come of a socket that was taken out.
+    /// Restores the system's pacing if the peer is on another machine. `stream` comes from a socket whose pacing was
+    /// removed.
     pub fn put_back(&self, stream: &impl AsFd, own: SocketAddr, peer: SocketAddr) {
-        // A route may have a congestion control of its own (`congctl`, ip-route(8)).
+        // A route may have its own congestion control (`congctl`, ip-route(8)).
         let is_ours = || sockopt::tcp_congestion(stream).is_ok_and(|name| name == UNPACED);
         if !is_within_machine(own, peer)
             && is_ours()
             && let Err(error) = sockopt::set_tcp_congestion(stream, &self.0)
         {
-            tracing::debug!(%peer, %error, "the system's congestion control, {}, cannot be had", self.0);
+            tracing::debug!(%peer, %error, "cannot restore the system's congestion control {}", self.0);
         }
     }
 }
 
-/// Who connects to an address of the machine's own has that address, too, if it asked for no other.
+/// Returns true if both ends are on this machine. A socket that connects to one of the machine's own addresses also
+/// gets that address as its own, unless it was bound to another.
 fn is_within_machine(own: SocketAddr, peer: SocketAddr) -> bool {
     let (own, peer) = (own.ip().to_canonical(), peer.ip().to_canonical());
     own == peer || own.is_loopback() && peer.is_loopback()
@@ -67,7 +70,7 @@ mod tests {
         sockopt::tcp_congestion(socket).unwrap()
     }
 
-    /// `None` where this kernel does not have BBR, or not for this user.
+    /// Returns `None` if BBR is not available in this kernel, or not to this user.
     fn paced_socket() -> Option<Socket> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         sockopt::set_tcp_congestion(&socket, PACED).ok()?;
@@ -75,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn within_a_machine_nothing_is_paced_and_to_another_all_is_as_the_system_has_it() {
+    fn pacing_is_restored_only_for_remote_peers() {
         let (Some(listening), Some(connecting)) = (paced_socket(), paced_socket()) else {
-            return crate::left_out("pacing of TCP: no BBR here");
+            return crate::left_out("TCP pacing: BBR is not available");
         };
         let of_listener = Pacing::take_out(&listening).unwrap();
         let of_connection = Pacing::take_out(&connecting).unwrap();
@@ -102,16 +105,17 @@ mod tests {
         assert_eq!(congestion(&connected), PACED);
     }
 
-    /// In a network of its own, whose default is BBR: for root only.
+    /// Runs in its own network namespace with BBR as the default, so it needs root.
     #[test]
-    fn neither_end_of_a_connection_within_the_machine_is_paced() {
+    fn local_connections_are_not_paced() {
         let in_a_network_of_its_own = || {
-            // SAFETY: of all that this thread shares, it is the network that it leaves; it is a new thread, which opens its own sockets.
+            // SAFETY: of all resources that this thread shares, it leaves only the network namespace; it is a new
+            // thread, which opens its own sockets.
             let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
             let paced_by_default = || fs::write("/proc/sys/net/ipv4/tcp_congestion_control", PACED);
             let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
             if left.is_err() || paced_by_default().is_err() || !up().is_ok_and(|status| status.success()) {
-                return crate::left_out("pacing of TCP: no BBR, or no network, to be had");
+                return crate::left_out("TCP pacing: BBR or a network namespace is not available");
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_route_or_somebody_else_has_chosen_stays() {
+    fn other_congestion_controls_are_kept() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let here: SocketAddr = "192.0.2.1:1".parse().unwrap();
         let far: SocketAddr = "192.0.2.7:50010".parse().unwrap();
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_the_machines_own_is_known_by_both_ends_having_it() {
+    fn local_connections_are_detected_by_address() {
         let within = |own: &str, peer: &str| {
             is_within_machine(SocketAddr::new(own.parse().unwrap(), 1), SocketAddr::new(peer.parse().unwrap(), 2))
         };

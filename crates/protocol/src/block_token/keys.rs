@@ -14,13 +14,13 @@ use sha1::Sha1;
 #[derive(Clone, PartialEq, Eq)]
 pub struct BlockKey {
     pub id: u32,
-    /// Milliseconds since the epoch; no token may be checked with it later.
+    /// Milliseconds since the epoch. The key verifies no token after this time.
     pub expiry_ms: u64,
     pub secret: Vec<u8>,
 }
 
 impl fmt::Debug for BlockKey {
-    /// Without the secret: keys end up in logs.
+    /// Omits the secret, because keys end up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockKey").field("id", &self.id).field("expiry_ms", &self.expiry_ms).finish_non_exhaustive()
     }
@@ -31,34 +31,34 @@ impl BlockKey {
         self.mac(identifier).finalize().into_bytes().to_vec()
     }
 
-    /// In a time that does not depend on where the two differ.
+    /// Verifies the signature in constant time: the duration does not depend on where the two differ.
     fn verify(&self, identifier: &[u8], password: &[u8]) -> bool {
         self.mac(identifier).verify_slice(password).is_ok()
     }
 
     fn mac(&self, identifier: &[u8]) -> Hmac<Sha1> {
-        let mut mac = Hmac::<Sha1>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
+        let mut mac = Hmac::<Sha1>::new_from_slice(&self.secret).expect("HMAC accepts keys of any length");
         mac.update(identifier);
         mac
     }
 }
 
-/// All keys of a pool, as they travel from namenode to datanode.
+/// All keys of a pool, as sent from the namenode to datanodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportedKeys {
-    /// Whether tokens are used at all.
+    /// True if tokens are used at all.
     pub enabled: bool,
     pub update_interval_ms: u64,
-    /// How long a token minted now is good.
+    /// Lifetime of a token minted now, in milliseconds.
     pub token_lifetime_ms: u64,
-    /// Signs new tokens; `None` with tokens off.
+    /// Key that signs new tokens; `None` if tokens are off.
     pub current: Option<BlockKey>,
-    /// Those that check, the current one included.
+    /// Keys that verify tokens, including the current one.
     pub all: Vec<BlockKey>,
 }
 
 impl ExportedKeys {
-    /// Tokens are off. Also what a datanode sends when it registers.
+    /// Keys for when tokens are off. A datanode also sends this value when it registers.
     pub fn disabled() -> Self {
         Self { enabled: false, update_interval_ms: 0, token_lifetime_ms: 0, current: None, all: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl From<BlockKeyProto> for BlockKey {
 
 impl From<&ExportedKeys> for ExportedBlockKeysProto {
     fn from(keys: &ExportedKeys) -> Self {
-        // Java demands the current key, and an empty one where there is none.
+        // Java requires the current key, and an empty one if there is no key.
         let none = BlockKeyProto { key_id: 0, expiry_date: 0, key_bytes: Some(Default::default()) };
         Self {
             is_block_token_enabled: keys.enabled,
@@ -101,31 +101,31 @@ impl From<ExportedBlockKeysProto> for ExportedKeys {
             enabled: message.is_block_token_enabled,
             update_interval_ms: message.key_update_interval,
             token_lifetime_ms: message.token_life_time,
-            // A key without bytes would sign what everybody can sign.
+            // Anyone could sign with a key without bytes.
             current: Some(current).filter(|key| !key.secret.is_empty()),
             all: message.all_keys.into_iter().map(BlockKey::from).filter(|key| !key.secret.is_empty()).collect(),
         }
     }
 }
 
-/// What an operation asks of a token.
+/// The access that an operation requires of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockAccess<'a> {
     pub block: &'a ExtendedBlock,
     pub mode: AccessMode,
-    /// Where replicas are to be written, one entry each; empty when nothing is written.
+    /// Storage types of the replicas to write, one entry each; empty if the operation writes nothing.
     pub storage_types: &'a [StorageType],
     pub storage_ids: &'a [StorageId],
 }
 
 impl<'a> BlockAccess<'a> {
-    /// Without anything written.
+    /// Access of an operation that writes nothing.
     pub fn new(block: &'a ExtendedBlock, mode: AccessMode) -> Self {
         Self { block, mode, storage_types: &[], storage_ids: &[] }
     }
 }
 
-/// Why a token does not allow an operation. To clients: `ERROR_ACCESS_TOKEN`, upon which they fetch a new one.
+/// Reasons for a token not to allow an operation. Clients receive `ERROR_ACCESS_TOKEN` and then fetch a new token.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockTokenError {
     #[error("no block token for {block}: {source}")]
@@ -136,7 +136,7 @@ pub enum BlockTokenError {
     Expired { block: ExtendedBlock, user: String, expiry_ms: u64 },
     #[error("the token of {user} for {block} does not allow {}", .mode.name())]
     Mode { block: ExtendedBlock, user: String, mode: AccessMode },
-    #[error("the token of {user} for {block} does not allow the storage asked for")]
+    #[error("the token of {user} for {block} does not allow the requested storage")]
     Storage { block: ExtendedBlock, user: String },
     #[error("the token of {user} for {block} is signed with key {key_id}, which is unknown here")]
     UnknownKey { block: ExtendedBlock, user: String, key_id: u32 },
@@ -154,17 +154,17 @@ pub struct BlockKeys {
 struct KeyTable {
     enabled: bool,
     token_lifetime_ms: u64,
-    /// The id of the key that signs.
+    /// Id of the key that signs.
     current: Option<u32>,
-    /// Keys of all namenodes: those of an active and a standby one have different ids.
+    /// Keys of all namenodes. The active and the standby namenode use different key ids.
     keys: HashMap<u32, BlockKey>,
 }
 
-/// Keys kept, at most: a namenode has three, and there are few namenodes.
+/// Maximum number of keys kept. A namenode has three, and there are few namenodes.
 const KEYS_MAX: usize = 1024;
 
 impl BlockKeys {
-    /// Tokens are off until keys come.
+    /// Starts with tokens off, until keys are imported.
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,7 +173,7 @@ impl BlockKeys {
         self.state.read().enabled
     }
 
-    /// Takes over what a namenode sent at registration or in a key update, and forgets expired keys.
+    /// Imports the keys that a namenode sent at registration or in a key update, and drops expired keys.
     pub fn import(&self, exported: &ExportedKeys, now_ms: u64) {
         let mut state = self.state.write();
         state.enabled = exported.enabled;
@@ -192,7 +192,7 @@ impl BlockKeys {
         }
     }
 
-    /// A token for a transfer of this datanode's own. Empty with tokens off, or before a key has come.
+    /// Mints a token for a transfer started by this datanode. Empty if tokens are off, or before a key was imported.
     pub fn mint(&self, user: &str, access: &BlockAccess<'_>, encoding: BlockTokenEncoding, now_ms: u64) -> Token {
         let state = self.state.read();
         match state.current.and_then(|id| state.keys.get(&id)) {
@@ -203,7 +203,8 @@ impl BlockKeys {
         }
     }
 
-    /// Whether `token` allows `access`. Passes with tokens off. The user is not compared: the namenode has decided.
+    /// Checks that `token` allows `access`. Passes if tokens are off. The user is not compared: the namenode has
+    /// already authorized it.
     pub fn check(&self, token: &Token, access: &BlockAccess<'_>, now_ms: u64) -> Result<(), BlockTokenError> {
         let state = self.state.read();
         if !state.enabled {
@@ -238,7 +239,7 @@ impl BlockKeys {
     }
 }
 
-/// Whether `allowed` has each of `wanted`, as often as it is wanted. An empty `allowed` allows anything.
+/// Returns true if `allowed` contains each item of `wanted`, with multiplicity. An empty `allowed` allows anything.
 fn holds<T: PartialEq + Clone>(allowed: &[T], wanted: &[T]) -> bool {
     if allowed.is_empty() {
         return true;
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_signatures() {
+    fn signatures_match_java() {
         let block = block();
         let disks = [StorageType::Disk];
         let ids = [StorageId("DS-1".into())];
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn each_check_refuses() {
+    fn every_check_can_refuse() {
         let keys = keys();
         let block = block();
         let disks = [StorageType::Disk, StorageType::Ssd];
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn switched_off_everything_passes_and_nothing_is_minted() {
+    fn disabled_tokens_pass_and_mint_nothing() {
         let keys = BlockKeys::new();
         let block = block();
         let read = BlockAccess::new(&block, AccessMode::Read);

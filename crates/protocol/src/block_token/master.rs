@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use super::keys::{BlockAccess, BlockKey, BlockKeys, BlockTokenError, ExportedKeys, mint};
 
-/// How long keys and tokens live. The defaults are Hadoop's.
+/// Lifetimes of keys and tokens. The defaults are Hadoop's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockKeyMasterOptions {
     /// `dfs.block.access.key.update.interval`, here in milliseconds.
@@ -20,16 +20,16 @@ impl Default for BlockKeyMasterOptions {
     }
 }
 
-/// The keys of a namenode's pool: made here, rolled over here.
+/// Keys of a namenode's pool: creates them and rolls them over.
 ///
-/// There are a current key, the next one (known to datanodes before it is used) and retired ones, which check until the
-/// last token that they signed has expired. Keys are not kept over a restart: datanodes get the new ones when they
-/// register again, and clients fetch new tokens.
+/// There is a current key, a next key (sent to datanodes before it is used), and retired keys, which verify tokens
+/// until the last token that they signed has expired. Keys are not kept over a restart: datanodes get the new keys when
+/// they register again, and clients fetch new tokens.
 #[derive(Debug)]
 pub struct BlockKeyMaster {
     options: BlockKeyMasterOptions,
     state: Mutex<KeyRotation>,
-    /// For checking what was minted here (delegated checks, tests).
+    /// Verifies tokens that were minted here (delegated checks, tests).
     checker: BlockKeys,
 }
 
@@ -42,15 +42,15 @@ struct KeyRotation {
     updated_ms: u64,
 }
 
-/// Bytes of a key: 64 bits, as Java's generator makes for HmacSHA1.
+/// Length of a key in bytes: 64 bits, as Java's generator produces for HmacSHA1.
 const SECRET_BYTES: usize = 8;
 
 impl BlockKeyMaster {
-    /// Makes the first keys. Fails only when the system has no randomness.
+    /// Creates the first keys. Fails only if the system provides no random bytes.
     pub fn new(options: BlockKeyMasterOptions, now_ms: u64) -> Result<Self, getrandom::Error> {
         let mut serial = [0; 4];
         getrandom::fill(&mut serial)?;
-        // Positive, with room to count up: Java keeps an int.
+        // Positive, with room to count up: Java stores an int.
         let serial = u32::from_be_bytes(serial) >> 2;
         let interval = options.update_interval_ms;
         let current = new_key(serial, now_ms + 2 * interval + options.token_lifetime_ms)?;
@@ -61,7 +61,7 @@ impl BlockKeyMaster {
         Ok(master)
     }
 
-    /// Rolls the keys over when their time has come. True: send [`BlockKeyMaster::export`] to all datanodes.
+    /// Rolls the keys over when they are due. Returns true if [`BlockKeyMaster::export`] must be sent to all datanodes.
     pub fn update(&self, now_ms: u64) -> Result<bool, getrandom::Error> {
         let (interval, lifetime) = (self.options.update_interval_ms, self.options.token_lifetime_ms);
         {
@@ -84,7 +84,7 @@ impl BlockKeyMaster {
         Ok(true)
     }
 
-    /// For datanodes.
+    /// Returns the keys to send to datanodes.
     pub fn export(&self) -> ExportedKeys {
         let state = self.state.lock();
         ExportedKeys {
@@ -96,7 +96,7 @@ impl BlockKeyMaster {
         }
     }
 
-    /// A token for `user`: `access.mode` is ignored for `modes`.
+    /// Mints a token for `user`. `modes` replaces `access.mode`, which is ignored.
     pub fn mint(&self, user: &str, access: &BlockAccess<'_>, modes: &[AccessMode], now_ms: u64) -> Token {
         let state = self.state.lock();
         let expiry_ms = now_ms.saturating_add(self.options.token_lifetime_ms);
@@ -120,10 +120,10 @@ mod tests {
     use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
 
     #[test]
-    fn tokens_live_through_a_rollover_and_die_in_time() {
+    fn tokens_survive_rollover_until_expiry() {
         let options = BlockKeyMasterOptions { update_interval_ms: 100, token_lifetime_ms: 250, ..Default::default() };
         let master = BlockKeyMaster::new(options, 1000).unwrap();
-        // A datanode that hears of new keys one interval late.
+        // A datanode that receives new keys one interval late.
         let datanode = BlockKeys::new();
         datanode.import(&master.export(), 1000);
         let block = ExtendedBlock {

@@ -1,4 +1,4 @@
-//! The second part of the answer to WRITE_LOCAL: memory.
+//! The second part of the answer to WRITE_LOCAL: the memory grant.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use hearth_fabric::stream::{Connection, Error};
 use hearth_wire::data_transfer::LocalGrant;
 
-/// Up to which byte of the block memory is granted, and the descriptor to fill it with; `None`: packets carry all the data.
+/// Receives the offset in the block up to which memory is granted, and the descriptor of that memory. `None`: packets
+/// carry all the data.
 ///
-/// Everything before it has been received, and not a byte of it: the descriptor is attached there.
+/// The caller must have received everything before the grant and not one byte of the grant itself: the descriptor is
+/// attached to its first byte.
 pub async fn receive_grant(connection: &Connection, timeout: Duration) -> Result<(u64, Option<OwnedFd>), Error> {
     let mut bytes = [0; LocalGrant::BYTES];
     let (received, descriptors) = connection.receive_with_descriptors(&mut bytes, timeout).await?;

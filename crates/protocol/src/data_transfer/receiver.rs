@@ -10,16 +10,16 @@ use hearth_wire::data_transfer::{
 
 use super::TransferError;
 
-/// A packet that has arrived whole, in the memory of the receiver.
+/// A packet that has arrived completely, borrowed from the receiver's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     pub header: PacketHeader,
-    /// Bytes of its data that `receive_data` had brought before: the rest is here.
+    /// Bytes of the packet's data that `receive_data` returned before; `data` holds the rest.
     pub taken: usize,
-    /// Big-endian CRCs, one per chunk of `data`; none when the sender has none.
+    /// Big-endian CRCs, one per chunk of `data`; empty if the sender has none.
     pub checksums: &'a [u8],
     pub data: &'a [u8],
-    /// All of the packet as it arrived, to pass it on unchanged.
+    /// The whole packet as it arrived, to forward it unchanged.
     pub raw: &'a [u8],
 }
 
@@ -28,29 +28,30 @@ pub struct Packet<'a> {
 pub struct DataReceiver {
     connection: Arc<Connection>,
     buffer: ReceiveBuffer,
-    /// Ends a wait for a byte from the peer.
+    /// Longest wait for a byte from the peer.
     timeout: Duration,
-    /// Bytes at the front of the buffer that were lent as a packet and are done with at the next call.
+    /// Bytes at the front of the buffer that are lent as a packet. The next call releases them.
     lent: usize,
-    /// Data of the packet at the front of the buffer that was received elsewhere: behind its CRCs stands what comes after that.
+    /// Data bytes of the front packet that were received outside the buffer. In the buffer, the data after those
+    /// follows its CRCs directly.
     taken: usize,
-    /// Bytes of that data's CRCs.
+    /// Bytes of CRCs that belong to the `taken` data.
     taken_checksums: usize,
-    /// Bytes of head and CRCs of the last packet whose data was received elsewhere; 0: none was.
+    /// Length of header and CRCs of the last packet whose data was received outside the buffer; 0 if there was none.
     lead_bytes: usize,
 }
 
-/// Data that was received to its place.
+/// Data that was received directly into its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedData<'a> {
-    /// How much: whole chunks, or up to the end of the packet.
+    /// Number of bytes received: whole chunks, or up to the end of the packet.
     pub bytes: usize,
     /// Big-endian CRCs of these chunks.
     pub checksums: &'a [u8],
 }
 
 impl DataReceiver {
-    /// `buffer_bytes`: the buffer's first size; `timeout`: longest wait for a byte.
+    /// Creates a receiver. `buffer_bytes`: initial size of the buffer; `timeout`: longest wait for a byte.
     pub fn new(connection: Arc<Connection>, buffer_bytes: usize, timeout: Duration) -> Self {
         let limit = (PACKET_BYTES_MAX + PACKET_HEADER_BYTES_MAX).max(buffer_bytes);
         Self {
@@ -76,18 +77,20 @@ impl DataReceiver {
         self.timeout = timeout;
     }
 
-    /// Whether bytes have arrived that no call has taken yet.
+    /// Returns true if bytes have arrived that no call has taken yet.
     pub fn has_unread(&self) -> bool {
         self.buffer.available().len() > self.lent
     }
 
-    /// At least `bytes` more come than have been taken, unless the peer ends: they are waited for in good pieces.
+    /// Announces that at least `bytes` more will arrive after those already taken, unless the peer closes. The receiver
+    /// then waits for large pieces.
     pub fn expect(&self, bytes: u64) {
         let unread = self.buffer.available().len() - self.lent;
         self.connection.expect(bytes.saturating_sub(unread as u64));
     }
 
-    /// The next request, or `None` when the peer closed where one could have begun. `timeout`: for its first byte.
+    /// Receives the next request, or `None` if the peer closed the connection between requests. `timeout`: for the
+    /// first byte of the request.
     pub async fn receive_operation(&mut self, timeout: Duration) -> Result<Option<Operation>, TransferError> {
         self.give_back();
         if self.buffer.available().is_empty() && !self.buffer.fill_some(&self.connection, timeout).await? {
@@ -107,22 +110,22 @@ impl DataReceiver {
         }
     }
 
-    /// A DataNode's answer to an operation.
+    /// Receives a DataNode's response to an operation.
     pub async fn receive_response(&mut self) -> Result<BlockOpResponse, TransferError> {
         self.receive(BlockOpResponse::decode).await
     }
 
-    /// The acknowledgement of a packet.
+    /// Receives the acknowledgement of a packet.
     pub async fn receive_ack(&mut self) -> Result<PipelineAck, TransferError> {
         self.receive(PipelineAck::decode).await
     }
 
-    /// What a reader says after the last packet.
+    /// Receives the status that a reader sends after the last packet.
     pub async fn receive_read_status(&mut self) -> Result<Status, TransferError> {
         self.receive(client_read_status).await
     }
 
-    /// The next packet. It stays in the receiver's memory until the next call.
+    /// Receives the next packet. It stays in the receiver's buffer until the next call.
     pub async fn receive_packet(&mut self) -> Result<Packet<'_>, TransferError> {
         self.give_back();
         let peer = self.peer();
@@ -144,7 +147,7 @@ impl DataReceiver {
         Ok(Packet { header: head.header, taken, checksums: &checksums[taken_checksums..], data, raw })
     }
 
-    /// The head of the packet that comes, and how much of its data was taken before. The packet is still to be received.
+    /// Returns the header of the next packet, and how much of its data was already taken. Does not consume the packet.
     pub async fn receive_head(&mut self) -> Result<(PacketHead, usize), TransferError> {
         self.give_back();
         let peer = self.peer();
@@ -158,10 +161,12 @@ impl DataReceiver {
         }
     }
 
-    /// Receives data of the packet whose head `receive_head` has shown to the front of `into`, as much as comes in one go. `None`: all of it
-    /// is in the buffer already, or so much of it that `into` has no room for more: `receive_packet` brings it.
+    /// Receives data of the current packet directly into the front of `into`, with a single successful read. Call
+    /// `receive_head` first.
     ///
-    /// `head` has as many CRCs as `spec` says. Nothing is lost when the caller stops waiting.
+    /// Returns `None` if all of the data is already in the buffer, or if `into` has no room beyond the buffered part;
+    /// then `receive_packet` returns the data. The number of CRCs in `head` must match `spec`. Cancel safe: no data is
+    /// lost if the future is dropped.
     pub async fn receive_data(
         &mut self,
         head: &PacketHead,
@@ -189,7 +194,7 @@ impl DataReceiver {
                 return Ok(None);
             }
             let into = &mut into[..room];
-            // Behind the packet comes the next one's head.
+            // The next packet's header follows this packet.
             let behind = if room == left { lead_bytes } else { 0 };
             let spare = self.buffer.spare(&self.connection, lead_bytes + buffered + behind)?;
             let wanted = &mut into[buffered..];
@@ -198,12 +203,12 @@ impl DataReceiver {
             if came == 0 {
                 return Err(tcp::Error::Closed { peer }.into());
             }
-            // From here on nothing is waited for.
+            // No await from here on, so the following steps cannot be interrupted.
             into[..buffered].copy_from_slice(&self.buffer.available()[lead_bytes..]);
             self.buffer.received_for(buffered, came.saturating_sub(most));
             let filled = buffered + came.min(most);
             let whole = if filled == left { left } else { filled / chunk * chunk };
-            // The beginning of a chunk waits for the rest of it.
+            // An incomplete chunk waits in the buffer for its remaining bytes.
             self.buffer.push(&self.connection, &into[whole..filled])?;
             if whole > 0 {
                 break whole;
@@ -218,13 +223,13 @@ impl DataReceiver {
         Ok(Some(ReceivedData { bytes, checksums: &self.buffer.available()[checksums] }))
     }
 
-    /// The packet that `receive_packet` brought last, as it arrived; empty after any other call. For callers that cannot
-    /// hold on to what `receive_packet` lends.
+    /// Returns the last packet from `receive_packet` as it arrived; empty after any other call. For callers that cannot
+    /// keep the borrow of `receive_packet`.
     pub fn lent(&self) -> &[u8] {
         &self.buffer.available()[..self.lent]
     }
 
-    /// Any other message that `decode` understands.
+    /// Receives any other message that `decode` understands.
     pub async fn receive<T>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>,
@@ -242,7 +247,8 @@ impl DataReceiver {
         }
     }
 
-    /// Waits until the peer closes or sends something, at most `timeout`. True when it closed; what came stays unread.
+    /// Waits until the peer closes or sends something, at most `timeout`. Returns true if it closed. Received bytes
+    /// stay unread.
     pub async fn wait_closed(&mut self, timeout: Duration) -> bool {
         !self.has_unread() && self.connection.wait_closed(timeout).await
     }
@@ -251,7 +257,8 @@ impl DataReceiver {
         self.buffer.consume(std::mem::take(&mut self.lent));
     }
 
-    /// As `need`, and no further than the next head and its CRCs are likely to reach, where data comes to its place.
+    /// Reads like `need`. If data is received directly into its destination, reads no further than the expected length
+    /// of the next header and its CRCs.
     async fn need_no_data(&mut self, missing: usize) -> Result<(), tcp::Error> {
         if self.lead_bytes == 0 {
             return self.need(missing).await;

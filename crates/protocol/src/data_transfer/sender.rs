@@ -8,11 +8,11 @@ use hearth_wire::data_transfer::{
 
 use super::TransferError;
 
-/// The sending half of a connection. Clones send on the same connection: one task at a time.
+/// The sending half of a connection. Clones send on the same connection; only one task may send at a time.
 #[derive(Clone, Debug)]
 pub struct DataSender {
     connection: Arc<Connection>,
-    /// Ends a wait for the peer to take a byte.
+    /// Longest wait for the peer to accept a byte.
     timeout: Duration,
 }
 
@@ -21,7 +21,7 @@ impl DataSender {
         Self { connection, timeout }
     }
 
-    /// For what is not a message: sendfile, closing.
+    /// Returns the connection, for operations other than messages: sendfile, closing.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
@@ -46,21 +46,21 @@ impl DataSender {
         self.send(&ack.encode()).await
     }
 
-    /// What a reader says after the last packet: `ChecksumOk` or `Success`.
+    /// Sends the status that a reader reports after the last packet: `ChecksumOk` or `Success`.
     pub async fn send_read_status(&self, status: Status) -> Result<(), TransferError> {
         self.send(&encode_client_read_status(status)).await
     }
 
-    /// Sends one packet in one piece. `header.data_bytes` is the length of `data`.
+    /// Sends one packet in a single write. `header.data_bytes` must be the length of `data`.
     pub async fn send_packet(&self, header: &PacketHeader, checksums: &[u8], data: &[u8]) -> Result<(), TransferError> {
-        assert_eq!(header.data_bytes as usize, data.len(), "a packet's header says how much data it has");
+        assert_eq!(header.data_bytes as usize, data.len(), "header.data_bytes must match the data");
         let mut head = [0; PACKET_HEADER_BYTES_MAX];
         let head_bytes = header.encode(checksums.len(), &mut head);
         Ok(self.connection.write_vectored(&[&head[..head_bytes], checksums, data], false, self.timeout).await?)
     }
 
-    /// Sends header and checksums of a packet whose `header.data_bytes` bytes of data the caller sends right after it
-    /// (by sendfile).
+    /// Sends header and checksums of a packet. The caller must send the `header.data_bytes` bytes of data right after
+    /// it (with sendfile).
     pub async fn send_packet_head(&self, header: &PacketHeader, checksums: &[u8]) -> Result<(), TransferError> {
         let mut head = [0; PACKET_HEADER_BYTES_MAX];
         let head_bytes = header.encode(checksums.len(), &mut head);
@@ -68,7 +68,7 @@ impl DataSender {
         Ok(self.connection.write_vectored(&[&head[..head_bytes], checksums], more, self.timeout).await?)
     }
 
-    /// Sends bytes that are encoded already, such as a packet on its way down a pipeline.
+    /// Sends bytes that are already encoded, such as a packet that is forwarded down a pipeline.
     pub async fn send(&self, bytes: &[u8]) -> Result<(), TransferError> {
         Ok(self.connection.write_all(bytes, self.timeout).await?)
     }

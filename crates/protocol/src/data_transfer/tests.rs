@@ -36,7 +36,7 @@ fn read_request(length: u64) -> Operation {
 }
 
 #[tokio::test]
-async fn a_read_from_request_to_status_and_again() {
+async fn connection_serves_consecutive_reads() {
     let ((client_out, mut client_in), (server_out, mut server_in)) = pair(20_000).await;
     let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 13) >> 2) as u8).collect();
     let spec = ChecksumSpec::DEFAULT;
@@ -91,7 +91,7 @@ async fn a_read_from_request_to_status_and_again() {
 }
 
 #[tokio::test]
-async fn packets_longer_than_the_buffer_and_acks_the_other_way() {
+async fn long_packets_and_acks_flow_concurrently() {
     let ((client_out, mut client_in), (server_out, mut server_in)) = pair(1000).await;
     let data: Vec<u8> = (0..5_000_000u32).map(|i| (i >> 7) as u8).collect();
     let write = async {
@@ -119,7 +119,7 @@ async fn packets_longer_than_the_buffer_and_acks_the_other_way() {
 }
 
 #[tokio::test]
-async fn what_breaks_the_protocol_is_named() {
+async fn protocol_violations_return_specific_errors() {
     let ((client_out, _client_in), (_server_out, mut server_in)) = pair(1000).await;
     client_out.send(b"GET / HTTP/1.0\r\n").await.unwrap();
     let error = server_in.receive_operation(WAIT).await.unwrap_err();
@@ -130,7 +130,7 @@ async fn what_breaks_the_protocol_is_named() {
     let error = server_in.receive_packet().await.unwrap_err();
     assert!(matches!(error, TransferError::Packet { source: PacketError::TooLong { .. }, .. }), "{error}");
 
-    // A packet that never ends: the reader's time-out does.
+    // A packet that never ends: the reader's timeout ends the wait.
     let ((client_out, _client_in), (_server_out, mut server_in)) = pair(1000).await;
     let header = PacketHeader { offset: 0, seqno: 0, last: false, data_bytes: 8_000_000, sync: false };
     client_out.send_packet_head(&header, &[]).await.unwrap();
@@ -140,10 +140,10 @@ async fn what_breaks_the_protocol_is_named() {
     drop(client_out);
 }
 
-/// Packets of many lengths, which come in pieces that are like none of their parts; read in place, whole, or one after the other, with reads
-/// that are broken off.
+/// Sends packets of many lengths in pieces that do not match their structure. Reads them in place, whole, or
+/// alternating, and cancels some reads.
 #[tokio::test]
-async fn data_that_is_received_to_its_place_is_what_packets_bring() {
+async fn in_place_data_matches_packet_data() {
     let spec = ChecksumSpec::DEFAULT;
     let lengths = [300_000, 65_536, 100, 512, 70_001, 131_072, 1, 200_000];
     let data: Vec<u8> = (0..3 * lengths.iter().sum::<u32>()).map(|i| ((i * 13) >> 2) as u8).collect();

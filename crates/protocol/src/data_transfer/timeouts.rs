@@ -1,20 +1,20 @@
 use std::time::Duration;
 
-/// How long one end waits for the other.
+/// Timeouts of one end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     pub connect: Duration,
-    /// Without one byte arriving: `dfs.client.socket-timeout`.
+    /// Longest time without a received byte: `dfs.client.socket-timeout`.
     pub read: Duration,
-    /// Without the peer taking one byte: `dfs.datanode.socket.write.timeout`.
+    /// Longest time in which the peer accepts no byte: `dfs.datanode.socket.write.timeout`.
     pub write: Duration,
 }
 
 impl Timeouts {
-    /// What each DataNode further down a pipeline adds to the time-outs above it.
+    /// Time that each DataNode further down a pipeline adds to the timeouts above it.
     pub const PER_TARGET: Duration = Duration::from_secs(5);
 
-    /// Time-outs towards a pipeline with `targets` DataNodes below the peer (a client counts all of them).
+    /// Returns the timeouts for a pipeline with `targets` DataNodes below the peer (a client counts all of them).
     pub fn with_targets(self, targets: usize) -> Self {
         let extra = Self::PER_TARGET * u32::try_from(targets).unwrap_or(u32::MAX).min(10_000);
         Self { connect: self.connect + extra, read: self.read + extra, write: self.write + extra }
@@ -22,7 +22,7 @@ impl Timeouts {
 }
 
 impl Default for Timeouts {
-    /// Hadoop's.
+    /// Hadoop's defaults.
     fn default() -> Self {
         Self { connect: Duration::from_secs(60), read: Duration::from_secs(60), write: Duration::from_secs(480) }
     }

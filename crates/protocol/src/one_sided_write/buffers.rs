@@ -6,7 +6,7 @@ use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Domain, Error, Region};
 use parking_lot::Mutex;
 
-/// Registered memory for packets: each as large as a packet's data with its CRCs behind.
+/// Registered memory for packets. Each buffer holds a packet's data, followed by its CRCs.
 #[derive(Debug)]
 pub struct WriteBuffers {
     domain: Arc<dyn Domain>,
@@ -21,7 +21,7 @@ impl WriteBuffers {
         Arc::new(Self { domain, data_bytes, checksum_bytes, free: Mutex::default(), free_max })
     }
 
-    /// Bytes of data that one holds; its CRCs begin there.
+    /// Data capacity of one buffer; its CRCs begin at this offset.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
@@ -35,9 +35,11 @@ impl WriteBuffers {
         self.domain.register(&Arc::new(memory), 0..bytes, Access::Local)
     }
 
-    /// For another packet; unless a write on its way holds the region: that one keeps it. A card's queue pair holds only what is registered:
-    /// a write there that nobody waits for any more may still read what the next packet puts here, and its receiver then finds that
-    /// the CRCs do not fit.
+    /// Returns a buffer for reuse by another packet, unless a write in flight still holds the region; that write then
+    /// keeps it.
+    ///
+    /// A queue pair holds only what is registered. A posted write that the sender no longer waits for may therefore
+    /// still read the buffer after the next packet was put there, and its receiver would find a CRC mismatch.
     pub fn give_back(&self, region: Arc<dyn Region>) {
         let mut free = self.free.lock();
         if Arc::strong_count(&region) == 1 && free.len() < self.free_max {

@@ -1,4 +1,4 @@
-//! One-sided connections that writers share: those that finished a block.
+//! Pool of one-sided connections that have finished a block, shared by all writers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,18 +10,18 @@ use hearth_types::DatanodeId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-/// Connections kept for one datanode's next block, and how long.
+/// Maximum number of idle connections kept per datanode, for its next blocks.
 const IDLE_PER_DATANODE_MAX: usize = 4;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Datanodes beyond this are forgotten.
+/// Maximum number of datanodes in the pool. Beyond it, datanodes are dropped.
 const DATANODES_MAX: usize = 1024;
 
-/// A connection, and since when nobody uses it.
+/// A connection, and the time since it is idle.
 type IdleConnection = (Arc<dyn Connection>, Instant);
 
-/// Connections of writers that are between two blocks. Each costs both ends a queue pair and pinned memory: one that nobody takes in time
-/// goes, also when no other block is written.
+/// Connections of writers between two blocks. Each connection costs both ends a queue pair and pinned memory. An idle
+/// one is therefore closed after a timeout, even if no other block is written.
 #[derive(Debug)]
 pub struct WriterConnectionPool {
     idle_timeout: Duration,
@@ -31,7 +31,7 @@ pub struct WriterConnectionPool {
 #[derive(Debug, Default)]
 struct IdleConnections {
     connections: HashMap<DatanodeId, Vec<IdleConnection>>,
-    /// A task lets them go in time.
+    /// True while an expiry task is running.
     is_watched: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for WriterConnectionPool {
 }
 
 impl WriterConnectionPool {
-    /// One that is open as far as can be seen.
+    /// Takes a connection that is open as far as this end knows.
     pub fn take(&self, datanode: &DatanodeId) -> Option<Arc<dyn Connection>> {
         let mut idle = self.idle.lock();
         let connections = idle.connections.get_mut(datanode)?;
@@ -55,7 +55,7 @@ impl WriterConnectionPool {
         None
     }
 
-    /// Keeps the connection of a block that has ended.
+    /// Keeps the connection of a finished block.
     pub fn keep(self: &Arc<Self>, datanode: DatanodeId, connection: Arc<dyn Connection>) {
         let mut idle = self.idle.lock();
         let mut gone = Vec::new();
@@ -64,14 +64,15 @@ impl WriterConnectionPool {
         }
         let connections = idle.connections.entry(datanode).or_default();
         if connections.len() >= IDLE_PER_DATANODE_MAX {
-            // The one that was idle for longest.
+            // The connection that was idle for longest.
             gone.push(connections.remove(0));
         }
         connections.push((connection, Instant::now()));
-        // Without a runtime, whoever comes next lets them go.
+        // Without a runtime, the next caller that uses the pool expires idle connections.
         let runtime = if idle.is_watched { None } else { Handle::try_current().ok() };
         idle.is_watched |= runtime.is_some();
-        // Out of the lock: the last reference ends a connection, and a runtime that ends drops the task at once.
+        // Outside the lock: dropping the last reference closes a connection, and a runtime that is shutting down drops
+        // the task at once.
         drop(idle);
         drop(gone);
         if let Some(runtime) = runtime {
@@ -80,7 +81,8 @@ impl WriterConnectionPool {
         }
     }
 
-    /// Lets go of what nobody has taken in time, or has ended. False: there is nothing left, and nobody watches from here on.
+    /// Drops connections that were idle for too long or have closed. Returns false if none are left and the expiry task
+    /// should end.
     fn expire(&self) -> bool {
         let mut idle = self.idle.lock();
         let mut gone = Vec::new();
@@ -93,7 +95,7 @@ impl WriterConnectionPool {
         idle.is_watched = !idle.connections.is_empty();
         let goes_on = idle.is_watched;
         drop(idle);
-        // Out of the lock: the last reference ends a connection.
+        // Outside the lock: dropping the last reference closes a connection.
         drop(gone);
         goes_on
     }
@@ -103,7 +105,7 @@ fn is_open(connection: &Arc<dyn Connection>) -> bool {
     connection.closed().now_or_never().is_none()
 }
 
-/// Watches over what is kept, until nothing is.
+/// Task that expires idle connections until the pool is empty.
 struct ExpiryTask {
     pool: Weak<WriterConnectionPool>,
     is_over: bool,
@@ -120,7 +122,7 @@ impl ExpiryTask {
 
 impl Drop for ExpiryTask {
     fn drop(&mut self) {
-        // Its runtime ends: one of another runtime may take over.
+        // This task's runtime is shutting down: a task on another runtime may take over.
         if !self.is_over
             && let Some(kept) = self.pool.upgrade()
         {
@@ -166,9 +168,9 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_nobody_takes_in_time_goes_by_itself() {
+    async fn idle_connection_expires() {
         let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(500)));
-        // The second time, too, when the first watch is over.
+        // Runs a second time after the first expiry task has ended.
         for _ in 0..2 {
             let mut tries = 0;
             let (taken, other_far, far) = loop {
@@ -179,24 +181,24 @@ pub(super) mod tests {
                 if let Some(taken) = kept.take(&datanode()) {
                     break (taken, other_far, far);
                 }
-                // Where this process stood still for as long as they are kept.
+                // This process may have been suspended for longer than connections are kept.
                 tries += 1;
-                assert!(tries < 20, "it was kept a moment ago");
+                assert!(tries < 20, "connection expired too early");
             };
             tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
-            assert!(is_open(&taken) && is_open(&other_far), "who has taken one has it");
+            assert!(is_open(&taken) && is_open(&other_far), "a taken connection stays open");
             let is_watched = || kept.idle.lock().is_watched;
             let over = async {
                 while is_watched() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            tokio::time::timeout(LONG, over).await.expect("there is nothing to watch");
+            tokio::time::timeout(LONG, over).await.expect("the expiry task ends");
         }
     }
 
     #[tokio::test]
-    async fn those_that_were_idle_for_longest_make_room() {
+    async fn longest_idle_connection_is_evicted() {
         let (sim, kept) = (Sim::new(), keeping_for(LONG));
         let mut ends = Vec::new();
         for _ in 0..IDLE_PER_DATANODE_MAX + 1 {
@@ -217,12 +219,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn another_runtime_watches_when_the_first_has_ended() {
+    fn expiry_task_moves_to_another_runtime() {
         let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(50)));
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime().block_on(async { kept.keep(datanode(), pair(&sim).await.0) });
         assert!(!kept.idle.lock().is_watched);
-        // A block that ends with its runtime.
+        // A block that ends together with its runtime.
         let ending = runtime();
         let (near, _far) = ending.block_on(pair(&sim));
         let kept_at_the_end = KeptAtTheEnd(kept.clone(), near);

@@ -1,6 +1,7 @@
-//! The end that receives: one loop takes the frames, verifies them, and stores what can be stored without waiting. What has to wait
-//! waits in a task that has the replica's sink meanwhile; its further frames are held until the sink is back, and others pass it. Where a
-//! replica's memory lends itself to it, data is received straight to there ([`in_place`]).
+//! The receiving end. A single loop takes the frames, verifies them, and stores what can be stored without blocking.
+//! Blocking work runs in a task that owns the replica's sink for that time. The replica's further frames are queued
+//! until the sink is back, while frames of other replicas overtake them. If a replica's memory allows it, data is
+//! received directly into it ([`in_place`]).
 
 mod in_place;
 
@@ -20,9 +21,10 @@ use super::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, RECEIVE_BYTES, ReplicaSink, ReplicaStore, StreamError, StreamTimeouts, corrupt,
 };
 
-/// Takes replicas from a connection whose sender was told `limits`, until it has had none for `waits.idle` or closes.
+/// Receives replicas from a connection whose sender was sent `limits`, until none has been in progress for `waits.idle`
+/// or the sender closes.
 ///
-/// Errors: what broke the connection. Sinks of replicas that were on their way are told to keep what they have.
+/// Errors: the error that broke the connection. Sinks of replicas in progress are asked to keep their data.
 pub async fn receive<S: ReplicaStore>(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
@@ -51,14 +53,15 @@ pub async fn receive<S: ReplicaStore>(
     let is_idle = intake.replicas.is_empty();
     intake.end().await;
     match outcome {
-        // A sender that has all its answers leaves without reading what credit still comes, which its kernel says with a reset.
+        // A sender that has all its answers closes without reading the remaining credit; its kernel then sends a reset.
         Err(StreamError::Connection(error)) if is_idle && error.is_disconnect() => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Credit is sent when it is so much of the window, one divided by this, or half of what the replicas on their way may have under way,
-/// where these are few, or is of so many pieces, or nothing more has come. Each time wakes the sender, which has enough left to go on with.
+/// Fraction of the window (1 / `CREDIT_SHARE`) after which credit is sent. If few replicas are in progress, half of
+/// their combined per-replica window is enough. Credit is also sent after `CREDIT_PIECES` pieces, or when no more data
+/// is available. Each credit message wakes the sender, which still has enough credit to continue.
 const CREDIT_SHARE: u32 = 4;
 const CREDIT_PIECES: usize = 64;
 
@@ -69,48 +72,48 @@ struct StreamReceiver<'a, S: ReplicaStore> {
     limits: StreamLimits,
     waits: StreamTimeouts,
     replicas: HashMap<u32, Replica<S::Sink>>,
-    /// The last one opened: their numbers rise.
+    /// Number of the last replica opened; the numbers increase.
     last: u32,
-    /// The one whose bytes are coming in.
+    /// The frame whose bytes are arriving.
     frame: Option<Frame>,
-    /// While frames are received in place: what stood before the data of the last one, as far as it was looked at. The next one's comes in
-    /// one call with the data before it.
+    /// While frames are received in place: length of the header and CRCs before the last frame's data, as far as
+    /// parsed. The next frame's header is received in one call with the data before it.
     lead_bytes: usize,
-    /// Bytes announced by frames, for which the sender has no credit back yet.
+    /// Bytes announced by frames that the sender has not got back as credit.
     unacknowledged: u64,
     credit: Credit,
-    /// When something of a replica had come, or was waited for here.
+    /// Last time when replica data arrived, or when the receiver itself caused the wait.
     progress_at: Instant,
     tasks: JoinSet<Outcome<S::Sink>>,
     /// Frames to the sender.
     out: Vec<u8>,
 }
 
-/// A replica that is on its way.
+/// A replica in progress.
 struct Replica<K> {
     length: u64,
     checksum: ChecksumSpec,
-    /// Away while a task has it.
+    /// `None` while a task has it.
     sink: Option<K>,
     /// Frames that wait for the sink.
     held: VecDeque<QueuedFrame>,
-    /// All of it has come, and a task finishes it.
+    /// True if all of it has arrived and a task is finishing it.
     ends: bool,
 }
 
-/// A frame whose data has not all come.
+/// A frame whose data has not completely arrived.
 struct Frame {
     piece: ReplicaPiece,
     checksums: Vec<u8>,
-    /// Of its head and CRCs.
+    /// Length of its header and CRCs.
     lead_bytes: usize,
     /// Data bytes that were stored, held or dropped.
     done: u32,
-    /// Data bytes behind those that were received in place, and not verified: less than a chunk.
+    /// Data bytes received in place after `done` that are not verified yet: less than a chunk.
     unverified: u32,
-    /// Some of it was received in place.
+    /// True if some of it was received in place.
     in_place: bool,
-    /// Of those, what is held: all of them, when any.
+    /// Held data bytes: either all of the `done` bytes or none.
     held: Vec<u8>,
 }
 
@@ -120,19 +123,21 @@ impl Frame {
     }
 }
 
-/// A whole frame.
+/// A complete frame that waits for the sink.
 struct QueuedFrame {
     piece: ReplicaPiece,
-    /// For bytes from `piece.offset + stored` on.
+    /// The data starts at `piece.offset + stored`.
     stored: u32,
     checksums: Vec<u8>,
     data: Vec<u8>,
 }
 
-/// What can be said of frames that are done with. It is gathered while more comes, since each word of it wakes the sender.
+/// Credit of processed frames that was not sent yet. It accumulates while more data arrives, since each message wakes
+/// the sender.
 #[derive(Default)]
 struct Credit {
-    /// Of frames of one replica that came one behind the other: its number, up to where it is stored, and their bytes.
+    /// One entry per run of consecutive frames of a replica: its number, the offset up to which it is stored, and the
+    /// sum of their bytes.
     pieces: Vec<(u32, u64, u64)>,
     bytes: u64,
 }
@@ -149,7 +154,7 @@ impl Credit {
         }
     }
 
-    /// `replicas`: so many are on their way.
+    /// Returns true if credit should be sent. `replicas`: number of replicas in progress.
     fn is_due(&self, limits: StreamLimits, replicas: usize) -> bool {
         let under_way = u64::from(limits.replica_window_bytes) * replicas as u64;
         let enough = u64::from(limits.window_bytes / CREDIT_SHARE).min(under_way / 2);
@@ -158,26 +163,26 @@ impl Credit {
 
     fn take_into(&mut self, out: &mut Vec<u8>) {
         for (replica, offset, bytes) in self.pieces.drain(..) {
-            // A window at most, whose bytes are a u32.
+            // The sum is at most a window, which fits in a u32.
             ToSender::Stored { replica, offset, credit: bytes as u32 }.encode_into(out);
         }
         self.bytes = 0;
     }
 }
 
-/// What a task has done.
+/// Result of a task.
 enum Outcome<K> {
     Opened { replica: u32, sink: Result<K, ReplicaRefusal> },
     Stored { piece: ReplicaPiece, sink: Result<K, ReplicaRefusal> },
     Finished { replica: u32, outcome: Result<(), ReplicaRefusal> },
 }
 
-/// What became of a step through the buffer.
+/// Result of parsing one step from the buffer.
 enum Step {
     Progressed,
-    /// The sender has said that it is there, or what changes nothing.
+    /// The sender sent a ping, or a message that changes nothing.
     Ping,
-    /// So many bytes must be in the buffer for the next step.
+    /// The next step needs this many bytes in the buffer.
     Needs(usize),
 }
 
@@ -186,7 +191,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         let tick = self.waits.ping_interval();
         let mut heard = Instant::now();
         let mut sent = heard;
-        // The sender has said that it is there, since all that had come was looked at.
+        // True if the sender has sent a ping since all available input was processed.
         let mut is_there = false;
         loop {
             let mut went_on = false;
@@ -203,7 +208,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
             if went_on || self.replicas.is_empty() || !self.tasks.is_empty() {
                 self.progress_at = Instant::now();
             }
-            // Whatever the sender says meanwhile: it has to hear that somebody is here.
+            // Independent of the sender's messages: the sender must notice that this end is alive.
             if !self.replicas.is_empty() && sent.elapsed() >= tick {
                 ToSender::Ping.encode_into(&mut self.out);
             }
@@ -216,20 +221,21 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
                 Some(0) => return Err(tcp::Error::Closed { peer: self.connection.peer() }.into()),
                 Some(_) => {
                     heard = Instant::now();
-                    // Nor does one that says so without a pause go on for ever.
+                    // A sender that sends pings without a pause must not continue forever either.
                     if is_there && self.progress_at.elapsed() >= 2 * self.waits.no_data_timeout() {
                         return Err(StreamError::OnlyPings {
                             peer: self.connection.peer(),
                             after: self.progress_at.elapsed(),
                         });
                     }
-                    // A sender that always has more must not keep this thread from other connections.
+                    // A sender that always has more must not starve other connections on this thread.
                     tokio::task::consume_budget().await;
                     continue;
                 }
                 None => {}
             }
-            // Only now: who stood still here himself has to look first at what else there is.
+            // Only check here, when no input is left: this process may itself have been suspended, and must first
+            // process what has arrived.
             if std::mem::take(&mut is_there) && self.progress_at.elapsed() >= self.waits.no_data_timeout() {
                 return Err(StreamError::OnlyPings { peer: self.connection.peer(), after: self.progress_at.elapsed() });
             }
@@ -259,7 +265,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         }
     }
 
-    /// Sends what there is to say, the credit before all else.
+    /// Sends the pending messages, credit first.
     async fn flush(&mut self) -> Result<(), StreamError> {
         let mut frames = Vec::new();
         self.credit.take_into(&mut frames);
@@ -267,22 +273,24 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         Ok(self.connection.write_all(&frames, self.waits.write).await?)
     }
 
-    /// Receives what is there without waiting, `None` when that is nothing: `wanted` bytes in the buffer are the least that is of use.
+    /// Receives what is available without waiting; `None` if nothing is. `wanted`: minimum number of bytes that the
+    /// buffer needs for the next step.
     fn fill(&mut self, wanted: usize) -> Result<Option<usize>, StreamError> {
         if let InPlaceRead::Received(received) = self.fill_in_place()? {
             return Ok(received);
         }
         let is_at_data = self.buffer.available().is_empty() && self.frame.as_ref().is_some_and(Frame::has_checksums);
-        // Data that is next, of a frame that does not come in place, may come with whatever is behind it.
+        // If the next data belongs to a frame that is not received in place, receive it together with everything behind
+        // it.
         if !is_at_data && (self.lead_bytes > 0 || self.can_receive_in_place_next()) {
             return self.fill_up_to_data(wanted);
         }
-        // Room for a good piece, so that a remnant at the buffer's end does not make for short calls.
+        // Makes room for a large piece, so that a remnant at the buffer's end does not cause short reads.
         let room = self.buffer.available().len() + RECEIVE_BYTES / 2;
         Ok(self.buffer.try_fill(self.connection, wanted.max(room))?)
     }
 
-    /// What can be kept for a sender who comes back is.
+    /// Keeps what can be kept for a sender that comes back.
     async fn end(&mut self) {
         for (_, mut replica) in self.replicas.drain() {
             if let Some(sink) = replica.sink.take() {
@@ -300,7 +308,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         Err(StreamError::Protocol { peer: self.connection.peer(), what })
     }
 
-    /// Takes a message, or some of a frame's bytes, off the buffer.
+    /// Parses a message, or some of a frame's bytes, from the buffer.
     fn step(&mut self) -> Result<Step, StreamError> {
         if let Some(frame) = self.frame.take() {
             return self.continue_frame(frame);
@@ -324,21 +332,21 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
 
     fn open(&mut self, replica: u32, request: OpenReplica) -> Result<(), StreamError> {
         if replica <= self.last {
-            return self.violation("the numbers of replicas do not rise");
+            return self.violation("replica numbers do not increase");
         }
         if self.replicas.len() >= self.limits.replicas_max as usize {
-            return self.violation("more replicas at once than were allowed");
+            return self.violation("more concurrent replicas than allowed");
         }
         self.last = replica;
         let (length, checksum) = (request.block.length(), request.checksum);
         if !(CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&checksum.bytes_per_chunk) {
-            let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "its chunks are too short or too long");
+            let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "chunk size is out of range");
             ToSender::Refused { replica, refusal }.encode_into(&mut self.out);
             return Ok(());
         }
-        // Those that were called off are not among the replicas, but their tasks go on.
+        // Cancelled replicas are not counted in `replicas`, but their tasks continue.
         if self.tasks.len() >= 2 * self.limits.replicas_max as usize {
-            let refusal = ReplicaRefusal::new(Status::Error, "too many that were called off are not done with yet");
+            let refusal = ReplicaRefusal::new(Status::Error, "too many cancelled replicas are still being cleaned up");
             ToSender::Refused { replica, refusal }.encode_into(&mut self.out);
             return Ok(());
         }
@@ -348,30 +356,30 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         Ok(())
     }
 
-    /// A frame's head, of `bytes`.
+    /// Starts a frame whose header has `bytes` bytes.
     fn begin(&mut self, piece: ReplicaPiece, bytes: usize) -> Result<(), StreamError> {
         if self.unacknowledged + piece.body_bytes() > u64::from(self.limits.window_bytes) {
-            return self.violation("more bytes than it has credit for");
+            return self.violation("more bytes than the credit allows");
         }
         if piece.replica > self.last {
-            return self.violation("data of a replica that was not opened");
+            return self.violation("data of an unopened replica");
         }
         if piece.data_bytes > self.limits.frame_bytes_max.max(CHUNK_BYTES_MAX) {
-            return self.violation("a frame is longer than was allowed");
+            return self.violation("frame exceeds the allowed length");
         }
-        // Of one that is not known any more, the bytes are dropped.
+        // Bytes of an unknown replica are dropped.
         if let Some(Replica { length, checksum, .. }) = self.replicas.get(&piece.replica) {
             let chunk = u64::from(checksum.bytes_per_chunk);
             let is_whole = piece.end().is_multiple_of(chunk) || piece.end() == *length;
             if !piece.offset.is_multiple_of(chunk) || !is_whole || piece.end() > *length {
-                return self.violation("a frame that does not begin and end with chunks of its replica");
+                return self.violation("frame is not aligned to chunks of its replica");
             }
             if checksum.checksum_bytes(piece.data_bytes.into()) != u64::from(piece.checksum_bytes) {
-                return self.violation("a frame with another number of checksums than its data has chunks");
+                return self.violation("number of checksums does not match the frame's data");
             }
         }
         self.unacknowledged += piece.body_bytes();
-        // It had credit for all of it.
+        // The sender had credit for all of it.
         self.connection.expect(piece.body_bytes().saturating_sub(self.buffer.available().len() as u64));
         let lead_bytes = bytes + piece.checksum_bytes as usize;
         let (checksums, held) = (Vec::new(), Vec::new());
@@ -379,7 +387,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         Ok(())
     }
 
-    /// Takes what has come of a frame.
+    /// Processes the received bytes of a frame.
     fn continue_frame(&mut self, mut frame: Frame) -> Result<Step, StreamError> {
         let piece = frame.piece;
         let missing = piece.checksum_bytes as usize - frame.checksums.len();
@@ -425,7 +433,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
             let refusal = match replica.checksum.verify(data, checksums) {
                 Ok(()) => sink.store_now(offset, data, checksums).err(),
                 Err(error) => {
-                    // What came before it was verified.
+                    // The data before it was verified.
                     if let Some(sink) = replica.sink.take() {
                         sink.keep();
                     }
@@ -437,7 +445,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
             }
         } else {
             if frame.held.is_empty() {
-                // Bounded: its credit was looked at.
+                // Bounded, because the frame's credit was checked.
                 frame.held.reserve_exact(left);
             }
             frame.held.extend_from_slice(&available[..take]);
@@ -448,7 +456,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         Ok(Step::Progressed)
     }
 
-    /// After a part of a frame; `whole`: nothing of it is left to come.
+    /// Called after a part of a frame was processed; `whole`: all of its data has arrived.
     fn end_frame(&mut self, frame: Frame, whole: bool) -> Result<(), StreamError> {
         if !whole {
             self.frame = Some(frame);
@@ -465,7 +473,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
                 let offset = sink.received();
                 self.give_back(piece, offset);
             }
-            // Refused meanwhile, or it has all it needs.
+            // Refused in the meantime, or already complete.
             _ => self.give_back(piece, 0),
         }
         self.advance(piece.replica);
@@ -477,7 +485,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         self.credit.give(piece, offset);
     }
 
-    /// Does what can be done for a replica now that its sink is here.
+    /// Makes progress on a replica after its sink came back.
     fn advance(&mut self, number: u32) {
         let Some(replica) = self.replicas.get_mut(&number) else { return };
         let Some(mut sink) = replica.sink.take() else { return };
@@ -516,7 +524,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
             }
             Ok(Outcome::Stored { piece, sink: Ok(sink) }) => {
                 self.give_back(piece, sink.received());
-                // Else the sender has called it off, and it is dropped.
+                // Otherwise the sender has cancelled it, and the sink is dropped.
                 if let Some(open) = self.replicas.get_mut(&piece.replica) {
                     open.sink = Some(sink);
                     self.advance(piece.replica);
@@ -532,14 +540,14 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
                 ToSender::Done { replica }.encode_into(&mut self.out);
             }
             Ok(Outcome::Finished { replica, outcome: Err(refusal) }) => self.refuse(replica, refusal),
-            // Nobody cancels them.
+            // These tasks are never cancelled.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => return Err(StreamError::Interrupted),
         }
         Ok(())
     }
 
-    /// What has come of it is dropped, and what still comes.
+    /// Refuses a replica. Its received data and all further data are dropped.
     fn refuse(&mut self, number: u32, refusal: ReplicaRefusal) {
         let Some(replica) = self.replicas.remove(&number) else { return };
         for held in replica.held {
@@ -557,7 +565,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
     }
 }
 
-/// Those of a frame's CRCs that stand over `bytes` from `done` on, where a chunk begins.
+/// Returns the CRCs of the `bytes` bytes starting at `done`, which is a chunk boundary.
 fn checksums_of(spec: ChecksumSpec, checksums: &[u8], done: u32, bytes: usize) -> &[u8] {
     if spec.kind == ChecksumKind::Null {
         return &[];
@@ -571,7 +579,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credit_is_due_for_a_quarter_of_the_window_and_earlier_where_few_replicas_may_not_use_all_of_it() {
+    fn credit_is_due_earlier_with_few_replicas() {
         let limits = StreamLimits {
             window_bytes: 8 << 20,
             replica_window_bytes: 2 << 20,
@@ -588,11 +596,12 @@ mod tests {
             }
             pieces
         };
-        // Alone a replica has four frames on its way at most: the sender hears of the first two while it sends the others.
+        // A single replica has at most four frames in flight: the sender gets credit for the first two while it sends
+        // the other two.
         assert_eq!([0, 1, 2, 3, 64].map(until_due), [1, 2, 4, 4, 4]);
-        assert!(!Credit::default().is_due(limits, 0), "there is nothing to say");
+        assert!(!Credit::default().is_due(limits, 0), "no credit to send");
         let mut credit = Credit::default();
         (0..CREDIT_PIECES as u32).for_each(|replica| credit.give(ReplicaPiece { data_bytes: 1, ..piece(replica) }, 1));
-        assert!(credit.is_due(limits, 64), "of many small ones, too");
+        assert!(credit.is_due(limits, 64), "also for many small pieces");
     }
 }

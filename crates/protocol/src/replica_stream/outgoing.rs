@@ -1,4 +1,4 @@
-//! The end that sends: replicas take turns, a run of frames each, as far as the receiver has given credit.
+//! The sending end. Replicas take turns, each sending a run of frames, as far as the receiver's credit allows.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -17,15 +17,17 @@ use super::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ReplicaSendError, ReplicaSource, SourceData, StreamError, StreamTimeouts,
 };
 
-/// A replica's turn ends where a multiple of this does: a huge page, which the receiver's kernel clears whole at the first byte
-/// that comes for it. Filled at once it is still in the cache then; with another replica's bytes between, it is fetched once more.
+/// A replica's turn ends at multiples of this size, which is that of a huge page. The receiver's kernel clears the
+/// whole page at its first byte. Filled at once, the page is still in the cache; with another replica's bytes in
+/// between, it would be fetched again.
 const QUANTUM_BYTES: u64 = 2 << 20;
 
-/// A replica to be carried.
+/// A replica to send.
 pub struct ReplicaJob<S> {
     pub request: OpenReplica,
     pub source: S,
-    /// Hears of its end. Dropped unheard when the connection had ended before the job was looked at: then it can be given to another.
+    /// Receives the result. Dropped without a result if the connection ended before the job was started; the job can
+    /// then be given to another connection.
     pub done: oneshot::Sender<Result<(), ReplicaSendError>>,
 }
 
@@ -34,32 +36,32 @@ struct Active {
     length: u64,
     sent: u64,
     stored: u64,
-    /// The receiver has said from where on it wants it.
+    /// True once the receiver has sent the offset to start from.
     opened: bool,
-    /// A frame of it is being read, and is not on its way yet.
+    /// True while a frame is being read and not yet sent.
     being_sent: bool,
-    /// When the receiver last had something to say of it, or was last sent something of it.
+    /// Time of the last message from the receiver about this replica, or of the last data sent to it.
     since: Instant,
     done: oneshot::Sender<Result<(), ReplicaSendError>>,
 }
 
 impl Active {
-    /// Whether the receiver has to say something of it next.
+    /// Returns true if the receiver has to send the next message about this replica.
     fn awaits_receiver(&self) -> bool {
         !self.being_sent && (!self.opened || self.stored < self.sent || self.sent == self.length)
     }
 }
 
-/// What both directions know.
+/// State shared by both directions.
 struct SharedState {
     active: HashMap<u32, Active>,
-    /// Replicas of which the receiver has yet to hear that they are called off.
+    /// Cancelled replicas that the receiver has not been notified of yet.
     cancelled: Vec<u32>,
     /// Bytes that may be sent.
     credit: u64,
-    /// When some of it last came back, or a frame went out.
+    /// Time when credit last came back or a frame was last sent.
     credit_since: Instant,
-    /// When the last replica was opened on a connection that had none.
+    /// Time when a replica was last opened on an idle connection.
     busy_since: Instant,
 }
 
@@ -71,10 +73,10 @@ struct StreamSender<'a> {
     changed: Notify,
 }
 
-/// Carries what comes from `jobs` over a connection whose receiver has said its `limits`, until nobody has had a job for
-/// `waits.idle`, or nobody can have one any more. Every job that was taken up is answered.
+/// Sends the replicas from `jobs` over a connection whose receiver has sent its `limits`. Ends when no job has arrived
+/// for `waits.idle`, or when `jobs` is closed. Every job that was started gets a result.
 ///
-/// Errors: what broke the connection; all that were on their way have heard of it.
+/// Errors: the error that broke the connection; all replicas in progress were notified of it.
 pub async fn send<S: ReplicaSource>(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,
@@ -94,7 +96,7 @@ pub async fn send<S: ReplicaSource>(
     let outcome = outcome.map_err(Arc::new);
     for (_, active) in outgoing.shared.into_inner().active {
         let source = outcome.as_ref().err().cloned().unwrap_or_else(|| Arc::new(StreamError::Interrupted));
-        // Who waited may have given up.
+        // The waiting task may have given up.
         let _ = active.done.send(Err(ReplicaSendError::Broken { stored: active.stored, source }));
     }
     outcome
@@ -105,7 +107,7 @@ impl StreamSender<'_> {
         let mut queue: VecDeque<(u32, QueuedReplica<S>)> = VecDeque::new();
         let mut head = Vec::new();
         let mut next = 1u32;
-        // Nobody can bring more; what is on its way goes on.
+        // The job channel is closed; replicas in progress continue.
         let mut closed = false;
         let mut sent = Instant::now();
         loop {
@@ -118,7 +120,7 @@ impl StreamSender<'_> {
             }
             if self.send_one(&mut queue, &mut head).await? {
                 sent = Instant::now();
-                // Others that this thread serves have their turn.
+                // Lets other tasks on this thread run.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -128,7 +130,7 @@ impl StreamSender<'_> {
                 sent = Instant::now();
             }
             let is_idle = self.shared.lock().active.is_empty();
-            // Whatever the receiver says meanwhile: it has to hear that somebody is here.
+            // Independent of the receiver's messages: the receiver must notice that this end is alive.
             let until = if is_idle { Instant::now() + self.waits.idle } else { sent + self.waits.ping_interval() };
             if is_idle && closed {
                 return Ok(());
@@ -162,7 +164,7 @@ impl StreamSender<'_> {
     ) {
         let ReplicaJob { request, source, done } = job;
         if done.is_closed() {
-            // Nobody wants it any more.
+            // The job's owner has given up.
             return;
         }
         let (length, checksum, replica) = (request.block.length(), request.checksum, *next);
@@ -170,8 +172,8 @@ impl StreamSender<'_> {
             || self.frame_data_bytes_max(checksum) + checksum.checksum_bytes(self.frame_data_bytes_max(checksum))
                 > self.limits.window_bytes.into()
         {
-            let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "its chunks are too short or too long");
-            // Who waited may have given up.
+            let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, "chunk size is out of range");
+            // The waiting task may have given up.
             let _ = done.send(Err(ReplicaSendError::Refused(refusal)));
             return;
         }
@@ -187,14 +189,15 @@ impl StreamSender<'_> {
         queue.push_back((replica, QueuedReplica { source, checksum }));
     }
 
-    /// Data bytes of a frame.
+    /// Maximum data bytes of a frame.
     fn frame_data_bytes_max(&self, checksum: ChecksumSpec) -> u64 {
         let chunk = u64::from(checksum.bytes_per_chunk);
         let most = self.limits.frame_bytes_max.min(self.limits.window_bytes / 2);
         (u64::from(most) / chunk).max(1) * chunk
     }
 
-    /// Sends a frame of the first replica in the queue that may, which is the first again until its run ends. False: none may.
+    /// Sends a frame of the first replica in the queue that can send. That replica stays first until its run ends.
+    /// Returns false if none can send.
     async fn send_one<S: ReplicaSource>(
         &self,
         queue: &mut VecDeque<(u32, QueuedReplica<S>)>,
@@ -210,7 +213,7 @@ impl StreamSender<'_> {
                     self.send_piece(piece, &mut turn.source, head).await?;
                     self.note_sent(replica);
                     if is_last {
-                        // It has had its last turn.
+                        // That was its last turn.
                     } else if piece.end().is_multiple_of(QUANTUM_BYTES) {
                         queue.push_back((replica, turn));
                     } else {
@@ -223,13 +226,13 @@ impl StreamSender<'_> {
         Ok(false)
     }
 
-    /// What comes next of a replica; it counts as sent.
+    /// Returns the next piece of a replica, and counts it as sent.
     fn next_piece<S>(&self, replica: u32, turn: &QueuedReplica<S>) -> NextPiece {
         let mut shared = self.shared.lock();
         let credit = shared.credit;
         let Some(active) = shared.active.get_mut(&replica) else { return NextPiece::Finished };
         if active.sent == active.length {
-            // The receiver had all of it, or it is empty.
+            // The receiver already had all of it, or it is empty.
             return if active.opened || active.length == 0 { NextPiece::Finished } else { NextPiece::Blocked };
         }
         let longest = self.frame_data_bytes_max(turn.checksum);
@@ -263,7 +266,7 @@ impl StreamSender<'_> {
         source: &mut S,
         head: &mut Vec<u8>,
     ) -> Result<(), StreamError> {
-        let range = ByteRange::new(piece.offset, piece.end()).expect("lies in the replica");
+        let range = ByteRange::new(piece.offset, piece.end()).expect("the piece lies within the replica");
         let (mut before, timeout) = (head.len(), self.waits.write);
         piece.encode_into(head);
         let read = match source.checksums(range, head) {
@@ -274,7 +277,7 @@ impl StreamSender<'_> {
                         biased;
                         read = &mut reading => break read,
                         () = tokio::time::sleep(self.waits.ping_interval()) => {
-                            // The frame has not begun: a sign of life can go before it, with what else stands there.
+                            // The frame has not begun, so a ping can precede it, after the messages already in `head`.
                             let mut early: Vec<u8> = head.drain(..before).collect();
                             before = 0;
                             ToReceiver::Ping.encode_into(&mut early);
@@ -303,7 +306,7 @@ impl StreamSender<'_> {
         head.clear();
         match sent {
             Err(error @ tcp::Error::File { .. }) => {
-                // The receiver waits for bytes that are not there: nothing can follow on this connection.
+                // The receiver waits for bytes that will not come, so nothing else can follow on this connection.
                 self.give_up(piece, ReplicaSendError::Source(Box::new(error)), head);
                 Err(StreamError::Interrupted)
             }
@@ -311,7 +314,7 @@ impl StreamSender<'_> {
         }
     }
 
-    /// The receiver could say nothing of a frame before it was on its way.
+    /// Restarts the timers after a frame was sent: before that, the receiver could not acknowledge it.
     fn note_sent(&self, replica: u32) {
         let (mut shared, now) = (self.shared.lock(), Instant::now());
         shared.credit_since = now;
@@ -320,14 +323,16 @@ impl StreamSender<'_> {
         }
     }
 
-    /// Signs of life are not enough for ever: what is on its way has its place here, and those who want it wait. A replica of which
-    /// nothing comes is called off, the others go on: its disk may be the only one that hangs.
+    /// Limits how long the receiver may send only pings, because a replica in progress occupies one of the stream's
+    /// places while other jobs wait. A replica without progress is cancelled and the others continue: its disk may be
+    /// the only one that hangs.
     ///
-    /// Errors: `NoProgress`, of all of them.
+    /// Errors: `NoProgress` if it applies to all replicas.
     fn check_progress(&self) -> Result<(), StreamError> {
         let peer = self.connection.peer();
         let mut shared = self.shared.lock();
-        // Without credit nothing can be sent, and nothing be owed.
+        // If no credit is out, nothing was sent and the receiver owes nothing. All credit that is out must belong to
+        // sent frames.
         let lacks_credit = shared.credit < u64::from(self.limits.window_bytes)
             && !shared.active.is_empty()
             && shared.active.values().all(|active| !active.being_sent);
@@ -340,7 +345,7 @@ impl StreamSender<'_> {
         for (replica, Active { stored, since, done, .. }) in stuck {
             shared.cancelled.push(replica);
             let source = Arc::new(StreamError::NoProgress { peer, after: since.elapsed() });
-            // Who waited may have given up.
+            // The waiting task may have given up.
             let _ = done.send(Err(ReplicaSendError::Broken { stored, source }));
         }
         if !shared.cancelled.is_empty() {
@@ -349,18 +354,18 @@ impl StreamSender<'_> {
         Ok(())
     }
 
-    /// The piece, which counts as sent, is not, and the replica will not be.
+    /// Gives up a replica whose `piece` was counted as sent but was not sent.
     fn give_up(&self, piece: ReplicaPiece, error: ReplicaSendError, head: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
         shared.credit += piece.body_bytes();
         if let Some(active) = shared.active.remove(&piece.replica) {
-            // Who waited may have given up.
+            // The waiting task may have given up.
             let _ = active.done.send(Err(error));
         }
         ToReceiver::Cancel { replica: piece.replica }.encode_into(head);
     }
 
-    /// Whoever wanted the replica carried waits no more: it is called off.
+    /// Cancels the replica if its job's owner no longer waits.
     fn drop_unwanted(&self, replica: u32, head: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
         if shared.active.get(&replica).is_some_and(|active| active.done.is_closed()) {
@@ -369,7 +374,7 @@ impl StreamSender<'_> {
         }
     }
 
-    /// What the receiver says.
+    /// Processes the receiver's messages.
     async fn run_receive(&self, buffer: &mut ReceiveBuffer) -> Result<(), StreamError> {
         let peer = self.connection.peer();
         let mut heard = Instant::now();
@@ -395,7 +400,7 @@ impl StreamSender<'_> {
                 heard = Instant::now();
                 self.changed.notify_one();
             }
-            // When all that has come is known: this process may have stood still.
+            // Checked only after all received messages were processed: this process may have been suspended.
             if checked.elapsed() >= self.waits.ping_interval() {
                 self.check_progress()?;
                 checked = Instant::now();
@@ -425,7 +430,7 @@ impl StreamSender<'_> {
             ToSender::Opened { replica, offset } => {
                 let Some(active) = shared.active.get_mut(&replica) else { return Ok(()) };
                 if active.opened || offset > active.length {
-                    return rules("a replica is wanted from beyond its end, or twice");
+                    return rules("replica opened twice, or with an offset beyond its end");
                 }
                 (active.opened, active.since) = (true, Instant::now());
                 active.stored = active.stored.max(offset);
@@ -437,11 +442,11 @@ impl StreamSender<'_> {
                     shared.credit_since = Instant::now();
                 }
                 if shared.credit > u64::from(self.limits.window_bytes) {
-                    return rules("it gives credit for what was not sent");
+                    return rules("credit for bytes that were not sent");
                 }
                 if let Some(active) = shared.active.get_mut(&replica) {
                     if offset > active.sent {
-                        return rules("it acknowledges what was not sent");
+                        return rules("acknowledgement of bytes that were not sent");
                     }
                     if offset > active.stored {
                         (active.stored, active.since) = (offset, Instant::now());
@@ -450,10 +455,10 @@ impl StreamSender<'_> {
             }
             ToSender::Done { replica } => {
                 if shared.active.get(&replica).is_some_and(|active| active.sent < active.length) {
-                    return rules("it has a replica that was not sent");
+                    return rules("completion of a replica that was not completely sent");
                 }
                 if let Some(active) = shared.active.remove(&replica) {
-                    // Who waited may have given up.
+                    // The waiting task may have given up.
                     let _ = active.done.send(Ok(()));
                 }
             }
@@ -468,14 +473,14 @@ impl StreamSender<'_> {
     }
 }
 
-/// A replica whose turn comes again.
+/// A replica that waits for its next turn.
 struct QueuedReplica<S> {
     source: S,
     checksum: ChecksumSpec,
 }
 
 enum NextPiece {
-    /// It needs no more turns.
+    /// The replica needs no more turns.
     Finished,
     Blocked,
     Piece(ReplicaPiece, bool),

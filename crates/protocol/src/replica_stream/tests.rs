@@ -1,4 +1,4 @@
-//! Both ends over a real connection, their replicas in memory.
+//! Tests of both ends over a real connection, with replicas in memory.
 
 use std::collections::HashMap;
 use std::io::{IoSliceMut, Read};
@@ -45,7 +45,7 @@ fn request(id: u64, length: usize) -> OpenReplica {
 
 struct Memory {
     data: Vec<u8>,
-    /// One byte differs from what its CRC stands over.
+    /// Index of a byte that does not match its CRC.
     damaged: Option<usize>,
     handed_out: Arc<AtomicU64>,
     piece: Vec<u8>,
@@ -69,13 +69,13 @@ impl ReplicaSource for Memory {
     }
 }
 
-/// Keeps replicas in a map; what has to wait, waits for permits.
+/// Stores replicas in a map; operations that block wait for permits.
 struct Shelf {
     kept: Mutex<HashMap<BlockId, Vec<u8>>>,
     finished: Mutex<HashMap<BlockId, Vec<u8>>>,
     slow: AtomicBool,
     permits: Semaphore,
-    /// Bytes are received in place, until so many have come so.
+    /// Number of bytes that may still be received in place.
     in_place: AtomicU64,
     came_in_place: AtomicU64,
 }
@@ -92,7 +92,7 @@ impl Shelf {
         })
     }
 
-    /// In place come frames that are longer than the buffer.
+    /// Frames longer than the buffer are received in place.
     fn limits(&self) -> StreamLimits {
         if self.in_place.load(Ordering::Relaxed) == 0 {
             return LIMITS;
@@ -105,7 +105,7 @@ struct Place {
     shelf: Arc<Shelf>,
     id: BlockId,
     bytes: Vec<u8>,
-    /// Received in place, not yet verified.
+    /// Bytes received in place, not yet verified.
     landed: Vec<u8>,
 }
 
@@ -223,12 +223,12 @@ fn start_sender_within(
     mut jobs: mpsc::Receiver<ReplicaJob<Memory>>,
 ) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
-        // Each job hears of what broke it.
+        // Each job receives the error that broke the stream.
         let _ = send(&connection, &mut receive_buffer(), limits, WAITS, &mut jobs).await;
     })
 }
 
-/// Both ends, and a receiver that stores what it is permitted to.
+/// Both ends, with a receiver that stores only what it has permits for.
 struct Slow {
     shelf: Arc<Shelf>,
     jobs: mpsc::Sender<ReplicaJob<Memory>>,
@@ -248,12 +248,12 @@ impl Slow {
 }
 
 #[tokio::test]
-async fn many_replicas_arrive_whole_and_those_not_wanted_do_not_disturb_them() {
+async fn refused_replicas_do_not_disturb_others() {
     many_replicas(0).await;
 }
 
 #[tokio::test]
-async fn the_same_where_bytes_are_received_in_place() {
+async fn refused_replicas_do_not_disturb_in_place_receives() {
     many_replicas(u64::MAX).await;
 }
 
@@ -286,7 +286,7 @@ async fn many_replicas(in_place: u64) {
     let Err(ReplicaSendError::Refused(refusal)) = corrupt.await.unwrap() else { panic!() };
     assert_eq!(refusal.status, Status::ErrorChecksum);
     let kept = shelf.kept.lock().get(&BlockId(405)).cloned().unwrap();
-    assert!(kept.len() <= 300_000 && kept[..] == content(405, 500_000)[..kept.len()], "what was good is kept");
+    assert!(kept.len() <= 300_000 && kept[..] == content(405, 500_000)[..kept.len()], "valid data is kept");
     assert!(shelf.finished.lock().is_empty());
     assert_eq!(shelf.came_in_place.load(Ordering::Relaxed) > 0, in_place > 0);
     drop(jobs);
@@ -295,7 +295,7 @@ async fn many_replicas(in_place: u64) {
 }
 
 #[tokio::test]
-async fn a_replica_whose_memory_goes_while_it_comes_is_refused_and_others_are_not() {
+async fn replica_is_refused_when_its_memory_disappears() {
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     shelf.in_place.store(2_000_000, Ordering::Relaxed);
@@ -304,7 +304,7 @@ async fn a_replica_whose_memory_goes_while_it_comes_is_refused_and_others_are_no
     let sending = start_sender_within(shelf.limits(), here, queue);
     let handed_out = Arc::default();
     let mut answers = Vec::new();
-    // Every third one goes another way.
+    // Every third replica takes another path.
     for id in 0..12u64 {
         let (job, answer) = job(id, content(id, 1_000_000), None, &handed_out);
         jobs.send(job).await.ok().unwrap();
@@ -331,7 +331,7 @@ async fn a_replica_whose_memory_goes_while_it_comes_is_refused_and_others_are_no
     receiving.await.unwrap().unwrap();
 }
 
-/// Says which bytes of which replica were asked for.
+/// Reports which bytes of which replica were requested.
 struct Watched {
     id: u64,
     memory: Memory,
@@ -352,9 +352,9 @@ impl ReplicaSource for Watched {
 }
 
 #[tokio::test]
-async fn a_replica_keeps_its_turn_to_the_end_of_a_huge_page() {
+async fn turn_lasts_until_end_of_huge_page() {
     const HUGE: u64 = 2 << 20;
-    // Nobody has to wait for credit, which ends a turn early.
+    // Enough credit that no replica waits for it, because waiting ends a turn early.
     let limits = StreamLimits {
         window_bytes: 32 << 20,
         replica_window_bytes: 8 << 20,
@@ -390,13 +390,13 @@ async fn a_replica_keeps_its_turn_to_the_end_of_a_huge_page() {
         let ((one, range), (next, _)) = (turn[0], turn[1]);
         assert!(one == next || range.end().is_multiple_of(HUGE) || range.end() == 5 << 20, "{one} ends at {range:?}");
     }
-    assert!(asked.windows(2).filter(|turn| turn[0].0 != turn[1].0).count() > 3, "they take turns: {asked:?}");
+    assert!(asked.windows(2).filter(|turn| turn[0].0 != turn[1].0).count() > 3, "replicas must take turns: {asked:?}");
     drop(here);
     receiving.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_slow_receiver_stops_the_sender_at_the_window() {
+async fn slow_receiver_stops_sender_at_window() {
     let Slow { shelf, jobs, sending, receiving } = Slow::start().await;
     let handed_out = Arc::new(AtomicU64::new(0));
     let mut answers = Vec::new();
@@ -415,7 +415,7 @@ async fn a_slow_receiver_stops_the_sender_at_the_window() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = handed_out.load(Ordering::Relaxed);
     assert!(before <= window, "{before}");
-    // One piece is stored: one more is sent.
+    // One piece is stored, so one more is sent.
     shelf.permits.add_permits(1);
     let more = async {
         while handed_out.load(Ordering::Relaxed) == before {
@@ -429,14 +429,14 @@ async fn a_slow_receiver_stops_the_sender_at_the_window() {
     for answer in answers {
         answer.await.unwrap().unwrap();
     }
-    assert_eq!(handed_out.load(Ordering::Relaxed), 20 * 700_000, "nothing goes twice");
+    assert_eq!(handed_out.load(Ordering::Relaxed), 20 * 700_000, "no piece is sent twice");
     drop(jobs);
     sending.await.unwrap();
     receiving.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_called_off() {
+async fn abandoned_jobs_are_cancelled() {
     let Slow { shelf, jobs, sending, receiving } = Slow::start().await;
     let handed_out = Arc::new(AtomicU64::new(0));
     let (unwanted, dropped) = job(1, content(1, 700_000), None, &handed_out);
@@ -446,7 +446,7 @@ async fn what_nobody_waits_for_any_more_is_called_off() {
     }
     drop(dropped);
     shelf.permits.add_permits(10_000);
-    // The credit comes back: what follows arrives whole.
+    // The credit comes back, so the following replicas arrive complete.
     for id in 2..=4 {
         let (job, answer) = job(id, content(id, 700_000), None, &handed_out);
         jobs.send(job).await.ok().unwrap();
@@ -459,11 +459,11 @@ async fn what_nobody_waits_for_any_more_is_called_off() {
     finished.sort_unstable();
     assert_eq!(finished, [2, 3, 4]);
     assert!(shelf.kept.lock().is_empty());
-    assert!(handed_out.load(Ordering::Relaxed) < 4 * 700_000, "all of it went");
+    assert!(handed_out.load(Ordering::Relaxed) < 4 * 700_000, "all data was sent");
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
+async fn acknowledged_bytes_are_not_resent_after_reconnect() {
     let shelf = Shelf::new();
     shelf.slow.store(true, Ordering::Relaxed);
     let data = content(7, 2_000_000);
@@ -479,13 +479,13 @@ async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
     let (first, answer) = job(7, data.clone(), None, &handed_out);
     jobs.send(first).await.ok().unwrap();
     shelf.permits.add_permits(10);
-    // Four frames of a replica may be on their way: the sender has heard that nine are stored.
+    // A replica may have four frames in flight: the sender has been notified that nine are stored.
     let heard = async {
         while handed_out.load(Ordering::Relaxed) < 13 * 65_536 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(WAIT, heard).await.expect("what was stored is acknowledged");
+    tokio::time::timeout(WAIT, heard).await.expect("stored data is acknowledged");
     here.shutdown();
     let Err(ReplicaSendError::Broken { stored, .. }) = answer.await.unwrap() else { panic!() };
     assert!(stored >= 9 * 65_536, "{stored}");
@@ -511,7 +511,7 @@ async fn what_was_acknowledged_is_not_sent_again_after_the_connection_broke() {
 }
 
 #[tokio::test]
-async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
+async fn sender_violating_the_protocol_is_disconnected() {
     let piece = |replica, offset, data_bytes: u32| ReplicaPiece {
         replica,
         offset,
@@ -542,7 +542,7 @@ async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
             vec![2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
         ),
         ("more than the window", too_much),
-        ("a frame longer than was said", [frames(&[open(3)]), data(piece(3, 0, 512 << 10))].concat()),
+        ("a frame longer than announced", [frames(&[open(3)]), data(piece(3, 0, 512 << 10))].concat()),
         ("an unknown replica", data(piece(1, 0, 512))),
         ("beyond the replica's end", [frames(&[open(3)]), data(piece(3, 60 << 20, 512))].concat()),
         ("within a chunk", [frames(&[open(3)]), data(piece(3, 100, 512))].concat()),
@@ -555,7 +555,7 @@ async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
         shelf.slow.store(true, Ordering::Relaxed);
         shelf.permits.add_permits(1);
         let receiving = start_receiver(there, &shelf);
-        // It may be shut out in the middle.
+        // The peer may be disconnected in the middle.
         let _ = here.write_all(&bytes, WAIT).await;
         shelf.permits.add_permits(1000);
         let error = tokio::time::timeout(WAIT, receiving).await.expect(what).unwrap().expect_err(what);
@@ -565,7 +565,7 @@ async fn a_sender_that_keeps_to_no_rules_is_shut_out() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
+async fn receiver_violating_the_protocol_is_disconnected() {
     let cases = [
         ("credit for nothing", ToSender::Stored { replica: 1, offset: 0, credit: 1 << 30 }),
         ("acknowledged ahead", ToSender::Stored { replica: 1, offset: 1 << 40, credit: 0 }),
@@ -589,19 +589,19 @@ async fn a_receiver_that_keeps_to_no_rules_ends_the_connection() {
     }
 }
 
-/// Waits so briefly that signs of life come soon.
+/// Short timeouts, so that pings come soon.
 const SHORT_WAITS: StreamTimeouts = StreamTimeouts { silence: Duration::from_secs(6), write: WAIT, idle: WAIT };
 
-/// Says the same again and again. Panics after eight seconds and more.
+/// Sends the same frame repeatedly. Panics after somewhat more than eight seconds.
 async fn keep_saying(connection: &Connection, frame: &[u8]) {
     for _ in 0..400 {
         connection.write_all(frame, WAIT).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("no sign of life came");
+    panic!("no ping arrived");
 }
 
-/// The receiver's next frame.
+/// Receives the next frame from the receiver.
 async fn from_receiver(connection: &Connection, buffer: &mut tcp::ReceiveBuffer) -> ToSender {
     loop {
         match ToSender::decode(buffer.available()).unwrap() {
@@ -617,7 +617,7 @@ async fn from_receiver(connection: &Connection, buffer: &mut tcp::ReceiveBuffer)
     }
 }
 
-/// Takes what the sender says until that is a ping.
+/// Reads the sender's frames until a ping.
 async fn until_senders_ping(connection: &Connection) {
     let mut buffer = receive_buffer();
     loop {
@@ -645,7 +645,7 @@ async fn until_senders_ping(connection: &Connection) {
 }
 
 #[tokio::test]
-async fn a_receiver_with_nothing_to_say_is_heard_of_whatever_it_hears() {
+async fn receiver_pings_while_it_receives() {
     let (here, there) = pair().await;
     let store = Arc::new(ShelfStore(Shelf::new()));
     let receiving =
@@ -665,9 +665,9 @@ async fn a_receiver_with_nothing_to_say_is_heard_of_whatever_it_hears() {
     receiving.abort();
 }
 
-/// However lively it is; and what it sent before is kept for it.
+/// Frequent pings do not extend the wait, and the data sent before is kept for the sender.
 #[tokio::test]
-async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
+async fn sender_that_only_pings_times_out() {
     let waits = StreamTimeouts { silence: Duration::from_secs(6), write: Duration::from_millis(300), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
@@ -684,7 +684,7 @@ async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
     let mut ping = Vec::new();
     ToReceiver::Ping.encode_into(&mut ping);
     let pinging = async {
-        // Until the other end has left.
+        // Until the other end has disconnected.
         while here.write_all(&ping, WAIT).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -693,7 +693,7 @@ async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
     let outcome = tokio::select! {
         outcome = &mut receiving => outcome.unwrap(),
         () = pinging => unreachable!("it goes on"),
-        () = tokio::time::sleep(WAIT) => panic!("its place is held for ever"),
+        () = tokio::time::sleep(WAIT) => panic!("its place is never released"),
     };
     let Err(StreamError::OnlyPings { after, .. }) = outcome else { panic!("{outcome:?}") };
     assert!(after >= waits.silence + waits.write);
@@ -701,17 +701,17 @@ async fn a_sender_that_only_says_that_it_is_there_is_waited_for_no_longer() {
 }
 
 #[tokio::test]
-async fn a_sender_with_nothing_to_say_is_heard_of_whatever_it_hears() {
+async fn sender_pings_while_it_receives() {
     let (here, there) = pair().await;
     let (jobs, mut queue) = mpsc::channel(1);
-    // More than it may send before some of it is stored.
+    // More than the sender may send before some of it is stored.
     let (job, _answer) = job(1, content(1, 5_000_000), None, &Arc::default());
     jobs.send(job).await.ok().unwrap();
     let (mut opened, mut ping) = (Vec::new(), Vec::new());
     ToSender::Opened { replica: 1, offset: 0 }.encode_into(&mut opened);
     ToSender::Ping.encode_into(&mut ping);
     let receiving = async {
-        // Nothing can be said of a replica before it was opened.
+        // No message about a replica is valid before it was opened.
         there.readable(WAIT).await.unwrap();
         there.write_all(&opened, WAIT).await.unwrap();
         tokio::select! {
@@ -726,12 +726,13 @@ async fn a_sender_with_nothing_to_say_is_heard_of_whatever_it_hears() {
     }
 }
 
-/// Whatever it has said before, and however lively it is.
+/// Neither earlier messages nor frequent pings extend the wait.
 #[tokio::test]
-async fn a_receiver_that_only_says_that_it_is_there_is_waited_for_no_longer() {
+async fn receiver_that_only_pings_times_out() {
     let opened = |offset| ToSender::Opened { replica: 1, offset };
     let stored = |offset, credit| ToSender::Stored { replica: 1, offset, credit };
-    // Frames are of 64 KiB and their CRCs; the window is of 1 MiB. What it says, and how much of it the receiver has then.
+    // Frames of 64 KiB plus CRCs, and a window of 1 MiB. Each case: the receiver's messages, and how much data it has
+    // then.
     let cases = [
         ("it does not open", vec![], 0),
         ("it stores nothing", vec![opened(0)], 0),
@@ -751,7 +752,7 @@ async fn a_receiver_that_only_says_that_it_is_there_is_waited_for_no_longer() {
                     return;
                 }
             }
-            panic!("{what}: it is left before it has said it, again and again");
+            panic!("{what}: disconnected before all frames were sent, in every try");
         });
     }
     while let Some(outcome) = running.join_next().await {
@@ -759,13 +760,13 @@ async fn a_receiver_that_only_says_that_it_is_there_is_waited_for_no_longer() {
     }
 }
 
-/// Tries where a machine that stands still for a moment decides otherwise.
+/// Number of tries, for cases where a briefly suspended machine changes the outcome.
 const TRIES: usize = 20;
 
-/// `frames` are said as soon as the receiver has what they acknowledge; `least`: bytes that have arrived in the end. False when we stood
-/// still for so long that not all of them were said.
+/// Sends each of `frames` as soon as the receiver has the data that it acknowledges. `least`: number of bytes that must
+/// have arrived in the end. Returns false if this process was suspended for so long that not all frames were sent.
 async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) -> bool {
-    // Looked at three times in what silence may last.
+    // Progress is checked three times within the silence timeout.
     const WAITS: StreamTimeouts =
         StreamTimeouts { silence: Duration::from_secs(6), write: Duration::from_millis(500), idle: WAIT };
     let (here, there) = pair().await;
@@ -777,7 +778,7 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
         let (mut sink, mut read) = (vec![0; 1 << 20], 0);
         there.readable(WAIT).await.unwrap();
         for frame in frames {
-            // What it acknowledges must have been sent, with a CRC of 4 bytes for 512.
+            // The acknowledged data must have been sent, with a CRC of 4 bytes per 512.
             let acknowledged = match frame {
                 ToSender::Stored { offset, .. } => *offset as usize / 512 * 516,
                 _ => 0,
@@ -805,9 +806,9 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
     };
     let answer = tokio::select! {
         answer = &mut answer => answer.unwrap(),
-        () = sending => unreachable!("whoever waits has heard of it first"),
+        () = sending => unreachable!("the job's owner is notified first"),
         () = receiving => unreachable!("it goes on"),
-        () = tokio::time::sleep(WAIT) => panic!("{what}: its place is held for ever"),
+        () = tokio::time::sleep(WAIT) => panic!("{what}: its place is never released"),
     };
     assert!(began.elapsed() >= WAITS.write, "{what}");
     let Err(ReplicaSendError::Broken { stored, source }) = answer else { panic!("{what}") };
@@ -817,7 +818,7 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
     said
 }
 
-/// Stores nothing of one block, and never says so.
+/// Never stores one of the blocks, and reports nothing about it.
 struct OneHangs(ShelfStore);
 
 impl ReplicaStore for OneHangs {
@@ -832,8 +833,8 @@ impl ReplicaStore for OneHangs {
 }
 
 #[tokio::test]
-async fn a_replica_whose_disk_hangs_holds_up_no_other() {
-    // Looked at three times in what silence may last.
+async fn hanging_disk_does_not_block_other_replicas() {
+    // Progress is checked three times within the silence timeout.
     let waits = StreamTimeouts { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
@@ -855,7 +856,7 @@ async fn a_replica_whose_disk_hangs_holds_up_no_other() {
     receiving.abort();
 }
 
-/// A source that takes its time, for which no receiver is to be blamed.
+/// A slow source, for which the receiver must not be blamed.
 struct Hesitant(Memory);
 
 impl ReplicaSource for Hesitant {
@@ -866,14 +867,14 @@ impl ReplicaSource for Hesitant {
     }
 
     async fn data(&mut self, range: ByteRange) -> std::io::Result<SourceData<'_>> {
-        // Longer than a receiver may take.
+        // Longer than the receiver's timeout.
         tokio::time::sleep(Duration::from_secs(8)).await;
         self.0.data(range).await
     }
 }
 
 #[tokio::test]
-async fn a_receiver_is_not_left_for_what_takes_long_here() {
+async fn slow_source_does_not_time_out_receiver() {
     let waits = StreamTimeouts { silence: Duration::from_secs(9), write: Duration::from_secs(6), idle: WAIT };
     let (here, there) = pair().await;
     let shelf = Shelf::new();
@@ -893,7 +894,7 @@ async fn a_receiver_is_not_left_for_what_takes_long_here() {
     receiving.await.unwrap().unwrap();
 }
 
-/// Its bytes never come.
+/// A source whose bytes never come.
 struct Stuck;
 
 impl ReplicaSource for Stuck {
@@ -910,7 +911,7 @@ impl ReplicaSource for Stuck {
 }
 
 #[tokio::test]
-async fn a_sender_that_waits_for_its_source_is_heard_of() {
+async fn sender_pings_while_source_is_slow() {
     let (here, there) = pair().await;
     let (jobs, mut queue) = mpsc::channel(1);
     let (done, _answer) = oneshot::channel();
@@ -925,7 +926,7 @@ async fn a_sender_that_waits_for_its_source_is_heard_of() {
     }
 }
 
-/// Has no room for a replica, ever; counts the wishes.
+/// A store that never has room; counts the requests.
 struct NoRoom(AtomicUsize);
 
 impl ReplicaStore for NoRoom {
@@ -938,7 +939,7 @@ impl ReplicaStore for NoRoom {
 }
 
 #[tokio::test]
-async fn replicas_that_are_called_off_while_they_are_opened_count_until_that_is_done() {
+async fn cancelled_opens_count_until_they_finish() {
     const OPENED: u32 = 100;
     let (here, there) = pair().await;
     let store = Arc::new(NoRoom(AtomicUsize::new(0)));

@@ -1,19 +1,20 @@
-//! Bytes that all connections of a server hold for short requests in flight and for answers that their peers have not taken.
+//! Limit of the bytes that all connections of a server hold for short requests in flight and for responses not yet
+//! taken by their peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that a connection may hold however much the others do.
+/// Bytes that a connection may always hold, however much the others hold.
 const OWN_BYTES: usize = 64 << 10;
 
-/// The sum over all connections.
+/// Sum over all connections.
 #[derive(Debug)]
 pub(super) struct BufferedBytes {
     limit: usize,
     all: AtomicUsize,
 }
 
-/// What one connection holds; taken off the sum when this is dropped.
+/// Bytes that one connection holds; subtracted from the sum on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionBytes {
     shared: Arc<BufferedBytes>,
@@ -31,7 +32,7 @@ impl BufferedBytes {
 }
 
 impl ConnectionBytes {
-    /// The connection now holds `bytes`.
+    /// Records that the connection now holds `bytes`.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.own {
             self.shared.all.fetch_add(bytes - self.own, Ordering::Relaxed);
@@ -41,7 +42,7 @@ impl ConnectionBytes {
         self.own = bytes;
     }
 
-    /// Whether the connection may hold more.
+    /// Returns true if the connection may hold more.
     pub fn has_room(&self) -> bool {
         self.own <= OWN_BYTES || self.shared.all.load(Ordering::Relaxed) < self.shared.limit
     }

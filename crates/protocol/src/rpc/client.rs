@@ -18,27 +18,27 @@ use tokio::time::Instant;
 
 use super::frames::{FrameReader, FrameWriter};
 
-/// Calls that may wait for one connection's task to take them.
+/// Maximum number of calls queued for one connection's task.
 const CALLS_QUEUED_MAX: usize = 64;
 
-/// Waits of a client. The defaults are Hadoop's.
+/// Timeouts of a client. The defaults are Hadoop's.
 #[derive(Clone, Debug)]
 pub struct RpcClientOptions {
     /// `ipc.client.connect.timeout`.
     pub connect_timeout: Duration,
-    /// From a call to its answer: `ipc.client.rpc-timeout.ms`. A connection on which a call ends so, and nothing was heard since it was
-    /// sent, is closed: its path may be dead without anybody having said so.
+    /// Longest time from a call to its response: `ipc.client.rpc-timeout.ms`. If a call times out and nothing was
+    /// received since it was sent, the connection is closed: its network path may be dead without any error.
     pub rpc_timeout: Duration,
-    /// A ping is sent when nothing has come or gone for so long while a call is outstanding: `ipc.ping.interval`.
+    /// Time without traffic, while a call is outstanding, after which a ping is sent: `ipc.ping.interval`.
     pub ping_interval: Duration,
-    /// A connection without calls for so long is closed: `ipc.client.connection.maxidletime`.
+    /// Time without calls after which a connection is closed: `ipc.client.connection.maxidletime`.
     pub idle_timeout: Duration,
-    /// Bytes of the longest answer accepted: `ipc.maximum.response.length`.
+    /// Maximum length of an accepted response in bytes: `ipc.maximum.response.length`.
     pub response_bytes_max: usize,
     /// Source address of outgoing connections; a namenode takes it for the address of a datanode.
     pub bind: Option<IpAddr>,
-    /// User that makes the calls in the name of the target's user. The server decides whether it may (`hadoop.proxyuser.*`).
-    /// `None`: the target's user makes them.
+    /// User that makes the calls on behalf of the target's user. The server decides whether that is allowed
+    /// (`hadoop.proxyuser.*`). `None`: the target's user makes them.
     pub real_user: Option<Arc<str>>,
 }
 
@@ -56,7 +56,7 @@ impl Default for RpcClientOptions {
     }
 }
 
-/// Whom to call, for what, and as whom. Calls with equal targets share a connection.
+/// Server, protocol and user of a call. Calls with equal targets share a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     pub address: SocketAddr,
@@ -64,25 +64,25 @@ pub struct Target {
     pub user: Arc<str>,
 }
 
-/// Why a call brought no response.
+/// Errors of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     #[error("cannot connect to {address}: {source}")]
     Connect { address: SocketAddr, source: std::io::Error },
-    /// The call may have been carried out, unless `sent` is false.
+    /// The call may have been executed, unless `sent` is false.
     #[error("connection to {address} lost during {method}: {reason}")]
     Disconnected { address: SocketAddr, method: String, sent: bool, reason: String },
-    /// The call may be carried out yet.
+    /// The call may still be executed.
     #[error("no answer from {address} to {method} within {waited:?}")]
     TimedOut { address: SocketAddr, method: String, waited: Duration },
     #[error("{}: {}", .0.class, first_line(&.0.message))]
     Remote(RemoteError),
-    #[error("{address} answered {method} with bytes that are no {method} response: {source}")]
+    #[error("cannot decode the response of {address} to {method}: {source}")]
     Undecodable { address: SocketAddr, method: String, source: prost::DecodeError },
 }
 
 impl RpcError {
-    /// The Java class name, when the other side answered with an exception.
+    /// Returns the Java class name if the server answered with an exception.
     pub fn remote_class(&self) -> Option<&str> {
         match self {
             Self::Remote(error) => Some(&error.class),
@@ -90,13 +90,14 @@ impl RpcError {
         }
     }
 
-    /// Whether another server, or the same one later, may answer: nothing was said by the service itself.
+    /// Returns true if another server, or the same one later, may answer, because the error does not come from the
+    /// service itself.
     pub fn is_transport(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Disconnected { .. } | Self::TimedOut { .. })
     }
 }
 
-/// Java servers put a stack trace behind the message.
+/// Java servers append a stack trace to the message.
 fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or("")
 }
@@ -105,12 +106,12 @@ fn first_line(message: &str) -> &str {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallId(i32);
 
-/// The highest transaction of one namespace that this caller has seen; an observer namenode answers only once it knows of
-/// it. Clones share it. Source: Hadoop's `ClientGSIContext`.
+/// Highest transaction of one namespace that this caller has seen. An observer namenode answers only once it has
+/// applied that transaction. Clones share the value. Source: Hadoop's `ClientGSIContext`.
 #[derive(Clone, Debug)]
 pub struct StateId(Arc<AtomicI64>);
 
-/// Before anything was seen.
+/// Value before any transaction was seen.
 const NO_STATE: i64 = i64::MIN;
 
 impl Default for StateId {
@@ -131,7 +132,7 @@ impl StateId {
     }
 }
 
-/// A caller of Hadoop RPC servers. Cheap to clone; clones share connections and client id.
+/// Client of Hadoop RPC servers. Cheap to clone; clones share connections and client id.
 #[derive(Clone)]
 pub struct RpcClient {
     inner: Arc<Inner>,
@@ -150,23 +151,23 @@ struct QueuedCall {
     waiting: PendingCall,
 }
 
-/// Who waits for an answer.
+/// A call that waits for its response.
 struct PendingCall {
     answer: oneshot::Sender<Result<Bytes, CallFailure>>,
-    /// Takes the state id that comes with it.
+    /// Updated with the state id of the response.
     state: Option<StateId>,
-    /// When its caller gives up.
+    /// Time when the caller gives up.
     deadline: Instant,
 }
 
 impl PendingCall {
     fn fail(self, lost: CallFailure) {
-        // Who waited may have given up.
+        // The waiting caller may have given up.
         let _ = self.answer.send(Err(lost));
     }
 }
 
-/// Why the answer to a call will not come.
+/// Reasons why the response to a call will not come.
 #[derive(Debug)]
 enum CallFailure {
     Remote(RemoteError),
@@ -176,8 +177,8 @@ enum CallFailure {
 impl RpcClient {
     pub fn new(options: RpcClientOptions) -> Self {
         let mut id = [0; 16];
-        // Without randomness two clients could take each other's answers from a retry cache.
-        getrandom::fill(&mut id).expect("the system gives random bytes");
+        // Without random ids two clients could get each other's responses from a retry cache.
+        getrandom::fill(&mut id).expect("the system provides random bytes");
         Self {
             inner: Arc::new(Inner {
                 id: ClientId(id),
@@ -192,12 +193,12 @@ impl RpcClient {
         self.inner.id
     }
 
-    /// An id for a call that may be repeated.
+    /// Returns an id for a call that may be repeated.
     pub fn new_call(&self) -> CallId {
         CallId(self.inner.next_call.fetch_add(1, Ordering::Relaxed) & i32::MAX)
     }
 
-    /// Calls once.
+    /// Makes a single call.
     pub async fn call<A: Message + Default>(
         &self,
         target: &Target,
@@ -207,8 +208,8 @@ impl RpcClient {
         self.call_as(self.new_call(), 0, target, method, request).await
     }
 
-    /// Calls under `id`; `retry`: how often it was tried before. A call that surely was not sent (a connection that the other side had
-    /// closed while idle) is sent again over a new connection.
+    /// Calls under `id`; `retry`: number of earlier tries. A call that was certainly not sent (because the server had
+    /// closed the idle connection) is sent again over a new connection.
     pub async fn call_as<A: Message + Default>(
         &self,
         id: CallId,
@@ -220,7 +221,7 @@ impl RpcClient {
         self.call_after(None, id, retry, target, method, request).await
     }
 
-    /// The same with a state id, which the answer raises.
+    /// Calls like [`Self::call_as`], with a state id that the response raises.
     pub async fn call_after<A: Message + Default>(
         &self,
         state: Option<&StateId>,
@@ -268,7 +269,7 @@ impl RpcClient {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(CallFailure::Remote(error))) => Err(RpcError::Remote(error)),
             Ok(Err(CallFailure::Connection { sent, reason })) => Err(disconnected(sent, reason)),
-            // The task ended with the call still in its queue.
+            // The connection task ended with the call still in its queue.
             Err(_) => Err(disconnected(false, "closed while idle".to_string())),
         }
     }
@@ -283,7 +284,7 @@ impl RpcClient {
             let mut connections = self.inner.connections.lock();
             connections.retain(|_, sender| !sender.is_closed());
             if let Some(other) = connections.get(target) {
-                // Another call was faster; ours is closed again by dropping it.
+                // Another call connected first; dropping our connection closes it.
                 return Ok(other.clone());
             }
             connections.insert(target.clone(), sender.clone());
@@ -321,18 +322,18 @@ impl RpcClient {
     }
 }
 
-/// One connection: a single task sends calls, reads answers in whatever order they come, and pings.
+/// One connection: a single task sends calls, reads responses in any order, and sends pings.
 struct ClientConnection {
     stream: TcpStream,
     client: ClientId,
     options: RpcClientOptions,
     input: FrameReader,
     output: FrameWriter,
-    /// Bounded by what callers wait for: each entry has a caller with a time-out.
+    /// Bounded by the number of callers: each entry has a caller with a timeout.
     waiting: HashMap<i32, PendingCall>,
 }
 
-/// Why a connection ended.
+/// Reasons for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
     #[error("{0}")]
@@ -345,9 +346,9 @@ enum ConnectionError {
     Response(#[from] ResponseError),
     #[error("refused: {}: {}", .0.class, first_line(&.0.message))]
     Refused(RemoteError),
-    #[error("the other side does not take or send anything")]
+    #[error("the server neither accepts nor sends data")]
     Stalled,
-    #[error("nothing came from the other side before a call timed out")]
+    #[error("nothing was received from the server before a call timed out")]
     Silent,
 }
 
@@ -365,7 +366,7 @@ impl ClientConnection {
 
     async fn run(mut self, mut calls: mpsc::Receiver<QueuedCall>) {
         let broken = self.exchange(&mut calls).await.err();
-        // From here on callers open a new connection; what is still queued was never sent.
+        // From here on callers open a new connection; calls still queued were never sent.
         calls.close();
         while let Ok(unsent) = calls.try_recv() {
             let reason = "connection ended".to_string();
@@ -381,13 +382,14 @@ impl ClientConnection {
         }
     }
 
-    /// Ends with `Ok` after having been idle.
+    /// Runs the connection. Returns `Ok` after it was idle for too long.
     async fn exchange(&mut self, calls: &mut mpsc::Receiver<QueuedCall>) -> Result<(), ConnectionError> {
-        // Bytes came or went, or a ping was begun.
+        // Time when bytes were last sent or received, or a ping was started.
         let mut moved = Instant::now();
         let mut used = moved;
-        // When the first of the calls since anything was heard times out. Pings are not answered, and what leaves for a dead path goes
-        // into the socket's buffer: nothing else tells that it is dead, for as long as the kernel goes on sending.
+        // Earliest deadline of the calls made since anything was last received. Pings are not answered, and data for a
+        // dead path goes into the socket's buffer. As long as the kernel retransmits, this is the only sign of a dead
+        // path.
         let mut silent_at: Option<Instant> = None;
         loop {
             let (mut reading, writing) = self.stream.split();
@@ -409,8 +411,8 @@ impl ClientConnection {
                     Some(call) => {
                         used = Instant::now();
                         if silent_at.is_some_and(|at| at <= used) {
-                            // The one whose call has timed out may be the one who calls: this call needs a connection that works, and is
-                            // not to find this one again.
+                            // The caller may be the one whose call just timed out. This call needs a working connection
+                            // and must not get the dead one again.
                             calls.close();
                             call.waiting.fail(CallFailure::Connection { sent: false, reason: ConnectionError::Silent.to_string() });
                             return Err(ConnectionError::Silent);
@@ -423,7 +425,7 @@ impl ClientConnection {
                         self.waiting.insert(call.call_id, call.waiting);
                         self.output.push(call.frame);
                     }
-                    // Every client is gone, and with them every caller.
+                    // Every client was dropped, and so was every caller.
                     None => return Ok(()),
                 },
                 count = self.input.read_from(&mut reading) => {
@@ -438,7 +440,7 @@ impl ClientConnection {
                 ready = writing.writable(), if !self.output.is_empty() => ready?,
                 () = tokio::time::sleep_until(wake_up) => {
                     if silent_at == Some(wake_up) {
-                        // This process may have stood still while answers came.
+                        // This process may have been suspended while responses arrived.
                         match self.input.read_from(&mut reading).now_or_never() {
                             Some(Ok(0)) => return Err(ConnectionError::Closed),
                             Some(Ok(_)) => {}
@@ -455,9 +457,9 @@ impl ClientConnection {
                         return if self.output.is_empty() { Ok(()) } else { Err(ConnectionError::Stalled) };
                     }
                     if !self.output.is_empty() {
-                        // This process may have stood still while the other side took all there was.
+                        // This process may have been suspended while the server accepted all data.
                         if self.output.write_to(&writing)? == 0 {
-                            // Not a byte of it has left since, were it only the last ping.
+                            // Not one byte of it was sent since, even if it is only the last ping.
                             return Err(ConnectionError::Stalled);
                         }
                         moved = Instant::now();
@@ -481,10 +483,10 @@ impl ClientConnection {
                 continue;
             }
             if !client_id.is_empty() && client_id[..] != self.client.0 {
-                return Err(ConnectionError::Io(std::io::Error::other("answer to another client")));
+                return Err(ConnectionError::Io(std::io::Error::other("received a response for another client")));
             }
             let fatal = matches!(&outcome, Outcome::Error(error) if error.fatal);
-            // An answer whose caller has given up is dropped.
+            // A response whose caller has given up is dropped.
             if let Some(PendingCall { answer, state, .. }) = self.waiting.remove(&call_id) {
                 if let Some(state) = state {
                     state.note(state_id);

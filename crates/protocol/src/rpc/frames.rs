@@ -1,4 +1,4 @@
-//! A growing input buffer that is cut into frames, and an output buffer that is written as the socket takes it.
+//! Input buffer that grows and splits into frames, and output buffer that is written as fast as the socket accepts it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,16 +8,16 @@ use hearth_wire::rpc::{FRAME_LENGTH_BYTES, FrameTooLong, frame_length};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::tcp::WriteHalf;
 
-/// Read at a time, and kept between frames. A larger frame grows the buffer only as its bytes arrive.
+/// Bytes read at a time, and kept allocated between frames. A larger frame grows the buffer only as its bytes arrive.
 const READ_BYTES: usize = 16 * 1024;
 
-/// With less room than this a new buffer is taken.
+/// If less room than this is left, a new buffer is allocated.
 const READ_BYTES_MIN: usize = 1024;
 
-/// A longer frame is received into memory of its own.
+/// A frame longer than this is received into its own memory.
 pub(super) const LONG_FRAME_BYTES: usize = 32 * 1024;
 
-/// Output below this is copied together so that many small answers leave in one segment.
+/// Output shorter than this is copied together, so that many small responses leave in one segment.
 const COALESCE_BYTES: usize = 8 * 1024;
 
 #[derive(Default)]
@@ -26,24 +26,25 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
-    /// Waits until the socket has something and reads that. `Ok(0)` at the end of the stream. May be dropped and called again.
+    /// Waits until the socket is readable, then reads. Returns `Ok(0)` at the end of the stream. Cancel safe.
     pub async fn read_from(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
-        // The room of one buffer is used up by many small frames. No more than doubles: an announced length alone
-        // allocates nothing.
+        // Many small frames have used up one buffer. The capacity at most doubles: an announced length alone allocates
+        // nothing.
         if self.buffer.capacity() - self.buffer.len() < READ_BYTES_MIN {
             self.buffer.reserve(READ_BYTES.max(self.buffer.len().min(1 << 20)));
         }
         stream.read_buf(&mut self.buffer).await
     }
 
-    /// Cuts the first `N` bytes off, once they are there.
+    /// Takes the first `N` bytes once they have arrived.
     pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let bytes = self.buffer.get(..N)?.try_into().ok()?;
         self.buffer.advance(N);
         Some(bytes)
     }
 
-    /// Cuts the next frame off (without its length), once it is whole. `limit`: bytes of the longest frame accepted.
+    /// Takes the next frame (without its length) once it is complete. `limit`: maximum length of an accepted frame in
+    /// bytes.
     pub fn next_frame(&mut self, limit: usize) -> Result<Option<Bytes>, FrameTooLong> {
         let Some(prefix) = self.buffer.get(..FRAME_LENGTH_BYTES) else { return Ok(None) };
         let prefix: [u8; FRAME_LENGTH_BYTES] = prefix.try_into().expect("the slice has this length");
@@ -54,24 +55,25 @@ impl FrameReader {
         self.buffer.advance(FRAME_LENGTH_BYTES);
         let frame = self.buffer.split_to(length).freeze();
         if length > LONG_FRAME_BYTES {
-            // What follows shares the frame's memory, and would keep it for as long as the connection lives.
+            // The remaining bytes share the frame's memory, and would keep it alive for as long as the connection
+            // lives.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         Ok(Some(frame))
     }
 
-    /// Bytes of the frame that has begun to come, with its length; `None` while that is not known.
+    /// Length of the incoming frame, including its length prefix; `None` while it is unknown.
     pub fn awaited_bytes(&self) -> Option<usize> {
         let prefix = self.buffer.get(..FRAME_LENGTH_BYTES)?.try_into().ok()?;
         Some(FRAME_LENGTH_BYTES + frame_length(prefix, usize::MAX).ok()?)
     }
 
-    /// Makes room for a frame of `bytes`, and for the attempt to read behind it.
+    /// Makes room for a frame of `bytes`, and for the read attempt behind it.
     pub fn reserve(&mut self, bytes: usize) {
         self.buffer.reserve(bytes.saturating_sub(self.buffer.len()) + READ_BYTES_MIN);
     }
 
-    /// Whether a part of something has arrived and its rest is awaited.
+    /// Returns true if a frame has partly arrived.
     pub fn is_mid_frame(&self) -> bool {
         !self.buffer.is_empty()
     }
@@ -99,12 +101,12 @@ impl FrameWriter {
         self.bytes == 0
     }
 
-    /// Bytes not yet taken by the socket.
+    /// Number of bytes not yet accepted by the socket.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Writes until the socket is full or nothing is left. Returns the bytes written.
+    /// Writes until the socket is full or nothing is left. Returns the number of bytes written.
     pub fn write_to(&mut self, stream: &WriteHalf<'_>) -> io::Result<usize> {
         self.close_small();
         let mut written = 0;

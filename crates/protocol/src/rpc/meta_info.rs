@@ -1,6 +1,6 @@
-//! ProtocolMetaInfoPB: which methods a server has. Java's admin tools ask before they use a newer method.
+//! ProtocolMetaInfoPB: reports which methods a server has. Java's admin tools ask before they use a newer method.
 //!
-//! Every server of Hadoop answers it, so [`super::RpcServer`] does for every service.
+//! Every Hadoop server answers it, so [`super::RpcServer`] answers it for every service.
 
 use bytes::Bytes;
 use hearth_wire::proto::common::{
@@ -16,10 +16,10 @@ use super::service::{application_error, no_such_method, undecodable};
 const METHODS: &str = include_str!("methods.txt");
 
 const PROTOBUF: &str = "RPC_PROTOCOL_BUFFER";
-/// Kinds of RPC that Hadoop names; only the last is spoken here.
+/// Kinds of RPC that Hadoop names; only the last one is supported here.
 const KINDS: [&str; 3] = ["RPC_BUILTIN", "RPC_WRITABLE", PROTOBUF];
 
-/// Answers a call of ProtocolMetaInfoPB for a server that has the protocols `served`.
+/// Answers a ProtocolMetaInfoPB call for a server with the protocols `served`.
 pub fn answer(served: &[&str], method: &str, request: &Bytes) -> Result<Bytes, RemoteError> {
     let wrong = |error: &prost::DecodeError| undecodable(method, error);
     let bytes = match method {
@@ -36,7 +36,8 @@ pub fn answer(served: &[&str], method: &str, request: &Bytes) -> Result<Bytes, R
     Ok(bytes.into())
 }
 
-/// Kinds and versions of one protocol. Apache's server fails here on the kinds that it does not serve; they are left out.
+/// Returns the kinds and versions of one protocol. Apache's server fails here for the kinds that it does not serve;
+/// they are left out.
 fn versions(served: &[&str], class: &str) -> Result<GetProtocolVersionsResponseProto, RemoteError> {
     let protocol = Protocol::of_class(class).ok_or_else(|| no_such_class(class))?;
     let version = ProtocolVersionProto { rpc_kind: PROTOBUF.to_owned(), versions: vec![protocols::VERSION] };
@@ -62,7 +63,7 @@ fn no_such_class(class: &str) -> RemoteError {
     application_error(exceptions::CLASS_NOT_FOUND, class)
 }
 
-/// A method of one of Hadoop's protocols, as 3.4.2 has it.
+/// A method of one of Hadoop's protocols, as of 3.4.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HadoopMethod {
     /// Name of the protocol on the wire.
@@ -73,7 +74,7 @@ pub struct HadoopMethod {
     pub response: &'static str,
 }
 
-/// Every method of Hadoop's protocols that has messages: for tests and tools.
+/// Returns every method of Hadoop's protocols that has messages, for tests and tools.
 pub fn hadoop_methods() -> impl Iterator<Item = HadoopMethod> {
     METHODS.split("\n\n").filter_map(|paragraph| paragraph.strip_prefix("protocol ")).flat_map(|paragraph| {
         let protocol = paragraph.split(' ').next().unwrap_or_default();
@@ -94,11 +95,11 @@ struct Protocol {
     lines: &'static str,
 }
 
-/// A method as Java's reflection sees it: name, type of the result, types of the parameters.
+/// A method as Java's reflection reports it: name, result type, parameter types.
 type Signature = Vec<String>;
 
 impl Protocol {
-    /// Protocol with Java's class `class`.
+    /// Finds the protocol with Java's class `class`.
     fn of_class(class: &str) -> Option<Self> {
         let mut paragraphs = METHODS.split("\n\n");
         paragraphs.find_map(|paragraph| {
@@ -110,7 +111,7 @@ impl Protocol {
     }
 
     fn is_among(&self, served: &[&str]) -> bool {
-        // Not in any service's list: every server has it.
+        // Not in any service's list, because every server has it.
         self.name == protocols::PROTOCOL_INFO || served.contains(&self.name)
     }
 
@@ -138,7 +139,7 @@ fn fingerprint(signature: &[String]) -> i32 {
     signature.iter().skip(2).fold(start, |sum, parameter| sum.wrapping_mul(31) ^ java_hash(parameter))
 }
 
-/// `String.hashCode` of an ASCII text.
+/// Computes `String.hashCode` of an ASCII text.
 fn java_hash(text: &str) -> i32 {
     text.bytes().fold(0, |sum: i32, byte| sum.wrapping_mul(31).wrapping_add(i32::from(byte)))
 }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_are_those_that_java_computes() {
+    fn fingerprints_match_java() {
         let mut hashes: Vec<i32> = methods_of(CLIENT_CLASS, PROTOBUF).into_iter().map(|hash| hash as i32).collect();
         hashes.sort_unstable();
         assert_eq!((hashes.len(), &hashes[..3]), (111, &[-2_051_273_777, -1_948_114_995, -1_923_910_441][..]));
@@ -167,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn protocols_that_are_not_served_have_no_signature() {
+    fn unserved_protocols_have_no_signature() {
         assert!(methods_of("org.apache.hadoop.hdfs.protocolPB.DatanodeProtocolPB", PROTOBUF).is_empty());
         assert!(methods_of(CLIENT_CLASS, "RPC_WRITABLE").is_empty());
     }
 
     #[test]
-    fn unknown_classes_and_kinds_are_refused_by_javas_names() {
+    fn unknown_classes_and_kinds_are_refused() {
         let refused = |protocol: &str, rpc_kind: &str| {
             let request = GetProtocolSignatureRequestProto { protocol: protocol.into(), rpc_kind: rpc_kind.into() };
             answer(&[], "getProtocolSignature", &request.encode_to_vec().into()).unwrap_err().class
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_protocol_of_ours_is_in_the_table() {
+    fn every_served_protocol_is_in_table() {
         for name in [protocols::CLIENT, protocols::NAMENODE, protocols::CLIENT_DATANODE, protocols::GENERIC_REFRESH] {
             assert!(METHODS.contains(&format!("protocol {name} ")), "{name}");
         }

@@ -1,7 +1,8 @@
-//! Answers of calls that must not be carried out twice, by client id and call id.
+//! Cache of responses, by client id and call id, for calls that must not be executed twice.
 //!
-//! The first arrival gets [`Attempt::New`] and carries the call out; a repetition meanwhile waits and then sees the stored answer. When the
-//! first one failed, nothing is stored and the repetition carries it out. Source: Hadoop's `RetryCache`.
+//! The first arrival gets [`Attempt::New`] and executes the call. A concurrent repetition waits and then gets the
+//! stored response. If the first call failed, nothing is stored and the repetition executes the call. Source: Hadoop's
+//! `RetryCache`.
 
 use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use tokio::sync::Notify;
 
 type Key = (ClientId, i32);
 
-/// Bounds of the cache. `lifetime`: `dfs.namenode.retrycache.expirytime.millis`.
+/// Limits of the cache. `lifetime`: `dfs.namenode.retrycache.expirytime.millis`.
 #[derive(Clone, Debug)]
 pub struct RetryCacheOptions {
     pub lifetime: Duration,
-    /// Finished entries kept; the oldest go first.
+    /// Maximum number of finished entries; the oldest are dropped first.
     pub entries_max: usize,
 }
 
@@ -30,15 +31,15 @@ impl Default for RetryCacheOptions {
 }
 
 enum Entry {
-    /// Wakes repetitions that wait, if there are any.
+    /// Wakes waiting repetitions, if any.
     InProgress(Option<Arc<Notify>>),
-    /// Until when, in milliseconds since the epoch; and the answer.
+    /// Expiry time in milliseconds since the epoch, and the response.
     Finished(u64, Bytes),
 }
 
 struct Table {
     entries: HashMap<Key, Entry>,
-    /// Finished entries, oldest first. An entry that was replaced stands here twice; the expiry time tells them apart.
+    /// Finished entries, oldest first. A replaced entry occurs twice; the expiry time tells the two apart.
     order: VecDeque<(u64, Key)>,
 }
 
@@ -48,11 +49,11 @@ pub struct RetryCache {
     clock: Arc<dyn Clock>,
 }
 
-/// What a call has to do.
+/// Next step for a call.
 pub enum Attempt {
-    /// Carry it out; then [`InProgress::finish`], or drop the guard when it failed.
+    /// Execute the call, then call [`InProgress::finish`], or drop the guard if it failed.
     New(InProgress),
-    /// Answer with this.
+    /// Return this response.
     Answered(Bytes),
 }
 
@@ -62,7 +63,7 @@ impl RetryCache {
         Arc::new(Self { table, options, clock })
     }
 
-    /// Asks whether this call is new; waits while an earlier copy of it is being carried out.
+    /// Determines whether this call is new. Waits while an earlier copy of it is being executed.
     pub async fn begin(self: &Arc<Self>, client: ClientId, call_id: i32) -> Attempt {
         let key = (client, call_id);
         loop {
@@ -72,7 +73,7 @@ impl RetryCache {
                 table.expire(now, self.options.entries_max);
                 match table.entries.get_mut(&key) {
                     Some(Entry::Finished(_, answer)) => return Attempt::Answered(answer.clone()),
-                    // From now on it hears of the end, which comes under the lock.
+                    // Registered under the lock, so the notification of the end cannot be missed.
                     Some(Entry::InProgress(ended)) => ended.get_or_insert_default().clone().notified_owned(),
                     None => {
                         table.entries.insert(key, Entry::InProgress(None));
@@ -80,23 +81,23 @@ impl RetryCache {
                     }
                 }
             };
-            // Whatever became of the call.
+            // The call may have succeeded or failed.
             ended.await;
         }
     }
 
-    /// Puts back an entry that was stored durably. `expires_ms`: milliseconds since the epoch.
+    /// Restores an entry that was stored durably. `expires_ms`: milliseconds since the epoch.
     pub fn restore(&self, client: ClientId, call_id: i32, expires_ms: u64, answer: Bytes) {
         self.table.lock().finish((client, call_id), expires_ms, answer);
     }
 
-    /// When an entry finished now expires, in milliseconds since the epoch.
+    /// Returns the expiry time of an entry finished now, in milliseconds since the epoch.
     pub fn expiry_ms(&self) -> u64 {
         self.clock.wall_ms() + self.options.lifetime.as_millis() as u64
     }
 }
 
-/// Those who wait for this call may look again.
+/// Wakes the tasks that wait for this call.
 fn wake(ended: Option<Entry>) {
     if let Some(Entry::InProgress(Some(waiting))) = ended {
         waiting.notify_waiters();
@@ -124,7 +125,7 @@ impl Table {
     }
 }
 
-/// The right to carry out a call. Dropped without `finish`, the call counts as failed and a repetition runs anew.
+/// Permission to execute a call. If dropped without `finish`, the call counts as failed and a repetition executes it.
 pub struct InProgress {
     cache: Arc<RetryCache>,
     key: Key,
@@ -132,7 +133,8 @@ pub struct InProgress {
 }
 
 impl InProgress {
-    /// Keeps `answer` for repetitions until `expires_ms` (milliseconds since the epoch, see [`RetryCache::expiry_ms`]).
+    /// Stores `answer` for repetitions until `expires_ms` (milliseconds since the epoch, see
+    /// [`RetryCache::expiry_ms`]).
     pub fn finish(mut self, expires_ms: u64, answer: Bytes) {
         self.cache.table.lock().finish(self.key, expires_ms, answer);
         self.finished = true;
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_repetition_waits_for_the_first_and_gets_its_answer() {
+    async fn concurrent_repetition_gets_the_first_response() {
         let (cache, _) = cache(100);
         let guard = begin_new(&cache, 1).await;
         let repeated = tokio::spawn({
@@ -195,7 +197,7 @@ mod tests {
         for call_id in 0..3 {
             begin_new(&cache, call_id).await.finish(cache.expiry_ms(), Bytes::new());
         }
-        // Over the bound: the oldest is forgotten, the newest is kept.
+        // Over the limit, the oldest entry is dropped and the newest is kept.
         begin_new(&cache, 0).await;
         assert!(matches!(cache.begin(CLIENT, 2).await, Attempt::Answered(_)));
         clock.advance(Duration::from_secs(11));

@@ -11,30 +11,33 @@ use super::buffered_bytes::BufferedBytes;
 use super::server_connection::ServerConnection;
 use super::service::Service;
 
-/// Bounds of a server. The defaults are Hadoop's where it has the same bound.
+/// Limits of a server. The defaults are Hadoop's where Hadoop has the same limit.
 #[derive(Clone, Debug)]
 pub struct RpcServerOptions {
-    /// Bytes of the longest frame accepted: `ipc.maximum.data.length`.
+    /// Maximum length of an accepted frame in bytes: `ipc.maximum.data.length`.
     pub frame_bytes_max: usize,
-    /// Connections at a time. At this number a connection without calls gives way to the next one. If all have calls, the next one is closed.
-    /// The NameNode's: `ipc.server.max.connections`.
+    /// Maximum number of connections. At the limit, a new connection replaces one without calls. If all have calls, the
+    /// new one is closed. For the NameNode: `ipc.server.max.connections`.
     pub connections_max: usize,
-    /// Connections among them that have not sent their context; at the next one the oldest is closed. Never more than half of all.
+    /// Maximum number of connections that have not sent their context. At the limit the oldest of them is closed. Never
+    /// more than half of `connections_max`.
     pub unauthenticated_max: usize,
-    /// Memory for long requests of all connections, until they are answered. Servers may share it.
+    /// Memory for long requests of all connections, held until they are answered. Servers may share it.
     pub message_memory: Arc<MessageMemory>,
-    /// Bytes of short requests that are being answered and of answers that were not taken, of all connections. Beyond it each may have
-    /// no more than a small share of its own.
+    /// Maximum bytes, over all connections, of short requests in progress and of responses not yet taken. Beyond it,
+    /// each connection may hold only a small fixed share.
     pub held_bytes_max: usize,
-    /// Calls of one connection that are being answered at a time; more stay in the socket.
+    /// Maximum number of concurrent calls of one connection; further calls stay in the socket.
     pub calls_in_flight_max: usize,
-    /// Bytes of the requests of one connection that are being answered at a time; the call that passes it is the last one taken.
+    /// Maximum bytes of one connection's requests in progress. The call that exceeds the limit is the last one
+    /// accepted.
     pub request_bytes_max: usize,
-    /// Bytes of answers that a connection may owe before its calls stay in the socket.
+    /// Maximum bytes of unsent responses of a connection. Beyond it, its calls stay in the socket.
     pub answer_bytes_max: usize,
-    /// From the connection to its context, and from the first byte of a frame to its last without progress.
+    /// Longest time from accepting a connection to its context. Also the longest time without progress while a frame is
+    /// arriving.
     pub stall_timeout: Duration,
-    /// A connection without calls for so long is closed.
+    /// Time without calls after which a connection is closed.
     pub idle_timeout: Duration,
 }
 
@@ -48,7 +51,7 @@ impl Default for RpcServerOptions {
 }
 
 impl RpcServerOptions {
-    /// Defaults, with `bytes` of memory for long requests of all connections.
+    /// Returns the defaults, with `bytes` of memory for long requests of all connections.
     pub fn with_message_bytes(bytes: u64) -> Self {
         Self {
             frame_bytes_max: hearth_wire::rpc::FRAME_BYTES_MAX_DEFAULT,
@@ -65,7 +68,7 @@ impl RpcServerOptions {
     }
 }
 
-/// The port of a server cannot be opened.
+/// Error of opening a server's port.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for RPC: {source}")]
 pub struct ServeError {
@@ -73,7 +76,7 @@ pub struct ServeError {
     pub source: std::io::Error,
 }
 
-/// A listening RPC port. It and its connections end when this is dropped.
+/// A listening RPC port. Dropping it closes the port and its connections.
 pub struct RpcServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
@@ -81,7 +84,7 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Listens on `address` (`host:port`; port 0 takes any free one) and answers for `service`.
+    /// Listens on `address` (`host:port`; port 0 picks any free port) and serves `service`.
     pub async fn start<S: Service>(
         address: &str,
         service: Arc<S>,
@@ -95,7 +98,7 @@ impl RpcServer {
         Ok(Self { address: local, stop, accepting })
     }
 
-    /// The address that it listens on, with the real port.
+    /// Returns the listening address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,7 +111,7 @@ impl Drop for RpcServer {
     }
 }
 
-/// Connections that the kernel keeps until they are accepted. In a burst beyond it clients wait a second before they try again.
+/// Accept backlog of the kernel. In a burst beyond it, clients wait a second before they retry.
 const BACKLOG: u32 = 1024;
 
 /// Listens on the first address of `address` that can be bound.
@@ -116,7 +119,7 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
     let mut failed = std::io::Error::other("the name has no address");
     for address in tokio::net::lookup_host(address).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait for the last process's connections to leave TIME_WAIT.
+        // A restart must not wait until the previous process's connections leave TIME_WAIT.
         socket.set_reuseaddr(true)?;
         match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
             Ok(listener) => return Ok(listener),
@@ -141,7 +144,7 @@ async fn accept<S: Service>(
         let (stream, remote) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, most likely: a connection that does nothing gives its own back.
+                // Probably out of file descriptors: close an idle connection to free one.
                 tracing::warn!("cannot accept an RPC connection: {error}");
                 places.shed();
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -168,7 +171,7 @@ async fn accept<S: Service>(
                 }
                 _ = stopped.wait_for(|stop| *stop) => {}
                 () = gives_way.wait() => {
-                    tracing::debug!("RPC connection from {remote} closed: it does nothing, and there are too many");
+                    tracing::debug!("RPC connection from {remote} closed: idle, and the connection limit is reached");
                 }
             }
         });

@@ -1,5 +1,5 @@
-//! One connection of a server: a single task reads frames, lets the calls run interleaved, and writes answers in the order in which they
-//! become ready. A call that is ready at once is answered without ever being queued.
+//! One connection of a server. A single task reads frames, runs the calls concurrently, and writes responses in the
+//! order in which they become ready. A call that is ready at once is answered without being queued.
 
 use std::future::Future;
 use std::io;
@@ -28,14 +28,14 @@ use super::meta_info;
 use super::server::RpcServerOptions;
 use super::service::{Call, Caller, Service, application_error};
 
-/// Frames before the context are small: a peer that has not said who it is gets no large buffer.
+/// Frames before the context are small: an unauthenticated peer gets no large buffer.
 const FRAME_BYTES_MAX_BEFORE_CONTEXT: usize = 64 * 1024;
 
-/// For browsers and probes.
+/// Answer to browsers and probes.
 const HTTP_ANSWER: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks Hadoop RPC, not HTTP. The status pages of this daemon have a port of their own.\r\n";
 
-/// Why a connection was closed by this side.
+/// Reasons for closing a connection from this side.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionEnd {
     #[error("{0}")]
@@ -50,25 +50,25 @@ pub(super) enum ConnectionEnd {
     Stalled,
     #[error("idle for too long")]
     Idle,
-    #[error("a long request came too slowly while others waited for memory")]
+    #[error("a long request arrived too slowly while other requests waited for memory")]
     Slow,
 }
 
 type PendingAnswer = Pin<Box<dyn Future<Output = CompletedCall> + Send>>;
 
-/// A call that has its answer.
+/// A call that has its response.
 struct CompletedCall {
     frame: Bytes,
-    /// Bytes that the call had.
+    /// Bytes of the call's request.
     request_bytes: usize,
-    /// Those among them without a claim.
+    /// Request bytes not covered by a memory claim.
     short_bytes: usize,
 }
 
-/// How far the peer has come.
+/// Stages of a connection.
 enum Stage {
     Header,
-    /// Says who it is; over SASL first when it asked for that.
+    /// The peer sends its context, after SASL if it requested SASL.
     Context {
         sasl: bool,
     },
@@ -82,18 +82,18 @@ pub(super) struct ServerConnection<S> {
     options: Arc<RpcServerOptions>,
     stage: Stage,
     place: ConnectionPermit,
-    /// For the long request that is coming in.
+    /// Memory claim of the long request that is arriving.
     claim: Option<Claim>,
     input: FrameReader,
     output: FrameWriter,
     in_flight: FuturesUnordered<PendingAnswer>,
     /// Bytes of the requests in flight.
     in_flight_bytes: usize,
-    /// Those among them without a claim.
+    /// The part of `in_flight_bytes` not covered by a memory claim.
     short_bytes: usize,
-    /// The latter, and answers that the peer has not taken.
+    /// `short_bytes` plus the responses that the peer has not taken.
     held: ConnectionBytes,
-    /// A call has come since the connection was last noted to be quiet.
+    /// True if a call has arrived since the connection was last marked idle.
     is_active: bool,
 }
 
@@ -124,16 +124,16 @@ impl<S: Service> ServerConnection<S> {
         }
     }
 
-    /// Serves until the peer leaves (`Ok`) or has to be left.
+    /// Serves until the peer disconnects (`Ok`) or this side closes the connection.
     pub async fn run(mut self) -> Result<(), ConnectionEnd> {
         self.stream.set_nodelay(true)?;
         let outcome = self.serve().await;
         if outcome.is_err() {
-            // The peer is owed the reason; it has a moment to take it.
+            // Gives the peer some time to receive the reason.
             let _ = tokio::time::timeout(self.options.stall_timeout, self.drain()).await;
         }
-        // The peer may have gone in order to ask again over a new connection: what it asked first is carried to its end, so that the
-        // repetition finds the answer in the retry cache.
+        // The peer may have disconnected in order to repeat its calls over a new connection. Its first calls run to
+        // completion, so that the repetitions find their responses in the retry cache.
         let unfinished = std::mem::take(&mut self.in_flight);
         if !unfinished.is_empty() {
             let patience = self.options.idle_timeout;
@@ -143,9 +143,9 @@ impl<S: Service> ServerConnection<S> {
     }
 
     async fn serve(&mut self) -> Result<(), ConnectionEnd> {
-        // Moved on by every byte in either direction and by every answer.
+        // Updated by every byte in either direction and by every response.
         let mut progress = Instant::now();
-        // Moved on when it has come, not with every byte: that would be a change of the runtime's timers for each.
+        // Reset only when it fires, not with every byte, which would change a runtime timer each time.
         let mut look = pin!(tokio::time::sleep_until(self.deadline(progress).0));
         loop {
             self.read_frames()?;
@@ -160,7 +160,7 @@ impl<S: Service> ServerConnection<S> {
             self.note_held();
             let may_read = self.has_room();
             if was_full && may_read {
-                // The calls that are here already come first: nothing need ever follow them.
+                // Process the calls that are already buffered first: no further bytes may ever arrive.
                 continue;
             }
             let may_read = may_read && self.claim.as_ref().is_none_or(Claim::is_granted);
@@ -187,7 +187,8 @@ impl<S: Service> ServerConnection<S> {
                 }
                 Some(answered) = self.in_flight.next(), if !self.in_flight.is_empty() => {
                     self.take(answered);
-                    // Those that became ready with it, as after a commit of many changes, leave in one write.
+                    // Responses that became ready together, for example after a commit of many changes, leave in one
+                    // write.
                     while let Some(Some(answered)) = self.in_flight.next().now_or_never() {
                         self.take(answered);
                     }
@@ -205,7 +206,7 @@ impl<S: Service> ServerConnection<S> {
         }
     }
 
-    /// When this side loses patience, and what it then says. Calls in flight have bounds of their own.
+    /// Returns when this side closes the connection, and with which reason. Calls in flight have their own limits.
     fn deadline(&self, progress: Instant) -> (Instant, ConnectionEnd) {
         let waits_for_peer =
             !self.output.is_empty() || self.input.is_mid_frame() || !matches!(self.stage, Stage::Calls(_));
@@ -214,7 +215,7 @@ impl<S: Service> ServerConnection<S> {
         } else if self.in_flight.is_empty() {
             (progress + self.options.idle_timeout, ConnectionEnd::Idle)
         } else {
-            // A long call: look again later.
+            // A long call: check again later.
             (Instant::now() + self.options.idle_timeout.max(self.options.stall_timeout), ConnectionEnd::Idle)
         }
     }
@@ -225,7 +226,7 @@ impl<S: Service> ServerConnection<S> {
         self.output.push(answered.frame);
     }
 
-    /// Accounts for what the connection holds, and notes when it becomes quiet. Bytes of an unfinished call do not keep it from that.
+    /// Updates the held bytes, and marks the connection idle or busy. A partly received call does not make it busy.
     fn note_held(&mut self) {
         self.held.set(self.short_bytes + self.output.len());
         if !matches!(self.stage, Stage::Calls(_)) {
@@ -239,7 +240,7 @@ impl<S: Service> ServerConnection<S> {
         }
     }
 
-    /// Whether another call may be taken on. What may not stays in the socket, and the peer waits.
+    /// Returns true if another call can be accepted. Otherwise calls stay in the socket, and the peer waits.
     fn has_room(&self) -> bool {
         self.held.has_room()
             && self.in_flight.len() < self.options.calls_in_flight_max
@@ -256,7 +257,7 @@ impl<S: Service> ServerConnection<S> {
         Ok(())
     }
 
-    /// Acts on everything whole that has been read, as far as the bounds allow.
+    /// Processes every complete frame that has been read, as far as the limits allow.
     fn read_frames(&mut self) -> Result<(), ConnectionEnd> {
         if matches!(self.stage, Stage::Header) && !self.read_header()? {
             return Ok(());
@@ -290,7 +291,7 @@ impl<S: Service> ServerConnection<S> {
         Ok(())
     }
 
-    /// Reads the seven bytes; `false` while they are not there.
+    /// Reads the seven-byte connection header; `false` until it has arrived.
     fn read_header(&mut self) -> Result<bool, ConnectionEnd> {
         let Some(bytes) = self.input.take::<CONNECTION_HEADER_BYTES>() else { return Ok(false) };
         match ConnectionHeader::decode(bytes) {
@@ -302,7 +303,7 @@ impl<S: Service> ServerConnection<S> {
                 match error {
                     ConnectionHeaderError::Http => self.output.push(Bytes::from_static(HTTP_ANSWER)),
                     ConnectionHeaderError::Magic { version, .. } | ConnectionHeaderError::Version { version } => {
-                        // Older versions have other forms of answers; they see the end of the connection.
+                        // Older versions use other response formats; they only see the connection close.
                         if version >= IPC_VERSION {
                             let text = format!(
                                 "Server IPC version {IPC_VERSION} cannot communicate with client version {version}"
@@ -324,7 +325,7 @@ impl<S: Service> ServerConnection<S> {
         }
     }
 
-    /// `claim`: for the memory of the request, if it is long.
+    /// `claim`: memory claim of the request, if it is long.
     fn handle_request(&mut self, request: Request, claim: Option<Claim>) -> Result<(), ConnectionEnd> {
         match request {
             Request::Ping => Ok(()),
@@ -360,7 +361,7 @@ impl<S: Service> ServerConnection<S> {
         }
     }
 
-    /// Without Kerberos there is nothing to negotiate: the client is told to go on as SIMPLE.
+    /// Without Kerberos there is nothing to negotiate: the client is told to continue with SIMPLE.
     fn negotiate(&mut self, message: &RpcSaslProto) -> Result<(), ConnectionEnd> {
         let Stage::Context { sasl: true } = self.stage else {
             return Err(self.fatal(ErrorCode::FatalInvalidRpcHeader, "SASL protocol not requested by client"));
@@ -371,7 +372,7 @@ impl<S: Service> ServerConnection<S> {
                 self.output.push(encode_sasl_response(&switch));
                 Ok(())
             }
-            // A client that goes straight to SIMPLE gets no reply.
+            // A client that starts directly with SIMPLE gets no reply.
             Ok(SaslState::Initiate) if message.auths.first().is_some_and(|auth| auth.method == "SIMPLE") => Ok(()),
             _ => {
                 let text = "only SIMPLE authentication is enabled on this server";
@@ -417,11 +418,11 @@ impl<S: Service> ServerConnection<S> {
             CompletedCall { frame, request_bytes, short_bytes }
         };
         let mut answer: PendingAnswer = Box::pin(answer);
-        // Most calls touch memory only and are ready here: no queue, no other task.
+        // Most calls only access memory and are ready here, without a queue or another task.
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match pin!(&mut answer).poll(&mut context) {
             Poll::Ready(CompletedCall { frame, .. }) => self.output.push(frame),
-            // Polled again with a real waker as soon as it stands in the set.
+            // Polled again with a real waker once it is in the set.
             Poll::Pending => {
                 self.in_flight_bytes += request_bytes;
                 self.short_bytes += short_bytes;
@@ -466,7 +467,7 @@ impl<S: Service> ServerConnection<S> {
     }
 }
 
-/// Waits until a claim goes on: `true` when it is granted, `false` when it is revoked.
+/// Waits for the state of a claim to change: `true` if it is granted, `false` if it is revoked.
 async fn step_of(claim: &mut Option<Claim>) -> bool {
     match claim {
         Some(claim) if claim.is_granted() => {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hearth_wire::rpc::{ClientId, ErrorCode, RemoteError, exceptions};
 
-/// Who calls, as the connection's context said. Shared by all calls of a connection.
+/// Identity of the caller, from the connection's context. Shared by all calls of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// The user to act as; empty when the client said none.
+    /// The user to act as; empty if the client sent none.
     pub user: Arc<str>,
-    /// The proxy user who acts for `user`.
+    /// The proxy user that acts for `user`.
     pub real_user: Option<String>,
     pub address: SocketAddr,
-    /// Text of the IP address, made once for all calls.
+    /// IP address as text, formatted once for all calls.
     pub machine: Arc<str>,
 }
 
@@ -25,27 +25,27 @@ pub struct Call {
     pub method: String,
     /// The encoded request message.
     pub request: Bytes,
-    /// `None` when the header carried something else than 16 bytes: the call then has no place in a retry cache.
+    /// `None` if the header did not have exactly 16 bytes; the call then cannot use a retry cache.
     pub client_id: Option<ClientId>,
     pub call_id: i32,
-    /// 0 for a first call, higher for repetitions, -1 when unknown. Informative only.
+    /// 0 for a first call, higher for repetitions, -1 if unknown. Informative only.
     pub retry_count: i32,
-    /// The namenode transaction that the client has seen.
+    /// Namenode transaction that the client has seen.
     pub state_id: Option<i64>,
     /// Free text for the audit log.
     pub caller_context: Option<String>,
-    /// What shows that the context is its client's own; often empty.
+    /// Proof that the context comes from its client; often empty.
     pub caller_signature: Bytes,
 }
 
-/// What a server offers over RPC.
+/// A service that a server offers over RPC.
 pub trait Service: Send + Sync + 'static {
-    /// Names of the protocols answered; calls of others are refused before they get here.
+    /// Names of the protocols served; calls of other protocols are refused before they reach the service.
     fn protocols(&self) -> &[&'static str];
 
-    /// Whether `caller` may speak here at all; asked once for each connection, which an error ends.
+    /// Decides if `caller` may connect. Called once for each connection; an error closes it.
     ///
-    /// Without rules for proxy users (`hadoop.proxyuser.*`) nobody acts for another: that is the default.
+    /// The default has no rules for proxy users (`hadoop.proxyuser.*`), so it allows no user to act for another.
     fn authorize(&self, caller: &Caller) -> Result<(), RemoteError> {
         match &caller.real_user {
             Some(real) if **real != *caller.user => Err(RemoteError {
@@ -58,12 +58,12 @@ pub trait Service: Send + Sync + 'static {
         }
     }
 
-    /// Answers one call with an encoded response message. Calls of one connection run interleaved on one task, so what blocks a thread
-    /// must be moved to one of its own by the service.
+    /// Answers one call with an encoded response message. Calls of one connection run concurrently on one task, so the
+    /// service must move blocking work to other threads.
     fn call(&self, call: Call) -> impl Future<Output = Result<Bytes, RemoteError>> + Send;
 }
 
-/// An exception of the service itself: Java class `class`, text `message`.
+/// Creates an exception of the service itself: Java class `class`, text `message`.
 pub fn application_error(class: &str, message: impl Into<String>) -> RemoteError {
     RemoteError {
         class: class.to_string(),
@@ -73,12 +73,12 @@ pub fn application_error(class: &str, message: impl Into<String>) -> RemoteError
     }
 }
 
-/// The server's own trouble, such as a call that cannot be queued.
+/// Creates an error of the server itself, such as a call that cannot be queued.
 pub fn server_error(class: &str, message: impl Into<String>) -> RemoteError {
     RemoteError { code: Some(ErrorCode::ErrorRpcServer), ..application_error(class, message) }
 }
 
-/// The answer to a method that the protocol does not have here.
+/// Creates the error for a method that the protocol does not have here.
 pub fn no_such_method(protocol: &str, method: &str) -> RemoteError {
     RemoteError {
         code: Some(ErrorCode::ErrorNoSuchMethod),
@@ -89,7 +89,7 @@ pub fn no_such_method(protocol: &str, method: &str) -> RemoteError {
     }
 }
 
-/// The answer to a request message that cannot be decoded. The connection goes on.
+/// Creates the error for a request message that cannot be decoded. The connection stays open.
 pub fn undecodable(method: &str, error: &prost::DecodeError) -> RemoteError {
     server_error(exceptions::RPC_SERVER, format!("cannot decode the request of {method}: {error}"))
 }

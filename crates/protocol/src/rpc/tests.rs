@@ -1,4 +1,4 @@
-//! Client and server against each other over real sockets, and the server against bad peers.
+//! Tests of client and server against each other over real sockets, and of the server against misbehaving peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ use super::*;
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Tries where a machine that stands still for a moment decides otherwise.
+/// Number of tries, for cases where a briefly suspended machine changes the outcome.
 const TRIES: usize = 20;
 
-/// Answers `echo` at once, `slow` after as many milliseconds as the block id says, `held` when the gate is opened for it,
+/// Answers `echo` at once, `slow` after the number of milliseconds in the block id, `held` when the gate opens, and
 /// `fail` with an exception.
 #[derive(Default)]
 struct Echo {
@@ -62,14 +62,14 @@ async fn start(options: RpcServerOptions) -> (RpcServer, Arc<Echo>, Target) {
     (server, service, target)
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 async fn until(mut is_so: impl FnMut() -> bool) {
     let wait = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(WAIT, wait).await.expect("it comes to be so");
+    tokio::time::timeout(WAIT, wait).await.expect("the condition becomes true");
 }
 
 fn block(id: u64) -> BlockProto {
@@ -77,7 +77,7 @@ fn block(id: u64) -> BlockProto {
 }
 
 #[tokio::test]
-async fn calls_are_answered_out_of_order_on_one_connection() {
+async fn calls_complete_out_of_order() {
     let (_server, service, target) = start(RpcServerOptions::default()).await;
     let client = RpcClient::new(RpcClientOptions::default());
     let held = tokio::spawn({
@@ -105,15 +105,15 @@ async fn exceptions_arrive_with_class_and_text() {
     let stranger = Target { protocol: protocols::HA_SERVICE, ..target.clone() };
     let error = client.call::<BlockProto>(&stranger, "echo", &block(1)).await.unwrap_err();
     assert_eq!(error.remote_class(), Some(exceptions::RPC_NO_SUCH_PROTOCOL));
-    // A request that lacks required fields is an error of that call only.
+    // A request without required fields is an error of that call only.
     let error = client.call::<BlockProto>(&target, "echo", &ExtendedBlockProto::default()).await.unwrap_err();
     assert_eq!(error.remote_class(), Some(exceptions::RPC_SERVER));
     client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_went_away_is_found_again() {
-    // Not where other tests take ports: it is free again for a while.
+async fn client_reconnects_to_restarted_server() {
+    // An address that other tests do not use, because the port is free again for a while.
     let here = "127.0.0.2:0";
     let server = RpcServer::start(here, Arc::new(Echo::default()), RpcServerOptions::default()).await.unwrap();
     let target = Target { address: server.address(), protocol: protocols::CLIENT, user: "alice".into() };
@@ -148,7 +148,7 @@ async fn calls_time_out_and_idle_connections_close() {
 }
 
 #[tokio::test]
-async fn a_call_whose_connection_breaks_is_carried_to_its_end() {
+async fn call_completes_after_its_connection_breaks() {
     let (_server, service, target) = start(RpcServerOptions::default()).await;
     let client = RpcClient::new(RpcClientOptions {
         rpc_timeout: Duration::from_millis(20),
@@ -160,7 +160,8 @@ async fn a_call_whose_connection_breaks_is_carried_to_its_end() {
     until(|| service.finished.load(Ordering::SeqCst) == 1).await;
 }
 
-/// Stands between clients and a server, and counts the connections. The first `silent` of them are taken, and nothing comes back.
+/// Proxy between clients and a server that counts the connections. The first `silent` connections are accepted, but get
+/// no answer.
 async fn between(target: &Target, silent: usize) -> (Target, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = Target { address: listener.local_addr().unwrap(), ..target.clone() };
@@ -183,14 +184,14 @@ async fn between(target: &Target, silent: usize) -> (Target, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_comes_back_ends_with_the_call_that_times_out() {
+async fn silent_connection_closes_when_call_times_out() {
     let (_server, _, target) = start(RpcServerOptions::default()).await;
     let (near, connections) = between(&target, 1).await;
     let client =
         RpcClient::new(RpcClientOptions { rpc_timeout: Duration::from_millis(300), ..RpcClientOptions::default() });
     let error = client.call::<BlockProto>(&near, "echo", &block(1)).await.unwrap_err();
     assert!(matches!(error, RpcError::TimedOut { .. }), "{error}");
-    // Whoever calls again at once has a new one; over the silent one it would be in vain each time.
+    // A caller that retries at once gets a new connection; over the silent one every retry would fail.
     let mut answered = Err(error);
     for _ in 0..TRIES {
         answered = client.call::<BlockProto>(&near, "echo", &block(2)).await;
@@ -203,10 +204,11 @@ async fn a_connection_on_which_nothing_comes_back_ends_with_the_call_that_times_
 }
 
 #[tokio::test]
-async fn a_call_that_times_out_does_not_end_a_connection_on_which_others_are_answered() {
+async fn timed_out_call_keeps_active_connection() {
     let (_server, _, target) = start(RpcServerOptions::default()).await;
     let rpc_timeout = Duration::from_millis(300);
-    // One that times out though it would be answered ends the connection, too, and with it what else waits there.
+    // A call that times out ends the connection even if it would have been answered, and with it the other waiting
+    // calls.
     for attempt in 1.. {
         let (near, connections) = between(&target, 0).await;
         let client = RpcClient::new(RpcClientOptions { rpc_timeout, ..RpcClientOptions::default() });
@@ -220,9 +222,9 @@ async fn a_call_that_times_out_does_not_end_a_connection_on_which_others_are_ans
     }
 }
 
-/// Errors: the first of an echo's.
+/// Errors: that of the first echo.
 async fn echoes_beside_one_that_times_out(client: &RpcClient, target: &Target) -> Result<(), RpcError> {
-    // Two that begin at once may each connect.
+    // Two calls that start at once may each connect.
     client.call::<BlockProto>(target, "echo", &block(0)).await?;
     let held = tokio::spawn({
         let (client, target) = (client.clone(), target.clone());
@@ -238,11 +240,11 @@ async fn echoes_beside_one_that_times_out(client: &RpcClient, target: &Target) -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_request_that_moves_is_not_stalled() {
+async fn slow_long_request_is_not_stalled() {
     let (_server, _, target) = start(RpcServerOptions::default()).await;
     for attempt in 1.. {
         let (error, longest) = a_long_request(&target).await;
-        // It arrives whole: the service says that it is none of its requests.
+        // The request arrives complete: the service reports that it cannot decode it.
         if error.remote_class() == Some(exceptions::RPC_SERVER) {
             return;
         }
@@ -250,12 +252,13 @@ async fn a_long_request_that_moves_is_not_stalled() {
     }
 }
 
-/// Pauses from which on a request that moves may be taken for one that does not.
+/// Pause after which an arriving request may be taken for a stalled one.
 const PAUSE_MAX: Duration = Duration::from_millis(60);
 
-/// What the service says of a long request that gets there slowly, and the longest pause in which none of it was taken.
+/// Returns the service's answer to a long request that arrives slowly, and the longest pause in which none of it was
+/// accepted.
 async fn a_long_request(target: &Target) -> (RpcError, Duration) {
-    // Takes some tens of MB a second, in small pieces.
+    // Accepts some tens of MB per second, in small pieces.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(128 << 10).unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -286,15 +289,16 @@ async fn a_long_request(target: &Target) -> (RpcError, Duration) {
     let request = ExtendedBlockProto { pool_id: "x".repeat(32 << 20), ..ExtendedBlockProto::default() };
     let error = client.call::<BlockProto>(&near, "echo", &request).await.unwrap_err();
     drop(client);
-    // A pause that it is in now counts, too.
-    tokio::time::timeout(WAIT, passing).await.expect("it ends with the connection").unwrap();
+    // A pause that is still going on counts as well.
+    tokio::time::timeout(WAIT, passing).await.expect("the task ends with the connection").unwrap();
     (error, Duration::from_micros(longest.load(Ordering::Relaxed)))
 }
 
-/// Sends `bytes`, shuts the sending side, and returns what the server says until it closes; `None` when it does not close.
+/// Sends `bytes`, shuts down the sending side, and returns what the server sends until it closes; `None` if it does not
+/// close.
 async fn say(target: &Target, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(target.address).await.unwrap();
-    // The server may have closed already: what it said is still read.
+    // The server may have closed already; what it sent is still read.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     match tokio::time::timeout(WAIT, stream.read_to_end(&mut answer)).await {
@@ -304,7 +308,7 @@ async fn say(target: &Target, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn bad_peers_are_answered_and_left() {
+async fn misbehaving_peers_are_answered_and_disconnected() {
     let (_server, service, target) = start(RpcServerOptions::default()).await;
     let answer = say(&target, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 404 Not Found"));
@@ -315,7 +319,7 @@ async fn bad_peers_are_answered_and_left() {
     let answer = say(&target, b"hrpc\x09\x00\x22").await.unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("Unknown auth protocol:34"));
     assert_eq!(say(&target, b"hrpc\x08\x00\x00").await.unwrap(), b"");
-    // Frames that announce more than may be: before and after the context.
+    // Frames that announce more than the limit, before and after the context.
     assert_eq!(say(&target, b"hrpc\x09\x00\x00\x7f\xff\xff\xff").await.unwrap(), b"");
     // A header, then silence.
     let stall_timeout = Duration::from_millis(200);
@@ -325,11 +329,11 @@ async fn bad_peers_are_answered_and_left() {
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let left = stream.read_to_end(&mut answer);
-        // An error where it was left with our bytes unread.
-        let _ = tokio::time::timeout(WAIT, left).await.expect("it is left");
+        // An error, if the server closed with our bytes unread.
+        let _ = tokio::time::timeout(WAIT, left).await.expect("the server disconnects");
         assert_eq!(answer, b"");
     }
-    // A frame of rubbish: a fatal answer.
+    // A frame of random bytes gets a fatal response.
     let answer = say(&target, b"hrpc\x09\x00\x00\x00\x00\x00\x04\xff\xff\xff\xff").await.unwrap();
     assert!(String::from_utf8_lossy(&answer).contains(exceptions::RPC_SERVER));
     // A call before the context.
@@ -337,7 +341,7 @@ async fn bad_peers_are_answered_and_left() {
     let answer = say(&target, &[b"hrpc\x09\x00\x00", &call[..]].concat()).await.unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("Connection context not established"));
     assert_eq!(service.calls.load(Ordering::SeqCst), 0);
-    // After all that it still serves.
+    // The server still serves after all that.
     let client = RpcClient::new(RpcClientOptions::default());
     client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
 }
@@ -365,7 +369,7 @@ async fn sasl_negotiation_ends_in_simple() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_tells_the_caller_why() {
+async fn refused_connection_reports_the_reason() {
     let options = RpcServerOptions { frame_bytes_max: 64, ..RpcServerOptions::default() };
     let (_server, _, target) = start(options).await;
     let client = RpcClient::new(RpcClientOptions::default());
@@ -374,7 +378,7 @@ async fn a_refused_connection_tells_the_caller_why() {
 }
 
 #[tokio::test]
-async fn nobody_acts_for_another_without_rules() {
+async fn impersonation_is_refused_without_rules() {
     let (_server, service, target) = start(RpcServerOptions::default()).await;
     let id = ClientId([3; 16]);
     let context = |real: &str| hearth_wire::rpc::ConnectionContext {
@@ -399,7 +403,7 @@ async fn nobody_acts_for_another_without_rules() {
 }
 
 #[tokio::test]
-async fn requests_beyond_the_bound_wait_in_the_socket() {
+async fn requests_over_limit_wait_in_socket() {
     let options = RpcServerOptions { request_bytes_max: 1, ..RpcServerOptions::default() };
     let (_server, service, target) = start(options).await;
     let client = RpcClient::new(RpcClientOptions::default());
@@ -421,8 +425,8 @@ async fn requests_beyond_the_bound_wait_in_the_socket() {
 }
 
 #[tokio::test]
-async fn calls_that_have_come_are_taken_on_as_soon_as_the_answers_have_left() {
-    // One answer fills it.
+async fn buffered_calls_continue_after_responses_drain() {
+    // One response fills it.
     let (_server, service, target) = start(RpcServerOptions { answer_bytes_max: 1, ..Default::default() }).await;
     let id = ClientId([3; 16]);
     let context = hearth_wire::rpc::encode_context(id, &hearth_wire::rpc::ConnectionContext::default());
@@ -440,7 +444,7 @@ async fn calls_that_have_come_are_taken_on_as_soon_as_the_answers_have_left() {
 }
 
 #[tokio::test]
-async fn those_who_say_nothing_take_no_place_from_those_who_do() {
+async fn silent_connections_do_not_block_others() {
     let options = RpcServerOptions { connections_max: 8, unauthenticated_max: 2, ..RpcServerOptions::default() };
     let (_server, _, target) = start(options).await;
     let known = RpcClient::new(RpcClientOptions::default());
@@ -448,22 +452,22 @@ async fn those_who_say_nothing_take_no_place_from_those_who_do() {
     let mut silent = Vec::new();
     for _ in 0..20 {
         silent.push(TcpStream::connect(target.address).await.unwrap());
-        // The oldest one's place is free when its task has ended.
+        // The oldest connection's place is free once its task has ended.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap(), 0, "the oldest has given way");
+    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap(), 0, "the oldest connection is closed");
     let other = RpcClient::new(RpcClientOptions::default());
     other.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
     known.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
 }
 
-/// What a client says before its first call.
+/// The bytes that a client sends before its first call.
 fn greeting() -> Vec<u8> {
     let context = hearth_wire::rpc::ConnectionContext::default();
     [b"hrpc\x09\x00\x00", &hearth_wire::rpc::encode_context(ClientId([3; 16]), &context)[..]].concat()
 }
 
-/// A request that is a block to those who do not know its last field.
+/// A request that looks like a block to receivers that do not know its last field.
 #[derive(Clone, PartialEq, Message)]
 struct LongBlock {
     #[prost(uint64, required, tag = "1")]
@@ -480,7 +484,7 @@ fn long(block_id: u64) -> LongBlock {
     LongBlock { block_id, gen_stamp: 1, filling: vec![5; LONG] }
 }
 
-/// Memory for one long request and a half.
+/// Memory for one and a half long requests.
 fn options_with_little_memory(silence: Duration) -> RpcServerOptions {
     let patience = SlowPeerLimits { idle_max: silence, ..SlowPeerLimits::default() };
     let message_memory = MessageMemory::new((LONG + LONG / 2) as u64, patience);
@@ -488,7 +492,7 @@ fn options_with_little_memory(silence: Duration) -> RpcServerOptions {
 }
 
 #[tokio::test]
-async fn unfinished_requests_of_all_connections_share_memory() {
+async fn unfinished_requests_share_a_memory_limit() {
     let options = options_with_little_memory(Duration::from_millis(200));
     let memory = options.message_memory.clone();
     let (_server, _, target) = start(options).await;
@@ -498,7 +502,7 @@ async fn unfinished_requests_of_all_connections_share_memory() {
             let mut stream = TcpStream::connect(target.address).await.unwrap();
             stream.write_all(&greeting()).await.unwrap();
             stream.write_all(&(LONG as u32).to_be_bytes()).await.unwrap();
-            // As much as is taken.
+            // Sends all bytes that the server accepts.
             let _ = stream.write_all(&vec![0; LONG - 1]).await;
             let mut answer = Vec::new();
             tokio::time::timeout(WAIT, stream.read_to_end(&mut answer)).await
@@ -510,10 +514,10 @@ async fn unfinished_requests_of_all_connections_share_memory() {
         client.call::<BlockProto>(&target, "echo", &block(id)).await.unwrap();
         assert!(memory.claimed() <= (LONG + LONG / 2) as u64);
     }
-    // A long one waits until those before it have been too slow.
+    // A long request waits until the ones before it have been too slow.
     let answer: BlockProto = client.call(&target, "echo", &long(7)).await.unwrap();
     assert_eq!(answer.block_id, 7);
-    // The last one keeps its memory: no other request waits for it.
+    // The last one keeps its memory, because no other request waits for it.
     let ended = || hostile.iter().filter(|peer| peer.is_finished()).count();
     until(|| ended() >= 9).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -522,7 +526,7 @@ async fn unfinished_requests_of_all_connections_share_memory() {
 }
 
 #[tokio::test]
-async fn memory_of_a_long_request_comes_back_with_its_answer() {
+async fn long_request_releases_memory_when_answered() {
     let options = options_with_little_memory(Duration::from_millis(200));
     let memory = options.message_memory.clone();
     let (_server, service, target) = start(options).await;
@@ -538,8 +542,8 @@ async fn memory_of_a_long_request_comes_back_with_its_answer() {
         async move { client.call::<BlockProto>(&target, "echo", &long(2)).await.unwrap() }
     });
     tokio::time::sleep(Duration::from_millis(600)).await;
-    assert_eq!(service.calls.load(Ordering::SeqCst), 1, "the memory is that of the first");
-    // Short calls go on at the same time.
+    assert_eq!(service.calls.load(Ordering::SeqCst), 1, "the first request holds the memory");
+    // Short calls continue at the same time.
     client.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
     service.gate.notify_one();
     assert_eq!(held.await.unwrap().block_id, 1);
@@ -548,8 +552,8 @@ async fn memory_of_a_long_request_comes_back_with_its_answer() {
 }
 
 #[tokio::test]
-async fn short_requests_in_flight_are_bounded_over_all_connections() {
-    // Without a sum that all share, each connection has its own small one.
+async fn short_requests_in_flight_are_limited_globally() {
+    // With a shared sum of 0, each connection has only its own small share.
     let options = RpcServerOptions { held_bytes_max: 0, ..RpcServerOptions::default() };
     let (_server, service, target) = start(options).await;
     let id = ClientId([3; 16]);
@@ -568,14 +572,14 @@ async fn short_requests_in_flight_are_bounded_over_all_connections() {
     }
     until(|| service.calls.load(Ordering::SeqCst) >= 12).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    // 64 KiB hold three requests of 20,000 bytes; the fourth passes it.
+    // 64 KiB hold three requests of 20,000 bytes; the fourth exceeds the limit.
     assert_eq!(service.calls.load(Ordering::SeqCst), 12);
     let client = RpcClient::new(RpcClientOptions::default());
     client.call::<BlockProto>(&target, "echo", &block(3)).await.unwrap();
 }
 
 #[tokio::test]
-async fn quiet_connections_give_way_where_all_places_are_taken() {
+async fn idle_connection_is_closed_at_limit() {
     let options = RpcServerOptions { connections_max: 4, ..RpcServerOptions::default() };
     let (_server, service, target) = start(options).await;
     let busy = RpcClient::new(RpcClientOptions::default());
@@ -593,7 +597,7 @@ async fn quiet_connections_give_way_where_all_places_are_taken() {
         stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
         quiet.push(stream);
     }
-    assert_eq!(quiet[0].read(&mut [0; 1]).await.unwrap(), 0, "the one that was quiet for the longest time");
+    assert_eq!(quiet[0].read(&mut [0; 1]).await.unwrap(), 0, "the longest idle connection is closed");
     service.gate.notify_one();
     held.await.unwrap();
 }
@@ -625,7 +629,7 @@ async fn random_bytes_do_no_harm() {
         said.push((0..random(60)).map(|_| random(256) as u8).collect());
     }
     for bytes in said.chunks(20) {
-        // A peer that stays connected after a whole call is let go when it is idle, not before: no answer is needed here.
+        // A peer that stays connected after a complete call is disconnected only when idle: no answer is needed here.
         let peers: Vec<_> = bytes
             .iter()
             .map(|bytes| {
@@ -644,7 +648,7 @@ async fn random_bytes_do_no_harm() {
             assert!(peer.await.unwrap(), "a connection hangs");
         }
     }
-    // Whoever stands still for as long as the server waits is left, too.
+    // A peer that stays suspended for as long as the server's timeout is disconnected, too.
     let client = RpcClient::new(RpcClientOptions::default());
     for attempt in 1.. {
         match client.call::<BlockProto>(&target, "echo", &block(1)).await {
@@ -656,7 +660,7 @@ async fn random_bytes_do_no_harm() {
 }
 
 #[tokio::test]
-async fn a_client_that_acts_for_another_user_names_both() {
+async fn proxy_user_sends_both_names() {
     let (_server, service, target) = start(RpcServerOptions::default()).await;
     let of =
         |real: &str| RpcClient::new(RpcClientOptions { real_user: Some(real.into()), ..RpcClientOptions::default() });

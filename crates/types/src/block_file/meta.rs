@@ -7,7 +7,8 @@ pub const META_HEADER_BYTES: usize = ChecksumSpec::META_HEADER_BYTES;
 /// The only version that short-circuit clients accept.
 pub const META_VERSION: u16 = 1;
 
-/// As [`ChecksumSpec::from_meta_header`], with what is wrong. What follows the header in `bytes` is ignored.
+/// Decodes the header like [`ChecksumSpec::from_meta_header`], but returns a descriptive error. Bytes after the header
+/// are ignored.
 pub fn decode_meta_header(bytes: &[u8]) -> Result<ChecksumSpec, BlockFileError> {
     let Some((header, _)) = bytes.split_first_chunk::<META_HEADER_BYTES>() else {
         return Err(BlockFileError::MetaTooShort { bytes: bytes.len() });
@@ -24,7 +25,7 @@ pub fn decode_meta_header(bytes: &[u8]) -> Result<ChecksumSpec, BlockFileError> 
     })
 }
 
-/// Bytes of the whole meta file of a replica of `length` bytes.
+/// Returns the size in bytes of the whole meta file for a replica of `length` bytes.
 pub fn meta_file_bytes(spec: ChecksumSpec, length: u64) -> u64 {
     META_HEADER_BYTES as u64 + spec.checksum_bytes(length)
 }
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_as_hadoop_writes_it() {
+    fn header_matches_hadoop() {
         assert_eq!(decode_meta_header(&[0, 1, 2, 0, 0, 2, 0, 9, 9]), Ok(ChecksumSpec::DEFAULT));
         assert_eq!(meta_file_bytes(ChecksumSpec::DEFAULT, 513), 15);
     }

@@ -1,22 +1,22 @@
 use crate::{BlockId, GenerationStamp};
 
-/// `blk_<id>`, the id in signed decimal.
+/// Formats `blk_<id>`, with the id in signed decimal.
 pub fn block_file_name(id: BlockId) -> String {
     format!("blk_{}", id.0)
 }
 
-/// `blk_<id>_<stamp>.meta`.
+/// Formats `blk_<id>_<stamp>.meta`.
 pub fn meta_file_name(id: BlockId, stamp: GenerationStamp) -> String {
     format!("blk_{}_{}.meta", id.0, stamp.0)
 }
 
-/// `subdir<A>/subdir<B>` below `finalized`: bits 16 to 20 and 8 to 12 of the id.
+/// Returns `subdir<A>/subdir<B>` below `finalized`, from bits 16 to 20 and 8 to 12 of the id.
 pub fn finalized_subdirectory(id: BlockId) -> String {
     let bits = id.0 as u64;
     format!("subdir{}/subdir{}", (bits >> 16) & 31, (bits >> 8) & 31)
 }
 
-/// What the name of a file in a replica directory says.
+/// A file of a replica directory, parsed from its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplicaFile {
     Data { id: BlockId },
@@ -24,8 +24,8 @@ pub enum ReplicaFile {
 }
 
 impl ReplicaFile {
-    /// `None` for every other file name. Only the spelling that we write is taken (no `+`, no leading zeros), so that
-    /// two names never mean one replica.
+    /// Parses a file name; returns `None` for every other name. Accepts only the spelling that Hearth writes (no `+`,
+    /// no leading zeros), so that two names never refer to the same replica.
     pub fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_prefix("blk_")?;
         let parsed = match rest.strip_suffix(".meta") {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_parse_back() {
+    fn file_names_round_trip() {
         let id = BlockId(-9223372036854775792);
         assert_eq!(block_file_name(id), "blk_-9223372036854775792");
         for file in [ReplicaFile::Data { id }, ReplicaFile::Meta { id, stamp: GenerationStamp(1001) }] {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn subdirectories_as_hadoop_computes_them() {
+    fn subdirectories_match_hadoop() {
         assert_eq!(finalized_subdirectory(BlockId(1073741825)), "subdir0/subdir0");
         assert_eq!(finalized_subdirectory(BlockId(0x4001_1f00 + 7)), "subdir1/subdir31");
         assert_eq!(finalized_subdirectory(BlockId(-1)), "subdir31/subdir31");

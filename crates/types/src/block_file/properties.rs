@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::BlockFileError;
 
-/// Reads the text of a Java properties file: comments, continued lines, escapes (`\:`, `\u00e9`) as
-/// `java.util.Properties.load` takes them. A key given twice has its last value.
+/// Parses a Java properties file: comments, continued lines, escapes (`\:`, `\u00e9`) as `java.util.Properties.load`
+/// accepts them. If a key occurs twice, the last value counts.
 pub fn parse_properties(text: &str) -> Result<BTreeMap<String, String>, BlockFileError> {
     let mut properties = BTreeMap::new();
     let mut lines = text.split(['\n', '\r']).enumerate();
@@ -16,7 +16,7 @@ pub fn parse_properties(text: &str) -> Result<BTreeMap<String, String>, BlockFil
         while is_continued(&logical) {
             logical.pop();
             match lines.next() {
-                // The two halves of "\r\n" split into a line and an empty one.
+                // "\r\n" splits into a line and an empty line.
                 Some((_, "")) => match lines.next() {
                     Some((_, next)) => logical.push_str(next.trim_start_matches([' ', '\t', '\x0c'])),
                     None => break,
@@ -46,12 +46,12 @@ pub fn print_properties(comment: &str, pairs: &[(&str, &str)]) -> String {
     text
 }
 
-/// An odd number of backslashes at the end joins the next line on.
+/// An odd number of backslashes at the end joins the next line.
 fn is_continued(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
-/// Cuts at the first `=`, `:` or blank that no backslash precedes; blanks around the separator belong to neither half.
+/// Splits at the first unescaped `=`, `:` or blank. Blanks around the separator belong to neither half.
 fn split_pair(line: &str) -> (&str, &str) {
     let mut escaped = false;
     for (at, c) in line.char_indices() {
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_java_writes_is_read() {
+    fn java_properties_are_parsed() {
         let text = "#Tue Nov 21 10:00:00 UTC 2026\r\nstorageID=DS-1\r\n  cTime: 0\n! note\nkey\\ one = a\\:b\\u00e9\n\
                     long=ab\\\r\n   cd\nempty\n";
         let properties = parse_properties(text).unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(key in ".{1,20}", value in ".{0,40}", comment in ".{0,10}") {
+        fn printed_properties_round_trip(key in ".{1,20}", value in ".{0,40}", comment in ".{0,10}") {
             let text = print_properties(&comment, &[(&key, &value)]);
             let read = parse_properties(&text).unwrap();
             prop_assert_eq!(read.len(), 1);
@@ -151,7 +151,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,200}|[\\\\=: u0-9a\n\r]{0,200}") {
+        fn any_text_is_parsed_or_refused(text in "\\PC{0,200}|[\\\\=: u0-9a\n\r]{0,200}") {
             let _ = parse_properties(&text);
         }
     }

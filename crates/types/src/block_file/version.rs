@@ -4,10 +4,10 @@ use std::str::FromStr;
 use super::{BlockFileError, parse_properties, print_properties};
 use crate::{BlockPoolId, DatanodeUuid, StorageId};
 
-/// The layout of a datanode's directories that we read and write, and say at registration.
+/// Layout version of the datanode directories that Hearth reads and writes. The datanode sends it at registration.
 pub const DATANODE_LAYOUT_VERSION: i32 = -57;
 
-/// `<volume>/current/VERSION`: whose storage this is.
+/// `<volume>/current/VERSION`: identifies the storage and its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageVersion {
     pub storage_id: StorageId,
@@ -18,7 +18,7 @@ pub struct StorageVersion {
     pub layout_version: i32,
 }
 
-/// `<volume>/current/<pool>/current/VERSION`: which namespace the replicas belong to.
+/// `<volume>/current/<pool>/current/VERSION`: identifies the namespace that the replicas belong to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolVersion {
     pub namespace_id: u32,
@@ -44,7 +44,7 @@ impl StorageVersion {
         })
     }
 
-    /// `comment`: first line of the file; Java puts the date there.
+    /// `comment`: first line of the file; Java writes the date there.
     pub fn print(&self, comment: &str) -> String {
         print_properties(
             comment,
@@ -64,7 +64,7 @@ impl PoolVersion {
     pub fn parse(text: &str) -> Result<Self, BlockFileError> {
         let properties = parse_properties(text)?;
         Ok(Self {
-            // Java keeps an int here.
+            // Java stores an int here.
             namespace_id: number::<i32>(&properties, "namespaceID")? as u32,
             created_ms: number(&properties, "cTime")?,
             pool: BlockPoolId::new(not_empty(&properties, "blockpoolID")?),
@@ -72,7 +72,7 @@ impl PoolVersion {
         })
     }
 
-    /// `comment`: first line of the file; Java puts the date there.
+    /// `comment`: first line of the file; Java writes the date there.
     pub fn print(&self, comment: &str) -> String {
         print_properties(
             comment,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_read_back() {
+    fn version_files_round_trip() {
         let storage = StorageVersion {
             storage_id: StorageId("DS-11111111-2222-4333-8444-555555555555".into()),
             cluster_id: "CID-abc".into(),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_odd_is_named() {
+    fn missing_or_invalid_keys_are_named() {
         let text = "storageType=NAME_NODE\n";
         assert!(matches!(StorageVersion::parse(text), Err(BlockFileError::BadValue { key: "storageType", .. })));
         assert_eq!(

@@ -1,19 +1,21 @@
-//! CRC32C of four chunks at a time. Chunks have CRCs of their own: where one chain of the processor's `crc32` instruction
-//! waits for itself, four keep it busy, and nothing has to be joined at the end, which is half of what a short chunk costs
-//! with carry-less multiplication of 128 bits. With AVX-512's of 512 bits a chunk alone is faster still.
+//! Computes the CRC32C of four chunks in parallel. Each chunk has its own CRC, so four independent dependency chains
+//! keep the processor's `crc32` unit busy, where a single chain would wait for its own result. No results have to be
+//! combined at the end; with 128-bit carry-less multiplication, combining takes half the time of a short chunk. With
+//! 512-bit AVX-512, a single chunk at a time is faster still.
 
-/// Chunks at a time.
+/// Number of chunks per step.
 pub(super) const LANES: usize = 4;
 
-/// Longer chunks gain nothing, and four of them lie too far apart for the processor to fetch them ahead.
+/// Longer chunks gain nothing, and the four streams lie too far apart for the hardware prefetcher.
 #[cfg(target_arch = "x86_64")]
 const CHUNK_BYTES_MAX: usize = 4096;
 
-/// Bytes of a cache line, of which whole ones are taken.
+/// Bytes of a cache line. Only whole cache lines are processed.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// The way for chunks of `chunk_bytes` on this machine. `None`: one by one, with [`super::crc32c`], is faster.
+/// Four-lane CRC for chunks of `chunk_bytes` on this machine. `None` if [`super::crc32c`], one chunk at a time, is
+/// faster.
 #[derive(Clone, Copy)]
 pub(super) struct FourLaneCrc {
     #[cfg(target_arch = "x86_64")]
@@ -29,15 +31,15 @@ impl FourLaneCrc {
         if alone_is_faster { None } else { Self::possible(chunk_bytes) }
     }
 
-    /// Whether it is the faster way or not.
+    /// Builds the four-lane CRC if the processor supports it, even if it is not the faster method.
     fn possible(chunk_bytes: usize) -> Option<Self> {
         let suits = chunk_bytes.is_multiple_of(LINE) && (LINE..=CHUNK_BYTES_MAX).contains(&chunk_bytes);
         (suits && is_x86_feature_detected!("sse4.2")).then_some(Self { chunk_bytes })
     }
 
-    /// The CRCs of the four chunks that `data` is.
+    /// Returns the CRCs of the four chunks in `data`.
     pub(super) fn crcs(self, data: &[u8]) -> [u32; LANES] {
-        // SAFETY: the processor has SSE 4.2: `possible`, which alone makes one of these, has looked.
+        // SAFETY: the processor has SSE 4.2: only `possible` constructs this type, and it checks for SSE 4.2.
         unsafe { crcs(data, self.chunk_bytes) }
     }
 }
@@ -53,8 +55,9 @@ impl FourLaneCrc {
     }
 }
 
-/// Four chains would be fetched as four streams of a few lines each, too short for the processor to see them coming: what comes
-/// is asked for in order, this far ahead (0.04 s/GB of data that is in no cache, as of data that is; 0.15 without).
+/// Software prefetch distance. The four chains read four streams of a few lines each, too short for the hardware
+/// prefetcher to detect. Prefetching in order costs 0.04 s/GB for uncached data, the same as for cached data; without
+/// it 0.15 s/GB.
 #[cfg(target_arch = "x86_64")]
 const AHEAD_BYTES: usize = 4096;
 
@@ -71,8 +74,9 @@ fn crcs(data: &[u8], chunk_bytes: usize) -> [u32; LANES] {
     for at in 0..chunk_bytes / LINE {
         for lane in 0..LANES {
             let ahead = data.as_ptr().wrapping_add(AHEAD_BYTES + (at * LANES + lane) * LINE);
-            // SAFETY: a hint, which reads nothing for the program and faults on no address, past the end of `data` neither.
-            #[allow(unused_unsafe, reason = "later versions of Rust know that")]
+            // SAFETY: a prefetch hint reads nothing for the program and faults on no address, not even past the end of
+            // `data`.
+            #[allow(unused_unsafe, reason = "later versions of Rust do not require the unsafe block")]
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast())
             };
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_chunks_of_whole_lines_that_are_short() {
+    fn only_short_chunks_of_whole_cache_lines() {
         for chunk_bytes in [0, 1, 63, 65, 500, 513, CHUNK_BYTES_MAX + LINE, usize::MAX] {
             assert!(FourLaneCrc::possible(chunk_bytes).is_none(), "{chunk_bytes}");
         }
@@ -105,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn four_have_the_crc_that_each_has_alone(
+        fn lane_crcs_match_individual_crcs(
             lines in 1..=CHUNK_BYTES_MAX / LINE,
             start in 0..LINE,
             seed in any::<u64>(),

@@ -1,4 +1,4 @@
-//! The task that every connection has: it hears completions and the connection manager, and winds the connection up.
+//! Task of each connection: handles completions and connection manager events, and shuts the connection down.
 
 use std::io;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::shared::RdmaShared;
 use super::{Events, RECEIVES, SENDS};
 use crate::rdma::verbs::{CompletionChannel, EventKind};
 
-/// How long an ended connection's operations may take to be flushed. What is not flushed then is let go of when the queue
-/// pair is destroyed, which waits until the device is done with it.
+/// Time limit for flushing the operations of an ended connection. The remaining ones are released when the queue pair
+/// is destroyed, which waits until the device has finished with it.
 const FLUSH: Duration = Duration::from_secs(2);
 
 pub fn start(shared: &Arc<RdmaShared>, completions: Arc<CompletionChannel>, events: Events) -> io::Result<()> {
@@ -19,7 +19,7 @@ pub fn start(shared: &Arc<RdmaShared>, completions: Arc<CompletionChannel>, even
     let driver = Driver { shared: Arc::clone(shared), heard };
     tokio::spawn(async move {
         let shared = &driver.shared;
-        // Both queues: what has come before is taken at once.
+        // Both queues: completions that came earlier are taken at once.
         shared.on_receive_event();
         if let Some((completions, events)) = &driver.heard {
             hear(shared, completions, events).await;
@@ -29,7 +29,7 @@ pub fn start(shared: &Arc<RdmaShared>, completions: Arc<CompletionChannel>, even
     Ok(())
 }
 
-/// What the task has until the connection is over. Its runtime may end before that.
+/// Resources of the task until the connection is over. Its runtime may end before that.
 struct Driver {
     shared: Arc<RdmaShared>,
     heard: Option<(AsyncFd<Arc<CompletionChannel>>, Events)>,
@@ -37,25 +37,25 @@ struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.shared.fail(|| "its runtime has ended".to_owned());
+        self.shared.fail(|| "the runtime of the connection has ended".to_owned());
         destroy(&self.shared);
-        // The descriptors are closed only here, behind the queue pair.
+        // Closes the descriptors only here, after the queue pair was destroyed.
         drop(self.heard.take());
         self.shared.set_over();
     }
 }
 
-/// Nobody reaches anything through the queue pair after this. Once is enough, and twice does no harm. A system call that waits for the
-/// device.
+/// Destroys the queue pair; afterwards nothing is accessible through it. Idempotent. Blocks in a system call that waits
+/// for the device.
 fn destroy(shared: &RdmaShared) {
-    // The other side hears it; an error says that it has.
+    // Notifies the other side; an error means that it already knows.
     let _ = shared.queue_pair.with_id(|id| id.disconnect());
     for batch in shared.queue_pair.destroy() {
         batch.abandon();
     }
 }
 
-/// Until the connection has ended.
+/// Handles events until the connection has ended.
 async fn hear(shared: &Arc<RdmaShared>, completions: &AsyncFd<Arc<CompletionChannel>>, events: &Events) {
     while shared.is_open() {
         tokio::select! {
@@ -73,9 +73,9 @@ async fn hear(shared: &Arc<RdmaShared>, completions: &AsyncFd<Arc<CompletionChan
             event = events.next() => match event {
                 Ok(event) => match event.kind {
                     EventKind::Disconnected => {
-                        // Whatever failed says more than that it is over.
+                        // The status of a failed operation says more than the disconnect event.
                         shared.poll_sends();
-                        shared.fail(|| "the peer has ended it".to_owned());
+                        shared.fail(|| "the peer closed the connection".to_owned());
                     }
                     EventKind::DeviceRemoved => shared.fail(|| "the device is gone".to_owned()),
                     _ => {}
@@ -86,7 +86,7 @@ async fn hear(shared: &Arc<RdmaShared>, completions: &AsyncFd<Arc<CompletionChan
     }
 }
 
-/// Takes what is flushed, then destroys the queue pair.
+/// Collects flushed operations, then destroys the queue pair.
 async fn drain(shared: &Arc<RdmaShared>) {
     let until = Instant::now() + FLUSH;
     loop {
@@ -103,6 +103,6 @@ async fn drain(shared: &Arc<RdmaShared>) {
     }
     let destroying = Arc::clone(shared);
     if tokio::task::spawn_blocking(move || destroy(&destroying)).await.is_err() {
-        tracing::debug!(peer = %shared.peer, "the runtime ends before the connection");
+        tracing::debug!(peer = %shared.peer, "the runtime ended before the connection");
     }
 }

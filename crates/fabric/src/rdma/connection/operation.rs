@@ -1,10 +1,10 @@
-//! One read or write of a caller: the pieces that are still to come, and who waits.
+//! State of one read or write of a caller: the number of outstanding pieces, and the waiting task.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::task::AtomicWaker;
 
-/// What is known of an operation, shared by its future and by what is posted of it.
+/// State of an operation, shared by its future and its posted pieces.
 #[derive(Debug, Default)]
 pub struct Operation {
     /// Pieces that are not done, posted or not.
@@ -18,7 +18,7 @@ impl Operation {
         Self { left: AtomicUsize::new(pieces), ..Self::default() }
     }
 
-    /// `pieces` of it are over, well or not.
+    /// Records that `pieces` of it have ended, successfully or not.
     pub fn over(&self, pieces: usize, well: bool) {
         if !well {
             self.failed.store(true, Ordering::Relaxed);
@@ -28,7 +28,7 @@ impl Operation {
         }
     }
 
-    /// `None`: not all of it is over. Else whether all went well.
+    /// Returns `None` while pieces are outstanding, then true if all succeeded.
     pub fn outcome(&self) -> Option<bool> {
         (self.left.load(Ordering::Acquire) == 0).then(|| !self.failed.load(Ordering::Relaxed))
     }

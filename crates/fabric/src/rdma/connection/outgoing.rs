@@ -1,8 +1,8 @@
-//! What goes out: operations that wait for their turn, the turn itself, and its end.
+//! Send side of a connection: operations that wait for room, posted batches, and their completion.
 //!
-//! Reads wait in one queue for room in the send queue, writes and messages in another for room, credit and a buffer.
-//! Whoever makes room lets the next ones through ([`Outgoing::pump`]), so that an operation whose future was dropped goes on
-//! like any other, and those of one queue keep their order.
+//! Reads wait in one queue for room in the send queue; writes and messages wait in another for room, credit and a
+//! buffer. Any code that frees room posts the next operations ([`Outgoing::pump`]). So an operation whose future was
+//! dropped proceeds like any other, and each queue keeps its order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,16 +15,16 @@ use crate::one_sided::MESSAGE_BYTES_MAX;
 use crate::rdma::message::{self, HEADER_BYTES};
 use crate::rdma::verbs::{self, MemoryRegion, Opcode, QueuePair};
 
-/// Bytes of one buffer of a message, sent or received: a whole number of cache lines.
+/// Size of one message buffer, sent or received, in bytes: a whole number of cache lines.
 pub const BUFFER_BYTES: u32 = (MESSAGE_BYTES_MAX + HEADER_BYTES).next_multiple_of(64) as u32;
 
-/// Messages under way that need no credit: the introduction and two of credits, and one to spare.
+/// Messages in flight that need no credit: the hello message, two credit messages, and one spare.
 pub const CONTROL_MESSAGES: u16 = 4;
 
-/// A batch that is posted: whose it is, and what it occupies.
+/// A posted batch: the operation that it belongs to, and the resources that it occupies.
 #[derive(Debug)]
 pub struct Batch {
-    /// `None`: the connection's own.
+    /// `None`: a control message of the connection.
     operation: Option<Arc<Operation>>,
     pieces: usize,
     buffer: Option<u16>,
@@ -37,18 +37,18 @@ impl Batch {
         }
     }
 
-    /// The connection has ended, and took it along.
+    /// Releases the batch after the connection has ended; its operation counts as failed.
     pub fn abandon(self) {
         self.over(false);
     }
 }
 
-/// An operation that is not posted, or not all of it.
+/// An operation that is not, or not completely, posted.
 #[derive(Debug)]
 pub struct QueuedOperation {
     pub operation: Arc<Operation>,
     pub pieces: VecDeque<verbs::WorkRequest>,
-    /// Goes behind the last piece.
+    /// Sent after the last piece.
     pub message: Option<Bytes>,
 }
 
@@ -62,15 +62,15 @@ impl QueuedOperation {
 pub struct Outgoing {
     reads: VecDeque<QueuedOperation>,
     writes: VecDeque<QueuedOperation>,
-    /// Room in the send queue for callers' operations.
+    /// Free room in the send queue for callers' operations.
     room: usize,
-    /// As agreed; also how many there are at most.
+    /// Agreed maximum number of operations.
     operations: usize,
-    /// Messages that the peer has room for, and how many it ever has.
+    /// Messages that the peer has room for, and the maximum of that number.
     credits: u16,
     credits_max: u16,
     memory: Arc<MemoryRegion>,
-    /// Of the memory: those for messages, and those for what needs no credit.
+    /// Free buffers within the memory: those for messages, and those for control messages.
     buffers: Vec<u16>,
     control_buffers: Vec<u16>,
     first_control_buffer: u16,
@@ -78,7 +78,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// `messages`: buffers for messages in `memory`, which has `CONTROL_MESSAGES` more.
+    /// `messages`: number of message buffers in `memory`, which has `CONTROL_MESSAGES` more.
     pub fn new(memory: Arc<MemoryRegion>, messages: u16) -> Self {
         Self {
             reads: VecDeque::new(),
@@ -95,7 +95,7 @@ impl Outgoing {
         }
     }
 
-    /// Both sides have introduced themselves: what they agreed on.
+    /// Sets the limits that both sides agreed on in their hello messages.
     pub fn open(&mut self, operations: u16, messages: u16) {
         self.operations = usize::from(operations);
         self.room = self.operations;
@@ -113,12 +113,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether something waits for its turn.
+    /// Returns true if an operation waits to be posted.
     pub fn is_waiting(&self) -> bool {
         !self.reads.is_empty() || !self.writes.is_empty()
     }
 
-    /// Nothing more goes out; what waits has failed.
+    /// Stops sending; waiting operations fail.
     pub fn close(&mut self) {
         self.closed = true;
         for waiting in self.reads.drain(..).chain(self.writes.drain(..)) {
@@ -126,13 +126,13 @@ impl Outgoing {
         }
     }
 
-    /// The peer took messages. False: more than it was sent.
+    /// Adds credits for messages that the peer took. Returns false if they exceed the messages sent.
     pub fn credit(&mut self, credits: u16) -> bool {
         self.credits = self.credits.saturating_add(credits);
         self.credits <= self.credits_max
     }
 
-    /// A batch is over: its room is free. True when it was the connection's own.
+    /// Frees the room of a completed batch. Returns true if it was a control message.
     pub fn done(&mut self, batch: Batch, well: bool) -> bool {
         let is_own = batch.operation.is_none();
         if !is_own {
@@ -145,9 +145,10 @@ impl Outgoing {
         is_own
     }
 
-    /// Posts what there is room and credit for. `owed`: asked, with each message, for the credits that go back with it.
+    /// Posts operations as far as room and credit allow. `owed`: called for each message to get the credits to return
+    /// with it.
     ///
-    /// Errors: the queue pair takes no more; the connection is to be ended.
+    /// Errors: the queue pair accepts no more; the connection must be ended.
     pub fn pump(&mut self, queue_pair: &QueuePair<Batch>, mut owed: impl FnMut() -> u16) -> io::Result<()> {
         loop {
             let mut posted = false;
@@ -158,7 +159,8 @@ impl Outgoing {
             if self.room > 0
                 && let Some(front) = self.writes.front()
             {
-                // Credit before anything is posted: a write whose message cannot follow would keep it waiting unseen.
+                // Reserve the credit before posting anything: otherwise a posted write would wait unnoticed for its
+                // message.
                 let needs_credit = front.message.is_some();
                 if !needs_credit {
                     self.post_front(queue_pair, false, None)?;
@@ -178,18 +180,19 @@ impl Outgoing {
         }
     }
 
-    /// Posts as much of the first one as there is room for. `message`: also its message, with that many credits.
+    /// Posts pieces of the first operation as far as there is room. `message`: also posts its message, with that many
+    /// credits.
     fn post_front(&mut self, queue_pair: &QueuePair<Batch>, is_read: bool, message: Option<u16>) -> io::Result<()> {
         let queue = if is_read { &mut self.reads } else { &mut self.writes };
-        let front = queue.front_mut().expect("the caller has looked");
-        // A long operation goes in halves of the room, so that the network always has the next one.
+        let front = queue.front_mut().expect("the caller has checked");
+        // A long operation is posted in halves of the room, so that the network always has the next one.
         let most = if front.length() <= self.room { self.room } else { self.room.min(self.operations.div_ceil(2)) };
         let pieces = front.pieces.len().min(most);
         let mut batch: Vec<verbs::WorkRequest> = front.pieces.drain(..pieces).collect();
         let mut buffer = None;
         if let Some(credits) = message {
-            let payload = front.message.take().expect("there is one");
-            let free = self.buffers.pop().expect("the caller has looked");
+            let payload = front.message.take().expect("the operation has a message");
+            let free = self.buffers.pop().expect("the caller has checked");
             buffer = Some(free);
             self.credits -= 1;
             batch.push(fill(&self.memory, free, &message::header(credits, true), &payload));
@@ -203,7 +206,8 @@ impl Outgoing {
         queue_pair.post(batch, token)
     }
 
-    /// Posts what needs no credit. False when no buffer is free: again when one of these is done.
+    /// Posts a control message, which needs no credit. Returns false if no buffer is free; retry when a control message
+    /// completes.
     pub fn post_control(&mut self, queue_pair: &QueuePair<Batch>, bytes: &[u8]) -> io::Result<bool> {
         if self.closed {
             return Ok(true);
@@ -219,7 +223,7 @@ impl Outgoing {
     }
 }
 
-/// Puts a message into a buffer, and makes the operation that sends it.
+/// Copies a message into a buffer, and returns the work request that sends it.
 fn fill(memory: &Arc<MemoryRegion>, buffer: u16, header: &[u8], payload: &[u8]) -> verbs::WorkRequest {
     let offset = u64::from(buffer) * u64::from(BUFFER_BYTES);
     let start = memory.range().start + offset;

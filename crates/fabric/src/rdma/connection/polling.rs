@@ -1,25 +1,27 @@
-//! Polling for what will soon be there, instead of sleeping until somebody says so.
+//! Polling for events that are expected soon, instead of sleeping until a wake-up.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Polls in vain, one after the other, after which polling is only tried now and then.
+/// Consecutive unsuccessful polls after which polling is tried only occasionally.
 const MISSES_MAX: u32 = 8;
-/// How rarely then: one wait of so many.
+/// Then one wait in `PROBE_EVERY` polls.
 const PROBE_EVERY: u32 = 16;
 
-/// So many polls are made before the clock is read for the first time, and the processor offered to others: some tens of microseconds, in which a
-/// card has long answered. Both are system calls where the kernel has no page of its own in the process, dearer there than a hundred polls.
+/// Number of polls before the clock is read for the first time and the processor is yielded. They take some tens of
+/// microseconds, in which a card has usually answered. Reading the clock and yielding are system calls on kernels
+/// without a vDSO, where each costs more than a hundred polls.
 const SPINS: u32 = 2048;
 
-/// Whether polling for what is waited for has been worth it lately.
+/// Tracks if polling was recently successful.
 #[derive(Debug, Default)]
 pub struct Polling {
     misses: AtomicU32,
 }
 
 impl Polling {
-    /// Polls `is_over` for about `limit` at most; at once back when polling was in vain often. Returns what it said last.
+    /// Polls `is_over` for at most about `limit`; returns at once if polling was often unsuccessful. Returns the last
+    /// result.
     pub fn until(&self, limit: Duration, mut is_over: impl FnMut() -> bool) -> bool {
         let misses = self.misses.load(Ordering::Relaxed);
         let worth_it = !limit.is_zero() && (misses < MISSES_MAX || misses.is_multiple_of(PROBE_EVERY));
@@ -34,8 +36,8 @@ impl Polling {
     }
 }
 
-/// In rounds, each as long as all before it: between them the clock is read, and the processor offered to others, for what is waited for
-/// may itself need it (a software device works on one).
+/// Polls in rounds, each as long as all rounds before it. Between rounds it reads the clock and yields the processor,
+/// because the awaited work may itself need it (a software device runs on a processor).
 fn spin(limit: Duration, is_over: &mut impl FnMut() -> bool) -> bool {
     let mut round = SPINS;
     let mut started = None;
@@ -47,7 +49,7 @@ fn spin(limit: Duration, is_over: &mut impl FnMut() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        // The first round is for nothing: what ends in it needs no clock.
+        // The first round is not timed: an operation that completes in it needs no clock.
         let Some(started) = started else {
             started = Some(Instant::now());
             continue;
@@ -58,7 +60,7 @@ fn spin(limit: Duration, is_over: &mut impl FnMut() -> bool) -> bool {
             return false;
         }
         std::thread::yield_now();
-        // As many as will take the rest of the time, if they go on as they did.
+        // Number of polls that fill the remaining time at the current rate.
         let rest = f64::from(polls) * ((limit - spent).as_secs_f64() / spent.as_secs_f64().max(1e-9));
         round = polls.min(rest as u32).max(1);
     }
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_soon_is_seen_and_what_does_not_come_is_given_up() {
+    fn polling_finds_events_until_the_limit() {
         let polling = Polling::default();
         for soon in [0, 1, u64::from(SPINS), u64::from(SPINS) * 3] {
             let mut polls = 0;
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn polling_in_vain_ends_but_for_now_and_then_and_begins_again_when_it_was_worth_it() {
+    fn unsuccessful_polling_is_suspended_and_resumes() {
         let polling = Polling::default();
         let long = |polling: &Polling| polls(polling, LIMIT) > 1;
         assert!((0..MISSES_MAX).all(|_| long(&polling)));
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_poll_looks_once() {
+    fn zero_limit_checks_only_once() {
         assert_eq!(polls(&Polling::default(), Duration::ZERO), 1);
     }
 }

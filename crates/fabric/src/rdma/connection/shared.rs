@@ -1,4 +1,4 @@
-//! The state of a connection, which callers, their futures and the driver share.
+//! State of a connection, shared by callers, their futures and the driver.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::one_sided::{Error, Limits};
 use crate::rdma::message::{self, RdmaFrame, RdmaHello};
 use crate::rdma::verbs::QueuePair;
 
-/// Messages that came and were not taken.
+/// Received messages that were not taken yet.
 #[derive(Debug, Default)]
 struct Inbox {
     messages: VecDeque<Bytes>,
@@ -33,22 +33,22 @@ pub struct RdmaShared {
     pub polling_sends: Polling,
     pub polling_receives: Polling,
     outgoing: Mutex<Outgoing>,
-    /// Held also while receives are taken from their queue, so that messages keep their order.
+    /// Also held while receives are taken from their queue, so that messages keep their order.
     inbox: Mutex<Inbox>,
     arrived: Notify,
-    /// Messages taken that the peer has no credit for yet.
+    /// Messages taken for which the peer has not got its credit back yet.
     owed: AtomicU32,
-    /// What both sides agreed on, once they have introduced themselves.
+    /// Limits that both sides agreed on, once they have exchanged hello messages.
     limits: OnceLock<Limits>,
-    /// Messages that this side is ready for, which hold until then.
+    /// Number of messages that this side offers; used until the limits are agreed.
     messages_offered: u16,
-    /// Whether the next end of a send is going to wake the driver.
+    /// True if the next send completion will wake the driver.
     sends_armed: AtomicBool,
-    /// Why the connection ended; empty while it is open.
+    /// Reason for the end of the connection; empty while it is open.
     why: OnceLock<String>,
-    /// Tells the driver to wind up.
+    /// Tells the driver to shut down.
     pub ending: Notify,
-    /// True when everything is wound up.
+    /// True once the shutdown is complete.
     over: watch::Sender<bool>,
 }
 
@@ -80,15 +80,15 @@ impl RdmaShared {
     }
 
     pub fn limits(&self) -> Limits {
-        *self.limits.get().expect("a connection is handed out when both sides have introduced themselves")
+        *self.limits.get().expect("limits are set before the connection is returned")
     }
 
-    /// The peer's introduction, when it is there.
+    /// Returns the peer's hello message, once it has arrived.
     pub fn hello(&self) -> Option<RdmaHello> {
         self.inbox.lock().hello
     }
 
-    /// Lets operations out, within what both sides agreed on.
+    /// Starts posting operations, within the agreed limits.
     pub fn open(&self, limits: Limits) {
         self.limits.set(limits).expect("once");
         self.outgoing.lock().open(limits.operations, limits.messages);
@@ -103,27 +103,27 @@ impl RdmaShared {
         self.why.get().is_none()
     }
 
-    /// Ends the connection: nothing more is carried out, what is posted is flushed. The first reason counts.
+    /// Ends the connection: no further operation is executed, and posted ones are flushed. The first reason is kept.
     pub fn fail(&self, why: impl FnOnce() -> String) {
         if !self.is_open() {
             return;
         }
         {
-            // Both under the lock: once it is known to end it may be wound up, and what a caller then posts on the queue pair that is gone
-            // would never be over.
+            // Both under the lock. Once the end is visible, the shutdown may complete, and an operation that a caller
+            // then posts on the destroyed queue pair would never end.
             let mut outgoing = self.outgoing.lock();
             if self.why.set(why()).is_err() {
                 return;
             }
             outgoing.close();
         }
-        // An error says that it is destroyed, or the device gone: either way nothing more is carried out.
+        // An error means that the queue pair is destroyed or the device gone; in either case nothing more is executed.
         let _ = self.queue_pair.fail();
         self.arrived.notify_waiters();
         self.ending.notify_one();
     }
 
-    /// Everything is wound up.
+    /// Marks the shutdown as complete.
     pub fn set_over(&self) {
         self.over.send_replace(true);
         self.arrived.notify_waiters();
@@ -134,7 +134,7 @@ impl RdmaShared {
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// An operation of a caller.
+    /// Submits a caller's operation.
     pub fn submit(&self, waiting: QueuedOperation, is_read: bool) {
         let mut outgoing = self.outgoing.lock();
         outgoing.push(waiting, is_read);
@@ -143,12 +143,12 @@ impl RdmaShared {
         drop(outgoing);
         self.end_on_error(pumped);
         if waits {
-            // What makes room must be heard.
+            // The driver must be woken by the completion that frees room.
             self.arm_sends();
         }
     }
 
-    /// A frame of the connection's own.
+    /// Sends a control message.
     pub fn send_control(&self, bytes: &[u8]) -> bool {
         let posted = self.outgoing.lock().post_control(&self.queue_pair, bytes);
         let sent = *posted.as_ref().unwrap_or(&true);
@@ -164,10 +164,11 @@ impl RdmaShared {
     }
 
     fn take_owed_credits(&self) -> u16 {
-        u16::try_from(self.owed.swap(0, Ordering::AcqRel)).expect("at most as many as there are receives")
+        u16::try_from(self.owed.swap(0, Ordering::AcqRel)).expect("owed credits never exceed the posted receives")
     }
 
-    /// A message was taken: one more credit for the peer, sent by itself once half of all have come together.
+    /// Records that a message was taken, which is one more credit for the peer. Credits are sent on their own once half
+    /// of all have accumulated.
     fn message_taken(&self) {
         self.owed.fetch_add(1, Ordering::AcqRel);
         self.return_credits();
@@ -181,7 +182,7 @@ impl RdmaShared {
         }
         let mut outgoing = self.outgoing.lock();
         if !outgoing.has_control_buffer() {
-            // The end of the one that holds it comes back here.
+            // The completion of the message that holds the buffer leads back here.
             drop(outgoing);
             self.arm_sends();
             return;
@@ -196,18 +197,18 @@ impl RdmaShared {
         self.arm_sends();
     }
 
-    /// Makes sure that the driver hears the end of what is posted.
+    /// Ensures that the driver is woken by the completion of posted operations.
     pub fn arm_sends(&self) {
         if !self.sends_armed.swap(true, Ordering::AcqRel)
             && let Err(error) = self.queue_pair.sends().arm()
         {
             self.fail(|| format!("completion queue: {error}"));
         }
-        // What ended before it was armed wakes nobody.
+        // Completions from before arming wake no task.
         self.poll_sends();
     }
 
-    /// The driver was woken by the end of a send.
+    /// Handles a wake-up of the driver by a send completion.
     pub fn on_send_event(&self) {
         self.sends_armed.store(false, Ordering::Release);
         self.poll_sends();
@@ -216,7 +217,7 @@ impl RdmaShared {
         }
     }
 
-    /// Takes what has ended, and lets the next ones through.
+    /// Processes completions, and posts the next operations.
     pub fn poll_sends(&self) {
         loop {
             let mut ended = Vec::new();
@@ -252,7 +253,7 @@ impl RdmaShared {
         }
     }
 
-    /// The driver was woken by a message.
+    /// Handles a wake-up of the driver by a message.
     pub fn on_receive_event(&self) {
         if let Err(error) = self.queue_pair.receives().arm() {
             self.fail(|| format!("completion queue: {error}"));
@@ -260,7 +261,7 @@ impl RdmaShared {
         self.poll_receives();
     }
 
-    /// Takes what has come.
+    /// Processes received messages.
     pub fn poll_receives(&self) {
         loop {
             let mut received = Vec::new();
@@ -274,7 +275,7 @@ impl RdmaShared {
                     continue;
                 }
                 let bytes = Bytes::from(self.queue_pair.received(entry));
-                // The buffer is free before the credit for it can be given.
+                // The buffer must be free before its credit can be returned.
                 if let Err(error) = self.queue_pair.post_receive(entry.slot)
                     && self.is_open()
                 {
@@ -290,7 +291,7 @@ impl RdmaShared {
                         let payload = bytes.slice_ref(payload);
                         inbox.messages.push_back(payload);
                     }
-                    _ => wrong = Some("the peer broke the protocol".to_owned()),
+                    _ => wrong = Some("the peer violated the protocol".to_owned()),
                 }
             }
             drop(inbox);
@@ -306,7 +307,7 @@ impl RdmaShared {
                 drop(outgoing);
                 self.end_on_error(pumped);
                 if !is_honest {
-                    wrong = Some("the peer gave credit for messages that it was not sent".to_owned());
+                    wrong = Some("the peer returned credit for messages that were not sent".to_owned());
                 }
             }
             self.arrived.notify_one();
@@ -321,14 +322,14 @@ impl RdmaShared {
         inbox.messages.len() < usize::from(most)
     }
 
-    /// The next message, if one is there.
+    /// Returns the next message, if one has arrived.
     pub fn take_message(&self) -> Option<Bytes> {
         let message = self.inbox.lock().messages.pop_front()?;
         self.message_taken();
         Some(message)
     }
 
-    /// Resolves when something has arrived since the last call, or when the connection has ended.
+    /// Resolves when a message has arrived since the last call, or when the connection has ended.
     pub async fn arrival(&self) {
         let arrived = self.arrived.notified();
         tokio::pin!(arrived);
@@ -344,15 +345,15 @@ impl RdmaShared {
     }
 }
 
-/// What a completion's status says. Numbers of `enum ibv_wc_status`.
+/// Describes a completion's status. Numbers of `enum ibv_wc_status`.
 fn status_text(status: u32) -> String {
     let text = match status {
         1 => "a message was longer than its buffer",
-        4 => "local memory was not registered for it",
-        5 => "it was broken off",
-        9 => "the peer takes no such operation",
-        10 => "the peer's memory was not registered for it",
-        11 => "the peer could not carry it out",
+        4 => "local memory is not registered for the operation",
+        5 => "the operation was flushed",
+        9 => "the peer does not support the operation",
+        10 => "the peer's memory is not registered for the operation",
+        11 => "the peer could not execute the operation",
         12 => "the peer does not answer",
         13 => "the peer had no receive posted",
         _ => return format!("an operation failed with status {status}"),

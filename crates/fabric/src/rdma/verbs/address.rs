@@ -1,4 +1,4 @@
-//! Socket addresses as C has them, and this machine's own.
+//! Socket addresses in C representation, and this machine's own addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -25,7 +25,7 @@ impl sockaddr_storage {
         Self(bytes)
     }
 
-    /// `None` when it is of another family, or empty.
+    /// Returns `None` if it is empty or of another address family.
     pub fn address(&self) -> Option<SocketAddr> {
         let bytes = &self.0;
         let port = u16::from_be_bytes([bytes[2], bytes[3]]);
@@ -48,7 +48,8 @@ impl sockaddr_storage {
     }
 }
 
-/// The addresses of this machine's network devices, the loopback's left out: rdma_cm finds no route over it.
+/// Returns the addresses of this machine's network devices, except the loopback's, because rdma_cm finds no route over
+/// it.
 pub fn local_addresses() -> std::io::Result<Vec<IpAddr>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the function fills in the pointer to a list that it allocates.
@@ -74,7 +75,7 @@ pub fn local_addresses() -> std::io::Result<Vec<IpAddr>> {
         unsafe { std::ptr::copy_nonoverlapping(entry.ifa_addr.cast::<u8>(), storage.0.as_mut_ptr(), length) };
         addresses.extend(storage.address().map(|address| address.ip()).filter(|ip| !ip.is_loopback()));
     }
-    // SAFETY: the list of above; nothing points into it any more.
+    // SAFETY: the list from above; nothing points into it any more.
     unsafe { libc::freeifaddrs(first) };
     Ok(addresses)
 }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_come_back() {
+    fn addresses_round_trip() {
         for text in ["10.8.0.1:0", "192.168.255.3:65535", "[::1]:80", "[fe80::1%3]:9866"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(sockaddr_storage::new(address).address(), Some(address));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_addresses_leave_the_loopback_out() {
+    fn local_addresses_exclude_loopback() {
         assert!(local_addresses().unwrap().iter().all(|ip| !ip.is_loopback()));
     }
 }

@@ -1,4 +1,4 @@
-//! Completion queues, and the channel that says when one has something.
+//! Completion queues, and the channel that notifies of completions.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use super::check_number;
 use super::device::Device;
 use super::sys::*;
 
-/// Tells when a completion queue of its that was armed has a completion. Its descriptor does not block.
+/// Notifies when one of its armed completion queues has a completion. Its descriptor does not block.
 pub struct CompletionChannel {
     channel: *mut ibv_comp_channel,
     device: Arc<Device>,
@@ -34,13 +34,13 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// For waiting until there is a notice.
+    /// Registers the channel with the runtime, to wait for notifications.
     pub fn watched(self: Arc<Self>) -> io::Result<AsyncFd<Arc<Self>>> {
         // SAFETY: the descriptor stays open and the same as long as the channel lives.
         Ok(unsafe { AsyncFd::register(self)? })
     }
 
-    /// Takes one notice: the name, given at creation, of the queue that it is about. `None` when there is none.
+    /// Takes one notification. Returns the name, given at creation, of the queue; `None` if there is no notification.
     pub fn notice(&self) -> io::Result<Option<usize>> {
         let mut queue: *mut ibv_cq = std::ptr::null_mut();
         let mut name: *mut std::ffi::c_void = std::ptr::null_mut();
@@ -50,7 +50,8 @@ impl CompletionChannel {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the queue that the notice named; destroying a queue waits until its notices are acknowledged.
+        // SAFETY: the queue that the notification named; destroying a queue waits until its notifications are
+        // acknowledged.
         unsafe { (self.device.functions().ibv_ack_cq_events)(queue, 1) };
         Ok(Some(name as usize))
     }
@@ -83,7 +84,7 @@ impl fmt::Debug for CompletionChannel {
     }
 }
 
-/// Where what was posted ends up when it is done.
+/// Queue that receives the completions of posted operations.
 pub struct CompletionQueue {
     queue: *mut ibv_cq,
     channel: Arc<CompletionChannel>,
@@ -95,7 +96,7 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// `name`: what [`CompletionChannel::notice`] calls it.
+    /// `name`: returned by [`CompletionChannel::notice`].
     pub fn new(channel: &Arc<CompletionChannel>, depth: u32, name: usize) -> io::Result<Self> {
         let depth = i32::try_from(depth).map_err(|_| io::ErrorKind::InvalidInput)?;
         let device = &channel.device;
@@ -108,13 +109,13 @@ impl CompletionQueue {
         Ok(Self { queue, channel: Arc::clone(channel) })
     }
 
-    /// Asks for one notice at the next completion. What is there already gives none: poll after this.
+    /// Requests one notification for the next completion. Earlier completions trigger none: poll after this call.
     pub fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue is alive, and so is its context with the device's functions.
         check_number(unsafe { ((*(*self.queue).context).ops.req_notify_cq)(self.queue, 0) })
     }
 
-    /// Fills in completions; how many.
+    /// Writes completions to `into` and returns their number.
     pub(super) fn poll(&self, into: &mut [ibv_wc]) -> io::Result<usize> {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
         // SAFETY: the queue is alive; at most `room` entries are written.
@@ -129,7 +130,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: its queue pair holds it, so there is none any more, and every notice was acknowledged.
+        // SAFETY: its queue pair holds it, so there is no queue pair any more, and every notification was acknowledged.
         unsafe { (self.channel.device.functions().ibv_destroy_cq)(self.queue) };
     }
 }

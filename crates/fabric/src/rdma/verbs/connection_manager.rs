@@ -1,4 +1,4 @@
-//! rdma_cm: finding a route to a peer, connecting, being connected to, hearing that it is over.
+//! rdma_cm: finds a route to a peer, connects, accepts connections, and reports their end.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -16,13 +16,13 @@ use super::device::Device;
 use super::library::Functions;
 use super::sys::*;
 
-/// Makes a descriptor answer `WouldBlock`.
+/// Makes a descriptor non-blocking.
 pub(super) fn do_not_block(descriptor: &impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(descriptor)?;
     Ok(rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// Where events of connections arrive. Its descriptor does not block.
+/// Channel that delivers events of connections. Its descriptor does not block.
 pub struct EventChannel {
     channel: *mut rdma_event_channel,
     functions: &'static Functions,
@@ -33,7 +33,7 @@ unsafe impl Send for EventChannel {}
 // SAFETY: as above.
 unsafe impl Sync for EventChannel {}
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
     AddressResolved,
@@ -44,9 +44,9 @@ pub enum EventKind {
     Rejected,
     Disconnected,
     DeviceRemoved,
-    /// The wish could not be fulfilled: no address, no route, nobody there.
+    /// The request failed: no address, no route, or no listener.
     Failed(&'static str),
-    /// Nothing to act on.
+    /// Requires no action.
     Other,
 }
 
@@ -75,22 +75,22 @@ impl EventKind {
 #[derive(Debug)]
 pub struct Event {
     pub kind: EventKind,
-    /// 0, or what went wrong: an error number, or the network's own reason.
+    /// 0, an error number, or the network's own reason.
     pub status: i32,
-    /// Of a `ConnectRequest`: the connection to be.
+    /// For a `ConnectRequest`: the new connection.
     pub request: Option<Id>,
     pub private: Vec<u8>,
-    /// Reads in flight that the peer is ready for, and that it wants to have, seen from this side.
+    /// Reads in flight that the peer supports, and that it requests, seen from this side.
     pub responder_resources: u8,
     pub initiator_depth: u8,
 }
 
-/// InfiniBand's reason for a rejection where nobody listens. Source: InfiniBand specification 12.6.7.2, "invalid service
-/// ID".
+/// InfiniBand's reason for a rejection if no program listens. Source: InfiniBand specification 12.6.7.2, "invalid
+/// service ID".
 const REJECTED_NOBODY_LISTENS: i32 = 8;
 
 impl Event {
-    /// Of a `Rejected`: whether a program said no, rather than the network because there is none.
+    /// For a `Rejected`: returns true if a program rejected it, as opposed to the network because no program listens.
     pub fn is_by_the_peer(&self) -> bool {
         self.status != REJECTED_NOBODY_LISTENS && self.status != -libc::ECONNREFUSED
     }
@@ -112,13 +112,13 @@ impl EventChannel {
         Self::new(device.functions()).map(Arc::new)
     }
 
-    /// For waiting until there is an event.
+    /// Registers the channel with the runtime, to wait for events.
     pub fn watched(self: Arc<Self>) -> io::Result<AsyncFd<Arc<Self>>> {
         // SAFETY: the descriptor stays open and the same as long as the channel lives.
         Ok(unsafe { AsyncFd::register(self)? })
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub fn next(self: &Arc<Self>) -> io::Result<Option<Event>> {
         let mut event: *mut rdma_cm_event = std::ptr::null_mut();
         // SAFETY: the function fills in a pointer to an event, which is ours until it is acknowledged.
@@ -150,7 +150,7 @@ impl EventChannel {
             responder_resources: if has_private { raw.conn.responder_resources } else { 0 },
             initiator_depth: if has_private { raw.conn.initiator_depth } else { 0 },
         };
-        // SAFETY: the event of above, from which nothing is borrowed any more.
+        // SAFETY: the event from above, from which nothing is borrowed any more.
         check(unsafe { (self.functions.rdma_ack_cm_event)(event) })?;
         Ok(Some(taken))
     }
@@ -172,7 +172,7 @@ impl AsFd for EventChannel {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: its ids hold it, so there are none any more; all its events were acknowledged.
+        // SAFETY: its ids hold it, so there are no ids any more; all its events were acknowledged.
         unsafe { (self.functions.rdma_destroy_event_channel)(self.channel) };
     }
 }
@@ -183,11 +183,11 @@ impl fmt::Debug for EventChannel {
     }
 }
 
-/// What both ends are told about a connection to be.
+/// Parameters of a new connection that both ends receive.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParameters<'a> {
     pub private: &'a [u8],
-    /// Reads in flight that this side is ready for, and that it wants to have.
+    /// Reads in flight that this side supports, and that it requests.
     pub responder_resources: u8,
     pub initiator_depth: u8,
 }
@@ -196,12 +196,12 @@ impl ConnectParameters<'_> {
     fn raw(&self) -> rdma_conn_param {
         rdma_conn_param {
             private_data: self.private.as_ptr().cast(),
-            private_data_len: u8::try_from(self.private.len()).expect("callers bound the private data"),
+            private_data_len: u8::try_from(self.private.len()).expect("callers limit the length of the private data"),
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
             flow_control: 1,
-            // A lost packet is repeated this often (InfiniBand, RoCE). Receiver not ready: for ever would be 7, but every
-            // message has its credit, so that none ever meets that.
+            // Number of retransmissions of a lost packet (InfiniBand, RoCE). For "receiver not ready", 7 would mean
+            // forever. Every message has its credit, so that case never occurs.
             retry_count: 7,
             rnr_retry_count: 3,
             srq: 0,
@@ -210,7 +210,7 @@ impl ConnectParameters<'_> {
     }
 }
 
-/// One end of a connection, or a listener: what a socket is to TCP.
+/// One end of a connection, or a listener: the counterpart of a TCP socket.
 pub struct Id {
     id: *mut rdma_cm_id,
     functions: &'static Functions,
@@ -244,7 +244,7 @@ impl Id {
         check(unsafe { (self.functions.rdma_listen)(self.id, c_int::from(backlog)) })
     }
 
-    /// Starts looking for `peer`, from the address `from`; `AddressResolved` follows.
+    /// Starts resolving `peer`, from the address `from`; `AddressResolved` follows.
     pub fn resolve_address(&self, from: Option<SocketAddr>, peer: SocketAddr, timeout: Duration) -> io::Result<()> {
         let from = from.map(sockaddr_storage::new);
         let peer = sockaddr_storage::new(peer);
@@ -253,13 +253,13 @@ impl Id {
         check(unsafe { (self.functions.rdma_resolve_addr)(self.id, from, peer.as_ptr(), milliseconds(timeout)) })
     }
 
-    /// Starts looking for a route; `RouteResolved` follows.
+    /// Starts resolving a route; `RouteResolved` follows.
     pub fn resolve_route(&self, timeout: Duration) -> io::Result<()> {
         // SAFETY: the id is alive.
         check(unsafe { (self.functions.rdma_resolve_route)(self.id, milliseconds(timeout)) })
     }
 
-    /// Lets events arrive on another channel from now on.
+    /// Delivers events to another channel from now on.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> io::Result<()> {
         let mut current = self.channel.lock();
         // SAFETY: both channels are alive. All events of this id were acknowledged when they were taken.
@@ -275,7 +275,7 @@ impl Id {
         check(unsafe { (self.functions.rdma_connect)(self.id, &mut raw) })
     }
 
-    /// Answers a `ConnectRequest`; `Established` follows.
+    /// Accepts a `ConnectRequest`; `Established` follows.
     pub fn accept(&self, parameters: &ConnectParameters<'_>) -> io::Result<()> {
         let mut raw = parameters.raw();
         // SAFETY: the parameters live during the call.
@@ -288,15 +288,15 @@ impl Id {
         check(unsafe { (self.functions.rdma_reject)(self.id, private.as_ptr().cast(), length) })
     }
 
-    /// Tells the peer that it is over; both ends get `Disconnected`.
+    /// Disconnects; both ends get `Disconnected`.
     pub fn disconnect(&self) -> io::Result<()> {
         // SAFETY: the id is alive.
         check(unsafe { (self.functions.rdma_disconnect)(self.id) })
     }
 
-    /// This end's address, once it is bound.
+    /// Returns this end's address, once it is bound.
     pub fn local(&self) -> Option<SocketAddr> {
-        // SAFETY: the id is alive; the address is written before the event that made us ask.
+        // SAFETY: the id is alive; the address is written before the event that leads to this call.
         unsafe { (*self.id).route.addr.src }.address()
     }
 
@@ -305,7 +305,7 @@ impl Id {
         unsafe { (*self.id).route.addr.dst }.address()
     }
 
-    /// Whether its packets go through `device`.
+    /// Returns true if its packets go through `device`.
     pub fn is_on(&self, device: &Device) -> bool {
         self.context() == Some(device.context())
     }

@@ -11,13 +11,13 @@ use super::library::{Functions, functions};
 use super::sys::*;
 use super::{address, check_number};
 
-/// Entries of a completion queue that nobody uses: 1 MiB of a SoftiWARP context's address space, from its beginning.
+/// Size of an unused completion queue. It occupies the first 1 MiB of a SoftiWARP context's address space.
 ///
-/// SoftiWARP's library takes the place 0x90000 in there for "no place" (`SIW_INVAL_UOBJ_KEY`): the one queue pair or
-/// completion queue of a process that begins there cannot be made. With this nothing begins there.
+/// SoftiWARP's library uses the offset 0x90000 in that space to mean "no offset" (`SIW_INVAL_UOBJ_KEY`). A queue pair
+/// or completion queue of the process that starts there cannot be created. With this queue, nothing else starts there.
 const SPACER_DEPTH: i32 = 20_000;
 
-/// An open device. It stays open as long as this lives.
+/// An open device. It stays open as long as this value lives.
 pub struct Device {
     context: *mut ibv_context,
     functions: &'static Functions,
@@ -36,9 +36,9 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// The device behind `address`, or behind the first of the machine's own addresses that has one.
+    /// Opens the device of `address`, or of the first of the machine's own addresses that has one.
     ///
-    /// The error says why there is none.
+    /// The error contains the reason if there is no device.
     pub fn open(address: Option<IpAddr>) -> Result<Arc<Self>, String> {
         let address = address.filter(|address| !address.is_unspecified());
         let functions = functions()?;
@@ -50,7 +50,7 @@ impl Device {
         })?);
         let candidates = match address {
             Some(address) => vec![address],
-            None => address::local_addresses().map_err(|error| format!("this machine's addresses: {error}"))?,
+            None => address::local_addresses().map_err(|error| format!("cannot list addresses: {error}"))?,
         };
         for candidate in &candidates {
             let anchor = Id::new(&channel).map_err(|error| format!("RDMA connection manager: {error}"))?;
@@ -72,15 +72,15 @@ impl Device {
         address: IpAddr,
         anchor: Id,
     ) -> Result<Self, String> {
-        // SAFETY: an open context points to its device, which lives as long as it.
+        // SAFETY: an open context points to its device, which lives as long as the context.
         let device = unsafe { &*(*context).device };
-        // SAFETY: the name is a string of C.
+        // SAFETY: the name is a C string.
         let name = unsafe { CStr::from_ptr(device.name.as_ptr()) }.to_string_lossy().into_owned();
         let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context is open; the function fills the structure in.
         check_number(unsafe { (functions.ibv_query_device)(context, attributes.as_mut_ptr()) })
-            .map_err(|error| format!("device {name} does not answer: {error}"))?;
-        // SAFETY: numbers only, for which zeroes are valid where the function left them.
+            .map_err(|error| format!("cannot query device {name}: {error}"))?;
+        // SAFETY: numbers only, for which zeros are valid where the function left them.
         let attributes = unsafe { attributes.assume_init() };
         let is_iwarp = device.transport_type == IBV_TRANSPORT_IWARP;
         let spacer = if is_iwarp && name.starts_with("siw") {
@@ -100,18 +100,19 @@ impl Device {
         self.is_iwarp
     }
 
-    /// An address of this machine that belongs to it.
+    /// Returns an address of this machine that belongs to it.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Reads that a peer may have in flight towards one queue pair, and those that one queue pair may have itself.
+    /// Returns the maximum number of reads that a peer may have in flight towards one queue pair, and that one queue
+    /// pair may have in flight itself.
     pub fn reads_in_flight_max(&self) -> (u8, u8) {
         let clip = |value: i32| u8::try_from(value.clamp(1, 255)).expect("clipped");
         (clip(self.attributes.max_qp_rd_atom), clip(self.attributes.max_qp_init_rd_atom))
     }
 
-    /// Operations that one queue may hold.
+    /// Returns the maximum number of operations in one queue.
     pub fn operations_max(&self) -> u32 {
         u32::try_from(self.attributes.max_qp_wr.max(1)).expect("positive")
     }
@@ -128,7 +129,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if !self.spacer.is_null() {
-            // SAFETY: made by `new`, used by nobody.
+            // SAFETY: created by `new`, and unused.
             unsafe { (self.functions.ibv_destroy_cq)(self.spacer) };
         }
     }

@@ -1,4 +1,4 @@
-//! libibverbs and librdmacm, loaded when they are first needed: a machine without them runs everything else.
+//! libibverbs and librdmacm, loaded on first use: a machine without them runs everything else.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -7,10 +7,10 @@ use libloading::os::unix::Library as Handle;
 
 use super::sys::*;
 
-/// Declares the table of functions and how it is filled.
+/// Declares the table of functions and the code that fills it.
 macro_rules! functions {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
-        /// The libraries' functions. The libraries stay loaded as long as the process lives.
+        /// Functions of the libraries. The libraries stay loaded as long as the process lives.
         pub struct Functions {
             $($(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
         }
@@ -69,7 +69,7 @@ functions! {
     }
 }
 
-/// The functions, or why there are none.
+/// Returns the functions, or the reason why they are not available.
 pub fn functions() -> Result<&'static Functions, &'static str> {
     static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
     FUNCTIONS.get_or_init(load).as_ref().map_err(String::as_str)
@@ -77,13 +77,13 @@ pub fn functions() -> Result<&'static Functions, &'static str> {
 
 fn load() -> Result<Functions, String> {
     let open = |name: &str, package: &str| {
-        // SAFETY: the libraries' initializers only set up their own tables; they are the system's own.
+        // SAFETY: the libraries' initializers only set up their own tables; the libraries are the system's own.
         unsafe { Handle::new(name) }.map_err(|error| format!("{error} (Debian and Ubuntu: package {package})"))
     };
     let ibverbs = open("libibverbs.so.1", "libibverbs1")?;
     let rdmacm = open("librdmacm.so.1", "librdmacm1")?;
     let functions = Functions::load(&ibverbs, &rdmacm).map_err(|error| error.to_string())?;
-    // Unloading would take the functions away; and a device's driver library keeps state of its own.
+    // Unloading would remove the functions; and a device's driver library keeps its own state.
     std::mem::forget((ibverbs, rdmacm));
     Ok(functions)
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: what is posted, and the memory that stays held until it is done.
+//! Queue pairs: posted operations, and the memory that they hold until they are done.
 
 use std::fmt;
 use std::io;
@@ -12,47 +12,47 @@ use super::region::{MemoryRegion, ProtectionDomain};
 use super::sys::*;
 use super::{check, check_number};
 
-/// Completions taken from the queue at once.
+/// Maximum number of completions taken from the queue at once.
 const POLL_MAX: usize = 16;
 
-/// Messages of up to so many bytes are copied into the work request, which spares the device a fetch. It is what fits
-/// beside the header into SoftiWARP's packet: longer payloads it takes from their pages, so short ones would otherwise be
-/// read through the address space of whoever the kernel runs just then.
+/// Messages of up to this length are copied into the work request, which saves the device a fetch. The value is what
+/// fits beside the header into SoftiWARP's packet. SoftiWARP takes longer payloads from their pages; it would read
+/// short ones through the address space of whichever process the kernel is running.
 const INLINE_BYTES: u32 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opcode {
-    /// From the peer's memory into ours.
+    /// From the peer's memory into local memory.
     Read,
-    /// From our memory into the peer's.
+    /// From local memory into the peer's memory.
     Write,
     /// Into a receive that the peer has posted.
     Send,
 }
 
-/// One operation on `length` bytes from `offset` of a region of ours.
+/// One operation on `length` bytes of a local region, starting at `offset`.
 #[derive(Clone, Debug)]
 pub struct WorkRequest {
     pub kind: Opcode,
     pub local: Arc<MemoryRegion>,
     pub offset: u64,
     pub length: u32,
-    /// Of no meaning for `Send`.
+    /// Unused for `Send`.
     pub remote_address: u64,
     pub remote_key: u32,
 }
 
-/// How much a queue pair may hold.
+/// Capacities of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairSize {
     pub operations: u32,
     pub receives: u32,
 }
 
-/// A batch's end: all of it is done, or one of its operations failed.
+/// Completion of a batch: all of it is done, or one of its operations failed.
 #[derive(Debug)]
 pub struct Completion<T> {
-    /// `None`: an operation failed that others of its batch stand behind; the batch's own end comes after them.
+    /// `None`: an operation failed that is not the last of its batch; the batch's own completion comes later.
     pub token: Option<T>,
     /// 0, or a number of `enum ibv_wc_status`.
     pub status: u32,
@@ -63,13 +63,13 @@ impl<T> Completion<T> {
         self.status == IBV_WC_SUCCESS as u32
     }
 
-    /// It was thrown out because the connection had ended: not the cause of anything.
+    /// Returns true if it was flushed because the connection had ended, and so is not the cause of a failure.
     pub fn is_flush(&self) -> bool {
         self.status == IBV_WC_WR_FLUSH_ERR as u32
     }
 }
 
-/// A receive's end.
+/// Completion of a receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     pub slot: u32,
@@ -83,13 +83,13 @@ impl Received {
     }
 }
 
-/// A batch that is posted: what it holds, and whom it concerns.
+/// A posted batch: the regions that it holds, and its token.
 struct Posted<T> {
     operations: Vec<WorkRequest>,
     token: T,
 }
 
-/// The batches that are posted and not done, by the number that their operations carry.
+/// Batches that are posted and not done, indexed by the number in their operations' ids.
 struct PostedTable<T> {
     entries: Vec<Option<Posted<T>>>,
     free: Vec<u32>,
@@ -104,7 +104,7 @@ impl<T> PostedTable<T> {
             }
             None => {
                 self.entries.push(Some(posted));
-                u32::try_from(self.entries.len() - 1).expect("as many as the queue is deep")
+                u32::try_from(self.entries.len() - 1).expect("the number of entries is bounded by the queue's depth")
             }
         }
     }
@@ -123,7 +123,7 @@ impl<T> PostedTable<T> {
 /// Set in the number of every operation but the last of its batch.
 const NOT_LAST: u64 = 1 << 63;
 
-/// A connection's two queues. `T`: what a batch's completion is to find again.
+/// A connection's two queues. `T`: token that a batch's completion returns.
 pub struct QueuePair<T> {
     /// `None` once it is destroyed.
     live: RwLock<Option<Live>>,
@@ -131,10 +131,10 @@ pub struct QueuePair<T> {
     domain: Arc<ProtectionDomain>,
     sends: CompletionQueue,
     receives: CompletionQueue,
-    /// Cut into slots: where messages arrive.
+    /// Memory for incoming messages, divided into slots.
     receive_memory: Arc<MemoryRegion>,
     receive_bytes: u32,
-    /// As the device allows.
+    /// Limited by the device.
     inline_bytes: u32,
 }
 
@@ -150,14 +150,15 @@ unsafe impl Sync for Live {}
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // SAFETY: made by `rdma_create_qp` on this id. When it returns, the device is done with all that was posted.
+        // SAFETY: created by `rdma_create_qp` on this id. When it returns, the device has finished with all that was
+        // posted.
         unsafe { (self.id.functions().rdma_destroy_qp)(self.id.as_ptr()) };
     }
 }
 
 impl<T> QueuePair<T> {
-    /// Makes the queue pair of connection `id`, which has found its device. Messages arrive in pieces of
-    /// `receive_bytes` of `receive_memory`.
+    /// Creates the queue pair of connection `id`, whose device must be known. Messages arrive in slots of
+    /// `receive_bytes` in `receive_memory`.
     pub fn new(
         id: Id,
         domain: &Arc<ProtectionDomain>,
@@ -183,11 +184,12 @@ impl<T> QueuePair<T> {
             sq_sig_all: 0,
         };
         // SAFETY: id, domain and completion queues are alive and held by the result; the id is on the domain's device,
-        // or the function says that it is not.
+        // otherwise the function returns an error.
         let mut made = check(unsafe { (id.functions().rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &mut attributes) });
         if made.is_err() {
             attributes.cap.max_inline_data = 0;
-            // SAFETY: as above; a call that failed has made nothing. Some devices take no payload in a work request.
+            // SAFETY: as above; a call that failed has created nothing. Some devices support no payload in a work
+            // request.
             made = check(unsafe { (id.functions().rdma_create_qp)(id.as_ptr(), domain.as_ptr(), &mut attributes) });
         }
         made?;
@@ -205,7 +207,7 @@ impl<T> QueuePair<T> {
         })
     }
 
-    /// Uses the connection's id. Errors: `NotConnected` when the queue pair is destroyed.
+    /// Calls `use_it` with the connection's id. Errors: `NotConnected` if the queue pair is destroyed.
     pub fn with_id<R>(&self, use_it: impl FnOnce(&Id) -> io::Result<R>) -> io::Result<R> {
         use_it(&self.live.read().as_ref().ok_or(io::ErrorKind::NotConnected)?.id)
     }
@@ -218,16 +220,17 @@ impl<T> QueuePair<T> {
         &self.receives
     }
 
-    /// Posts a batch, which completes as one, in order, and with it hands `token` back. There must be room for it.
+    /// Posts a batch, which completes as a unit, in order, and then returns `token`. There must be room for it.
     ///
-    /// Errors: the queue pair does not take it, or not all of it, and is of no use any more. The batch stays held until
-    /// the queue pair is destroyed. Panics when an operation leaves its region, or the region is of another domain.
+    /// Errors: the queue pair does not accept all or part of the batch, and is unusable from then on. The batch stays
+    /// held until the queue pair is destroyed. Panics if an operation exceeds its region, or the region is of another
+    /// domain.
     pub fn post(&self, operations: Vec<WorkRequest>, token: T) -> io::Result<()> {
         assert!(!operations.is_empty(), "an empty batch never completes");
         let mut pieces = Vec::with_capacity(operations.len());
         for operation in &operations {
             let end = operation.offset.checked_add(u64::from(operation.length));
-            assert!(end.is_some_and(|end| end <= operation.local.length()), "a transfer leaves its region");
+            assert!(end.is_some_and(|end| end <= operation.local.length()), "a transfer exceeds its region");
             assert!(Arc::ptr_eq(operation.local.domain(), &self.domain), "a region of another domain");
             pieces.push(ibv_sge {
                 addr: operation.local.address() + operation.offset,
@@ -249,7 +252,8 @@ impl<T> QueuePair<T> {
                     Opcode::Write => IBV_WR_RDMA_WRITE,
                     Opcode::Send => IBV_WR_SEND,
                 },
-                // Memory that is written from may be of a file that shrinks: there the copy would be a bus error.
+                // Memory that is written from may belong to a file that shrinks; an inline copy would then cause a bus
+                // error.
                 send_flags: match operation.kind {
                     Opcode::Send if operation.length <= inline_bytes => IBV_SEND_INLINE,
                     _ => 0,
@@ -272,16 +276,17 @@ impl<T> QueuePair<T> {
         requests[last].send_flags |= IBV_SEND_SIGNALED;
         let first = requests.as_mut_ptr();
         for position in 0..last {
-            // SAFETY: neighbours in the vector, which is not touched otherwise until the list was taken.
+            // SAFETY: neighbours in the vector, which is not accessed in another way until the list was taken.
             unsafe { (*first.add(position)).next = first.add(position + 1) };
         }
         let mut refused: *mut ibv_send_wr = std::ptr::null_mut();
-        // SAFETY: the queue pair is alive while the lock is held; the list and its pieces live during the call; the memory
-        // lives until the batch's completion was polled or the queue pair is destroyed, for the table holds it.
+        // SAFETY: the queue pair is alive while the lock is held; the list and its pieces live during the call; the
+        // memory lives until the batch's completion was polled or the queue pair is destroyed, because the table holds
+        // it.
         check_number(unsafe { ((*(*live.queue_pair).context).ops.post_send)(live.queue_pair, first, &mut refused) })
     }
 
-    /// Lets the next message arrive in `slot`.
+    /// Posts a receive: the next message arrives in `slot`.
     pub fn post_receive(&self, slot: u32) -> io::Result<()> {
         let offset = u64::from(slot) * u64::from(self.receive_bytes);
         assert!(offset + u64::from(self.receive_bytes) <= self.receive_memory.length(), "no such slot");
@@ -295,14 +300,14 @@ impl<T> QueuePair<T> {
         let mut refused: *mut ibv_recv_wr = std::ptr::null_mut();
         let live = self.live.read();
         let live = live.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        // SAFETY: the queue pair is alive while the lock is held; request and piece live during the call; the memory lives
-        // longer than the queue pair.
+        // SAFETY: the queue pair is alive while the lock is held; request and piece live during the call; the memory
+        // lives longer than the queue pair.
         check_number(unsafe {
             ((*(*live.queue_pair).context).ops.post_recv)(live.queue_pair, &mut request, &mut refused)
         })
     }
 
-    /// The bytes of the message in `slot`.
+    /// Returns the bytes of the message in a slot.
     pub fn received(&self, received: &Received) -> Vec<u8> {
         let mut bytes = vec![0; received.bytes.min(self.receive_bytes) as usize];
         let offset = u64::from(received.slot) * u64::from(self.receive_bytes);
@@ -310,7 +315,7 @@ impl<T> QueuePair<T> {
         bytes
     }
 
-    /// Takes ended batches from the queue, and lets go of what they held. How many completions there were.
+    /// Takes completed batches from the queue, and releases what they held. Returns the number of completions.
     pub fn poll_sends(&self, mut each: impl FnMut(Completion<T>)) -> io::Result<usize> {
         let mut entries = [EMPTY; POLL_MAX];
         let polled = self.sends.poll(&mut entries)?;
@@ -318,7 +323,7 @@ impl<T> QueuePair<T> {
             let status = entry.status as u32;
             let done = if entry.wr_id & NOT_LAST == 0 {
                 let index = u32::try_from(entry.wr_id).map_err(|_| io::ErrorKind::InvalidData)?;
-                // Taken out under the lock, dropped without it: dropping a region is a system call.
+                // Removed under the lock, dropped outside of it: dropping a region is a system call.
                 let posted = self.posted.lock().remove(index);
                 posted.map(|Posted { operations, token }| {
                     drop(operations);
@@ -332,7 +337,7 @@ impl<T> QueuePair<T> {
         Ok(polled)
     }
 
-    /// Takes ended receives from the queue. How many there were.
+    /// Takes completed receives from the queue. Returns their number.
     pub fn poll_receives(&self, mut each: impl FnMut(Received)) -> io::Result<usize> {
         let mut entries = [EMPTY; POLL_MAX];
         let polled = self.receives.poll(&mut entries)?;
@@ -343,12 +348,12 @@ impl<T> QueuePair<T> {
         Ok(polled)
     }
 
-    /// Batches posted and not done.
+    /// Number of batches posted and not done.
     pub fn posted(&self) -> usize {
         self.posted.lock().length()
     }
 
-    /// Puts the queue pair into its state of error: nothing more is carried out, and all that is posted is flushed.
+    /// Puts the queue pair into the error state: nothing more is executed, and all posted operations are flushed.
     pub fn fail(&self) -> io::Result<()> {
         let live = self.live.read();
         let live = live.as_ref().ok_or(io::ErrorKind::NotConnected)?;
@@ -359,10 +364,10 @@ impl<T> QueuePair<T> {
         })
     }
 
-    /// Destroys the queue pair. When this returns, the device touches nothing of what was posted on it; what had not
-    /// completed is let go of, its tokens are returned.
+    /// Destroys the queue pair. When this returns, the device no longer accesses the memory of posted operations.
+    /// Batches that had not completed are released, and their tokens are returned.
     pub fn destroy(&self) -> Vec<T> {
-        // Under the lock: whoever else destroys it waits until it is done.
+        // Under the lock: a concurrent caller waits until it is destroyed.
         *self.live.write() = None;
         let mut table = self.posted.lock();
         let left: Vec<Posted<T>> = table.entries.drain(..).flatten().collect();

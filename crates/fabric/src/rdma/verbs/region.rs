@@ -12,7 +12,7 @@ use super::sys::*;
 use crate::Memory;
 use crate::one_sided::Access;
 
-/// Keys of memory in one domain work on queue pairs of that domain only.
+/// A protection domain. Keys of memory in one domain are valid only on queue pairs of that domain.
 pub struct ProtectionDomain {
     domain: *mut ibv_pd,
     device: Arc<Device>,
@@ -44,7 +44,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: everything in the domain holds it, so it is empty. A failure leaks it, no more.
+        // SAFETY: everything in the domain holds it, so it is empty. A failure only leaks it.
         unsafe { (self.device.functions().ibv_dealloc_pd)(self.domain) };
     }
 }
@@ -55,13 +55,13 @@ impl fmt::Debug for ProtectionDomain {
     }
 }
 
-/// Bytes `range` of a memory, registered. Dropping it deregisters them, then lets the memory go.
+/// Registered range of a memory. Dropping it deregisters the range, then releases the memory.
 pub struct MemoryRegion {
     region: *mut ibv_mr,
     memory: Arc<Memory>,
     range: Range<u64>,
     domain: Arc<ProtectionDomain>,
-    /// A sum that its bytes are part of.
+    /// Total that includes its bytes.
     counted: Option<Arc<AtomicU64>>,
 }
 
@@ -71,8 +71,10 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Errors: `InvalidInput` when the range is empty or not within the memory, or writing is asked for where the mapping
-    /// is for reading; else the kernel's (`ENOMEM`: the limit of locked memory).
+    /// Registers `range` of `memory`.
+    ///
+    /// Errors: `InvalidInput` if the range is empty or not within the memory, or if write access is requested for a
+    /// read-only mapping; otherwise the kernel's (`ENOMEM`: the limit of locked memory).
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         memory: &Arc<Memory>,
@@ -85,19 +87,20 @@ impl MemoryRegion {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let flags: c_int = match access {
-            // Without it the kernel does not let a device write there; with it, it refuses read-only mappings.
+            // Without this flag the kernel does not let a device write there; with it, the kernel refuses read-only
+            // mappings.
             Access::Local if memory.is_writable() => IBV_ACCESS_LOCAL_WRITE,
             Access::Local => 0,
             Access::RemoteRead => IBV_ACCESS_REMOTE_READ,
             Access::RemoteWrite if memory.is_writable() => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
             Access::RemoteWrite => {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the memory is mapped for reading only"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the memory is mapped read-only"));
             }
         };
         let length = usize::try_from(range.end - range.start).expect("a range of a mapping");
         let start = (memory.address() + range.start) as *mut std::ffi::c_void;
-        // SAFETY: the range is mapped as long as the memory lives, which the result holds until it is deregistered;
-        // others changing those bytes is what `Memory` is made for.
+        // SAFETY: the range is mapped as long as the memory lives, which the result holds until it is deregistered.
+        // `Memory` allows other processes and devices to change those bytes.
         let region = unsafe { (domain.device.functions().ibv_reg_mr)(domain.domain, start, length, flags) };
         if region.is_null() {
             return Err(io::Error::last_os_error());
@@ -120,7 +123,7 @@ impl MemoryRegion {
         self.range.end - self.range.start
     }
 
-    /// Where it begins, for peers and for the device.
+    /// Start address of the region, for peers and for the device.
     pub fn address(&self) -> u64 {
         self.memory.address() + self.range.start
     }
@@ -142,11 +145,11 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: nothing that is posted refers to it: all that is holds it.
+        // SAFETY: no posted operation refers to it, because every posted operation holds it.
         let result = unsafe { (self.domain.device.functions().ibv_dereg_mr)(self.region) };
         if result != 0 {
-            // Still registered: the memory must then stay where it is for as long as the process lives.
-            tracing::error!(error = %io::Error::from_raw_os_error(result.abs()), "memory could not be deregistered");
+            // It is still registered, so the memory must stay mapped for the rest of the process's life.
+            tracing::error!(error = %io::Error::from_raw_os_error(result.abs()), "cannot deregister memory");
             std::mem::forget(Arc::clone(&self.memory));
         } else if let Some(sum) = &self.counted {
             sum.fetch_sub(self.length(), Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! The C interface of libibverbs and librdmacm, as far as it is used: layouts and numbers of `<infiniband/verbs.h>` and
+//! C interface of libibverbs and librdmacm, limited to what is used: layouts and numbers of `<infiniband/verbs.h>` and
 //! `<rdma/rdma_cma.h>`, whose binary interface is stable (symbol versions IBVERBS_1.1 and RDMACM_1.0).
 //!
-//! Checked by a test against the headers of the machine that has them.
+//! A test checks it against the headers, on machines that have them.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Things of the libraries that are only ever held by pointer.
+/// Types of the libraries that are only used through pointers.
 macro_rules! opaque {
     ($($name:ident),*) => { $(
         #[repr(C)]
@@ -22,7 +22,7 @@ pub struct ibv_device {
     _ops: [*mut c_void; 2],
     pub node_type: c_int,
     pub transport_type: c_int,
-    /// Name of the device, ended by a zero.
+    /// Name of the device, zero-terminated.
     pub name: [c_char; 64],
 }
 
@@ -31,7 +31,7 @@ pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mu
 pub type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 pub type ReqNotifyCq = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 
-/// The device's own functions: the fast ones are inline functions in the header, which call these.
+/// Functions of the device's driver. The fast functions are inline in the header and call these.
 #[repr(C)]
 pub struct ibv_context_ops {
     _before_poll_cq: [*mut c_void; 11],
@@ -62,10 +62,10 @@ pub struct ibv_device_attr {
     pub max_cqe: c_int,
     pub max_mr: c_int,
     pub max_pd: c_int,
-    /// Reads that a peer may have in flight towards one queue pair.
+    /// Maximum number of reads that a peer may have in flight towards one queue pair.
     pub max_qp_rd_atom: c_int,
     _before_max_qp_init_rd_atom: [u8; 8],
-    /// Reads that one queue pair may have in flight.
+    /// Maximum number of reads that one queue pair may have in flight.
     pub max_qp_init_rd_atom: c_int,
     _rest: [u8; 72],
 }
@@ -118,7 +118,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// Only its first field is ever set; the rest is longer than the header's, and zero.
+/// Only its first field is ever set; the rest is zero, and longer than in the header.
 #[repr(C)]
 pub struct ibv_qp_attr {
     pub qp_state: c_int,
@@ -142,7 +142,7 @@ pub struct ibv_send_wr {
     pub opcode: c_int,
     pub send_flags: c_uint,
     pub imm_data: u32,
-    /// Of a union: its part `rdma`.
+    /// Part `rdma` of a union.
     pub remote_addr: u64,
     pub rkey: u32,
     pub _rest: [u32; 19],
@@ -179,7 +179,7 @@ pub struct rdma_event_channel {
     pub fd: c_int,
 }
 
-/// Bytes of a `sockaddr_storage`.
+/// Size of a `sockaddr_storage` in bytes.
 pub const SOCKADDR_BYTES: usize = 128;
 
 #[repr(C, align(8))]
@@ -238,7 +238,7 @@ pub struct rdma_cm_event {
     pub listen_id: *mut rdma_cm_id,
     pub event: c_int,
     pub status: c_int,
-    /// Of a union: its part `conn`.
+    /// Part `conn` of a union.
     pub conn: rdma_conn_param,
 }
 
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// `(C expression, our value)`, for the test to print the one and compare the other.
+    /// Returns `(C expression, our value)` pairs. The test prints the expression in C and compares it with the value.
     fn facts() -> Vec<(&'static str, usize)> {
         vec![
             ("offsetof(struct ibv_device, transport_type)", offset_of!(ibv_device, transport_type)),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_and_numbers_are_those_of_the_headers() {
+    fn layouts_match_the_c_headers() {
         let folder = tempfile::tempdir().unwrap();
         let (source, program) = (folder.path().join("facts.c"), folder.path().join("facts"));
         let lines: String =
@@ -346,7 +346,7 @@ mod tests {
         let compiled = Command::new("cc").arg(&source).arg("-o").arg(&program).output();
         let compiled = match compiled {
             Ok(output) if output.status.success() => true,
-            // Without the headers (libibverbs-dev, librdmacm-dev) or a compiler there is nothing to compare with.
+            // Without the headers (libibverbs-dev, librdmacm-dev) or a compiler, the comparison is not possible.
             Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("rdma_cma.h: No such file") => {
                 panic!("{}", String::from_utf8_lossy(&output.stderr));
             }

@@ -1,5 +1,5 @@
-//! Receiving to where bytes will lie: what a call brings of a frame's data goes straight into its replica's memory and is verified
-//! there, while it is in the cache. That is one copy, instead of one into a buffer and another out of it.
+//! Receives directly into the destination: each call puts a frame's data straight into its replica's memory and
+//! verifies it there while it is in the cache. That takes one copy, instead of one into a buffer and another out of it.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ use crate::replica_stream::{
     IN_PLACE_BYTES_MAX, InPlace, NotAccepted, ReplicaSink, ReplicaStore, StreamError, corrupt,
 };
 
-/// At most so much of what stands before a frame's data is received with the end of the data before it.
+/// Maximum length of the next frame's header and CRCs that is received together with the end of the data before it.
 const LEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Less data that has not come yet is not worth a call of its own.
+/// Minimum amount of outstanding data for which a separate call pays off.
 const LEFT_BYTES_MIN: u32 = 8 << 10;
 
-/// What became of a look for bytes that can be received in place.
+/// Result of an attempt to receive in place.
 pub(super) enum InPlaceRead {
-    /// What comes next is nothing that can be.
+    /// The next bytes cannot be received in place.
     NotHere,
-    /// Bytes, the end of the stream (none), or nothing that is there yet.
+    /// Number of bytes; 0 is the end of the stream, `None` means that nothing is available yet.
     Received(Option<usize>),
 }
 
 impl<S: ReplicaStore> StreamReceiver<'_, S> {
-    /// Receives once, if it is a frame's data that comes next and its replica takes that in place; with its end, what stands before the next
-    /// frame's as well.
+    /// Receives once, if a frame's data comes next and its replica accepts it in place. Together with the end of the
+    /// data, also receives the next frame's header and CRCs.
     pub(super) fn fill_in_place(&mut self) -> Result<InPlaceRead, StreamError> {
         let Some(mut frame) = self.frame.take_if(|frame| self.buffer.available().is_empty() && frame.has_checksums())
         else {
@@ -46,8 +46,8 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         let left = (piece.data_bytes - frame.done - frame.unverified) as usize;
         let Some((spec, place)) = place_for(&mut self.replicas, frame) else {
             if frame.unverified > 0 {
-                // What came there cannot be looked at any more.
-                let refusal = ReplicaRefusal::new(Status::Error, "the memory that it was received into is gone");
+                // The unverified bytes there are no longer accessible.
+                let refusal = ReplicaRefusal::new(Status::Error, "the memory of the replica is no longer available");
                 self.refuse_unverified(frame, refusal);
             }
             return Ok(InPlaceRead::NotHere);
@@ -77,7 +77,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
                 Ok(()) => None,
                 Err(NotAccepted::Refused(refusal)) => Some(refusal),
                 Err(NotAccepted::Corrupt(error)) => {
-                    // What came before it was verified.
+                    // The data before it was verified.
                     if let Some(sink) = self.replicas.get_mut(&piece.replica).and_then(|replica| replica.sink.take()) {
                         sink.keep();
                     }
@@ -94,19 +94,20 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
         Ok(InPlaceRead::Received(received))
     }
 
-    /// What has landed of a frame counts as dropped.
+    /// Refuses the replica; the unverified bytes of the frame count as dropped.
     fn refuse_unverified(&mut self, frame: &mut Frame, refusal: ReplicaRefusal) {
         frame.done += frame.unverified;
         frame.unverified = 0;
         self.refuse(frame.piece.replica, refusal);
     }
 
-    /// Whether a frame's data had better come in place once what is in the buffer of it is stored.
+    /// Returns true if a frame's data should be received in place once its buffered part is stored.
     pub(super) fn can_receive_in_place_next(&mut self) -> bool {
         self.frame.as_ref().is_some_and(|frame| frame.has_checksums() && place_for(&mut self.replicas, frame).is_some())
     }
 
-    /// Receives into the buffer, and no further than to the next data: that may come in place. `wanted`: bytes to be in the buffer then.
+    /// Receives into the buffer, but not past the start of the next data, which may be received in place. `wanted`:
+    /// number of bytes that the buffer should then hold.
     pub(super) fn fill_up_to_data(&mut self, wanted: usize) -> Result<Option<usize>, StreamError> {
         let wanted = if self.frame.is_none() { wanted.max(self.lead_bytes.min(LEAD_BYTES_MAX)) } else { wanted };
         let received = self.connection.try_read(self.buffer.spare(self.connection, wanted)?)?;
@@ -115,7 +116,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
     }
 }
 
-/// Where what is left of a frame's data can be received in place, and what its CRCs are.
+/// Returns the memory for in-place reception of the frame's remaining data, and the checksum parameters.
 fn place_for<'a, K: ReplicaSink>(
     replicas: &'a mut HashMap<u32, Replica<K>>,
     frame: &Frame,
