@@ -442,8 +442,6 @@ pub enum Error {
     /// The store can no longer make changes durable; the NameNode is stopping.
     #[error("the namespace store has failed, nothing can be changed any more: {reason}")]
     StoreFailed { reason: String },
-    #[error("too many changes are waiting for the disk, try again")]
-    Overloaded,
     /// An error of the block map, which gives its own class.
     #[error("{message}")]
     Blocks { class: &'static str, message: String },
@@ -553,7 +551,7 @@ impl Error {
             | RenameExists { .. } => exceptions::FILE_ALREADY_EXISTS,
             BeingCreated { .. } | ReleaseWaitsForReplicas { .. } => exceptions::ALREADY_BEING_CREATED,
             RecoveryInProgress { .. } | OtherRecoveryInProgress { .. } => exceptions::RECOVERY_IN_PROGRESS,
-            AppendCommitted { .. } | Overloaded => exceptions::RETRIABLE,
+            AppendCommitted { .. } => exceptions::RETRIABLE,
             WrittenNotAFile { .. } | NotOpen { .. } | NotLeaseOwner { .. } | LeaseMismatch { .. } => {
                 exceptions::LEASE_EXPIRED
             }
