@@ -1,19 +1,20 @@
-//! Replicas in memory that clients read one-sidedly, without a line of this code running. What keeps that safe:
+//! Replicas in memory that clients read one-sidedly, without running any code of this process. These rules keep that
+//! safe:
 //!
-//! 1. Only finalized replicas with files of their own are shown: their data never changes. Slabs are never.
-//! 2. A replica is registered first, then the store agrees that it is shown (from then on it is never cut, rewritten or used
-//!    for anything else), then the record beside its CRCs says whose memory it is, and only then is it advertised.
-//! 3. Before the store changes a replica or lets it go, it asks for its withdrawal. The record is zeroed before that call
-//!    returns. A reader reads the record behind the data, and believes nothing without it.
-//! 4. An advertisement is a lease. Memory that was advertised stays registered, guarded and counted until the last lease of it
-//!    is over, whatever has become of the replica; its files are unlinked, and the kernel frees them when guard, mapping
-//!    and registration are gone. Only of corrupt replicas are keys withdrawn at once.
+//! 1. Only finalized replicas with files of their own are shown: their data never changes. Slabs are never shown.
+//! 2. A replica is registered first. Then the store agrees that it is shown; from then on it is never truncated,
+//!    rewritten or used for anything else. Then the record beside its CRCs is written, which identifies the owner of
+//!    the memory. Only then is the replica advertised.
+//! 3. Before the store changes or releases a replica, it requests its withdrawal. The record is zeroed before that call
+//!    returns. A reader reads the record after the data, and trusts no data without it.
+//! 4. An advertisement is a lease. Advertised memory stays registered, guarded and counted until its last lease has
+//!    expired, whatever happens to the replica. Its files are unlinked, and the kernel frees them when guard, mapping
+//!    and registration are gone. Only the keys of corrupt replicas are withdrawn at once.
+//! 5. A NameNode that passes advertisements on receives only replicas that were recently finalized or requested. Their
+//!    memory is held for another lease before they are sent ([`Advertiser::lease_until`]).
 //!
-//! 5. A namenode that hands advertisements on is told only of replicas that were finalized or asked for lately, and their memory is held
-//!    for another lease before it is told ([`Advertiser::lease_until`]).
-//!
-//! So a read in flight, however late, finds the bytes that it was promised, or no record, or no key. Nothing waits for
-//! readers, and readers wait for nobody. [`lease_table`] is the order of these steps, tested in all its interleavings.
+//! So a read in flight, however late, finds the promised bytes, or no record, or no key. Neither side waits for the
+//! other. [`lease_table`] defines the order of these steps and is tested in all interleavings.
 
 mod lease_table;
 mod recent_replicas;
@@ -35,21 +36,21 @@ use lease_table::{AdvertisedMemory, ClaimResult, LeaseTable, WithdrawOutcome};
 pub use lease_table::{AdvertisedMetrics, Bounds};
 use recent_replicas::RecentReplicas;
 
-/// Replicas that wait to be registered ahead; those beyond it are registered when somebody asks for them.
+/// Maximum number of replicas that wait to be registered ahead of requests; further ones are registered on request.
 const PREREGISTER_QUEUE_MAX: usize = 4096;
 
-/// How often a question is tried again when the replica changes under it.
+/// Number of attempts to locate a replica that changes during the request.
 const LOCATE_ATTEMPTS: usize = 4;
 
-/// How long a question waits for another that registers the same replica.
+/// Maximum time that a request waits for another one that registers the same replica.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often memory is looked for that nobody may rely on any more.
+/// Interval of the search for memory without a valid lease.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
 type BlockKey = (BlockPoolId, BlockId);
 
-/// What this datanode shows to one-sided readers.
+/// Replicas that this DataNode shows to one-sided readers.
 pub struct Advertiser {
     domain: Arc<dyn Domain>,
     lease_table: LeaseTable<BlockKey, RegisteredReplica>,
@@ -57,14 +58,14 @@ pub struct Advertiser {
     lease: Duration,
     started: Instant,
     preregister: mpsc::Sender<ExtendedBlock>,
-    /// A replica has been registered, or could not be.
+    /// Notified when a replica has been registered, or could not be.
     registration_done: Notify,
     leases: AtomicU64,
     recent: RecentReplicas,
     announced: Arc<AnnouncementMetrics>,
 }
 
-/// What namenodes know of this datanode's memory, for metrics.
+/// Metrics of the advertisements that NameNodes hold.
 #[derive(Debug, Default)]
 pub struct AnnouncementMetrics {
     replicas: AtomicU64,
@@ -72,25 +73,25 @@ pub struct AnnouncementMetrics {
 }
 
 impl AnnouncementMetrics {
-    /// `added` are told now; the replicas that one namenode knows were `before` and are `after`.
+    /// Records an announcement of `added` replicas to one NameNode, which held `before` replicas and now holds `after`.
     pub fn record(&self, added: usize, after: usize, before: usize) {
         self.advertisements.fetch_add(added as u64, Ordering::Relaxed);
         self.replicas.fetch_add(after as u64, Ordering::Relaxed);
         self.replicas.fetch_sub(before as u64, Ordering::Relaxed);
     }
 
-    /// Replicas that namenodes know of now.
+    /// Returns how many replicas NameNodes hold advertisements of.
     pub fn replicas(&self) -> u64 {
         self.replicas.load(Ordering::Relaxed)
     }
 
-    /// How often they were told of one.
+    /// Returns how many advertisements were sent to NameNodes.
     pub fn advertisements(&self) -> u64 {
         self.advertisements.load(Ordering::Relaxed)
     }
 }
 
-/// A replica that can be read from outside. Dropped in this order.
+/// A replica that is registered for remote reads. The fields are dropped in this order.
 struct RegisteredReplica {
     data: Arc<dyn Region>,
     crcs: Arc<dyn Region>,
@@ -101,40 +102,40 @@ struct RegisteredReplica {
     _guard: ReplicaReader,
 }
 
-/// Where the bytes of a replica are to be had.
+/// Location of a replica's bytes.
 pub enum LocateOutcome {
     Shown(Box<Advertisement>),
-    /// Too small to be shown; here they are.
+    /// Too small to be shown: the bytes themselves.
     Small(ReplicaReader),
-    /// Not one-sidedly, now; why, for people.
+    /// Currently not readable one-sidedly; the text is a reason for users.
     NotShown(&'static str),
 }
 
-/// Why a replica cannot be shown.
+/// Reason why a replica cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum AdvertiseError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{block} cannot be mapped")]
+    #[error("cannot map {block}")]
     Map { block: ExtendedBlock, source: std::io::Error },
-    #[error("{block} cannot be registered")]
+    #[error("cannot register the memory of {block}")]
     Register { block: ExtendedBlock, source: one_sided::Error },
-    #[error("a task ended early")]
+    #[error("a task was interrupted")]
     Interrupted,
 }
 
-/// What became of a wish to show a replica.
+/// Result of a request to show a replica.
 enum AdvertiseOutcome {
     Advertised,
-    /// Somebody else is at it.
+    /// Another task is showing it.
     Busy,
-    /// It was withdrawn meanwhile: from the beginning.
+    /// It was withdrawn during the attempt: start again.
     Withdrawn,
     Other(LocateOutcome),
 }
 
 impl Advertiser {
-    /// `bounds`: of what is shown at once. The store is to be told of it as a [`WithdrawHook`].
+    /// `bounds` limit what is shown at once. The caller must register the result with the store as a [`WithdrawHook`].
     pub fn new(
         store: &Arc<Blockstore>,
         domain: Arc<dyn Domain>,
@@ -168,12 +169,12 @@ impl Advertiser {
         self.lease_table.metrics()
     }
 
-    /// Advertisements given out.
+    /// Returns the number of advertisements given out.
     pub fn leases(&self) -> u64 {
         self.leases.load(Ordering::Relaxed)
     }
 
-    /// By the clock that leases are counted with.
+    /// Returns the time on the clock that leases are measured with.
     pub fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
@@ -182,16 +183,17 @@ impl Advertiser {
         &self.announced
     }
 
-    /// Replicas that were finalized or asked for at `since_ms` or later, and are of `bytes_max` bytes together.
+    /// Returns replicas that were finalized or requested at `since_ms` or later, with at most `bytes_max` bytes in
+    /// total.
     pub fn recent(&self, pool: &BlockPoolId, since_ms: u64, bytes_max: u64) -> Vec<BlockId> {
         self.recent.used_since(pool, since_ms, bytes_max)
     }
 
-    /// What is advertised of a replica, whose memory stays until `until_ms` at least, for somebody who hands it on. `None`: it is not
-    /// shown now.
+    /// Returns the advertisement of a replica, for a NameNode that passes it on. Keeps the replica's memory until at
+    /// least `until_ms`. `None`: it is not shown now.
     pub fn lease_until(&self, pool: &BlockPoolId, block: BlockId, until_ms: u64) -> Option<Advertisement> {
         let key = (pool.clone(), block);
-        // How much of the lease is left is said by who hands it on.
+        // The NameNode that passes the advertisement on fills in the remaining lease.
         self.lease_table.lease(&key, until_ms, |shown| shown.advertisement(Duration::ZERO, self.incarnation))
     }
 
@@ -199,13 +201,13 @@ impl Advertiser {
         self.recent.record((block.pool.clone(), block.id()), bytes, self.now_ms());
     }
 
-    /// A replica was finalized: it will be registered before anybody asks, if there is room.
+    /// Queues a finalized replica for registration ahead of requests, if there is space.
     pub fn on_finalized(&self, block: ExtendedBlock) {
-        // Full: whoever asks for it registers it.
+        // If the queue is full, the first request registers the replica.
         let _ = self.preregister.try_send(block);
     }
 
-    /// Where the bytes of `block` are, with a lease of them. The caller has checked the token.
+    /// Returns the location of the bytes of `block`, with a lease on them. The caller has checked the token.
     pub async fn locate(
         self: &Arc<Self>,
         store: &Arc<Blockstore>,
@@ -232,21 +234,22 @@ impl Advertiser {
         Ok(LocateOutcome::NotShown("the replica is changing"))
     }
 
-    /// What is advertised of `block`, with a lease from now.
+    /// Returns the advertisement of `block`, with a lease from now.
     fn lease_advertisement(&self, block: &ExtendedBlock) -> Option<LocateOutcome> {
         let end = self.now_ms() + self.lease.as_millis() as u64;
         let key = (block.pool.clone(), block.id());
         let advertisement =
             self.lease_table.lease(&key, end, |shown| shown.advertisement(self.lease, self.incarnation))?;
         if advertisement.block.stamp() < block.stamp() {
-            return Some(LocateOutcome::NotShown("the replica is older than what is asked for"));
+            return Some(LocateOutcome::NotShown("the replica has an older generation stamp than requested"));
         }
         self.leases.fetch_add(1, Ordering::Relaxed);
         self.record_use(&advertisement.block, advertisement.data.length + advertisement.checksums.length);
         Some(LocateOutcome::Shown(Box::new(advertisement)))
     }
 
-    /// Registers a replica and shows it. Takes milliseconds. `evict`: others whose leases are over make room for it.
+    /// Registers a replica and shows it. Takes milliseconds. `evict`: replicas with expired leases are withdrawn to
+    /// make room.
     fn show(&self, store: &Blockstore, block: &ExtendedBlock, evict: bool) -> Result<AdvertiseOutcome, AdvertiseError> {
         let key = (block.pool.clone(), block.id());
         let claim = match self.lease_table.claim(&key) {
@@ -301,7 +304,9 @@ impl Advertiser {
         let mut gone = Vec::new();
         let evict = evict.then(|| self.now_ms());
         if !self.lease_table.reserve(claim, length + (shown.end - shown.start), evict, &mut gone) {
-            return Ok(RegisterOutcome::Other(LocateOutcome::NotShown("no more replicas may be shown at once")));
+            return Ok(RegisterOutcome::Other(LocateOutcome::NotShown(
+                "the maximum number of advertised replicas is reached",
+            )));
         }
         drop(gone);
         let map = |file, bytes, writable| {
@@ -340,7 +345,7 @@ impl RegisteredReplica {
 
     fn advertisement(&self, lease: Duration, incarnation: u64) -> Advertisement {
         let crcs = self.crcs.remote();
-        let within = |offset, length| crcs.part(offset, length).expect("both are registered together");
+        let within = |offset, length| crcs.part(offset, length).expect("data and CRCs are registered together");
         let table = InPlace::TABLE - InPlace::SHOWN;
         Advertisement {
             block: self.block.clone(),
@@ -376,7 +381,7 @@ impl WithdrawHook for Advertiser {
         self.recent.forget(&key);
         match self.lease_table.withdraw(&key, self.now_ms(), what == WithdrawReason::Corruption) {
             WithdrawOutcome::Nothing => WithdrawReply::Done,
-            // Deregistering is quicker than what the store does next, and an eviction needs the memory now.
+            // Deregistering is faster than the store's next step, and an eviction needs the memory now.
             WithdrawOutcome::Over(showing) => {
                 drop(showing);
                 WithdrawReply::Done
@@ -388,12 +393,12 @@ impl WithdrawHook for Advertiser {
 
 impl Drop for Advertiser {
     fn drop(&mut self) {
-        // The records outlive this process in their files: the next one starts with none.
+        // The records outlive this process in their files, so they are cleared for the next process.
         drop(self.lease_table.clear());
     }
 }
 
-/// Data and CRCs of a replica that is too small to be shown, one behind the other.
+/// Returns the data and CRCs of a replica that is too small to be shown, one after the other.
 pub fn small_bytes(reader: &ReplicaReader) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
     let mut data = vec![0; reader.length() as usize];
     reader.read_at(0, &mut data)?;
@@ -412,15 +417,15 @@ async fn preregister_all(
         let shown = tokio::task::spawn_blocking(move || {
             match advertiser.show(&store, &block, false) {
                 Ok(AdvertiseOutcome::Advertised) => {
-                    // The length with which it is shown may be another.
+                    // The replica may be shown with a different length.
                     if let Some(shown) = advertiser.lease_until(&block.pool, block.id(), 0) {
                         advertiser.record_use(&shown.block, shown.data.length + shown.checksums.length);
                     }
                 }
                 Ok(_) => {}
-                // It changed, or went, before its turn came.
+                // The replica changed or was deleted before its turn.
                 Err(AdvertiseError::Store(error)) if error.reaction() != Reaction::Machine => {}
-                Err(error) => tracing::warn!(%block, %error, "not registered ahead"),
+                Err(error) => tracing::warn!(%block, %error, "cannot register a finalized replica ahead of requests"),
             }
         });
         let _ = shown.await;
@@ -434,7 +439,7 @@ async fn sweep(advertiser: std::sync::Weak<Advertiser>) {
         let over = advertiser.lease_table.sweep(advertiser.now_ms());
         drop(advertiser);
         if !over.is_empty() {
-            // Deregistering and unmapping take a while.
+            // Deregistering and unmapping take time.
             let _ = tokio::task::spawn_blocking(move || drop(over)).await;
         }
     }

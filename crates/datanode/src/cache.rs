@@ -1,8 +1,9 @@
-//! Centralised caching: replicas that a namenode wants cached are held in memory, so that nothing pushes them out.
+//! Centralised caching: replicas that a NameNode wants cached are held in memory, so that they are not evicted.
 //!
-//! A namenode's CACHE goes to a queue that one task works off, because bringing replicas in waits for the disk; the cache
-//! report of the next turn tells what is held. What was appended to, cut, or deleted since is let go before each report.
-//! The bytes count against `dfs.datanode.max.locked.memory` (`locked_memory.rs`), and lie within `hearth.memory.limit`.
+//! A NameNode's CACHE command is put into a queue that one task processes, because loading replicas waits for the disk.
+//! The next cache report lists the held blocks. Replicas that were appended to, truncated or deleted in between are
+//! released before each report. The bytes count against `dfs.datanode.max.locked.memory` (`locked_memory.rs`), and are
+//! part of `hearth.memory.limit`.
 //! Source: DatanodeProtocol.proto, `BlockIdCommandProto`, `CacheReportRequestProto`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,12 +16,13 @@ use parking_lot::Mutex;
 
 use crate::locked_memory::{LockedBytes, LockedMemory};
 
-/// Blocks that wait to be brought in; a namenode repeats what is not reported in time.
+/// Maximum number of blocks that wait to be loaded; a NameNode repeats commands for blocks that are not reported in
+/// time.
 const WANTED_MAX: usize = 1 << 20;
 
 type BlockKey = (BlockPoolId, BlockId);
 
-/// What is cached, and what shall be.
+/// Cached blocks, and the queue of blocks to cache.
 pub struct Cache {
     memory: Arc<LockedMemory>,
     state: Mutex<CacheState>,
@@ -31,13 +33,13 @@ pub struct Cache {
 struct CacheState {
     held: HashMap<BlockKey, (PinnedReplica, LockedBytes)>,
     wanted: VecDeque<BlockKey>,
-    /// The names in `wanted` that are still wanted.
+    /// The blocks in `wanted` that are still wanted.
     queued: HashSet<BlockKey>,
-    /// A task works off `wanted`.
+    /// A task is processing `wanted`.
     worker_running: bool,
-    /// What that task is bringing in, while it is wanted.
+    /// Block that the task is loading, as long as it is wanted.
     loading_block: Option<BlockKey>,
-    /// The datanode ends: nothing is wanted any more.
+    /// True when the DataNode stops: no block is wanted any more.
     stopped: bool,
 }
 
@@ -46,7 +48,7 @@ impl Cache {
         Self { memory, state: Mutex::new(CacheState::default()), failed: AtomicU64::new(0) }
     }
 
-    /// Bytes of what is held, in whole pages.
+    /// Returns the bytes of the held replicas, in whole pages.
     pub fn bytes(&self) -> u64 {
         self.state.lock().held.values().map(|(_, locked)| locked.bytes()).sum()
     }
@@ -55,15 +57,15 @@ impl Cache {
         self.state.lock().held.len()
     }
 
-    /// Replicas that could not be brought in since the start.
+    /// Returns how many replicas could not be loaded since the start.
     pub fn failures(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// CACHE: `blocks` of `pool` shall be held. Returns at once.
+    /// Handles CACHE: queues `blocks` of `pool` to be loaded and held. Returns at once.
     pub fn cache_blocks(self: &Arc<Self>, store: &Arc<Blockstore>, pool: &BlockPoolId, blocks: &[BlockId]) {
         if self.memory.capacity() == 0 {
-            tracing::warn!("a namenode wants blocks cached, and dfs.datanode.max.locked.memory is 0");
+            tracing::warn!("ignoring blocks that a namenode wants cached: dfs.datanode.max.locked.memory is 0");
             return;
         }
         let start = {
@@ -89,7 +91,7 @@ impl Cache {
         }
     }
 
-    /// The datanode ends: what waits to be brought in is forgotten.
+    /// Clears the queue when the DataNode stops.
     pub fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -98,7 +100,7 @@ impl Cache {
         state.loading_block = None;
     }
 
-    /// UNCACHE, and what is to be deleted. What is being brought in meanwhile is not kept.
+    /// Handles UNCACHE and deletions: releases `blocks`. A block that is being loaded is not kept.
     pub fn uncache(&self, pool: &BlockPoolId, blocks: &[BlockId]) {
         let mut state = self.state.lock();
         for id in blocks {
@@ -109,25 +111,25 @@ impl Cache {
         }
     }
 
-    /// The blocks of `pool` that are held as they are now.
+    /// Returns the blocks of `pool` that are held in their current version.
     pub fn report(&self, pool: &BlockPoolId) -> Vec<BlockId> {
         let mut state = self.state.lock();
         state.held.retain(|_, (held, _)| held.is_current());
         state.held.keys().filter(|(of, _)| of == pool).map(|(_, id)| *id).collect()
     }
 
-    /// Brings in what is wanted, one after the other. Waits for the disk.
+    /// Loads the queued blocks one after the other. Waits for the disk.
     fn load_queued(&self, store: &Blockstore) {
         while let Some(name) = self.next() {
             if let Err(error) = self.load_block(store, &name) {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(pool = %name.0, block = %name.1, error, "not caching a block");
+                tracing::warn!(pool = %name.0, block = %name.1, error, "cannot cache a block");
             }
         }
     }
 
-    /// What comes next. `None`: nothing is wanted, and whoever wants more starts another task.
+    /// Returns the next block to load. `None`: the queue is empty; the next request starts a new task.
     fn next(&self) -> Option<BlockKey> {
         let mut state = self.state.lock();
         while let Some(name) = state.wanted.pop_front() {
@@ -141,7 +143,7 @@ impl Cache {
     }
 
     fn load_block(&self, store: &Blockstore, name: &BlockKey) -> Result<(), CacheError> {
-        // Whatever stamp it has here.
+        // Any generation stamp matches.
         let block = Block { id: name.1, stamp: GenerationStamp(0), length: 0 };
         let block = ExtendedBlock { pool: name.0.clone(), block };
         let Some(found) = store.replica(&block.pool, block.id()) else {
@@ -152,10 +154,10 @@ impl Cache {
             return Err(CacheError::Full { bytes, used: self.memory.used(), capacity: self.memory.capacity() });
         };
         let held = store.pin(&block)?.ok_or(CacheError::NoMemory { bytes })?;
-        // It may have grown meanwhile.
+        // The replica may have grown since it was opened.
         locked.resize(held.length());
         let mut state = self.state.lock();
-        // Unless it was called off meanwhile.
+        // Unless it was cancelled in the meantime.
         if let Some(name) = state.loading_block.take_if(|coming| coming == name) {
             state.held.insert(name, (held, locked));
         }
@@ -163,12 +165,14 @@ impl Cache {
     }
 }
 
-/// Why a replica is not cached.
+/// Reason why a replica is not cached.
 #[derive(Debug, thiserror::Error)]
 enum CacheError {
-    #[error("{bytes} bytes more than the {used} in use do not fit in dfs.datanode.max.locked.memory, {capacity}")]
+    #[error("{bytes} bytes do not fit in dfs.datanode.max.locked.memory: {used} of {capacity} bytes are in use")]
     Full { bytes: u64, used: u64, capacity: u64 },
-    #[error("hearth.memory.limit leaves no room for {bytes} bytes, or its storage directory keeps replicas in files")]
+    #[error(
+        "no memory for {bytes} bytes: hearth.memory.limit is reached, or the storage directory keeps replicas in files"
+    )]
     NoMemory { bytes: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -183,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A store with replicas of `ids`. The directories go with what is given beside it.
+    /// Creates a store with replicas of `ids`. The returned directories must outlive it.
     fn store(pool: &BlockPoolId, ids: &[BlockId]) -> (Arc<Blockstore>, [tempfile::TempDir; 2]) {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let volume = VolumeOptions::memory(directories[0].path().join("disk"));
@@ -207,20 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_off_while_it_is_brought_in_is_not_kept() {
+    fn block_uncached_during_load_is_not_kept() {
         let (pool, ids) = (BlockPoolId::new("BP-1-127.0.0.1-1"), [BlockId(1), BlockId(2)]);
         let (store, _directories) = store(&pool, &ids);
         let cache = Arc::new(Cache::new(LockedMemory::new(1 << 20, &store)));
         let want = |ids: &[BlockId]| {
             let mut state = cache.state.lock();
-            // The test is the task.
+            // The test takes the role of the task.
             state.worker_running = true;
             drop(state);
             cache.cache_blocks(&store, &pool, ids);
         };
         want(&ids);
         let one = cache.next().unwrap();
-        // Another word for what is coming already does not bring it twice.
+        // A second request for a block that is being loaded does not load it twice.
         want(&ids);
         cache.uncache(&pool, &ids[..1]);
         cache.load_block(&store, &one).unwrap();
@@ -228,7 +232,7 @@ mod tests {
         let two = cache.next().unwrap();
         cache.load_block(&store, &two).unwrap();
         assert_eq!(cache.report(&pool), [BlockId(2)]);
-        // It is wanted again before the first time is over.
+        // The block is requested again before the first load has finished.
         want(&ids[..1]);
         let one = cache.next().unwrap();
         cache.uncache(&pool, &ids[..1]);

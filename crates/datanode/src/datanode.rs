@@ -1,4 +1,4 @@
-//! The datanode as a whole: what its parts share, its start and its end.
+//! The DataNode as a whole: shared state, start and shutdown.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -39,22 +39,23 @@ use crate::throttle::Throttle;
 use crate::withdraw_hooks::WithdrawHooks;
 use crate::{one_sided_server, server, web};
 
-/// Connections that may wait to be accepted.
+/// Backlog of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// How slow a sender of packets may be while other ones wait for memory. A lost segment and a busy machine take their time.
+/// Limits for slow senders of packets while other senders wait for memory. Generous enough for a lost segment or a busy
+/// machine.
 const PACKET_PATIENCE: SlowPeerLimits =
     SlowPeerLimits { idle_max: Duration::from_secs(5), lag_max: Duration::from_secs(10), bytes_per_second: 4 << 20 };
 
-/// How often the store is asked for news (corrupt replicas, failed volumes).
+/// Interval of polling the store for events (corrupt replicas, failed volumes).
 const EVENTS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often an announced restart looks whether writers are left.
+/// Interval at which an announced restart checks for remaining writers.
 const RESTART_POLL: Duration = Duration::from_millis(20);
 
-/// How long the end waits for tasks that are in the middle of something.
+/// Maximum time that the shutdown waits for tasks that are still busy.
 const TASKS_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The ports in use.
+/// Addresses and ports in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addresses {
     pub transfer: SocketAddr,
@@ -62,57 +63,57 @@ pub struct Addresses {
     pub http: SocketAddr,
 }
 
-/// What all tasks of a datanode share.
+/// State shared by all tasks of a DataNode.
 pub struct Datanode {
     pub(crate) options: DatanodeOptions,
     pub(crate) store: Arc<Blockstore>,
     pub(crate) pools: Pools,
     pub(crate) metrics: Arc<Metrics>,
-    /// Of data connections, over TCP and the domain socket.
+    /// Limit of data connections over TCP and the domain socket.
     pub(crate) connection_limit: Arc<ConnectionLimit>,
-    /// For long packets and requests that come in on them.
+    /// Memory for long packets and requests that arrive on those connections.
     pub(crate) message_memory: Arc<MessageMemory>,
     pub(crate) writers: Arc<Writers>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) locked_memory: Arc<LockedMemory>,
-    /// Told when RAM_DISK storage is wanted and there is no memory for more.
+    /// Notified when RAM_DISK storage is requested and its memory is full.
     pub(crate) lazy_writer: Notify,
-    /// Of clients on this machine.
+    /// Shared-memory slots of clients on this machine.
     pub(crate) slots: Arc<Slots>,
-    /// Who is told when bytes that were shown change or leave.
-    #[expect(dead_code, reason = "who shows bytes by remote key adds himself here")]
+    /// Hooks that are called before shown bytes change or leave.
+    #[expect(dead_code, reason = "hooks of remote-key readers would be added here")]
     pub(crate) withdraw_hooks: Arc<WithdrawHooks>,
-    /// Another number after each start.
+    /// Number that differs after each start.
     pub(crate) incarnation: u64,
     pub(crate) rpc: RpcClient,
     pub(crate) balance_throttle: Throttle,
     pub(crate) transfer_throttle: Throttle,
-    /// One for each copy that the balancer may have running.
+    /// One permit for each copy that the balancer may run at once.
     pub(crate) move_permits: Arc<Semaphore>,
     pub(crate) started: Instant,
     pub(crate) services: namenode::BlockPoolServices,
     addresses: OnceLock<Addresses>,
     domain_socket: Option<PathBuf>,
-    /// `None`: this datanode has no such network.
+    /// `None`: this DataNode has no network for one-sided access.
     pub(crate) one_sided: Option<Arc<OneSidedServer>>,
     pub(crate) peer_offers: PeerOffers,
     pub(crate) disk_reads: DiskReads,
     pub(crate) local_forwarding: LocalForwarding,
     pub(crate) streams: Streams,
     stop: watch::Sender<bool>,
-    /// This datanode is about to end, and to be started again soon.
+    /// True when this DataNode is about to stop and to be started again soon.
     restarting: watch::Sender<bool>,
-    /// An administrator asked for the end of the process.
+    /// True when an administrator requested the end of the process.
     shutdown_requested: watch::Sender<bool>,
-    /// Too many storage directories have failed.
+    /// True when too many storage directories have failed.
     volumes_failed: AtomicBool,
 }
 
 impl Datanode {
-    /// Opens the storage directories, listens, and begins to register with the namenodes.
+    /// Opens the storage directories, listens, and begins to register with the NameNodes.
     ///
-    /// Errors: the first thing that keeps it from serving. Namenodes that cannot be reached do not: they are tried
-    /// for ever.
+    /// Errors: the first reason why it cannot serve. Unreachable NameNodes are not an error: the DataNode retries them
+    /// forever.
     pub async fn start(options: DatanodeOptions) -> Result<Handle, Error> {
         let descriptors = hearth_fabric::raise_descriptor_limit();
         let store_options = options.store.clone();
@@ -127,7 +128,7 @@ impl Datanode {
             connect_timeout: options.rpc.connect_timeout,
             rpc_timeout: options.rpc.call_timeout,
             response_bytes_max: options.rpc.frame_bytes_max,
-            // Clients connect to the address that a namenode sees us come from.
+            // Clients connect to the address from which a NameNode sees this DataNode connect.
             bind: Some(options.transfer_address.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_loopback()),
             ..RpcClientOptions::default()
         });
@@ -168,7 +169,7 @@ impl Datanode {
             domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
             peer_offers: PeerOffers::default(),
-            // A request waits three times at most: its client hears of it while it still waits.
+            // A request waits at most three times, so its client receives the answer before its own timeout.
             disk_reads: DiskReads::new(options.transfer.read_timeout / 4),
             local_forwarding: LocalForwarding::default(),
             streams: Streams::new(options.streams, metrics),
@@ -194,7 +195,7 @@ impl Datanode {
         })?;
         let http = web::bind(&datanode).await?;
         let addresses = Addresses { transfer: transfer.address(), ipc: ipc.address(), http: http.address() };
-        // Set once, here, before anything that asks for it runs.
+        // Set once, here, before any task that reads it runs.
         let _ = datanode.addresses.set(addresses);
         let http = http.serve();
         tokio::spawn(server::accept(datanode.clone(), transfer));
@@ -211,17 +212,17 @@ impl Datanode {
         Ok(Handle { datanode, addresses, ipc: Mutex::new(Some(ipc)), http: Mutex::new(Some(http)) })
     }
 
-    /// The ports in use.
+    /// Returns the addresses and ports in use.
     pub fn addresses(&self) -> Addresses {
-        *self.addresses.get().expect("set at the end of the start, before any task runs")
+        *self.addresses.get().expect("set by start, before any task runs")
     }
 
-    /// Where clients of this machine connect, if they can.
+    /// Returns the path of the domain socket for clients on this machine, if there is one.
     pub(crate) fn domain_socket(&self) -> Option<&Path> {
         self.domain_socket.as_deref()
     }
 
-    /// What this datanode says to Hearth's clients, itself or through a namenode.
+    /// Returns the offer that this DataNode sends to Hearth's clients, directly or through a NameNode.
     pub(crate) fn offer(&self) -> Offer {
         let one_sided = self.one_sided.as_ref();
         Offer {
@@ -233,17 +234,17 @@ impl Datanode {
         }
     }
 
-    /// A replica is finalized: one-sided readers can be told of it.
+    /// Notes that a replica is finalized and can be advertised to one-sided readers.
     pub(crate) fn note_finalized(&self, block: &ExtendedBlock) {
         if let Some(one_sided) = &self.one_sided {
             one_sided.advertiser.on_finalized(block.clone());
         }
     }
 
-    /// Resolves when the datanode stops.
+    /// Resolves when the DataNode stops.
     pub(crate) async fn stopping(&self) {
         let mut stop = self.stop.subscribe();
-        // The sender lives in self: it cannot go away before this future does.
+        // The sender is a field of `self`, so it outlives this future.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
@@ -251,7 +252,7 @@ impl Datanode {
         *self.stop.borrow()
     }
 
-    /// Becomes true when this datanode is about to restart.
+    /// Returns a receiver that becomes true when this DataNode is about to restart.
     pub(crate) fn restarting(&self) -> watch::Receiver<bool> {
         self.restarting.subscribe()
     }
@@ -260,7 +261,8 @@ impl Datanode {
         *self.restarting.borrow()
     }
 
-    /// Tells writers that this datanode is about to restart, and takes on no new ones. Returns when they have gone, or at `deadline`.
+    /// Notifies writers that this DataNode is about to restart, and accepts no new ones. Returns when all writers have
+    /// left, or at `deadline`.
     pub(crate) async fn announce_restart(&self, deadline: tokio::time::Instant) {
         self.restarting.send_replace(true);
         while !self.writers.is_empty() && tokio::time::Instant::now() < deadline {
@@ -268,12 +270,12 @@ impl Datanode {
         }
     }
 
-    /// An administrator's wish; the owner of the handle carries it out.
+    /// Records that an administrator requested a shutdown; the owner of the handle carries it out.
     pub(crate) fn request_shutdown(&self) {
         self.shutdown_requested.send_replace(true);
     }
 
-    /// The pool of a request, once it is registered with a namenode.
+    /// Returns the block pool of a request, once the pool is registered with a NameNode.
     pub(crate) async fn ready_pool(&self, id: &BlockPoolId) -> Result<Arc<Pool>, OpError> {
         self.pools
             .ready(id, self.options.transfer.pool_ready_timeout)
@@ -281,9 +283,9 @@ impl Datanode {
             .ok_or_else(|| OpError::PoolNotReady { pool: id.clone() })
     }
 
-    /// A replica for reading; where that opens files on disk, a thread that may wait for it does so.
+    /// Returns a replica for reading. If that opens files on disk, a thread that may block does it.
     ///
-    /// Errors: as [`Blockstore::reader`]'s; `Refused`: too many wait for that disk.
+    /// Errors: those of [`Blockstore::reader`]; `Refused`: too many requests wait for that disk.
     pub(crate) async fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader, OpError> {
         match self.store.reader_now(block)? {
             Reading::Now(reader) => Ok(reader),
@@ -294,7 +296,7 @@ impl Datanode {
         }
     }
 
-    /// Runs a call of the store that may wait, on a thread that may.
+    /// Runs a blocking call of the store on a thread that may block.
     pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Blockstore) -> hearth_blockstore::Result<T> + Send + 'static,
@@ -302,7 +304,7 @@ impl Datanode {
         self.run_blocking_op(move |store| Ok(call(store)?)).await
     }
 
-    /// The same for what can fail in more ways.
+    /// Like `run_blocking`, for calls with further kinds of errors.
     pub(crate) async fn run_blocking_op<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Blockstore) -> Result<T, OpError> + Send + 'static,
@@ -311,19 +313,19 @@ impl Datanode {
         tokio::task::spawn_blocking(move || call(&store)).await.map_err(|_| OpError::Interrupted)?
     }
 
-    /// For heartbeats and pages.
+    /// Returns the storage reports for heartbeats and web pages.
     pub(crate) fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
         self.store.storage_reports(pool)
     }
 }
 
-/// Listens where the configuration says that clients of this machine connect, if it does.
+/// Listens on the configured domain socket for clients on this machine, if one is configured.
 fn listen_local(options: &DatanodeOptions, port: u16) -> Result<Option<local::Listener>, Error> {
     let Some(path) = &options.domain_socket_path else { return Ok(None) };
-    // As Hadoop's clients read the key.
+    // Replaced in the same way as Hadoop's clients do.
     let path = PathBuf::from(path.replace("_PORT", &port.to_string()));
     local::check_path(&path)?;
-    // Who may read what is decided by tokens, as over TCP.
+    // Access is controlled by tokens, as over TCP.
     Ok(Some(local::Listener::bind(&path, 0o666, BACKLOG)?))
 }
 
@@ -333,18 +335,19 @@ fn incarnation() -> Result<u64, Error> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Why a datanode ends by itself.
+/// Reason why a DataNode stops on its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
-    /// An administrator's wish.
+    /// An administrator requested it.
     ShutdownRequested,
-    /// No namenode serves this datanode any more, e.g. because its directories are another cluster's; the log says why.
+    /// No NameNode accepts this DataNode any more, e.g. because its directories belong to another cluster. The log has
+    /// the reason.
     NoNamenode,
-    /// More storage directories have failed than `dfs.datanode.failed.volumes.tolerated`; the log says which.
+    /// More storage directories have failed than `dfs.datanode.failed.volumes.tolerated`; the log names them.
     VolumesFailed,
 }
 
-/// A running datanode. Dropping it stops the tasks; `shutdown` ends it in good order.
+/// Handle of a running DataNode. Dropping it stops the tasks; `shutdown` stops it in good order.
 pub struct Handle {
     datanode: Arc<Datanode>,
     addresses: Addresses,
@@ -357,7 +360,7 @@ impl Handle {
         self.addresses
     }
 
-    /// Resolves when every configured nameservice has registered this datanode with one of its namenodes.
+    /// Resolves when, for every configured nameservice, this DataNode is registered with one of its NameNodes.
     pub async fn registered(&self) {
         self.datanode.services.all_registered().await;
     }
@@ -372,25 +375,26 @@ impl Handle {
         if self.datanode.services.any_alive() { EndReason::ShutdownRequested } else { EndReason::NoNamenode }
     }
 
-    /// Where one-sided readers and writers connect, if they can.
+    /// Returns the address for one-sided readers and writers, if they are supported.
     pub fn one_sided_address(&self) -> Option<SocketAddr> {
         self.datanode.one_sided.as_ref().map(|one_sided| one_sided.address())
     }
 
-    /// Where clients of this machine connect, if they can.
+    /// Returns the path of the domain socket for clients on this machine, if there is one.
     pub fn domain_socket(&self) -> Option<&Path> {
         self.datanode.domain_socket()
     }
 
-    /// This datanode's, the same over restarts.
+    /// Returns this DataNode's UUID, which stays the same over restarts.
     pub fn uuid(&self) -> DatanodeUuid {
         self.datanode.store.datanode_uuid().clone()
     }
 
-    /// Stops serving; with `flush`, writes first to disk what is in memory only. Returns what is left unwritten.
+    /// Stops serving. With `flush`, first writes to disk all data that is only in memory. Returns what is left
+    /// unwritten.
     pub async fn shutdown(&self, flush: bool) -> FlushProgress {
         self.datanode.stop.send_replace(true);
-        // Connections end at their next await; writers drop what they hold.
+        // Connections end at their next await; writers drop their state.
         self.datanode.writers.disconnect_all();
         self.datanode.cache.stop();
         self.http.lock().take();
@@ -408,7 +412,7 @@ impl Handle {
                         tracing::info!(
                             replicas = progress.replicas_left,
                             bytes = progress.bytes_left,
-                            "left to be written to disk"
+                            "replicas are left unwritten at shutdown"
                         );
                     }
                     true
@@ -423,9 +427,9 @@ impl Handle {
 }
 
 impl Handle {
-    /// Waits until this handle alone holds the datanode: from then on nobody writes, and dropping it frees the storage
-    /// directories. Bounded, because a copy to another
-    /// datanode may be waiting for that one.
+    /// Waits until this handle holds the only reference to the DataNode. From then on nothing writes, and dropping the
+    /// handle releases the storage directories. Bounded, because a copy to another DataNode may be waiting for that
+    /// DataNode.
     async fn wait_for_tasks(&self) {
         let deadline = tokio::time::Instant::now() + TASKS_END_TIMEOUT;
         while Arc::strong_count(&self.datanode) > 1 && tokio::time::Instant::now() < deadline {
@@ -440,14 +444,14 @@ impl Drop for Handle {
     }
 }
 
-/// The clients' writers at work, so that an administrator can end them.
+/// List of the clients' active writers, so that an administrator can disconnect them.
 #[derive(Default)]
 pub(crate) struct Writers {
     next: AtomicU64,
     active: Mutex<HashMap<u64, (ExtendedBlock, Arc<Connection>)>>,
 }
 
-/// Takes a writer off the list when dropped.
+/// Removes a writer from the list when dropped.
 pub(crate) struct WriterGuard {
     writers: Arc<Writers>,
     key: u64,
@@ -464,11 +468,11 @@ impl Writers {
         self.active.lock().is_empty()
     }
 
-    /// Ends the connections of all writers. Returns how many there were.
+    /// Closes the connections of all writers. Returns their number.
     pub fn disconnect_all(&self) -> usize {
         let active = self.active.lock();
         for (block, connection) in active.values() {
-            tracing::info!(%block, writer = %connection.peer(), "ending a writer");
+            tracing::info!(%block, writer = %connection.peer(), "disconnecting a writer");
             connection.shutdown();
         }
         active.len()
@@ -481,7 +485,7 @@ impl Drop for WriterGuard {
     }
 }
 
-/// Tells namenodes what the store finds out by itself.
+/// Reports to the NameNodes what the store detects by itself.
 async fn watch_store(datanode: Arc<Datanode>) {
     loop {
         tokio::select! {
@@ -512,13 +516,13 @@ async fn watch_store(datanode: Arc<Datanode>) {
                     end_when_too_many_failed(&datanode);
                 }
                 StoreEvent::Moved(replica) => {
-                    // It may be deleted since, which the namenode has heard of already.
+                    // The replica may have been deleted in the meantime, which was reported to the NameNode separately.
                     let there = datanode.store.replica(&replica.block.pool, replica.block.id());
                     let is_there = there.is_some_and(|there| {
                         there.storage == replica.storage && there.block.stamp == replica.block.stamp()
                     });
                     if is_there && let Some(pool) = datanode.pools.get(&replica.block.pool) {
-                        // No DELETED event: the namenode sees that the storage is another one.
+                        // No DELETED event: the NameNode sees that the storage differs.
                         let received = ReplicaEvent::Received { delete_hint: None };
                         pool.notify(&replica.storage, replica.block.block, received);
                     }
@@ -528,7 +532,7 @@ async fn watch_store(datanode: Arc<Datanode>) {
     }
 }
 
-/// Ends the datanode when it may not go on with the storage directories that are left.
+/// Stops the DataNode when too many storage directories have failed to continue.
 fn end_when_too_many_failed(datanode: &Arc<Datanode>) {
     let failed = datanode.services.failed_volumes().dirs.len();
     let store = &datanode.options.store;
@@ -548,7 +552,7 @@ fn end_when_too_many_failed(datanode: &Arc<Datanode>) {
     }
     let datanode = datanode.clone();
     tokio::spawn(async move {
-        // The namenodes hear of it first.
+        // Leaves time to report the failure to the NameNodes first.
         tokio::time::sleep(EVENTS_INTERVAL).await;
         datanode.request_shutdown();
     });

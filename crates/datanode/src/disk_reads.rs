@@ -1,5 +1,5 @@
-//! Short reads that wait for a disk, on threads that may: so many at once that a disk which hangs leaves threads to everything else
-//! that has to wait.
+//! Runs short reads that wait for a disk on blocking threads. Their number is limited, so that a hanging disk leaves
+//! threads for all other blocking work.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,43 +9,45 @@ use hearth_types::StorageId;
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, Semaphore};
 
-/// Of one storage directory: more than a disk's queue is deep, and one that hangs leaves the others theirs.
+/// Limit per storage directory: deeper than a disk's queue, and low enough that a hanging disk leaves the other disks
+/// their share.
 const READS_PER_STORAGE_MAX: usize = 64;
 
-/// Of all: half of the threads that a runtime has for waiting where nobody asks for more. Source: tokio, `max_blocking_threads`, 512.
+/// Limit over all storage directories: half of a runtime's default number of blocking threads.
+/// Source: tokio, `max_blocking_threads`, 512.
 const READS_MAX: usize = 256;
 
-/// Of all connections.
+/// Shared by all connections.
 pub struct DiskReads {
     queue_timeout: Duration,
     permits: Arc<Semaphore>,
-    /// As many as there are storage directories.
+    /// One entry per storage directory.
     by_storage: Mutex<HashMap<StorageId, Arc<Semaphore>>>,
 }
 
-/// Why a read was not done.
+/// Reason why a read was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskReadError {
     #[error("too many reads wait for the disk of {storage}")]
     TooMany { storage: StorageId },
-    #[error("a read ended early")]
+    #[error("a read was interrupted")]
     Interrupted,
 }
 
 impl DiskReads {
-    /// `queue_timeout`: how long a read waits for a place. Shorter than its client does.
+    /// `queue_timeout`: maximum time that a read waits for a permit. Must be shorter than its client's timeout.
     pub fn new(queue_timeout: Duration) -> Self {
         Self { queue_timeout, permits: Arc::new(Semaphore::new(READS_MAX)), by_storage: Mutex::default() }
     }
 
-    /// How long a read waits for its turn.
+    /// Returns the maximum time that a read waits for a permit.
     pub fn queue_timeout(&self) -> Duration {
         self.queue_timeout
     }
 
-    /// Has `read` of a replica in `storage` done when there is a place for it.
+    /// Runs `read` of a replica in `storage` once there is a permit for it.
     ///
-    /// Errors: its own; `TooMany` when there was no place.
+    /// Errors: those of `read`; `TooMany` if there was no permit in time.
     pub async fn run<T, E>(
         &self,
         storage: &StorageId,
@@ -68,7 +70,7 @@ impl DiskReads {
             return Err(DiskReadError::TooMany { storage: storage.clone() }.into());
         };
         let reading = move || {
-            // As long as the thread is taken, whoever still waits for it.
+            // Held as long as the thread is busy, even if its caller has gone.
             let _places = places;
             read()
         };
@@ -85,7 +87,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn reads_that_hang_leave_threads_to_others() {
+    fn hanging_reads_leave_threads_to_others() {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().max_blocking_threads(READS_PER_STORAGE_MAX + 2).build().unwrap();
         runtime.block_on(async {
@@ -97,7 +99,7 @@ mod tests {
             for number in 0..READS_PER_STORAGE_MAX {
                 let (reads, wait, hangs) = (reads.clone(), wait.clone(), hangs.clone());
                 let read = move || {
-                    // Until the sender is gone.
+                    // Blocks until the sender is dropped.
                     let _ = wait.lock().unwrap().recv();
                     Ok::<_, DiskReadError>(number)
                 };
@@ -108,12 +110,12 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(LONG, all_taken).await.expect("each read has a place");
+            tokio::time::timeout(LONG, all_taken).await.expect("each read gets a permit");
             let other = tokio::task::spawn_blocking(|| 7);
-            assert_eq!(tokio::time::timeout(LONG, other).await.expect("it has a thread").unwrap(), 7);
+            assert_eq!(tokio::time::timeout(LONG, other).await.expect("a thread is available").unwrap(), 7);
             let well = reads.run(&well, || Ok::<_, DiskReadError>(8));
             assert_eq!(tokio::time::timeout(LONG, well).await.expect("another disk answers").unwrap(), 8);
-            // Nobody waits for these any more: their threads are taken all the same.
+            // No caller waits for these reads any more, but their threads are still busy.
             hanging.drain(1..).for_each(|hanging| hanging.abort());
             let refused = reads.run(&hangs, || Ok::<_, DiskReadError>(())).await;
             assert!(matches!(refused, Err(DiskReadError::TooMany { .. })), "{refused:?}");
@@ -124,7 +126,7 @@ mod tests {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };
-            tokio::time::timeout(LONG, all_free).await.expect("each place is given back");
+            tokio::time::timeout(LONG, all_free).await.expect("each permit is returned");
             assert_eq!(reads.run(&hangs, || Ok::<_, DiskReadError>(9)).await.unwrap(), 9);
         });
     }

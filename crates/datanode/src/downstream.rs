@@ -1,4 +1,4 @@
-//! This datanode as the client of another one: addresses, timeouts, connections.
+//! This DataNode as a client of another DataNode: addresses, timeouts, connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::ops::OpError;
 use crate::options::TransferOptions;
 use crate::session::Session;
 
-/// What each further datanode of a pipeline adds to the waits.
+/// Time that each further DataNode of a pipeline adds to the timeouts.
 const TIMEOUT_PER_TARGET: Duration = Duration::from_secs(5);
 
-/// Other datanodes may bear less silence than this one.
+/// Other DataNodes may have a shorter read timeout than this one.
 const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// How long to wait for the next datanode, which waits for those behind it.
+/// Timeouts for the next DataNode, which in turn waits for those after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub connect: Duration,
     pub read: Duration,
     pub write: Duration,
-    /// How often we say that we are there while we wait: twice within what other datanodes bear of silence by default.
+    /// Interval of heartbeats while waiting: half of other DataNodes' default read timeout.
     pub heartbeat: Duration,
 }
 
 impl Timeouts {
-    /// `targets`: datanodes from here to the pipeline's end.
+    /// `targets`: number of DataNodes from here to the end of the pipeline.
     pub fn new(options: &TransferOptions, targets: u32) -> Self {
         let more = TIMEOUT_PER_TARGET * targets.min(1000);
         let read = options.read_timeout + more;
@@ -45,7 +45,7 @@ pub async fn connect(datanode: &Arc<Datanode>, id: &DatanodeId, timeouts: Timeou
     Ok(Session::new(Arc::new(connection), timeouts.write))
 }
 
-/// The address of one of a datanode's ports: by its IP, or by its name where the configuration wants that.
+/// Resolves the address of one of a DataNode's ports: by its IP address, or by its name if so configured.
 pub async fn resolve(datanode: &Datanode, id: &DatanodeId, port: u16) -> Result<SocketAddr, OpError> {
     let unresolved = || OpError::Unresolved { name: format!("{} ({}:{port})", id.host_name, id.ip) };
     if !datanode.options.use_host_names

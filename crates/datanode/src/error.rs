@@ -4,7 +4,7 @@ use hearth_blockstore::StoreError;
 use hearth_config::ConfigError;
 use hearth_fabric::local::{ListenError, PathError};
 
-/// Why a datanode cannot start or go on.
+/// Reason why a DataNode cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -17,14 +17,14 @@ pub enum Error {
     DomainSocketPath(#[from] PathError),
     #[error("dfs.domain.socket.path")]
     DomainSocket(#[from] ListenError),
-    #[error("no random numbers: {0}")]
+    #[error("cannot get random numbers: {0}")]
     Random(String),
-    #[error("the one-sided network")]
+    #[error("cannot start the one-sided network")]
     OneSided(#[from] hearth_fabric::one_sided::Error),
-    #[error("the storage directories")]
+    #[error("cannot open the storage directories")]
     Store(#[from] StoreError),
     #[error("{0}")]
     Web(String),
-    #[error("a task of the store ended early")]
+    #[error("a task of the store was interrupted")]
     Interrupted,
 }

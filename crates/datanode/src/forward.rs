@@ -1,5 +1,5 @@
-//! The way to the next datanode of a pipeline: into its memory, on this machine or over a network, or by packets. [`Forwarder`] goes
-//! down, [`Mirror`] comes up.
+//! Connection to the next DataNode of a pipeline: into its memory, on this machine or over a network, or by packets.
+//! [`Forwarder`] sends data downstream, [`Mirror`] receives acknowledgements from there.
 
 mod failures;
 mod local;
@@ -29,10 +29,10 @@ use crate::downstream::Timeouts;
 use crate::ops::OpError;
 use crate::session::SessionError;
 
-/// How long whoever takes a replica over waits until nothing of it is on its way downstream any more.
+/// Maximum time that a new owner of a replica waits until none of its data is in flight downstream.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why nothing came from the next datanode.
+/// Reason why the next DataNode sent nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
     #[error(transparent)]
@@ -41,17 +41,17 @@ pub enum MirrorError {
     OneSided(#[from] WriterError),
 }
 
-/// What came of asking the next datanode.
+/// Result of requesting a write from the next DataNode.
 pub enum SetupAnswer<M> {
     Ready(M),
     Refused(Box<BlockOpResponse>),
 }
 
-/// Asks `next` for memory to write into, on this machine or over a network. `None`: there is no such way to it.
+/// Requests memory to write into from `next`, on this machine or over a network. `None`: there is no such path to it.
 ///
-/// `may_be_truncated`: somebody else can shorten the replica's file here at any time.
+/// `may_be_truncated`: another process can truncate the replica's file here at any time.
 ///
-/// Errors: it was asked, and fails.
+/// Errors: the request was sent and failed.
 pub async fn into_memory(
     datanode: &Arc<Datanode>,
     next: &DatanodeInfo,
@@ -67,7 +67,7 @@ pub async fn into_memory(
     Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
 }
 
-/// The same, on this machine only.
+/// Like `into_memory`, on this machine only.
 pub async fn into_memory_here(
     datanode: &Arc<Datanode>,
     next: &DatanodeInfo,
@@ -87,7 +87,7 @@ impl<M> SetupAnswer<M> {
     }
 }
 
-/// The next datanode of the pipeline, ready for packets.
+/// The next DataNode of the pipeline, ready for packets.
 pub enum Mirror {
     Packets(PacketMirror),
     Local(LocalMirror),
@@ -95,7 +95,7 @@ pub enum Mirror {
 }
 
 impl Mirror {
-    /// Silence that is borne; it covers everything further down.
+    /// Returns the maximum silence; it covers all DataNodes further downstream.
     pub fn read_timeout(&self) -> Duration {
         match self {
             Self::Packets(mirror) => mirror.read_timeout,
@@ -104,7 +104,7 @@ impl Mirror {
         }
     }
 
-    /// Nothing is lost when the future is dropped.
+    /// Cancel safety: nothing is lost when the future is dropped.
     pub async fn next_ack(&mut self) -> Result<PipelineAck, MirrorError> {
         match self {
             Self::Packets(mirror) => Ok(mirror.session.receive_ack(mirror.read_timeout).await?),
@@ -113,7 +113,7 @@ impl Mirror {
         }
     }
 
-    /// Whether an acknowledgement has been received already, as far as that can be said.
+    /// Returns true if an acknowledgement is known to have been received already.
     pub fn has_ack(&self) -> bool {
         match self {
             Self::Packets(mirror) => mirror.session.has_ack(),
@@ -122,14 +122,14 @@ impl Mirror {
         }
     }
 
-    /// The block's end is acknowledged by everybody from there on.
+    /// Records that all DataNodes have acknowledged the end of the block.
     pub fn ended(&self) {
         if let Self::OneSided(mirror) = self {
             mirror.ended();
         }
     }
 
-    /// What ends it from another thread.
+    /// Returns a handle that closes the connection from another thread.
     pub fn closer(&self) -> MirrorCloser {
         match self {
             Self::Packets(mirror) => MirrorCloser::Packets(mirror.session.connection.clone()),
@@ -139,14 +139,14 @@ impl Mirror {
     }
 }
 
-/// Ends the way to the next datanode.
+/// Closes the connection to the next DataNode.
 pub enum MirrorCloser {
     Packets(Arc<tcp::Connection>),
     Local(LocalCloser),
     OneSided(Arc<dyn hearth_fabric::one_sided::Connection>, tokio::runtime::Handle),
 }
 
-/// What is to be waited for.
+/// Handle to wait for the end of a close.
 pub struct PendingClose(Option<mpsc::Receiver<()>>);
 
 impl MirrorCloser {
@@ -164,7 +164,7 @@ impl MirrorCloser {
                 let (over, ending) = mpsc::channel();
                 runtime.spawn(async move {
                     connection.close().await;
-                    // Who waited has given up.
+                    // The receiver has given up waiting.
                     let _ = over.send(());
                 });
                 PendingClose(Some(ending))
@@ -174,25 +174,25 @@ impl MirrorCloser {
 }
 
 impl PendingClose {
-    /// Blocks until nothing reads the replica's memory for the next datanode any more; false: it may still be read.
+    /// Blocks until no transfer to the next DataNode reads the replica's memory. False: it may still be read.
     pub fn wait(&self) -> bool {
         let is_over = |ending: &mpsc::Receiver<()>| {
-            // Without a sender it was over before.
+            // A dropped sender means that it had already ended.
             !matches!(ending.recv_timeout(END_TIMEOUT), Err(mpsc::RecvTimeoutError::Timeout))
         };
         self.0.as_ref().is_none_or(is_over)
     }
 }
 
-/// Where the data of a packet are.
+/// Location of a packet's data.
 #[derive(Clone, Copy)]
 pub enum PacketData<'a> {
     Bytes(&'a [u8]),
-    /// In the replica, at their place.
+    /// In the replica, at the packet's offset.
     Replica(&'a Arc<ReplicaReader>),
 }
 
-/// Down to the next datanode. When it breaks, receiving goes on: the client is told and decides.
+/// Sender to the next DataNode. When it breaks, receiving continues: the client is notified and decides.
 pub struct Forwarder {
     sender: MirrorSender,
     broken: AtomicBool,
@@ -238,15 +238,15 @@ impl MirrorSender {
     }
 }
 
-/// `length` bytes of `all` from `at`.
+/// Returns `length` bytes of `all` from `at`.
 ///
-/// Errors: `UnexpectedEof`: there are not so many.
+/// Errors: `UnexpectedEof`: `all` is too short.
 fn part_of(all: &[u8], at: u64, length: u64) -> io::Result<&[u8]> {
     let part = all.get(at as usize..).and_then(|rest| rest.get(..length as usize));
     part.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Bytes of a replica that may still be growing.
+/// Reads bytes of a replica that may still be growing.
 fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
     match reader.data() {
         DataSource::Bytes(all) => {
@@ -268,17 +268,17 @@ fn read(reader: &ReplicaReader, at: u64, into: &mut [u8]) -> io::Result<()> {
     }
 }
 
-/// Why a packet did not go on.
+/// Reason why a packet was not forwarded.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    #[error("it could not be read here: {0}")]
+    #[error("cannot read the replica: {0}")]
     Read(io::Error),
     #[error(transparent)]
     Connection(tcp::Error),
     #[error(transparent)]
     OneSided(#[from] WriterError),
-    /// Of this datanode: the next one has no part in it.
-    #[error("there is no memory here to pass it on from: {0}")]
+    /// Failure in this DataNode; the next one is not at fault.
+    #[error("no memory to forward it from: {0}")]
     Memory(hearth_fabric::one_sided::Error),
 }
 
@@ -293,32 +293,32 @@ impl Forwarder {
         }
     }
 
-    /// Whether `send` may be called: packets go down.
+    /// Returns true if `send` may be called, i.e. data is sent as packets.
     pub fn accepts_batches(&self) -> bool {
         matches!(self.sender, MirrorSender::Packets(_))
     }
 
-    /// Whether data goes on from its place in the replica here as well as from a buffer.
+    /// Returns true if data can be sent from its place in the replica as well as from a buffer.
     pub fn accepts_in_place(&self) -> bool {
         matches!(self.sender, MirrorSender::Packets(_) | MirrorSender::Local(_))
     }
 
-    /// Sends whole packets as they came. Only where packets go down.
+    /// Sends whole packets unchanged. Only for connections that use packets.
     pub async fn send(&self, packets: &[u8]) {
         if self.is_broken() {
             return;
         }
         let MirrorSender::Packets(sender) = &self.sender else {
-            unreachable!("who brings packets has them passed on as packets")
+            unreachable!("batches of packets are forwarded as packets")
         };
         self.is_sending.store(true, Ordering::Release);
-        // Reads nothing here.
+        // This call reads nothing from the replica, so there is no error of this DataNode to return.
         let _ = self.note(sender.send(packets).await);
     }
 
     /// Sends a packet.
     ///
-    /// Errors: only those of this datanode: its data cannot be read, or there is no memory to pass it on from.
+    /// Errors: only those of this DataNode: its data cannot be read, or it has no memory to forward it from.
     pub async fn send_packet(&self, header: &PacketHeader, crcs: &[u8], data: PacketData<'_>) -> io::Result<()> {
         if self.is_broken() {
             return Ok(());
@@ -339,7 +339,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// For how long there was nothing to send down.
+    /// Returns for how long there was nothing to send.
     pub fn idle(&self) -> Duration {
         if self.is_sending.load(Ordering::Acquire) { Duration::ZERO } else { self.last_sent.lock().elapsed() }
     }

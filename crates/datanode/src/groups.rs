@@ -1,6 +1,6 @@
-//! Group membership by the machine's group file, for the administration of this datanode.
+//! Group membership from the machine's group file, for the administration of this DataNode.
 
-/// Whether `user` stands among the members of `group` in `/etc/group`. Where the file cannot be read, nobody does.
+/// Returns true if `user` is listed as a member of `group` in `/etc/group`. Returns false if the file cannot be read.
 pub fn is_member(user: &str, group: &str) -> bool {
     std::fs::read_to_string("/etc/group").is_ok_and(|text| lists_member(&text, user, group))
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_stand_in_the_fourth_field() {
+    fn members_are_in_fourth_field() {
         let text = "root:x:0:\nsupergroup:x:1001:alice,bob\n";
         assert!(lists_member(text, "bob", "supergroup"));
         assert!(!lists_member(text, "carol", "supergroup"));

@@ -1,4 +1,4 @@
-//! The datanode's IPC port: ClientDatanodeProtocol, InterDatanodeProtocol, ReconfigurationProtocol.
+//! The DataNode's IPC port: ClientDatanodeProtocol, InterDatanodeProtocol, ReconfigurationProtocol.
 //! Source: ClientDatanodeProtocol.proto, InterDatanodeProtocol.proto, ReconfigurationProtocol.proto.
 
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::replica_recovery;
 
 const PROTOCOLS: &[&str] = &[protocols::CLIENT_DATANODE, protocols::INTER_DATANODE, protocols::RECONFIGURATION];
 
-/// The versions of the configuration's schema, as Java datanodes answer them.
+/// Versions of the configuration's schema, as Java's DataNode returns them.
 const CONFIG_VERSION: &str = "core-3.0.0,hdfs-1";
 
-/// A datanode asked to end answers first. Hadoop's figure.
+/// Delay before a requested shutdown, so that the answer is sent first. Hadoop's value.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(1);
 
-/// How long writers have to take note of a restart. Hadoop's figure (`dfs.datanode.oob.timeout-ms`).
+/// Time that writers have to react to a restart. Hadoop's value (`dfs.datanode.oob.timeout-ms`).
 const RESTART_NOTICE: Duration = Duration::from_millis(1500);
 
-/// Answers for one datanode.
+/// IPC service of one DataNode.
 pub struct IpcService {
     datanode: Arc<Datanode>,
 }
@@ -69,7 +69,7 @@ fn encoded(message: &impl Message) -> Bytes {
     message.encode_to_vec().into()
 }
 
-/// The Java exception for an error of this room.
+/// Returns the Java exception for an error of this crate.
 fn exception(error: &OpError) -> RemoteError {
     let class = match error {
         OpError::Store(StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. }) => {
@@ -112,7 +112,7 @@ impl IpcService {
         match call.method.as_str() {
             "refreshNamenodes" => Err(application_error(
                 exceptions::IO,
-                "this datanode reads its namenodes from the configuration when it starts; start it again",
+                "the datanode reads its namenodes from the configuration only at startup; restart it",
             )),
             "deleteBlockPool" => self.delete_block_pool(decode(&call)?),
             "shutdownDatanode" => self.shutdown(decode(&call)?),
@@ -122,7 +122,7 @@ impl IpcService {
             }
             "triggerBlockReport" => self.trigger_block_report(decode(&call)?),
             "getVolumeReport" => self.volume_report().await,
-            // As Apache's DataNode with `dfs.disk.balancer.enabled` off.
+            // Same answer as Apache's DataNode with `dfs.disk.balancer.enabled` off.
             "submitDiskBalancerPlan"
             | "cancelDiskBalancerPlan"
             | "queryDiskBalancerPlan"
@@ -133,7 +133,7 @@ impl IpcService {
         }
     }
 
-    /// Nothing can be changed while the datanode runs; the calls say so.
+    /// Answers reconfiguration calls: nothing can be changed while the DataNode runs.
     fn reconfiguration(&self, call: Call) -> Result<Bytes, RemoteError> {
         self.require_administrator(&call)?;
         match call.method.as_str() {
@@ -141,7 +141,7 @@ impl IpcService {
             "listReconfigurableProperties" => Ok(encoded(&ListReconfigurablePropertiesResponseProto::default())),
             "startReconfiguration" => Err(application_error(
                 exceptions::IO,
-                "this datanode has no properties that can be changed while it runs",
+                "this datanode has no properties that can be changed at run time",
             )),
             method => Err(no_such_method(&call.protocol, method)),
         }
@@ -182,7 +182,7 @@ impl IpcService {
         Ok(encoded(&GetReplicaVisibleLengthResponseProto { length }))
     }
 
-    /// Paths are not handed out: short-circuit readers get descriptors.
+    /// Refuses the call, because paths are not exposed: short-circuit readers get descriptors.
     fn block_local_path_info(&self, call: &Call) -> Result<Bytes, RemoteError> {
         decode::<GetBlockLocalPathInfoRequestProto>(call)?;
         let message = format!(
@@ -219,7 +219,7 @@ impl IpcService {
     }
 
     fn shutdown(&self, request: ShutdownDatanodeRequestProto) -> Result<Bytes, RemoteError> {
-        tracing::info!(for_upgrade = request.for_upgrade, "an administrator ends this datanode");
+        tracing::info!(for_upgrade = request.for_upgrade, "an administrator shuts down this datanode");
         let datanode = self.datanode.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SHUTDOWN_DELAY).await;
@@ -248,7 +248,7 @@ impl IpcService {
 
     async fn volume_report(&self) -> Result<Bytes, RemoteError> {
         let pool = self.datanode.pools.all().first().map(|pool| pool.id().clone());
-        // File systems are asked, which may have to be waited for.
+        // Querying the file systems may block.
         let listed = self.datanode.run_blocking(move |store| {
             let reports = pool.map(|pool| store.storage_reports(&pool)).unwrap_or_default();
             let volumes = store.storages().into_iter().map(|storage| {

@@ -1,15 +1,16 @@
-//! RAM_DISK storage, for the blocks of LAZY_PERSIST files: a replica there moves on to a DISK storage
-//! of this datanode within `dfs.datanode.lazywriter.interval.sec`, and the namenodes are told.
+//! RAM_DISK storage for the blocks of LAZY_PERSIST files. A replica there is moved to a DISK storage of this DataNode
+//! within `dfs.datanode.lazywriter.interval.sec`, and the NameNodes are notified.
 //!
-//! Apache's namenode never names a RAM_DISK storage: its clients say with each block of such a file that it may be persisted
-//! lazily, and the datanode chooses. Only blocks that come in packets go there. A client that fills the replica's own memory gets
-//! that of a DISK storage: what is on RAM_DISK is kept in files, which cannot be lent.
+//! Apache's NameNode never names a RAM_DISK storage: its clients mark each block of such a file as allowed to be
+//! persisted lazily, and the DataNode chooses. Only blocks that arrive in packets are put there. A client that fills
+//! the replica's own memory gets memory of a DISK storage, because replicas on RAM_DISK are kept in files, which cannot
+//! be lent.
 //!
-//! Java's datanode copies it to the disk and keeps serving the RAM_DISK one until that is full. Here the DISK storage has its
-//! own tier of memory, from which the replica is served as before, so nothing is gained by holding on to the first one; and
-//! the RAM disk has room for the next file.
-//! Source: hdfs `FsDatasetImpl.createRbw`, `.LazyWriter`; the namenode takes a replica reported from another storage of the same
-//! datanode for moved.
+//! Java's DataNode copies the replica to the disk and keeps serving the RAM_DISK copy until RAM_DISK is full. Here the
+//! DISK storage has its own memory tier, from which the replica is served as before. Keeping the RAM_DISK copy would
+//! therefore gain nothing, and without it the RAM disk has room for the next file.
+//! Source: hdfs `FsDatasetImpl.createRbw`, `.LazyWriter`; the namenode takes a replica reported from another storage of
+//! the same datanode for moved.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -26,13 +27,14 @@ use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
 
-/// Between asking for memory and the round that frees it: each walks over all replicas.
+/// Delay between a request for memory and the round that frees it: each round walks over all replicas.
 const WAKE_DELAY: Duration = Duration::from_secs(1);
 
-/// The memory in which a client's new block goes to RAM_DISK. `None`: it goes where `write` says.
+/// Reserves the memory for putting a client's new block on RAM_DISK. `None`: the block goes to the storage that `write`
+/// names.
 ///
-/// As in Java's datanode: the file's blocks are whole pages long, and the client is on this machine, unless
-/// `dfs.datanode.non.local.lazy.persist` lets all in.
+/// Conditions, as in Java's DataNode: the length of the file's blocks is a multiple of the page size, and the client is
+/// on this machine, unless `dfs.datanode.non.local.lazy.persist` allows all clients.
 pub fn reserve_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddress) -> Option<LockedBytes> {
     let bytes = write.block.length();
     let wanted = write.allow_lazy_persist
@@ -51,7 +53,8 @@ pub fn reserve_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddre
     locked
 }
 
-/// Creates the replica of `block` on RAM_DISK if `locked` says so and one has room, else as `options` say. Waits for the disk.
+/// Creates the replica of `block` on RAM_DISK if `locked` is given and a RAM_DISK storage has room, else as in
+/// `options`. Waits for the disk.
 pub fn create(
     datanode: &Datanode,
     block: &ExtendedBlock,
@@ -59,12 +62,12 @@ pub fn create(
     options: &CreateOptions,
     locked: Option<LockedBytes>,
 ) -> Result<ReplicaWriter, OpError> {
-    // From its creation on the store counts it.
+    // The store counts the replica from its creation on.
     if let Some(_locked) = locked {
         let on_ram_disk = CreateOptions { storage_type: StorageType::RamDisk, ..options.clone() };
         match datanode.store.create(block, kind, &on_ram_disk) {
             Err(error @ (StoreError::NoSpace { .. } | StoreError::NoSuchStorageType(_))) => {
-                tracing::warn!(%block, %error, "a LAZY_PERSIST block does not go to RAM_DISK");
+                tracing::warn!(%block, %error, "cannot create a LAZY_PERSIST block on RAM_DISK; using another storage");
                 datanode.lazy_writer.notify_one();
             }
             other => return Ok(other?),
@@ -89,7 +92,7 @@ fn is_own_address(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Moves what has come, again and again, until the datanode stops. Returns at once without a RAM_DISK or a DISK storage.
+/// Moves new replicas in rounds until the DataNode stops. Returns at once without a RAM_DISK or a DISK storage.
 pub async fn run(datanode: Arc<Datanode>) {
     if !has_storage(&datanode, StorageType::RamDisk) || !has_storage(&datanode, StorageType::Disk) {
         return;
@@ -97,7 +100,7 @@ pub async fn run(datanode: Arc<Datanode>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(datanode.options.timing.lazy_writer) => {}
-            // Whoever else finds no room meanwhile is served by the same round.
+            // The same round also serves further requests that arrive during the delay.
             () = datanode.lazy_writer.notified() => tokio::time::sleep(WAKE_DELAY).await,
             () = datanode.stopping() => return,
         }
@@ -122,15 +125,15 @@ async fn move_all(datanode: &Arc<Datanode>, pool: &Arc<Pool>) {
             match datanode.run_blocking(move |store| store.move_to_storage_type(&block, StorageType::Disk)).await {
                 Ok(replica) => {
                     moved += 1;
-                    // No hint and no DELETED event: the namenode sees that the storage is another one.
+                    // No hint and no DELETED event: the NameNode sees that the storage differs.
                     let received = ReplicaEvent::Received { delete_hint: None };
                     pool.notify(&replica.storage, replica.block.block, received);
                 }
-                // Appended to, or deleted, meanwhile; or the disk is full. Next time.
+                // Appended to or deleted in the meantime, or the disk is full. Retried in the next round.
                 Err(error) => {
                     failed += 1;
                     let error: &dyn std::error::Error = &error;
-                    tracing::debug!(block = %name, error, "a replica stays on RAM_DISK");
+                    tracing::debug!(block = %name, error, "cannot move a replica from RAM_DISK to DISK; retrying in the next round");
                 }
             }
         }

@@ -1,16 +1,17 @@
-//! The datanode: where replicas meet the wire.
+//! The HDFS DataNode: connects the replicas of `hearth_blockstore` to the network.
 //!
-//! [`Datanode::start`] opens the storage directories (`hearth_blockstore`), serves DataTransferProtocol
-//! (`server` → `ops/`), answers IPC (`ipc`), and keeps one actor for each namenode (`namenode/`), Apache's or our own.
+//! [`Datanode::start`] opens the storage directories (`hearth_blockstore`), serves DataTransferProtocol (`server` →
+//! `ops/`), answers IPC (`ipc`), and runs one actor per NameNode (`namenode/`), Apache's or Hearth's.
 //!
 //! ```text
 //! READ_BLOCK   server → ops/read_block → sender → fabric (sendfile)
 //! WRITE_BLOCK  server → ops/write_block → receiver → blockstore, and downstream; acknowledgements back
 //! reports      blockstore, ops → pool → reports → namenode/reporting
-//! commands     namenode/actor → namenode/commands → transfer → streams (to Hearth's datanodes), blockstore, namenode/block_recovery
+//! commands     namenode/actor → namenode/commands → transfer → streams (to Hearth's DataNodes), blockstore,
+//!              namenode/block_recovery
 //! ```
 
-// An error ends its operation and is logged: what it names is worth more than its size.
+// An error ends its operation and is logged, so its detail matters more than its size.
 #![allow(clippy::result_large_err)]
 
 mod advertise;
@@ -53,10 +54,10 @@ pub use error::Error;
 pub use one_sided_server::OneSidedOptions;
 pub use options::{DatanodeOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory};
 
-/// Empties the memory tier that a killed datanode left: everything to disk, verified. After that its directories can be
-/// given to Apache's DataNode. Blocks.
+/// Empties the memory tier that a killed DataNode left behind: writes every replica to disk and verifies it. After that
+/// the storage directories can be given to Apache's DataNode. Blocks the calling thread.
 ///
-/// `progress` is told after each batch, and ends the work by answering false.
+/// `progress` is called after each batch; the work stops when it returns false.
 pub fn flush_offline(
     options: &DatanodeOptions,
     progress: &mut dyn FnMut(hearth_blockstore::FlushProgress) -> bool,

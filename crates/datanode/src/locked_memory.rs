@@ -1,8 +1,8 @@
-//! `dfs.datanode.max.locked.memory`: one account for what centralised caching holds in memory and for the replicas on
-//! RAM_DISK storage. Source: hdfs `FsDatasetCache`, with which `FsDatasetImpl` reserves for RAM_DISK.
+//! Account of `dfs.datanode.max.locked.memory`: covers both the replicas that centralised caching holds in memory and
+//! the replicas on RAM_DISK storage. Source: hdfs `FsDatasetCache`, with which `FsDatasetImpl` reserves for RAM_DISK.
 //!
-//! What lies on RAM_DISK is counted by the store, from a replica's creation to its end; here stands what the store does not
-//! know of.
+//! The store counts replicas on RAM_DISK from their creation to their deletion; this account holds only the bytes that
+//! the store does not count.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use hearth_blockstore::Blockstore;
 use hearth_types::StorageType;
 use parking_lot::Mutex;
 
-/// Java counts what it locks in pages, and namenodes plan with that.
+/// Page size: Java counts locked memory in pages, and NameNodes plan with that.
 pub const PAGE: u64 = 4096;
 
 pub struct LockedMemory {
-    /// Bytes; 0: none for anybody.
+    /// Capacity in bytes; 0 disables all uses.
     capacity: u64,
     store: Arc<Blockstore>,
-    /// Bytes of the shares that live.
+    /// Bytes of the reservations that exist.
     reserved: Mutex<u64>,
 }
 
-/// Bytes of the account, given back on drop.
+/// Bytes reserved in the account, returned on drop.
 pub struct LockedBytes {
     account: Arc<LockedMemory>,
     bytes: u64,
@@ -36,13 +36,14 @@ impl LockedMemory {
         self.capacity
     }
 
-    /// Bytes, those on RAM_DISK among them; never more than there are, though a namenode may have put more on RAM_DISK.
+    /// Returns the used bytes, including those on RAM_DISK. At most the capacity, even if a NameNode has put more on
+    /// RAM_DISK.
     pub fn used(&self) -> u64 {
         let taken = self.reserved.lock();
         (*taken + self.on_ram_disk()).min(self.capacity)
     }
 
-    /// `bytes`, rounded up to pages. `None`: the account has not so many left.
+    /// Reserves `bytes`, rounded up to pages. `None`: the account has too little left.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<LockedBytes> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
         let mut taken = self.reserved.lock();
@@ -64,7 +65,7 @@ impl LockedBytes {
         self.bytes
     }
 
-    /// It turned out to be `bytes`: no longer asked whether they fit.
+    /// Changes the reservation to `bytes`, the actual size, without checking the limit.
     pub fn resize(&mut self, bytes: u64) {
         let bytes = bytes.next_multiple_of(PAGE);
         let mut taken = self.account.reserved.lock();

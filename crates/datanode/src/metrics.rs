@@ -1,4 +1,4 @@
-//! What this datanode is doing right now, and has done: for heartbeats, limits and metrics.
+//! Counters of this DataNode's current and past activity, for heartbeats, limits and metrics.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -26,7 +26,7 @@ pub struct Metrics {
     streams: StreamTotals,
 }
 
-/// Replicas over connections of many, since the start.
+/// Totals of replica streams since the start.
 #[derive(Default)]
 struct StreamTotals {
     out_bytes: AtomicU64,
@@ -35,29 +35,30 @@ struct StreamTotals {
     resumed_bytes: AtomicU64,
 }
 
-/// The same, looked at.
+/// Snapshot of the totals of replica streams.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StreamMetrics {
-    /// Data sent, what went twice counted twice.
+    /// Data sent; data that was sent twice counts twice.
     pub out_bytes: u64,
     /// Data stored.
     pub in_bytes: u64,
     /// Replicas finalized.
     pub received: u64,
-    /// Bytes that did not have to come again after a broken connection.
+    /// Bytes that did not have to be sent again after a broken connection.
     pub resumed_bytes: u64,
 }
 
-/// Counts something for as long as it lives.
+/// Counts one item in a gauge until it is dropped.
 pub struct GaugeGuard {
     metrics: Arc<Metrics>,
     what: Gauge,
 }
 
-/// Clients' memory that is mapped at a time. Its pages may be counted as this process's, who touches them first.
+/// Maximum bytes of clients' memory that are mapped at a time. The kernel may charge its pages to this process if it
+/// touches them first.
 pub const LENT_BYTES_MAX: u64 = 512 << 20;
 
-/// Counts a client's memory for as long as it lives.
+/// Counts a client's memory until it is dropped.
 pub struct LentBytes {
     metrics: Arc<Metrics>,
     bytes: u64,
@@ -88,35 +89,35 @@ impl Metrics {
         GaugeGuard { metrics: self.clone(), what }
     }
 
-    /// A connection that is taken on.
+    /// Counts an accepted connection.
     pub fn count_connection(self: &Arc<Self>) -> GaugeGuard {
         self.count(Gauge::Connection)
     }
 
-    /// An operation of DataTransferProtocol that is being served.
+    /// Counts an operation of DataTransferProtocol in progress.
     pub fn count_operation(self: &Arc<Self>) -> GaugeGuard {
         self.count(Gauge::Operation)
     }
 
-    /// A client's write, which Java serves by a second thread for the acknowledgements.
+    /// Counts a client's write, for which Java uses a second thread for the acknowledgements.
     pub fn count_responder(self: &Arc<Self>) -> GaugeGuard {
         self.count(Gauge::Responder)
     }
 
-    /// A block recovery that this datanode leads.
+    /// Counts a block recovery that this DataNode leads.
     pub fn count_recovery(self: &Arc<Self>) -> GaugeGuard {
         self.count(Gauge::Recovery)
     }
 
-    /// A replica that is being sent to another datanode on a namenode's word.
+    /// Counts a replica that is being sent to another DataNode by order of a NameNode.
     pub fn count_transfer(self: &Arc<Self>) -> GaugeGuard {
         self.count(Gauge::Transfer)
     }
 
-    /// `bytes` of a client's memory that this datanode maps to put answers there; `None` when that were more than
-    /// [`LENT_BYTES_MAX`] of all clients.
+    /// Reserves `bytes` of a client's memory, which this DataNode maps to write answers there. `None` if the total over
+    /// all clients would exceed [`LENT_BYTES_MAX`].
     pub fn reserve_lent_bytes(self: &Arc<Self>, bytes: u64) -> Option<LentBytes> {
-        // Counted first, as connections are.
+        // Added before the check, as for connections.
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let lent = LentBytes { metrics: self.clone(), bytes };
         (self.lent_bytes() <= LENT_BYTES_MAX).then_some(lent)
@@ -130,14 +131,15 @@ impl Metrics {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// What heartbeats call xceivers, counted as Java counts its threads, the one that accepts connections among them:
-    /// namenodes leave out a datanode with twice the average, and an idle Java one would stand out among ours at 0.
+    /// Returns the xceiver count for heartbeats, counted like Java's threads, including the one that accepts
+    /// connections. NameNodes avoid a DataNode with twice the average, and an idle Java DataNode would exceed that
+    /// among Hearth DataNodes that report 0.
     /// Source: hdfs `DataNode.getXceiverCount`.
     pub fn xceiver_count(&self) -> usize {
         1 + self.xceivers() + self.responders.load(Ordering::Relaxed)
     }
 
-    /// Operations, not idle connections, and recoveries.
+    /// Returns the number of operations and recoveries; idle connections do not count.
     pub fn xceivers(&self) -> usize {
         self.operations.load(Ordering::Relaxed) + self.recoveries.load(Ordering::Relaxed)
     }
@@ -146,24 +148,24 @@ impl Metrics {
         self.transfers.load(Ordering::Relaxed)
     }
 
-    /// One read served, of `bytes`.
+    /// Records one read of `bytes`.
     pub fn record_read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// `ranges` read on a connection of many, of `bytes` in all.
+    /// Records `ranges` reads on a READ_MANY connection, of `bytes` in total.
     pub fn record_ranges_read(&self, ranges: u64, bytes: u64) {
         self.reads.fetch_add(ranges, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A client has got something, a packet say, or something of his has been taken.
+    /// Records activity of a client, for example that a packet was sent to it or received from it.
     pub fn note_client_activity(&self) {
         self.last_client_activity.store(monotonic_nanos(), Ordering::Relaxed);
     }
 
-    /// How long ago that was.
+    /// Returns the time since the last activity of a client.
     pub fn since_client_activity(&self) -> Duration {
         match self.last_client_activity.load(Ordering::Relaxed) {
             0 => Duration::MAX,
@@ -171,24 +173,24 @@ impl Metrics {
         }
     }
 
-    /// A copy rests for so long because clients are served.
+    /// Records that a copy pauses for `time` because clients are served.
     pub fn record_copy_pause(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.copy_pause_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// All such rests.
+    /// Returns the total time of those pauses.
     pub fn copy_pause_time(&self) -> Duration {
         Duration::from_nanos(self.copy_pause_nanos.load(Ordering::Relaxed))
     }
 
-    /// One replica received, of `bytes`.
+    /// Records one received replica of `bytes`.
     pub fn record_write(&self, bytes: u64) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// `bytes` of a replica that their sender wrote into this datanode's memory.
+    /// Records `bytes` of a replica that the sender wrote into this DataNode's memory.
     pub fn record_one_sided_write(&self, bytes: u64) {
         self.one_sided_written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -197,7 +199,7 @@ impl Metrics {
         self.one_sided_written_bytes.load(Ordering::Relaxed)
     }
 
-    /// A client has asked what is offered here.
+    /// Records a DESCRIBE request.
     pub fn record_describe(&self) {
         self.describe_requests.fetch_add(1, Ordering::Relaxed);
     }
@@ -206,7 +208,7 @@ impl Metrics {
         self.describe_requests.load(Ordering::Relaxed)
     }
 
-    /// `bytes` of a replica written into the next datanode's memory.
+    /// Records `bytes` of a replica written into the next DataNode's memory.
     pub fn record_one_sided_forward(&self, bytes: u64) {
         self.one_sided_forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -215,7 +217,7 @@ impl Metrics {
         self.one_sided_forwarded_bytes.load(Ordering::Relaxed)
     }
 
-    /// `bytes` of a replica put into the memory of the next datanode on this machine.
+    /// Records `bytes` of a replica put into the memory of the next DataNode on this machine.
     pub fn record_local_forward(&self, bytes: u64) {
         self.locally_forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -224,22 +226,22 @@ impl Metrics {
         self.locally_forwarded_bytes.load(Ordering::Relaxed)
     }
 
-    /// `bytes` of a replica sent over a connection of many.
+    /// Records `bytes` of a replica sent over a replica stream.
     pub fn record_stream_sent(&self, bytes: u64) {
         self.streams.out_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// `bytes` of a replica stored that came so.
+    /// Records `bytes` of a replica that was received over a stream and stored.
     pub fn record_stream_stored(&self, bytes: u64) {
         self.streams.in_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A replica that came so is finalized.
+    /// Records that a replica received over a stream was finalized.
     pub fn record_stream_received(&self) {
         self.streams.received.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A replica was gone on with, of which `bytes` were there.
+    /// Records that the transfer of a replica was resumed with `bytes` already present.
     pub fn record_stream_resumed(&self, bytes: u64) {
         self.streams.resumed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -253,7 +255,7 @@ impl Metrics {
         }
     }
 
-    /// Reads, bytes read, writes, bytes written since the start.
+    /// Returns reads, bytes read, writes and bytes written since the start.
     pub fn totals(&self) -> (u64, u64, u64, u64) {
         (
             self.reads.load(Ordering::Relaxed),
@@ -264,7 +266,7 @@ impl Metrics {
     }
 }
 
-/// Since somebody first asked, and never 0.
+/// Returns the time since the first call, never 0.
 fn monotonic_nanos() -> u64 {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(FIRST.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
@@ -287,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_lend_up_to_the_limit_and_get_their_share_back() {
+    fn lent_memory_is_limited_and_returned() {
         let metrics = Arc::new(Metrics::default());
         let first = metrics.reserve_lent_bytes(LENT_BYTES_MAX - 10).unwrap();
         assert!(metrics.reserve_lent_bytes(11).is_none());
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted_back() {
+    fn connection_count_falls_on_drop() {
         let metrics = Arc::new(Metrics::default());
         let two = (metrics.count_connection(), metrics.count_connection());
         assert_eq!(metrics.connections(), 2);

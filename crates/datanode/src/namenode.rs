@@ -1,8 +1,10 @@
-//! Towards the namenodes: one actor for each, grouped by nameservice; a nameservice's namenodes share one block pool.
+//! Communication with the NameNodes: one actor for each, grouped by nameservice. The NameNodes of a nameservice share
+//! one block pool.
 //!
-//! An actor goes through versionRequest, storage, registration, and then heartbeats and reports for ever; when its
-//! namenode forgets this datanode it begins again. Work comes with the answers to heartbeats; a namenode of Hearth's says
-//! when there is some (`work_poll.rs`). It works the same with Apache's NameNode and with our own.
+//! An actor performs versionRequest, opens the storage, registers, and then sends heartbeats and reports indefinitely.
+//! When its NameNode forgets this DataNode, it starts over. Commands arrive with the answers to heartbeats; Hearth's
+//! NameNode also notifies the DataNode when it has some (`work_poll.rs`). Works the same with Apache's NameNode and
+//! with Hearth's.
 //! Source: DatanodeProtocol.proto.
 
 mod actor;
@@ -26,7 +28,7 @@ pub(crate) use handshake::SOFTWARE_VERSION;
 
 use crate::datanode::Datanode;
 
-/// Starts an actor for each configured namenode.
+/// Starts an actor for each configured NameNode.
 pub(crate) fn start_all(datanode: &Arc<Datanode>) {
     let services: Vec<_> =
         datanode.options.nameservices.iter().map(|named| Arc::new(BlockPoolService::new(named))).collect();

@@ -1,7 +1,7 @@
-//! The listener for one-sided connections, and what is said on them: questions where replicas are.
+//! Listener for one-sided connections, and the messages on them.
 //!
-//! A client says in its first private byte what its connection is for. Whoever reads gets a connection in the one domain in
-//! which replicas are shown.
+//! The first private byte of a client states the purpose of its connection. A reader gets a connection in the one
+//! domain in which replicas are shown; it sends requests for the locations of replicas.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -27,48 +27,48 @@ use crate::datanode::Datanode;
 use crate::forward::OneSidedForwarding;
 use crate::ops::{OpError, check_token, write_one_sided};
 
-/// How one-sided readers and writers are served.
+/// Options for serving one-sided readers and writers.
 #[derive(Clone, Debug)]
 pub struct OneSidedOptions {
-    /// `None`: not at all.
+    /// `None`: one-sided access is disabled.
     pub transport: Option<Arc<dyn Transport>>,
-    /// Port 0: any free one; clients ask which.
+    /// Port 0 selects any free port; clients request the number.
     pub address: SocketAddr,
-    /// How long a reader may rely on what it was told.
+    /// Time for which a reader may rely on an advertisement.
     pub lease: Duration,
-    /// Bytes of replicas that are registered at most.
+    /// Maximum bytes of replicas that are registered.
     pub registered_bytes_max: u64,
-    /// How long memory stays after a namenode of Hearth's was told of it. Zero: none is told.
+    /// Time for which memory stays after it was announced to a Hearth NameNode. Zero: nothing is announced.
     pub announce_lease: Duration,
-    /// Bytes of replicas whose memory namenodes are told of at most; 0: a quarter of what may be registered.
+    /// Maximum bytes of replicas whose memory is announced to NameNodes; 0: a quarter of the limit for registrations.
     pub announced_bytes_max: u64,
     /// Connections served at once.
     pub connections_max: usize,
 }
 
-/// What is said on a connection of a reader is little: questions, a few at a time.
+/// Readers send little on a connection: a few requests at a time.
 const READER_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 64, messages: 16 };
 
-/// A writer has a window of slices under way.
+/// A writer has a window of slices in flight.
 const WRITER_LIMITS: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64 };
 
-/// For steps of a connection that need the peer.
+/// Timeout for steps of a connection that need the peer.
 const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection on which nothing was said for this long is closed: the peer's machine may be gone. Who reads by keys that it
-/// has says something at least once in a lease.
+/// Time without messages after which a connection is closed, because the peer's machine may be gone. A reader with keys
+/// sends at least one message per lease.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Small replicas that are being written to clients at once.
+/// Small replicas that are written to clients concurrently.
 const SMALL_WRITES_MAX: usize = 16;
 
-/// Room for one of them with its CRCs.
+/// Buffer size for a small replica with its CRCs.
 const SMALL_BYTES_MAX: u64 = 80 << 10;
 
-/// Mappings that Linux lets a process have unless it is told otherwise (`DEFAULT_MAX_MAP_COUNT`).
+/// Linux's default limit of mappings per process (`DEFAULT_MAX_MAP_COUNT`).
 const DEFAULT_MAP_COUNT: u64 = 65_530;
 
-/// The one-sided side of a datanode.
+/// Server for one-sided access.
 pub struct OneSidedServer {
     pub advertiser: Arc<Advertiser>,
     pub forwarding: Arc<OneSidedForwarding>,
@@ -78,12 +78,13 @@ pub struct OneSidedServer {
     /// Registered memory from which small replicas are written.
     small_buffers: Mutex<Vec<Arc<dyn Region>>>,
     small_write_permits: Semaphore,
-    /// Of connections that write here, one each.
+    /// Domains of writers' connections, one each.
     writer_domains: Mutex<Vec<Weak<dyn Domain>>>,
 }
 
 impl OneSidedServer {
-    /// Listens. `descriptors`: how many this process may have. `None` when the configuration wants none of it, or the machine has no such network: the other paths remain.
+    /// Starts to listen. `descriptors`: the process's limit of descriptors. `None` if one-sided access is not
+    /// configured or the machine has no such network: the other paths remain.
     pub async fn start(
         options: &OneSidedOptions,
         store: &Arc<hearth_blockstore::Blockstore>,
@@ -94,16 +95,16 @@ impl OneSidedServer {
         let domain = match transport.domain() {
             Ok(domain) => domain,
             Err(error @ Error::Unavailable { .. }) => {
-                tracing::info!(%error, "no one-sided reads and writes");
+                tracing::info!(%error, "one-sided reads and writes are disabled");
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
         let listener = match transport.listen(options.address).await {
             Ok(listener) => listener,
-            // Nobody has asked for just this port: the other paths remain.
+            // The port was not chosen explicitly: the other paths remain.
             Err(error) if options.address.port() == 0 => {
-                tracing::warn!(%error, "no one-sided reads and writes");
+                tracing::warn!(%error, "one-sided reads and writes are disabled");
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -114,7 +115,7 @@ impl OneSidedServer {
             advertiser: Advertiser::new(store, domain, incarnation, options.lease, bounds),
             transport: transport.clone(),
             address: listener.address(),
-            // An active reader is quiet for a lease at most.
+            // An active reader is silent for at most one lease.
             connection_limit: ConnectionLimit::new(ConnectionLimitOptions {
                 idle_min: 2 * options.lease,
                 ..ConnectionLimitOptions::new(options.connections_max)
@@ -126,24 +127,24 @@ impl OneSidedServer {
         Ok(Some((Arc::new(this), listener)))
     }
 
-    /// The network that it listens in.
+    /// Returns the name of the network in which it listens.
     pub fn transport_name(&self) -> &'static str {
         self.transport.name()
     }
 
-    /// Where clients connect; an unspecified address stands for any of this machine's.
+    /// Returns the address for clients; an unspecified address means any address of this machine.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Bytes that are registered for those who write here, and for writing on to the next datanode.
+    /// Returns the bytes that are registered for writers' connections and for forwarding to the next DataNode.
     pub fn writer_registered_bytes(&self) -> u64 {
         let writing = self.writer_domains.lock();
         let others: u64 = writing.iter().filter_map(Weak::upgrade).map(|domain| domain.registered_bytes()).sum();
         others + self.forwarding.registered_bytes()
     }
 
-    /// A place for what one connection may write to.
+    /// Creates a domain for the memory that one connection may write to.
     fn new_writer_domain(&self) -> Result<Arc<dyn Domain>, Error> {
         let domain = self.transport.domain()?;
         let mut writing = self.writer_domains.lock();
@@ -153,8 +154,8 @@ impl OneSidedServer {
     }
 }
 
-/// How many replicas may be shown at once: each keeps up to four descriptors and two mappings, and three quarters of both are left to
-/// connections, open replicas, writers and the allocator.
+/// Returns the maximum number of shown replicas. Each keeps up to four descriptors and two mappings; three quarters of
+/// both are left to connections, open replicas, writers and the allocator.
 fn replicas_max(descriptors: usize) -> u64 {
     const DESCRIPTORS_EACH: u64 = 4;
     const MAPPINGS_EACH: u64 = 2;
@@ -163,7 +164,7 @@ fn replicas_max(descriptors: usize) -> u64 {
     (descriptors as u64 / DESCRIPTORS_EACH).min(mappings / MAPPINGS_EACH) / 4
 }
 
-/// Takes connections until the datanode stops.
+/// Accepts connections until the DataNode stops.
 pub async fn accept(datanode: Arc<Datanode>, one_sided: Arc<OneSidedServer>, listener: Box<dyn Listener>) {
     loop {
         let accepted = tokio::select! {
@@ -173,7 +174,7 @@ pub async fn accept(datanode: Arc<Datanode>, one_sided: Arc<OneSidedServer>, lis
         let incoming = match accepted {
             Ok(incoming) => incoming,
             Err(error) => {
-                tracing::warn!(%error, "accepting a one-sided connection");
+                tracing::warn!(%error, "cannot accept a one-sided connection");
                 one_sided.connection_limit.shed();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -181,7 +182,7 @@ pub async fn accept(datanode: Arc<Datanode>, one_sided: Arc<OneSidedServer>, lis
         };
         let peer = incoming.peer();
         let Some((place, mut gives_way)) = one_sided.connection_limit.admit(Party::from(peer.ip())) else {
-            tracing::warn!(%peer, "too many one-sided connections, and all are busy: rejected");
+            tracing::warn!(%peer, "rejecting a one-sided connection: the maximum is reached and all are busy");
             tokio::spawn(async move { incoming.reject(b"too many connections").await.is_ok() });
             continue;
         };
@@ -191,7 +192,7 @@ pub async fn accept(datanode: Arc<Datanode>, one_sided: Arc<OneSidedServer>, lis
             tokio::select! {
                 () = serve_connection(&datanode, &one_sided, incoming, &place) => {}
                 () = datanode.stopping() => {}
-                () = gives_way.wait() => tracing::debug!(%peer, "a quiet one-sided connection, among too many"),
+                () = gives_way.wait() => tracing::debug!(%peer, "closing an idle one-sided connection: the maximum is reached"),
             }
         });
     }
@@ -219,11 +220,11 @@ async fn serve_connection(
         _ => incoming.reject(b"unknown purpose or version").await.map_err(Into::into),
     };
     if let Err(error) = served {
-        tracing::debug!(%peer, %error, "a one-sided connection has ended");
+        tracing::debug!(%peer, %error, "one-sided connection ended");
     }
 }
 
-/// A writer's keys are good on its own connection only: so is their domain.
+/// Serves a writer. Its keys are valid only on its own connection, and so is its domain.
 async fn serve_writer(
     datanode: &Arc<Datanode>,
     one_sided: &Arc<OneSidedServer>,
@@ -237,20 +238,20 @@ async fn serve_writer(
     Ok(served?)
 }
 
-/// Why a connection is given up.
+/// Reason why a connection is closed.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
     #[error(transparent)]
     Connection(#[from] Error),
-    #[error("the peer sent what it may not: {0}")]
+    #[error("the peer sent an invalid message: {0}")]
     Message(#[from] hearth_wire::rdma_control::ControlError),
-    #[error("the peer sent an answer where nothing was asked")]
+    #[error("the peer sent an answer without a request")]
     Unexpected,
     #[error(transparent)]
     Write(#[from] write_one_sided::WriteError),
 }
 
-/// Answers questions until the connection ends.
+/// Answers requests until the connection ends.
 async fn serve_reader(
     datanode: &Arc<Datanode>,
     one_sided: &Arc<OneSidedServer>,
@@ -260,19 +261,19 @@ async fn serve_reader(
     // One more than the peer can have sent.
     let places = Arc::new(Semaphore::new(usize::from(READER_LIMITS.messages) + 1));
     loop {
-        // By its keys a reader may read all the time. It says something at least once in a lease.
+        // A reader may be reading with its keys all the time. It sends at least one message per lease.
         place.mark_idle();
         let message = connection.receive(IDLE_TIMEOUT).await?;
         let ControlMessage::Locate(locate) = ControlMessage::decode(&message)? else {
             return Err(ServeError::Unexpected);
         };
-        let place = places.clone().acquire_owned().await.expect("it is never closed");
+        let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (datanode, one_sided, connection) = (datanode.clone(), one_sided.clone(), connection.clone());
-        // One that must register first keeps nobody waiting.
+        // A request that has to register memory first delays no other request.
         tokio::spawn(async move {
             let _place = place;
             if let Err(error) = answer_locate(&datanode, &one_sided, &*connection, locate).await {
-                tracing::debug!(peer = %connection.peer(), %error, "a question could not be answered");
+                tracing::debug!(peer = %connection.peer(), %error, "cannot answer a request");
             }
         });
     }
@@ -307,7 +308,7 @@ async fn answer_locate(
                             let message = Located::Small { request, replica: replica(SmallBytes::Written) };
                             return write_small(one_sided, connection, into, &data, &crcs, message).await;
                         }
-                        None => refused(Status::ErrorUnsupported, "the replica does not fit into an answer".to_owned()),
+                        None => refused(Status::ErrorUnsupported, "the replica is too large for an answer".to_owned()),
                     }
                 }
             }
@@ -318,7 +319,7 @@ async fn answer_locate(
     connection.send(encode(located), PEER_TIMEOUT).await
 }
 
-/// What of a replica fits into a message, beside the rest of it.
+/// Returns the maximum number of bytes of a replica that fit into a message beside its other fields.
 fn inline_max(locate: &Locate) -> usize {
     const REST: usize = 512;
     (locate.inline_bytes_max as usize).min(MESSAGE_BYTES_MAX - REST)
@@ -327,7 +328,7 @@ fn inline_max(locate: &Locate) -> usize {
 fn encode(located: Located) -> Bytes {
     let request = located.request();
     ControlMessage::Located(located).encode().unwrap_or_else(|error| {
-        // The name of a pool would have to be thousands of bytes long.
+        // Occurs only if the name of a pool is thousands of bytes long.
         let refusal = Refusal { status: Status::Error, message: error.to_string() };
         ControlMessage::Located(Located::Refused { request, refusal }).encode().expect("a short refusal fits")
     })
@@ -347,7 +348,7 @@ async fn locate_replica(
     })
 }
 
-/// Writes a small replica into the client's memory, and behind it the message that says so.
+/// Writes a small replica into the client's memory, followed by the message that reports it.
 async fn write_small(
     one_sided: &OneSidedServer,
     connection: &dyn Connection,
@@ -356,7 +357,7 @@ async fn write_small(
     crcs: &[u8],
     message: Located,
 ) -> Result<(), Error> {
-    let _place = one_sided.small_write_permits.acquire().await.expect("it is never closed");
+    let _place = one_sided.small_write_permits.acquire().await.expect("the semaphore is never closed");
     let kept = one_sided.small_buffers.lock().pop();
     let local = match kept {
         Some(local) => local,
@@ -371,7 +372,7 @@ async fn write_small(
     local.memory().write(data.len() as u64, crcs);
     let transfer = Transfer { local: local.clone(), offset: 0, remote: into };
     connection.write(vec![transfer], Some(encode(message)), PEER_TIMEOUT).await?;
-    // Only of a write that is complete: else the memory may still be on its way.
+    // Returned only after a complete write: otherwise the memory may still be in flight.
     one_sided.small_buffers.lock().push(local);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One file per operation of DataTransferProtocol: decode, check, act, answer.
+//! Operations of DataTransferProtocol, one file each: decode, check, act, answer.
 
 use hearth_blockstore::StoreError;
 use hearth_fabric::tcp::{self, PeerAddress};
@@ -31,69 +31,69 @@ pub mod write_block;
 pub mod write_local;
 pub mod write_one_sided;
 
-/// What becomes of the connection after an operation that succeeded.
+/// Next use of the connection after an operation that succeeded.
 pub enum Continuation {
     KeepAlive,
     Close,
-    /// It carries many reads from here on.
+    /// The connection carries many reads from now on.
     ReadMany {
-        /// The client is about to lend memory for answers.
+        /// Announced shared memory that the client will lend for answers.
         memory: Option<read_many::PromisedMemory>,
     },
-    /// It carries replicas from here on.
+    /// The connection carries replicas from now on.
     ReplicaStream(Window),
-    /// Another datanode of this machine writes a copy of a replica into memory here.
+    /// Another DataNode on this machine writes a copy of a replica into this DataNode's memory.
     LocalCopy(Box<WriteBlock>),
-    /// It stands for a segment of shared memory, and nothing more is said on it.
+    /// The connection keeps a shared-memory segment alive; no further message is sent on it.
     WatchSegment(SegmentGuard),
 }
 
-/// Why an operation failed. The connection is closed after it.
+/// Reason why an operation failed. The connection is closed afterwards.
 #[derive(Debug, thiserror::Error)]
 pub enum OpError {
-    #[error("the request: {0}")]
+    #[error("malformed request: {0}")]
     Malformed(&'static str),
     #[error("block pool {pool} is not registered with a namenode")]
     PoolNotReady { pool: BlockPoolId },
-    #[error("access to {block}")]
+    #[error("access to {block} denied")]
     Token { block: ExtendedBlock, source: BlockTokenError },
     #[error(transparent)]
     Session(#[from] SessionError),
-    #[error("sending {block}")]
+    #[error("cannot send {block}")]
     Send { block: ExtendedBlock, source: SendError },
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("packet from {peer} for {block}")]
+    #[error("malformed packet from {peer} for {block}")]
     Packet { block: ExtendedBlock, peer: PeerAddress, source: PacketError },
-    #[error("data from {peer} for {block} at offset {offset}")]
+    #[error("corrupt data from {peer} for {block} at offset {offset}")]
     Checksum { block: ExtendedBlock, peer: PeerAddress, offset: u64, source: ChecksumError },
     #[error("packet {seqno} for {block} has {actual} bytes of checksums for {data_bytes} bytes of data")]
     ChecksumBytes { block: ExtendedBlock, seqno: i64, data_bytes: usize, actual: usize },
-    #[error("no address for datanode {name}")]
+    #[error("cannot resolve the address of datanode {name}")]
     Unresolved { name: String },
-    #[error("datanode {name} does not say what it offers")]
+    #[error("datanode {name} did not answer DESCRIBE")]
     Undescribed { name: String },
-    #[error("datanode {name} could not be reached a moment ago")]
+    #[error("datanode {name} was unreachable a moment ago")]
     Unreachable { name: String },
     #[error("downstream datanode {peer} cannot take {block}: {message}")]
     Downstream { block: ExtendedBlock, peer: String, message: String },
-    #[error("a connection of replicas")]
+    #[error("replica stream failed")]
     Stream(#[from] StreamError),
-    #[error("threads for connections of replicas")]
+    #[error("cannot start threads for replica streams")]
     Threads(#[source] std::io::Error),
-    #[error("the one-sided way to the next datanode")]
+    #[error("one-sided connection to the next datanode failed")]
     OneSided(#[from] WriterError),
-    #[error("reading {block} to pass it on")]
+    #[error("cannot read {block} to forward it")]
     PassOn { block: ExtendedBlock, source: std::io::Error },
-    #[error("downstream datanode acknowledged packet {actual} of {block} where {expected} was due")]
+    #[error("downstream datanode acknowledged packet {actual} of {block}, expected packet {expected}")]
     AckOutOfOrder { block: ExtendedBlock, expected: i64, actual: i64 },
-    #[error("downstream datanode found what this one sent for {block} corrupt")]
+    #[error("downstream datanode reported corrupt data that this datanode forwarded for {block}")]
     CorruptForDownstream { block: ExtendedBlock },
     #[error("this datanode is about to restart; try again when it is back")]
     Restarting,
     #[error("{0}")]
     Refused(String),
-    #[error("a task of the store ended early")]
+    #[error("a task of the store was interrupted")]
     Interrupted,
 }
 
@@ -122,7 +122,7 @@ impl From<tcp::Error> for OpError {
 }
 
 impl OpError {
-    /// The peer went away, or a later operation took the replica over: nothing is wrong with this datanode.
+    /// Returns true if the peer disconnected or a later operation took the replica over: this DataNode is not at fault.
     pub fn is_disconnect(&self) -> bool {
         match self {
             Self::Session(SessionError::Connection(error)) => error.is_disconnect(),
@@ -134,7 +134,7 @@ impl OpError {
         }
     }
 
-    /// The status that the peer reads.
+    /// Returns the status to send to the peer.
     pub fn status(&self) -> Status {
         match self {
             Self::Token { .. } => Status::ErrorAccessToken,
@@ -146,7 +146,7 @@ impl OpError {
         }
     }
 
-    /// The error with its causes, for the peer.
+    /// Returns the error with its causes, for the peer.
     pub fn text(&self) -> String {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);
@@ -159,12 +159,13 @@ impl OpError {
     }
 }
 
-/// Answers with the error's status and text; the connection is closed after that by the caller.
+/// Answers with the error's status and text; the caller closes the connection afterwards.
 pub async fn answer_error(session: &Session, error: &OpError) -> Result<(), SessionError> {
     session.send(&BlockOpResponse::error(error.status(), error.text()).encode()).await
 }
 
-/// Runs an operation that takes as long as a copy does: the peer is kept patient meanwhile, and told at last what came of it.
+/// Runs an operation that takes as long as a copy. Sends progress messages so that the peer does not time out, then the
+/// result.
 pub async fn run_with_progress(
     datanode: &Datanode,
     session: &Session,
@@ -181,7 +182,7 @@ pub async fn run_with_progress(
     answer(session, outcome).await
 }
 
-/// Tells the peer what came of an operation that has no more to say.
+/// Sends the peer the result of an operation that has nothing more to send.
 pub async fn answer(session: &Session, outcome: Result<(), OpError>) -> Result<Continuation, OpError> {
     match outcome {
         Ok(()) => {

@@ -1,4 +1,4 @@
-//! What a datanode is told at its start.
+//! Options of a DataNode, read from its configuration.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -16,154 +16,157 @@ use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 use crate::Error;
 use crate::one_sided_server::OneSidedOptions;
 
-/// A packet of a read carries this many bytes at least, and `io.file.buffer.size` when that is more. Four times what
-/// Java's DataNode sends: a quarter of the system calls, and a client's second-level cache still holds it for the CRCs.
+/// Minimum data bytes of one packet of a read; `io.file.buffer.size` applies if it is larger. Four times what Java's
+/// DataNode sends: a quarter of the system calls, and the packet still fits a client's second-level cache for the CRCs.
 const READ_PACKET_BYTES_MIN: u64 = 256 << 10;
 
-/// Threads that wait for disks, beside those of transfers: tokio's default for all.
+/// Blocking threads (those that wait for disks) in addition to those of transfers: tokio's default for all.
 const OTHER_BLOCKING_THREADS: usize = 512;
 
-/// There is another way for the bytes.
+/// Short, because the bytes can also take another path.
 const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Copies always have that much of the cores.
+/// Minimum share of the cores that copies always get.
 const COPY_CORES_SHARE_MIN: f64 = 0.05;
 
-/// Everything that a datanode takes from its configuration and from the machine.
+/// All options of a DataNode, from its configuration and from the machine.
 #[derive(Clone)]
 pub struct DatanodeOptions {
     pub nameservices: Vec<Nameservice>,
-    /// DataTransferProtocol. Port 0: any free one, here as in the two below.
+    /// Address of DataTransferProtocol. Port 0 selects any free port, here and in the two addresses below.
     pub transfer_address: SocketAddr,
-    /// Where clients of this machine connect; `_PORT` in it stands for the port of `transfer_address`.
+    /// Path of the domain socket for clients on this machine; `_PORT` in it stands for the port of `transfer_address`.
     pub domain_socket_path: Option<String>,
-    /// Reads and writes without this process at work.
+    /// Options of one-sided reads and writes, which need no work of this process.
     pub one_sided: OneSidedOptions,
     pub ipc_address: SocketAddr,
     pub http_address: SocketAddr,
-    /// The name registered with the namenodes.
+    /// Host name registered with the NameNodes.
     pub host_name: String,
-    /// Connect to other datanodes by name instead of address.
+    /// Connect to other DataNodes by name instead of address.
     pub use_host_names: bool,
     pub store: StoreOptions,
     pub transfer: TransferOptions,
     pub streams: StreamOptions,
     pub timing: TimingOptions,
     pub rpc: RpcOptions,
-    /// Bytes a second for the balancer's copies; 0 is no limit.
+    /// Bandwidth limit of the balancer's copies, in bytes per second; 0 is no limit.
     pub balance_bytes_per_second: u64,
-    /// Copies for the balancer that run at once.
+    /// Maximum number of the balancer's copies that run at once.
     pub balance_moves_max: usize,
-    /// Bytes for centralised caching and for what lies on RAM_DISK (`dfs.datanode.max.locked.memory`).
+    /// Bytes for centralised caching and for replicas on RAM_DISK (`dfs.datanode.max.locked.memory`).
     pub locked_memory: u64,
-    /// A local reader's anchors keep a replica in memory no longer than this.
+    /// Maximum time for which a local reader's anchors keep a replica in memory.
     pub revocation_timeout: Duration,
-    /// Members may administer: `dfs.permissions.superusergroup`.
+    /// Group whose members may administer this DataNode: `dfs.permissions.superusergroup`.
     pub superuser_group: String,
-    /// The user this process runs as.
+    /// User that this process runs as.
     pub user: String,
     pub clock: Arc<dyn Clock>,
-    /// What the options were read from: shown on `/conf`.
+    /// Configuration that the options were read from; shown on `/conf`.
     pub configuration: Arc<Configuration>,
-    /// Who answers WebHDFS: a client, which this room knows nothing of. Without one it is refused.
+    /// WebHDFS service. It is a client, which this crate does not depend on. `None`: WebHDFS requests are refused.
     pub webhdfs: Option<Arc<dyn Service>>,
 }
 
-/// Sockets and packets of DataTransferProtocol.
+/// Options of DataTransferProtocol's sockets and packets.
 #[derive(Clone, Debug)]
 pub struct TransferOptions {
     pub socket: SocketOptions,
-    /// Connections at once. At this number one that does nothing gives way; if none does, the newest is closed.
+    /// Maximum number of connections. At the limit an idle connection is dropped; if none is idle, the newest is
+    /// closed.
     pub connections_max: usize,
-    /// Bytes of long packets and requests that have not arrived whole, of all connections.
+    /// Bytes of long packets and requests that have not arrived completely, over all connections.
     pub message_bytes_max: u64,
-    /// Silence of a peer within an operation.
+    /// Maximum silence of a peer within an operation.
     pub read_timeout: Duration,
-    /// A peer that takes no byte.
+    /// Maximum time for which a peer may accept no byte.
     pub write_timeout: Duration,
-    /// Silence between two operations on one connection; zero closes after each.
+    /// Maximum silence between two operations on one connection; zero closes the connection after each operation.
     pub keepalive: Duration,
-    /// Send files by sendfile; else through memory of this process.
+    /// Send files with sendfile; otherwise through memory of this process.
     pub transfer_to: bool,
     /// Data bytes of one packet of a read.
     pub read_packet_bytes: usize,
-    /// Operations wait this long for their pool to be registered.
+    /// Maximum time for which an operation waits for its block pool to be registered.
     pub pool_ready_timeout: Duration,
-    /// Say in acknowledgements that congestion would be told (`dfs.pipeline.ecn`).
+    /// Announce in acknowledgements that congestion is reported (`dfs.pipeline.ecn`).
     pub pipeline_ecn: bool,
-    /// Say in acknowledgements that slowness would be told (`dfs.pipeline.slownode`).
+    /// Announce in acknowledgements that slow nodes are reported (`dfs.pipeline.slownode`).
     pub pipeline_slow: bool,
-    /// Bytes a second for copies that a namenode asks for; 0 is no limit.
+    /// Bandwidth limit of the copies that a NameNode requests, in bytes per second; 0 is no limit.
     pub transfer_bytes_per_second: u64,
-    /// A local writer of this process's user is believed not to change what is finalized.
+    /// Trust local writers that run as this process's user not to change finalized replicas.
     pub local_write_trusted: bool,
-    /// What goes on to a datanode on this machine is put into its memory.
+    /// Forward writes to a DataNode on this machine by writing into its memory.
     pub forward_local: bool,
-    /// How long the next datanode may take to say where its memory is to be had, and to be connected to for that.
+    /// Timeout for the next DataNode to report the address of its memory, and for connecting to that address.
     pub memory_connect_timeout: Duration,
-    /// Memory granted at once, at most, to a writer that fills it itself.
+    /// Maximum memory granted at once to a writer that fills the memory itself.
     pub write_slice_bytes: u64,
-    /// LAZY_PERSIST blocks of clients on other machines are put on RAM_DISK, too.
+    /// Also put LAZY_PERSIST blocks of clients on other machines on RAM_DISK.
     pub non_local_lazy_persist: bool,
 }
 
-/// Replicas from and to other datanodes of Hearth's.
+/// Options of replica streams from and to other Hearth DataNodes.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOptions {
-    /// To one datanode; 0: no streams, neither out nor in.
+    /// Connections to one DataNode; 0 disables streams in both directions.
     pub connections: u32,
-    /// On their way on one connection at once.
+    /// Replicas in flight at once on one connection.
     pub replicas: u32,
-    /// Bytes on their way on one connection.
+    /// Bytes in flight on one connection.
     pub window_bytes: u64,
-    /// The same of all incoming connections.
+    /// Bytes in flight on all incoming connections.
     pub memory_bytes: u64,
-    /// Niceness of their threads above the process's own.
+    /// Niceness of the stream threads, relative to the process's own.
     pub nice: i32,
-    /// Of the cores, what they take at most while clients are served; from 1 on there is no limit.
+    /// Maximum share of the cores that stream threads take while clients are served; no limit from 1 on.
     pub cores_share: f64,
-    /// How long what a broken connection left of a replica is kept.
+    /// Time for which a replica that a broken connection left incomplete is kept for resumption.
     pub resume_timeout: Duration,
 }
 
-/// When namenodes hear what.
+/// Intervals of the reports to the NameNodes.
 #[derive(Clone, Debug)]
 pub struct TimingOptions {
     pub heartbeat: Duration,
     pub block_report: Duration,
-    /// The first full report is sent at a random moment within it.
+    /// Upper bound of the random delay before the first full report.
     pub block_report_initial_delay: Duration,
-    /// From this many replicas on, each storage is reported by a call of its own.
+    /// Number of replicas from which each storage is reported in a call of its own.
     pub block_report_split: u64,
-    /// Least time between two incremental reports; zero sends at once.
+    /// Minimum time between two incremental reports; zero sends at once.
     pub incremental_report: Duration,
     pub cache_report: Duration,
-    /// Between two rounds that move replicas from RAM_DISK to DISK.
+    /// Time between two rounds that move replicas from RAM_DISK to DISK.
     pub lazy_writer: Duration,
-    /// Without an answered heartbeat for so long, a lifeline is sent.
+    /// Time without an answered heartbeat after which a lifeline is sent.
     pub lifeline: Duration,
 }
 
-/// Towards namenodes and other datanodes.
+/// Options of RPC calls to NameNodes and other DataNodes, and of the IPC server.
 #[derive(Clone, Debug)]
 pub struct RpcOptions {
     pub connect_timeout: Duration,
     pub call_timeout: Duration,
     pub frame_bytes_max: usize,
-    /// Bytes of long requests of all callers of the IPC port.
+    /// Bytes of long requests, over all callers of the IPC port.
     pub message_bytes_max: u64,
-    /// Calls served at once by this datanode.
+    /// Calls that this DataNode serves at once.
     pub handlers: usize,
 }
 
 impl DatanodeOptions {
-    /// Threads for what waits (tokio's `max_blocking_threads`) that the runtime of this datanode should have, started as they are needed: one
-    /// for each transfer that may be under way, as in Apache's. Were there fewer, a disk that hangs could take all of them.
+    /// Number of blocking threads (tokio's `max_blocking_threads`) for the runtime of this DataNode; they are started
+    /// on demand. There is one for each possible transfer, as in Apache's DataNode. With fewer, a hanging disk could
+    /// block all of them.
     pub fn blocking_threads_max(&self) -> usize {
         self.transfer.connections_max + OTHER_BLOCKING_THREADS
     }
 
-    /// `user`: who runs this process. `machine_host_name`: registered unless `dfs.datanode.hostname` says otherwise.
+    /// Reads the options from `configuration`. `user`: the user that runs this process. `machine_host_name`: host name
+    /// to register unless `dfs.datanode.hostname` is set.
     ///
     /// Errors: the first key whose value cannot be used.
     pub fn from_configuration(
@@ -176,7 +179,7 @@ impl DatanodeOptions {
         conf.ineffective_settings(Program::Datanode)?.iter().for_each(IneffectiveSetting::warn);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
-        // A packet's CRCs and header must fit in besides.
+        // Leaves room in the packet for its CRCs and header.
         let read_packet_bytes =
             conf.get(keys::IO_FILE_BUFFER_SIZE)?.max(READ_PACKET_BYTES_MIN).min(PACKET_BYTES_MAX as u64 / 2) as usize;
         let transfer_address = resolve(keys::DFS_DATANODE_ADDRESS.name, &conf.get(keys::DFS_DATANODE_ADDRESS)?)?;
@@ -258,7 +261,8 @@ impl DatanodeOptions {
     }
 }
 
-/// `own`: where packets are served; the card behind it is the one, unless the configuration names another.
+/// Reads the one-sided options. `own`: address where packets are served. The network card of that address is used
+/// unless the configuration names another one.
 fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOptions, Error> {
     let key = keys::HEARTH_ONE_SIDED_TRANSPORT;
     let name = conf.get(key)?;
@@ -271,12 +275,12 @@ fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOption
     let specified = |ip: IpAddr| (!ip.is_unspecified()).then_some(ip);
     let opened = match (specified(address.ip()), specified(own)) {
         (Some(ip), _) => open(Some(ip)),
-        // Packets may go over another card than the one that has verbs.
+        // Packets may use a different card from the one that supports RDMA verbs.
         (None, Some(own)) => open(Some(own)).or_else(|_| open(None)),
         (None, None) => open(None),
     };
     let transport = opened.unwrap_or_else(|error| {
-        tracing::info!(%error, "no one-sided reads and writes");
+        tracing::info!(%error, "one-sided reads and writes are disabled");
         None
     });
     Ok(OneSidedOptions {
@@ -293,7 +297,7 @@ fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOption
     })
 }
 
-/// The first address that a configured `host:port` names.
+/// Returns the first address that a configured `host:port` resolves to.
 fn resolve(key: &str, address: &HostPort) -> Result<SocketAddr, Error> {
     if address.host == "0.0.0.0" {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port));
@@ -312,7 +316,7 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     for directory in conf.get(keys::DFS_DATANODE_DATA_DIR)? {
         let reserved = crate::reserved_space::reserved_space(conf, &directory)?;
         let engine = match directory.engine.unwrap_or(if directory.storage_type == StorageType::RamDisk {
-            // Its directory is memory already.
+            // The storage directory is already in memory.
             hearth_config::Engine::File
         } else {
             default_engine
@@ -328,12 +332,12 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         None => default_memory_dir(&volumes),
     };
     let limit = match conf.get(keys::HEARTH_MEMORY_LIMIT)? {
-        // The rest is for everything else on the machine.
+        // A tenth is left to the rest of the machine.
         0 => available_memory(&memory_dir) / 10 * 9,
         bytes => bytes,
     };
     let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
-    // -1: all but one.
+    // -1 tolerates the failure of all volumes but one.
     let tolerated = conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?;
     store.failed_volumes_tolerated = usize::try_from(tolerated).unwrap_or(usize::MAX);
     store.open_file_cache.replicas_max = conf.get(keys::HEARTH_STORAGE_OPEN_MAX)? as usize;
@@ -342,7 +346,7 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     store.sync_on_finalize = conf.get(keys::DFS_DATANODE_SYNCONCLOSE)?;
     store.default_block_bytes = conf.get(keys::DFS_BLOCKSIZE)?;
     store.writer_stop_timeout = conf.get(keys::DFS_DATANODE_XCEIVER_STOP_TIMEOUT)?;
-    // One walk checks all of them.
+    // One scan checks all volumes.
     let of_each = conf.get(keys::DFS_BLOCK_SCANNER_VOLUME_BYTES_PER_SECOND)?;
     store.scrub_bytes_per_second = match conf.get(keys::DFS_DATANODE_SCAN_PERIOD_HOURS)? {
         ..0 => 0,
@@ -352,15 +356,15 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
     Ok(store)
 }
 
-/// A directory under /dev/shm that is this datanode's own, named after its first storage directory, so that the same
-/// datanode finds it again after a restart and two datanodes on one machine never share it.
+/// Returns this DataNode's own directory under /dev/shm, named after its first storage directory. The same DataNode
+/// therefore finds it again after a restart, and two DataNodes on one machine never share it.
 fn default_memory_dir(volumes: &[VolumeOptions]) -> PathBuf {
     let first = volumes.first().map(|volume| volume.dir.as_os_str().as_encoded_bytes()).unwrap_or_default();
     PathBuf::from(format!("/dev/shm/hearth-{:08x}", hearth_types::crc32c(first)))
 }
 
-/// The bytes that replicas in `dir` could take: what its tmpfs has, as far as the machine has that much memory available.
-/// What lies on the tmpfs already counts as room.
+/// Returns how many bytes replicas in `dir` can take: the size of its tmpfs, limited by the memory available on the
+/// machine. Space that files on the tmpfs already use counts as available.
 pub fn available_memory(dir: &Path) -> u64 {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let (size, used) = match rustix::fs::statvfs(existing) {
@@ -380,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protection_that_is_not_there_is_not_promised() {
+    fn unsupported_protection_is_refused() {
         let (key, value) = ("dfs.encrypt.data.transfer", "true");
         let configuration = Configuration::empty().with("fs.defaultFS", "hdfs://127.0.0.1:9000").with(key, value);
         let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here");
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_hadoop_and_of_hearth_become_options() {
+    fn hadoop_and_hearth_keys_set_options() {
         let configuration = Configuration::empty()
             .with("fs.defaultFS", "hdfs://127.0.0.1:9000")
             .with("dfs.datanode.data.dir", "[SSD]file:///a, /b, mmap:/c, [RAM_DISK]/d, [DISK]fileio:/e")

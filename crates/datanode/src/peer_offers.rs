@@ -1,4 +1,5 @@
-//! What other datanodes offer, as they have said themselves: asked once for all who want to know, and believed for a while.
+//! Cache of the offers of other DataNodes, as they describe them. Concurrent callers share one request, and the answer
+//! is used for a limited time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,29 +15,29 @@ use crate::downstream::{self, Timeouts};
 use crate::ops::OpError;
 use crate::session::{Session, SessionError};
 
-/// How long a datanode's description of itself is believed, and that it has none.
+/// Time for which a DataNode's description, or the fact that it has none, is used.
 const OFFER_TTL: Duration = Duration::from_secs(60);
 const NO_OFFER_TTL: Duration = Duration::from_secs(600);
 
-/// Datanodes that are remembered at most.
+/// Maximum number of DataNodes that are remembered.
 const PEERS_MAX: usize = 4096;
 
-/// `None`: it is not Hearth's.
+/// `None`: it is not a Hearth DataNode.
 type Answer = Option<Arc<DatanodeDescription>>;
 
-/// Held by who asks, so that the others hear the same answer, or that there was none.
+/// Locked during the request, so that waiting callers get the same answer or the same failure.
 type CachedOffer = Arc<tokio::sync::Mutex<Option<(Option<Answer>, Instant)>>>;
 
 #[derive(Default)]
 pub struct PeerOffers {
-    /// By all that was said of them: what somebody names with an address of his own is nobody else's.
+    /// Keyed by the complete ID, so that an entry that a caller made with a wrong address affects no other caller.
     known: Mutex<HashMap<DatanodeId, CachedOffer>>,
 }
 
 impl PeerOffers {
-    /// What `id` offers; it is asked unless that is known. `timeout`: for all of it.
+    /// Returns the offer of `id`, requested from it unless it is cached. `timeout` covers everything.
     ///
-    /// Errors: it cannot be asked, which only those hear who waited for the same question.
+    /// Errors: the request failed. Only callers that waited for the same request share the failure.
     pub async fn get(&self, datanode: &Arc<Datanode>, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
         let asking = tokio::time::timeout(timeout, self.ask_once(datanode, id, timeout));
         asking.await.unwrap_or_else(|_| Err(undescribed(id)))
@@ -58,7 +59,7 @@ impl PeerOffers {
             {
                 return Ok(answer.clone());
             }
-            // While this one waited.
+            // Failed while this caller waited.
             Some((None, failed)) if *failed >= began => return Err(undescribed(id)),
             _ => {}
         }
@@ -72,7 +73,7 @@ impl PeerOffers {
         answer
     }
 
-    /// It was not what it had said: it may be another one now.
+    /// Forgets a description that has proved wrong: the DataNode may have been replaced.
     pub fn forget(&self, id: &DatanodeId) {
         self.known.lock().remove(id);
     }
@@ -82,7 +83,8 @@ fn undescribed(id: &DatanodeId) -> OpError {
     OpError::Undescribed { name: id.transfer_address() }
 }
 
-/// Asks the peer of a connection, which is good for another operation afterwards unless the answer is `None`.
+/// Requests the description from the peer of a connection. The connection can be used for another operation afterwards
+/// unless the answer is `None`.
 pub async fn ask(
     datanode: &Datanode,
     session: &mut Session,
@@ -92,7 +94,7 @@ pub async fn ask(
     session.send(&Operation::Describe(question).encode()).await?;
     match session.receive_message(DatanodeDescription::decode, timeout).await {
         Ok(description) => Ok(Some(description)),
-        // Whoever does not know the question closes the connection.
+        // A DataNode that does not know the request closes the connection.
         Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,8 +1,8 @@
-//! A block pool that this datanode serves: its namespace, its namenodes, and which of them is active.
+//! A block pool that this DataNode serves: its namespace, its NameNodes, and which of them is active.
 //!
-//! With high availability several namenodes serve one pool. All of them hear every report; only the active one is
-//! obeyed. Which one is active is believed by transaction id, so that a namenode that wrongly still thinks it is active
-//! does not win (fencing by `lastActiveTxId`).
+//! With high availability several NameNodes serve one pool. All of them receive every report; only the active one is
+//! obeyed. The active one is determined by transaction id, so that a NameNode that wrongly still considers itself
+//! active is ignored (fencing by `lastActiveTxId`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::reports::{Notice, PendingReports, ReplicaEvent};
 use crate::tokens::BlockTokens;
 
-/// The state that a namenode says it is in.
+/// HA state that a NameNode reports of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HaState {
     Active,
@@ -25,24 +25,24 @@ pub enum HaState {
     Observer,
 }
 
-/// Names one namenode among those of its pool.
+/// Index of a NameNode among those of its pool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NamenodeIndex(pub usize);
 
-/// What a pool's namenodes and the data paths share.
+/// State of a pool that its NameNodes and the data paths share.
 pub struct Pool {
     pub identity: PoolIdentity,
-    /// One for each configured namenode of the nameservice, in configured order.
+    /// One for each configured NameNode of the nameservice, in configured order.
     reports: Vec<Arc<PendingReports>>,
     active: Mutex<ActiveView>,
-    /// As the namenodes know this datanode; from the last registration.
+    /// This DataNode's ID as the NameNodes know it; from the last registration.
     registered_id: RwLock<Option<DatanodeId>>,
     pub tokens: BlockTokens,
-    /// How many namenodes this datanode is registered with at the moment.
+    /// Number of NameNodes that this DataNode is currently registered with.
     registered: watch::Sender<usize>,
 }
 
-/// Which namenode is believed to be active, and up to which transaction that was last confirmed.
+/// The NameNode that is considered active, and the last transaction id that confirmed it.
 #[derive(Clone, Copy, Debug)]
 struct ActiveView {
     active: Option<NamenodeIndex>,
@@ -50,7 +50,7 @@ struct ActiveView {
 }
 
 impl Pool {
-    /// `namenodes`: how many serve this pool.
+    /// `namenodes`: number of NameNodes that serve this pool.
     pub fn new(identity: PoolIdentity, namenodes: usize, tokens: BlockTokens) -> Self {
         Self {
             identity,
@@ -66,51 +66,51 @@ impl Pool {
         &self.identity.pool
     }
 
-    /// The queue of what `namenode` has not been told yet.
+    /// Returns the queue of reports that `namenode` has not received yet.
     pub fn reports(&self, namenode: NamenodeIndex) -> &Arc<PendingReports> {
         &self.reports[namenode.0]
     }
 
-    /// Tells every namenode of the pool what happened to a replica.
+    /// Reports an event of a replica to every NameNode of the pool.
     pub fn notify(&self, storage: &StorageId, block: Block, event: ReplicaEvent) {
         for reports in &self.reports {
             reports.add(storage, block, event.clone());
         }
     }
 
-    /// Sends what waits without waiting for the next turn.
+    /// Sends pending reports at once instead of with the next turn.
     pub fn flush_reports(&self) {
         for reports in &self.reports {
             reports.flush();
         }
     }
 
-    /// Takes note of how a namenode has registered this datanode.
+    /// Records the ID with which a NameNode has registered this DataNode.
     pub fn set_registered_id(&self, id: DatanodeId) {
         *self.registered_id.write() = Some(id);
     }
 
-    /// This datanode as the namenodes know it; `None` before the first registration.
+    /// Returns this DataNode's ID as the NameNodes know it; `None` before the first registration.
     pub fn registered_id(&self) -> Option<DatanodeId> {
         self.registered_id.read().clone()
     }
 
-    /// `ip:port` by which clients name this datanode; empty before the first registration.
+    /// Returns the `ip:port` by which clients name this DataNode; empty before the first registration.
     pub fn own_transfer_address(&self) -> String {
         self.registered_id.read().as_ref().map(DatanodeId::transfer_address).unwrap_or_default()
     }
 
-    /// This datanode as the source of a copy.
+    /// Returns this DataNode as the source of a copy.
     pub fn own_datanode_info(&self) -> Option<DatanodeInfo> {
         Some(DatanodeInfo::of(self.registered_id()?))
     }
 
-    /// What lets this datanode write `block` to `target`.
+    /// Returns the token with which this DataNode may write `block` to `target`.
     pub fn token_for(&self, block: &ExtendedBlock, target: &PipelineTarget) -> Token {
         self.tokens.mint_write(block, &[target.storage_type], target.storage_id.as_slice())
     }
 
-    /// Tells every namenode that the replica of `block` at `datanode` is corrupt.
+    /// Reports to every NameNode that the replica of `block` at `datanode` is corrupt.
     pub fn report_bad_replica(
         &self,
         block: &ExtendedBlock,
@@ -123,24 +123,24 @@ impl Pool {
         }
     }
 
-    /// Tells every namenode that this datanode's own replica is corrupt.
+    /// Reports to every NameNode that this DataNode's own replica is corrupt.
     pub fn report_own_bad_replica(&self, block: &ExtendedBlock, storage: &StorageId, storage_type: StorageType) {
         if let Some(own) = self.own_datanode_info() {
             self.report_bad_replica(block, own, Some((storage.clone(), storage_type)));
         }
     }
 
-    /// Tells every namenode something else.
+    /// Sends another notice to every NameNode.
     pub fn add_notice(&self, notice: &Notice) {
         for reports in &self.reports {
             reports.add_notice(notice.clone());
         }
     }
 
-    /// Takes note of what `namenode` says of itself. Returns whether it is now held to be the active one.
+    /// Records the HA state that `namenode` reports. Returns true if it is now considered the active one.
     ///
-    /// A namenode that claims to be active with a transaction id not above the last active one's is a leftover of
-    /// before a failover, and is not believed.
+    /// A NameNode that claims to be active with a transaction id not above that of the last active one dates from
+    /// before a failover, and is ignored.
     pub fn note_ha_state(&self, namenode: NamenodeIndex, state: HaState, txid: u64) -> bool {
         let mut view = self.active.lock();
         let held = view.active == Some(namenode);
@@ -153,7 +153,7 @@ impl Pool {
                 if view.last_txid.is_some_and(|last| txid <= last) {
                     tracing::warn!(
                         pool = %self.identity.pool, namenode = namenode.0, txid, last = view.last_txid,
-                        "a namenode claims to be active with an old transaction id: ignored"
+                        "ignoring a namenode that claims to be active with an old transaction id"
                     );
                     return false;
                 }
@@ -170,7 +170,7 @@ impl Pool {
         }
     }
 
-    /// During the first handshake the state alone decides: no transaction id is known yet.
+    /// Records the state from the first handshake, where the state alone decides: no transaction id is known yet.
     pub fn note_handshake_state(&self, namenode: NamenodeIndex, state: Option<HaState>) {
         let mut view = self.active.lock();
         if state == Some(HaState::Active) && view.active.is_none() && view.last_txid.is_none() {
@@ -182,7 +182,7 @@ impl Pool {
         self.active.lock().active == Some(namenode)
     }
 
-    /// The namenode held to be active, if any.
+    /// Returns the NameNode that is considered active, if any.
     #[cfg(test)]
     pub fn active(&self) -> Option<NamenodeIndex> {
         self.active.lock().active
@@ -200,15 +200,15 @@ impl Pool {
         *self.registered.borrow() > 0
     }
 
-    /// Resolves when the pool is registered with a namenode.
+    /// Resolves when the pool is registered with a NameNode.
     pub async fn registered(&self) {
         let mut watch = self.registered.subscribe();
-        // The sender lives in self: it cannot go away before this future does.
+        // The sender is a field of `self`, so it outlives this future.
         let _ = watch.wait_for(|count| *count > 0).await;
     }
 }
 
-/// All pools of the process, by id. Grows only by what configured namenodes say.
+/// All pools of the process, by id. Grows only through configured NameNodes.
 #[derive(Default)]
 pub struct Pools {
     by_id: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
@@ -234,7 +234,7 @@ impl Pools {
         self.changed.send_modify(|version| *version += 1);
     }
 
-    /// The pool once it is registered with a namenode, waiting at most `timeout` for that
+    /// Returns the pool once it is registered with a NameNode, waiting at most `timeout`
     /// (`dfs.datanode.bp-ready.timeout`). `None` when it is unknown or not registered by then.
     pub async fn ready(&self, id: &BlockPoolId, timeout: std::time::Duration) -> Option<Arc<Pool>> {
         if let Some(pool) = self.get(id)
@@ -254,7 +254,7 @@ impl Pools {
                 return pool;
             }
             if changed.changed().await.is_err() {
-                // Never: the sender lives in self.
+                // Unreachable: the sender is a field of `self`.
                 std::future::pending::<()>().await;
             }
         }
@@ -280,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn the_active_namenode_is_believed_by_transaction_id() {
+    fn active_namenode_is_determined_by_transaction_id() {
         let (a, b) = (NamenodeIndex(0), NamenodeIndex(1));
         let pool = pool(2);
         assert!(pool.note_ha_state(a, HaState::Active, 10));
         assert!(!pool.note_ha_state(b, HaState::Standby, 10));
-        // Split brain: both say active.
+        // Split brain: both claim to be active.
         assert!(!pool.note_ha_state(b, HaState::Active, 10));
         assert!(pool.is_active(a));
         // A failover: b has written more.
@@ -294,13 +294,13 @@ mod tests {
         assert!(!pool.note_ha_state(a, HaState::Active, 11));
         assert!(!pool.note_ha_state(b, HaState::Standby, 12));
         assert_eq!(pool.active(), None);
-        // Nobody is active now, and still an old transaction id does not make one.
+        // No NameNode is active now, and still an old transaction id does not make one active.
         assert!(!pool.note_ha_state(a, HaState::Active, 11));
         assert!(pool.note_ha_state(a, HaState::Active, 13));
     }
 
     #[test]
-    fn every_namenode_hears_every_event() {
+    fn every_namenode_receives_every_event() {
         let pool = pool(3);
         let block = Block { id: BlockId(1), stamp: GenerationStamp(2), length: 3 };
         pool.notify(&StorageId("DS-1".into()), block, ReplicaEvent::Deleted);

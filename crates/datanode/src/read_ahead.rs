@@ -1,4 +1,4 @@
-//! Pieces of a replica on disk, one read while the one before it is sent.
+//! Read-ahead of a replica on disk: each piece is read while the one before it is sent.
 
 use std::io;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::sender::SendError;
 
-/// Goes through a replica once, from its first byte to its last.
+/// Reads a replica once, from its first byte to its last.
 pub struct ReadAhead<R> {
     reader: R,
     pieces: Pieces,
@@ -17,7 +17,7 @@ pub struct ReadAhead<R> {
 }
 
 impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
-    /// `None`: this replica is sent from where it is.
+    /// `None`: this replica is sent without read-ahead.
     pub fn start(reader: R, packet_bytes: u64) -> Option<Self> {
         let pieces = reader.pieces(packet_bytes)?;
         let mut ahead = Self { reader, pieces, current: None, next: None };
@@ -29,7 +29,7 @@ impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
         self.next = self.pieces.next(used).map(|due| tokio::task::spawn_blocking(move || due.read()));
     }
 
-    /// The next packet's bytes: packets come in order, none is left out.
+    /// Returns the next packet's bytes. Must be called for all packets in order.
     pub async fn packet(&mut self, offset: u64, length: u64) -> Result<&[u8], SendError> {
         let has = |piece: &CompletedRead| piece.bytes(offset, length).is_some();
         if !self.current.as_ref().is_some_and(has) {

@@ -1,15 +1,16 @@
-//! Receives the packets of a block: checks them, passes them on downstream as they are, hands them to the store, and
+//! Receives the packets of a block: checks them, forwards them downstream unchanged, hands them to the store, and
 //! acknowledges them.
 //!
-//! Without a downstream datanode one loop does everything: a batch of packets is received, stored, and acknowledged in
-//! one write. With one, a second loop ([`PacketResponder::respond`]) reads its acknowledgements and sends them on with our own
-//! in front; both run in the same task. A batch goes downstream before it goes to the store, unless it is in its place there.
+//! Without a downstream DataNode one loop does everything: it receives a batch of packets, stores it, and acknowledges
+//! it in one write. With one, a second loop ([`PacketResponder::respond`]) reads the downstream acknowledgements,
+//! prepends this DataNode's reply, and sends them upstream; both loops run in the same task. A batch is sent downstream
+//! before it is stored, unless its data is already in place in the replica's memory.
 //!
-//! Where the replica's memory lends itself to it, data is received straight to its place there ([`in_place`]). Where the store may wait for a
-//! disk, a thread that may wait hands it the batch.
+//! Where the replica's memory allows it, data is received straight to its place there ([`in_place`]). Where the store
+//! may have to wait for a disk, a blocking thread stores the batch.
 //!
-//! A local writer's packets may lack their data, which it has put into the replica's memory: the store checks it there, and
-//! only then it goes downstream, straight from that memory.
+//! Packets of a local writer may lack their data, because the writer has put it into the replica's memory. The store
+//! checks it there; only then is it sent downstream, straight from that memory.
 
 mod batch_store;
 mod in_place;
@@ -38,66 +39,67 @@ use crate::ops::OpError;
 use crate::session::Session;
 use crate::throttle::Throttle;
 
-/// Data of one packet that a local writer has put in place, at most: what a packet that goes on downstream can carry.
+/// Maximum data bytes of one packet that a local writer has put in place: the maximum that a packet sent downstream can
+/// carry.
 pub const IN_PLACE_BYTES_MAX: usize = 8 << 20;
 
-/// The receive buffer begins with this and doubles up to the second while the sender keeps it full: more than the
-/// cache holds would have every byte fetched from memory once more for its CRC.
+/// Initial and maximum size of the receive buffer, which doubles while the sender keeps it full. A buffer larger than
+/// the processor's cache would have every byte fetched from memory a second time for its CRC.
 const BUFFER_BYTES: usize = 128 << 10;
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
-/// Data in place of a batch that a throttle lets pass: more would keep all others waiting that it is for.
+/// Maximum in-place data of a batch under a throttle: a larger batch would delay all other users of the throttle.
 const THROTTLED_BYTES: u64 = 512 << 10;
 
-/// Packets whose acknowledgement may be awaited from downstream. A client has 80 under way at most; beyond this the
-/// receiving loop waits.
+/// Maximum number of packets that wait for an acknowledgement from downstream. A client has at most 80 in flight;
+/// beyond this bound the receiving loop waits.
 const PENDING_MAX: usize = 1024;
 
-/// How long a sender whose data was corrupt gets to read that before the connection goes. Hadoop's figure.
+/// Time that the sender of corrupt data gets to read the error before the connection is closed. Hadoop's value.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// Who waits for acknowledgements.
+/// Acknowledgements that the sender expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acknowledge {
-    /// A client: every packet.
+    /// The sender is a client: every packet is acknowledged.
     Packets,
-    /// A datanode that copies: nothing.
+    /// The sender is a DataNode that copies a replica: nothing is acknowledged.
     Nothing,
 }
 
-/// One block on its way in.
+/// Receiver of one block.
 pub struct Receiver<'a> {
     pub block: ExtendedBlock,
     pub upstream: &'a mut Session,
     pub writer: ReplicaWriter,
     pub mirror: Option<Mirror>,
     pub acknowledge: Acknowledge,
-    /// What the sender's CRCs are. The replica's own may be of another kind when it is appended to.
+    /// Checksum type of the sender's CRCs. The replica's own may differ when it is appended to.
     pub checksum: ChecksumSpec,
-    /// The last datanode of a pipeline checks; the others pass on.
+    /// True in the last DataNode of a pipeline, which verifies the CRCs; the others only forward.
     pub verify: bool,
-    /// Silence of the sender that is borne.
+    /// Maximum silence of the sender.
     pub read_timeout: Duration,
-    /// What our own acknowledgements say when all is well.
+    /// This DataNode's reply in acknowledgements of success.
     pub own_reply: AckReply,
     pub throttle: Option<&'a Throttle>,
-    /// A client is served by each batch of packets.
+    /// Metrics to update with each batch of packets if the sender is a client.
     pub client_metrics: Option<&'a Metrics>,
-    /// The sender is a local writer, which is kept in memory to fill.
+    /// Memory grants for a local writer.
     pub grants: Option<Grants>,
-    /// True once this datanode is about to restart, of which its sender is told out of band.
+    /// Becomes true once this DataNode is about to restart; the sender is then notified out of band.
     pub restarting: watch::Receiver<bool>,
 }
 
-/// A block that has come in whole, not yet finalized.
+/// A block that was received completely and is not yet finalized.
 pub struct Received {
     pub writer: ReplicaWriter,
-    /// `Disk` when the last packet asked for it.
+    /// `Disk` if the last packet requested it.
     pub durability: Durability,
     pub last_ack: LastAck,
 }
 
-/// The acknowledgement of a block's last packet: sent when the replica is finalized and reported.
+/// Acknowledgement of a block's last packet. Sent when the replica is finalized and reported.
 pub struct LastAck {
     bytes: Vec<u8>,
     upstream: Arc<Connection>,
@@ -110,15 +112,16 @@ impl LastAck {
     }
 }
 
-/// A block that did not come in whole. What had to be said upstream has been said.
+/// Failure to receive the whole block. All replies to the sender have already been sent.
 pub struct ReceiveFailure {
     pub error: OpError,
-    /// Of what there is, all of it stored; dropped, it leaves the replica as its state asks for. None when that cannot be said.
+    /// Writer of the data received so far, all of which is stored. Dropping it treats the replica as its state
+    /// requires. `None` if the state of the data is unknown.
     pub writer: Option<ReplicaWriter>,
 }
 
 impl Receiver<'_> {
-    /// Receives up to the last packet.
+    /// Receives packets up to the last one.
     pub async fn run(self) -> Result<Received, Box<ReceiveFailure>> {
         let write_timeout = self.upstream.write_timeout;
         let upstream = Upstream::new(self.upstream.connection.clone(), write_timeout);
@@ -175,7 +178,7 @@ impl Receiver<'_> {
             received = receiving => received,
             never = telling => never,
         };
-        // A pipeline that broke may have left a batch on its way to the store.
+        // After a broken pipeline a batch may still be on a blocking thread.
         let on_disk = async {
             intake.join_store_task().await?;
             intake.wait_for_disk_write().await
@@ -198,16 +201,16 @@ impl Receiver<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     seqno: i64,
-    /// Bytes of the block with this packet.
+    /// Length of the block up to and including this packet.
     end: u64,
     last: bool,
     sync: bool,
     received: Instant,
-    /// What a local writer is told with the acknowledgement.
+    /// Memory grant to send to a local writer with the acknowledgement.
     granted: Option<u64>,
 }
 
-/// Where acknowledgements go.
+/// Destination of acknowledgements.
 enum Acks<'a> {
     None,
     Direct {
@@ -216,32 +219,32 @@ enum Acks<'a> {
         bytes: Vec<u8>,
         upstream: &'a Upstream,
     },
-    /// Only once the downstream datanode has acknowledged, too.
+    /// Acknowledge only after the downstream DataNode has.
     Pipeline(&'a PacketResponder),
 }
 
-/// The receiving loop.
+/// State of the receiving loop.
 struct ReceiveLoop<'a> {
     batch_store: BatchStore,
     upstream: &'a mut Session,
-    /// Away only while it syncs or stores on a blocking thread.
+    /// `None` only while a blocking thread syncs or stores.
     writer: Option<ReplicaWriter>,
-    /// The batch that such a thread stores, with the writer and the receive buffer.
+    /// The batch that a blocking thread stores, with the writer and the receive buffer.
     store_task: Option<JoinHandle<StoreTaskResult>>,
     read_timeout: Duration,
     throttle: Option<&'a Throttle>,
     client_metrics: Option<&'a Metrics>,
     grants: Option<Grants>,
-    /// The whole packets at the front of the buffer, at their positions there.
+    /// The whole packets at the front of the buffer, with their positions in it.
     batch: Vec<Packet>,
-    /// Data may be received to its place in the replica's memory.
+    /// Data may be received straight to its place in the replica's memory.
     may_receive_in_place: bool,
     in_place: InPlaceProgress,
-    /// Of a copy that goes straight to disk: the piece that is being written while the next one comes in.
+    /// For a copy that goes straight to disk: the piece that is being written while the next one is received.
     disk_write: Option<JoinHandle<CompletedWrite>>,
 }
 
-/// What comes back from a thread that has stored a batch.
+/// Result of a blocking thread that has stored a batch.
 struct StoreTaskResult {
     writer: ReplicaWriter,
     buffer: ReceiveBuffer,
@@ -252,17 +255,17 @@ struct StoreTaskResult {
 /// A whole packet in the receive buffer.
 struct Packet {
     header: PacketHeader,
-    /// Where its CRCs and its data are.
+    /// Positions of its CRCs and its data in the buffer.
     checksums: Range<usize>,
     data: Range<usize>,
-    /// The data is in the replica's memory, where its sender has put it.
+    /// Its sender has put the data into the replica's memory.
     in_place: bool,
-    /// It is there, where we have received it.
+    /// This DataNode has received the data straight into the replica's memory.
     received_in_place: bool,
 }
 
 impl Packet {
-    /// As it waits for its acknowledgement.
+    /// Returns the packet's entry in the queue of unacknowledged packets.
     fn pending(&self, received: Instant) -> Pending {
         let PacketHeader { seqno, last, sync, .. } = self.header;
         Pending { seqno, end: self.header.end(), last, sync, received, granted: None }
@@ -271,7 +274,7 @@ impl Packet {
 
 impl ReceiveLoop<'_> {
     async fn run(&mut self, forward: Option<&Forwarder>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
-        // What is written to the next datanode's memory one-sidedly is copied for that while it is in the cache.
+        // Data for one-sided writes into the next DataNode's memory is copied, while it is in the cache.
         let may_land = forward.is_none_or(Forwarder::accepts_in_place);
         self.may_receive_in_place =
             may_land && self.grants.is_none() && self.throttle.is_none() && !self.batch_store.translate;
@@ -286,7 +289,7 @@ impl ReceiveLoop<'_> {
                 let in_place: u64 = in_place.map(|packet| u64::from(packet.header.data_bytes)).sum();
                 throttle.pass(bytes as u64 + in_place).await;
             }
-            // What is in place here, or goes to its place there, goes on a packet at a time.
+            // Data that is or will be in place here is forwarded one packet at a time.
             let landed = self.batch.iter().any(|packet| packet.received_in_place);
             let singly = forward.filter(|forward| landed || self.grants.is_some() || !forward.accepts_batches());
             if let (Some(forward), None) = (forward, singly) {
@@ -308,7 +311,7 @@ impl ReceiveLoop<'_> {
             {
                 self.sync().await?;
             }
-            // All but the last one were queued as they were passed on.
+            // All but the last packet were queued while they were forwarded.
             let queued = if singly.is_some() { stored.saturating_sub(1) } else { 0 };
             let pending = self.batch[..stored].iter().enumerate().skip(queued).map(|(index, packet)| {
                 let granted = granted.filter(|_| index + 1 == stored);
@@ -334,8 +337,9 @@ impl ReceiveLoop<'_> {
         }
     }
 
-    /// Receives until at least one whole packet is at the front of the buffer, and lists all that are. A batch ends
-    /// behind a packet that wants the disk, and behind the last one; where it is throttled, it is short. Returns its bytes.
+    /// Receives until at least one whole packet is at the front of the buffer, and lists all whole packets there. A
+    /// batch ends after a packet that requests a sync to disk, and after the last packet; under a throttle it is short.
+    /// Returns its bytes.
     async fn next_batch(&mut self) -> Result<usize, OpError> {
         loop {
             self.batch.clear();
@@ -359,7 +363,7 @@ impl ReceiveLoop<'_> {
                 };
                 let (lead, total) = (head_bytes + head.checksum_bytes, head_bytes + head.body_bytes());
                 if self.may_receive_in_place && rest.len() < lead {
-                    // Its data may come in place.
+                    // The data may be received in place.
                     break lead - rest.len();
                 }
                 if rest.len() < total {
@@ -382,7 +386,7 @@ impl ReceiveLoop<'_> {
             };
             if at > 0 {
                 if buffer.is_full() {
-                    // The sender is faster than we look: fetch more at once.
+                    // The buffer filled up between two reads: receive more per call.
                     buffer.grow_to((buffer.capacity() * 2).min(BUFFER_BYTES_MAX));
                 }
                 return Ok(at);
@@ -396,10 +400,10 @@ impl ReceiveLoop<'_> {
         }
     }
 
-    /// Checks the batch and hands it to the store; where that may wait for a disk, on a thread that may.
+    /// Checks the batch and hands it to the store, on a blocking thread if that may wait for a disk.
     ///
-    /// Never on the runtime's own, also while disks are quick: one that is held up may have been the only one that looked at the sockets, and
-    /// nobody takes its place there.
+    /// Never waits on a runtime thread, even while disks are fast: a stalled runtime thread may have been the only one
+    /// that polled the sockets, and no other thread would take over.
     async fn store(&mut self) -> Result<Stored, OpError> {
         let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
         let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
@@ -416,7 +420,8 @@ impl ReceiveLoop<'_> {
         self.join_store_task().await?.ok_or(OpError::Interrupted)
     }
 
-    /// What another thread stores is stored, and all that it had is here again on return. `None`: there was nothing.
+    /// Waits for the blocking thread that stores a batch, if any, and takes back the writer, buffer and batch. `None`:
+    /// no batch was being stored.
     async fn join_store_task(&mut self) -> Result<Option<Stored>, OpError> {
         let Some(running) = &mut self.store_task else { return Ok(None) };
         let came = running.await;
@@ -428,8 +433,9 @@ impl ReceiveLoop<'_> {
         Ok(Some(stored))
     }
 
-    /// Sends the first `stored` packets of the batch downstream, data that is in place from there. Each but the last is queued for
-    /// its acknowledgement behind it: the next datanode may have memory for the next one only when this one has got through.
+    /// Sends the first `stored` packets of the batch downstream; in-place data is sent from the replica. Each packet
+    /// but the last is queued for its acknowledgement right after it is sent, because the next DataNode may have memory
+    /// for the following packet only when this one is processed.
     async fn pass_on(
         &self,
         forward: &Forwarder,
@@ -443,9 +449,12 @@ impl ReceiveLoop<'_> {
             let (header, mut crcs) = (&packet.header, &available[packet.checksums.clone()]);
             if crcs.is_empty() && self.may_get_crcs(header) {
                 if !header.fits(self.batch_store.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
-                    return Err(OpError::Malformed("a packet is too long to go on with the CRCs of its short chunks"));
+                    return Err(OpError::Malformed(
+                        "a packet is too long to be forwarded with the CRCs of its short chunks",
+                    ));
                 }
-                // Where data may be in place already, what comes without CRCs could be taken for CRCs.
+                // Where data may already be in place, a packet without CRCs is ambiguous: its data could be taken for
+                // CRCs.
                 computed.clear();
                 self.batch_store.checksum.compute(&available[packet.data.clone()], &mut computed);
                 crcs = &computed;
@@ -471,14 +480,14 @@ impl ReceiveLoop<'_> {
         Ok(())
     }
 
-    /// Whether CRCs of its data alone say all (it begins with a chunk, or lies within one), and there is room for them.
+    /// Returns true if CRCs of the packet's data alone suffice (it begins with a chunk, or lies within one) and fit.
     fn may_get_crcs(&self, header: &PacketHeader) -> bool {
         let chunk = u64::from(self.batch_store.checksum.bytes_per_chunk.max(1));
         (header.offset.is_multiple_of(chunk) || header.end() <= header.offset.next_multiple_of(chunk))
             && header.data_bytes as usize <= IN_PLACE_BYTES_MAX
     }
 
-    /// What the local writer is to be told of further memory.
+    /// Returns the new memory grant to send to the local writer, if there is one.
     fn extend_grant(&mut self) -> Result<Option<u64>, OpError> {
         match (&mut self.grants, &mut self.writer) {
             (Some(grants), Some(writer)) if writer.granted() > 0 => Ok(grants.extend(writer)?),
@@ -486,7 +495,7 @@ impl ReceiveLoop<'_> {
         }
     }
 
-    /// Has what is ready for the disk written on a thread that may wait for it.
+    /// Starts writing the data that is ready for the disk, on a blocking thread.
     async fn start_disk_write(&mut self) -> Result<(), OpError> {
         let Some(piece) = self.writer.as_mut().and_then(ReplicaWriter::take_pending_write) else { return Ok(()) };
         self.wait_for_disk_write().await?;
@@ -494,7 +503,7 @@ impl ReceiveLoop<'_> {
         Ok(())
     }
 
-    /// Nothing of this copy is being written to disk on return.
+    /// Waits until no data of this copy is being written to disk.
     async fn wait_for_disk_write(&mut self) -> Result<(), OpError> {
         let Some(running) = &mut self.disk_write else { return Ok(()) };
         let written = running.await;
@@ -504,7 +513,7 @@ impl ReceiveLoop<'_> {
         Ok(writer.complete_write(written)?)
     }
 
-    /// hsync: waits for the disk on a thread that may.
+    /// Performs hsync: waits for the disk on a blocking thread.
     async fn sync(&mut self) -> Result<(), OpError> {
         self.wait_for_disk_write().await?;
         let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
@@ -518,7 +527,7 @@ impl ReceiveLoop<'_> {
         Ok(synced?)
     }
 
-    /// Says that a packet was corrupt, and gives the sender time to read it: closing with bytes unread would reset the
+    /// Reports a corrupt packet and gives the sender time to read the report: closing with unread bytes would reset the
     /// connection and could destroy the answer.
     async fn send_checksum_error(&mut self, acks: &Acks<'_>, seqno: i64) {
         if !matches!(acks, Acks::Direct { .. }) {
@@ -533,18 +542,18 @@ impl ReceiveLoop<'_> {
             let mut sink = vec![0; 64 << 10];
             while matches!(connection.read(&mut sink, LINGER).await, Ok(1..)) {}
         };
-        // Whether the sender closed or the time is up, the connection goes now.
+        // The connection is closed now, whether the sender closed it or the time is up.
         let _ = tokio::time::timeout(LINGER, drain).await;
     }
 }
 
-/// Acknowledges packets that are stored here, or queues them until downstream has them, too. The last packet of a block
-/// is left to the caller.
+/// Acknowledges packets that are stored here, or queues them until they are acknowledged downstream too. The caller
+/// acknowledges the last packet of a block.
 async fn acknowledge(acks: &mut Acks<'_>, packets: impl Iterator<Item = Pending>) -> Result<(), OpError> {
     match acks {
         Acks::None => Ok(()),
         Acks::Pipeline(pipeline) => {
-            // Collected first, so that nothing is borrowed while this waits for room.
+            // Collected first, so that nothing is borrowed while this waits for space.
             let packets: Vec<Pending> = packets.collect();
             for pending in packets {
                 pipeline.push(pending).await;
@@ -570,7 +579,7 @@ async fn acknowledge(acks: &mut Acks<'_>, packets: impl Iterator<Item = Pending>
     }
 }
 
-/// Packets stored here whose acknowledgement from downstream is awaited.
+/// Queue of packets that are stored here and await their acknowledgement from downstream.
 struct PacketResponder {
     block: ExtendedBlock,
     pending: Mutex<VecDeque<Pending>>,
@@ -612,7 +621,7 @@ impl PacketResponder {
         !self.pending.lock().is_empty()
     }
 
-    /// Sends acknowledgements upstream, in the order of the packets, until that of the last packet, which it returns.
+    /// Sends acknowledgements upstream in packet order. Returns the last packet's acknowledgement without sending it.
     async fn respond(
         &self,
         mut mirror: Mirror,
@@ -627,7 +636,7 @@ impl PacketResponder {
                 return self.respond_without_mirror(upstream, own).await;
             };
             if ack.seqno == UNKNOWN_SEQNO {
-                // Out of band: a datanode further down restarts, or lost its own mirror.
+                // Out of band: a DataNode further downstream restarts, or has lost its own mirror.
                 let nanos = ack.downstream_nanos;
                 upstream.send(&ack.forwarded(own, nanos).encode()).await?;
                 continue;
@@ -641,7 +650,7 @@ impl PacketResponder {
                 });
             }
             if ack.replies.first().is_some_and(|reply| reply.status() == Status::ErrorChecksum) {
-                // What we passed on was corrupt when it arrived, so ours is the node to be blamed: end without a word.
+                // The forwarded data was corrupt on arrival, so this DataNode is at fault: close without a reply.
                 return Err(OpError::CorruptForDownstream { block: self.block.clone() });
             }
             if packet.end > 0 && ack.is_success() {
@@ -656,7 +665,7 @@ impl PacketResponder {
                 }
                 return Ok(out);
             }
-            // Acknowledgements that have come together leave together.
+            // Acknowledgements that were received together are sent together.
             if !(self.has_pending() && mirror.has_ack()) {
                 upstream.send(&out).await?;
                 out.clear();
@@ -664,7 +673,7 @@ impl PacketResponder {
         }
     }
 
-    /// The next acknowledgement from downstream; `None` when that datanode is lost.
+    /// Returns the next acknowledgement from downstream; `None` when that DataNode is lost.
     async fn downstream_ack(&self, mirror: &mut Mirror, forward: &Forwarder) -> Result<Option<PipelineAck>, OpError> {
         if forward.is_broken() {
             return Ok(None);
@@ -675,7 +684,7 @@ impl PacketResponder {
                 Ok(ack) => Ok(Some(ack)),
                 Err(error) => {
                     if forward.idle() > mirror.read_timeout() {
-                        // It may have given up because nothing came from us: the fault lies upstream.
+                        // The next DataNode may have timed out because this one sent nothing: the fault lies upstream.
                         return Err(error.into());
                     }
                     forward.note_broken(&error);
@@ -686,7 +695,7 @@ impl PacketResponder {
         }
     }
 
-    /// The downstream datanode is lost: says so at once, and for each packet that still comes.
+    /// Handles the loss of the downstream DataNode: reports it at once, and again for each packet that still arrives.
     async fn respond_without_mirror(&self, upstream: &Upstream, own: AckReply) -> Result<Vec<u8>, OpError> {
         let lost = |seqno| ack(seqno, own, vec![AckReply(Status::Error as u32)], 0).encode();
         let mut out = lost(UNKNOWN_SEQNO);
@@ -701,7 +710,7 @@ impl PacketResponder {
     }
 }
 
-/// An acknowledgement of ours, with replies from downstream.
+/// Builds an acknowledgement with this DataNode's reply in front of the downstream replies.
 fn ack(seqno: i64, own: AckReply, downstream: Vec<AckReply>, downstream_nanos: u64) -> PipelineAck {
     let mut replies = downstream;
     replies.insert(0, own);

@@ -1,4 +1,4 @@
-//! Block recovery as a holder of a replica: both steps, whether this datanode leads or another one does.
+//! Block recovery on the side of a replica's holder: both steps, whether this DataNode or another one leads.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
 
-/// First step: stops the writer and keeps everybody else away. `None`: no such replica.
+/// Performs the first step: stops the writer and blocks all other access. `None`: no such replica.
 pub async fn initiate(
     datanode: &Arc<Datanode>,
     block: &ExtendedBlock,
@@ -20,7 +20,7 @@ pub async fn initiate(
     datanode.run_blocking(move |store| store.initiate_recovery(&block, recovery_id)).await
 }
 
-/// Second step: the agreed length and the new stamp, and the namenodes hear of it.
+/// Performs the second step: sets the agreed length and the new stamp, and notifies the NameNodes.
 pub async fn update(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,

@@ -1,7 +1,7 @@
-//! What a namenode has still to be told about single replicas: the incremental block report.
+//! Incremental block reports: events of single replicas that a NameNode has not received yet.
 //!
-//! Every namenode of a pool has its own [`PendingReports`], because each must hear everything, at its own pace.
-//! RECEIVED wakes the sender at once (a client's `close()` waits for it); the others go with the next turn.
+//! Every NameNode of a pool has its own [`PendingReports`], because each must receive everything, at its own pace.
+//! RECEIVED wakes the sender at once (a client's `close()` waits for it); the others are sent with the next turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use hearth_types::{Block, BlockId, DatanodeInfo, ExtendedBlock, StorageId, Stora
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What happened to a replica.
+/// Event of a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplicaEvent {
     /// A pipeline has begun to write it.
     Receiving,
-    /// It is finalized. `delete_hint`: the UUID of the datanode whose copy this one replaces (balancer).
+    /// It is finalized. `delete_hint`: the UUID of the DataNode whose copy this one replaces (balancer).
     Received { delete_hint: Option<String> },
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
@@ -28,7 +28,7 @@ pub struct PendingEvent {
     pub event: ReplicaEvent,
 }
 
-/// Things a namenode is told in calls of their own.
+/// Notices that are sent to a NameNode in calls of their own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The replica of `block` at `datanode` is corrupt.
@@ -37,32 +37,33 @@ pub enum Notice {
     InvalidBlock { message: String },
     /// A storage directory failed (errorReport, DISK_ERROR).
     DiskError { message: String },
-    /// Too many have failed to go on (errorReport, FATAL_DISK_ERROR): the namenode takes this datanode for dead.
+    /// Too many have failed to continue (errorReport, FATAL_DISK_ERROR): the NameNode considers this DataNode dead.
     FatalDiskError { message: String },
 }
 
-/// Notices that wait at most; the oldest are dropped.
+/// Maximum number of waiting notices; the oldest are dropped.
 const NOTICES_MAX: usize = 1000;
 
-/// Events that wait at most; beyond that they are dropped and a full report makes up for it.
+/// Maximum number of waiting events; further ones are dropped, and a full report replaces them.
 const EVENTS_MAX: usize = 1 << 20;
 
-/// The events that one namenode has not been told yet; at most one for each block, the newest. A replica that has come to another storage
-/// of this datanode is one event: namenodes see that the storage is another one, and take a deletion, whatever storage it names, for
-/// this datanode's. Source: hdfs `BlockManager.processIncrementalBlockReport`, `BlockInfo.addStorage`.
+/// Events that one NameNode has not received yet; at most one for each block, the newest. A replica that has moved to
+/// another storage of this DataNode is one event: NameNodes see that the storage differs, and apply a deletion to this
+/// DataNode, whatever storage it names. Source: hdfs `BlockManager.processIncrementalBlockReport`,
+/// `BlockInfo.addStorage`.
 #[derive(Default)]
 pub struct PendingReports {
     events: Mutex<Events>,
     notices: Mutex<VecDeque<Notice>>,
     wake: Notify,
-    /// Events were dropped, or commands left: only a full report can tell now.
+    /// Events or commands were dropped: only a full report can restore the NameNode's view.
     overflowed: AtomicBool,
 }
 
 #[derive(Default)]
 struct Events {
     by_block: HashMap<BlockId, (u64, StorageId, PendingEvent)>,
-    /// Orders events, so that they are sent in order.
+    /// Sequence number, so that events are sent in order.
     sequence: u64,
 }
 
@@ -74,7 +75,7 @@ impl Events {
 }
 
 impl PendingReports {
-    /// Adds an event; an older one of the same block is forgotten.
+    /// Adds an event; replaces an older one of the same block.
     pub fn add(&self, storage: &StorageId, block: Block, event: ReplicaEvent) {
         let urgent = matches!(event, ReplicaEvent::Received { .. });
         {
@@ -91,7 +92,7 @@ impl PendingReports {
         }
     }
 
-    /// Takes everything that waits, per storage and in the order it happened.
+    /// Takes all waiting events, per storage and in their order.
     pub fn take(&self) -> Vec<(StorageId, Vec<PendingEvent>)> {
         let by_block = std::mem::take(&mut self.events.lock().by_block);
         let mut events: Vec<_> = by_block.into_values().collect();
@@ -103,7 +104,7 @@ impl PendingReports {
         by_storage.into_iter().collect()
     }
 
-    /// Puts back what a failed call could not deliver, except where something newer has happened since.
+    /// Puts back events that a failed call did not deliver, except where a newer one exists.
     pub fn put_back(&self, taken: Vec<(StorageId, Vec<PendingEvent>)>) {
         let mut events = self.events.lock();
         for (storage, replicas) in taken {
@@ -125,12 +126,12 @@ impl PendingReports {
         self.wake.notify_one();
     }
 
-    /// The oldest notice.
+    /// Takes the oldest notice.
     pub fn take_notice(&self) -> Option<Notice> {
         self.notices.lock().pop_front()
     }
 
-    /// Puts back one that could not be delivered.
+    /// Puts back a notice that could not be delivered.
     pub fn put_back_notice(&self, notice: Notice) {
         let mut notices = self.notices.lock();
         if notices.len() < NOTICES_MAX {
@@ -138,7 +139,7 @@ impl PendingReports {
         }
     }
 
-    /// Drops everything: the namenode will be told by a full report.
+    /// Drops all events: a full report will cover them.
     pub fn clear(&self) {
         self.events.lock().by_block.clear();
     }
@@ -148,18 +149,18 @@ impl PendingReports {
         self.events.lock().by_block.is_empty()
     }
 
-    /// Events waiting.
+    /// Returns the number of waiting events.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.events.lock().by_block.len()
     }
 
-    /// What is here is not what the namenode thinks: it is to have a full report.
+    /// Requests a full report, because the NameNode's view differs from the replicas here.
     pub fn request_full_report(&self) {
         self.overflowed.store(true, Ordering::Relaxed);
     }
 
-    /// True once after events had to be dropped, or a full report was wanted.
+    /// Returns true once after events were dropped, or a full report was requested.
     pub fn take_overflow(&self) -> bool {
         self.overflowed.swap(false, Ordering::Relaxed)
     }
@@ -169,7 +170,7 @@ impl PendingReports {
         self.wake.notified().await;
     }
 
-    /// Wakes the sender without an event (an administrator asked).
+    /// Wakes the sender without an event, at an administrator's request.
     pub fn flush(&self) {
         self.wake.notify_one();
     }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_event_of_a_replica_wins_even_over_one_put_back() {
+    fn newest_event_wins_over_one_put_back() {
         let reports = PendingReports::default();
         let storage = StorageId("DS-1".into());
         reports.add(&storage, block(1, 0), ReplicaEvent::Receiving);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_has_come_to_another_storage_is_told_of_once() {
+    fn moved_block_is_reported_once() {
         let reports = PendingReports::default();
         let [first, second] = ["DS-1", "DS-2"].map(|id| StorageId(id.into()));
         let received = || ReplicaEvent::Received { delete_hint: None };

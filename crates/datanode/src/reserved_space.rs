@@ -1,15 +1,16 @@
-//! What of each disk is not for HDFS: Hadoop's keys, for all directories, those of a storage type, or a single one.
+//! Disk space reserved for uses other than HDFS: Hadoop's keys for all directories, those of a storage type, or a
+//! single one.
 
 use hearth_blockstore::Reserved;
 use hearth_config::{ConfigError, Configuration, StorageDirectory, keys, parse};
 
-/// Source: hdfs `ReservedSpaceCalculator`.
+/// Returns the reserved space of `directory`. Source: hdfs `ReservedSpaceCalculator`.
 pub fn reserved_space(conf: &Configuration, directory: &StorageDirectory) -> Result<Reserved, ConfigError> {
     let key = keys::DFS_DATANODE_DU_RESERVED_CALCULATOR;
     let class = conf.get(key)?;
     let bytes = || most_specific(conf, keys::DFS_DATANODE_DU_RESERVED.name, directory, parse::bytes);
     let percent = || most_specific(conf, keys::DFS_DATANODE_DU_RESERVED_PCT.name, directory, parse::percent);
-    // Java's name of a class within a class; the outer one may be written without the packages before it.
+    // Java's name of a nested class; the outer class may be written without its package.
     match class.rsplit('$').next().unwrap_or_default() {
         "ReservedSpaceCalculatorAbsolute" => Ok(Reserved::Bytes(bytes()?)),
         "ReservedSpaceCalculatorPercentage" => Ok(Reserved::Percent(percent()?)),
@@ -24,7 +25,7 @@ pub fn reserved_space(conf: &Configuration, directory: &StorageDirectory) -> Res
     }
 }
 
-/// The value that is meant for this directory most of all; 0 where there is none.
+/// Returns the most specific value for this directory; 0 if no value is configured.
 fn most_specific(
     conf: &Configuration,
     key: &str,
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closest_key_counts() {
+    fn most_specific_key_wins() {
         let all = [
             ("dfs.datanode.du.reserved", "1k"),
             ("dfs.datanode.du.reserved.ram_disk", "2k"),
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calculator_says_which_keys_count() {
+    fn calculator_selects_keys() {
         let by = |name: &str, percent: &str| {
             let class = format!("org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.ReservedSpaceCalculator${name}");
             let settings = [

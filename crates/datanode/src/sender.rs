@@ -1,4 +1,4 @@
-//! Sends a replica's bytes as packets: to readers, to other datanodes, to the balancer.
+//! Sends a replica's bytes as packets to readers, other DataNodes and the balancer.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::metrics::Metrics;
 use crate::read_ahead::ReadAhead;
 use crate::throttle::Throttle;
 
-/// Data up to this many bytes goes out in one write with everything around it: below it, copying is cheaper than a
-/// second system call.
+/// Maximum data size that is sent in one write together with its header and CRCs: up to this size, copying is cheaper
+/// than a second system call.
 const INLINE_BYTES_MAX: u64 = 32 << 10;
 
-/// So much of a replica on disk that is not in the page cache is brought there at once.
+/// Bytes of a replica on disk that are read into the page cache at once if they are missing there.
 const FETCH_BYTES: u64 = 1 << 20;
 
-/// The CRCs of so much data are fetched in one call.
+/// Data bytes whose CRCs are fetched in one call.
 const CHECKSUM_STEP_BYTES: u64 = 4 << 20;
 
-/// CRCs of the packets that come next.
+/// Prefetched CRCs of the next packets.
 #[derive(Default)]
 struct ChecksumsAhead {
     bytes: Vec<u8>,
@@ -30,8 +30,8 @@ struct ChecksumsAhead {
 }
 
 impl ChecksumsAhead {
-    /// The CRCs of `length` bytes from `offset`; those behind, up to `step` bytes of data or `end`, are fetched with them.
-    /// Called for one packet after the other.
+    /// Returns the CRCs of `length` bytes from `offset`. Also fetches those of the following data, up to `step` bytes
+    /// or `end`. Called for the packets in order.
     async fn take(
         &mut self,
         sender: &PacketSender<'_>,
@@ -55,12 +55,12 @@ impl ChecksumsAhead {
     }
 }
 
-/// `length` bytes from `offset` of the range that is sent.
+/// Returns the subrange of `length` bytes from `offset`, which lies in the range to send.
 fn part(offset: u64, length: u64) -> ByteRange {
     ByteRange::with_length(offset, length).expect("lies in the range to send, which is valid")
 }
 
-/// Why a replica could not be sent to its end.
+/// Reason why a replica could not be sent completely.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error(transparent)]
@@ -72,35 +72,36 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// The reader went away, as readers that need no more do.
+    /// Returns true if the reader disconnected, as readers do once they have what they need.
     pub fn is_disconnect(&self) -> bool {
         matches!(self, Self::Connection(error) if error.is_disconnect())
     }
 }
 
-/// How to send.
+/// Sender of one replica's packets.
 pub struct PacketSender<'a> {
     pub reader: &'a ReplicaReader,
     pub disk_reads: &'a DiskReads,
     pub connection: &'a Connection,
-    /// What the receiver was told stands over the data: the replica's own, or `Null`.
+    /// Checksum type announced to the receiver: the replica's own, or `Null`.
     pub checksum: ChecksumSpec,
-    /// By sendfile, where the replica is in a file.
+    /// Use sendfile if the replica is in a file.
     pub transfer_to: bool,
     /// Data bytes of a packet.
     pub packet_bytes: usize,
     pub write_timeout: Duration,
     pub throttle: Option<&'a Throttle>,
-    /// A client is served by each packet.
+    /// Metrics to update with each packet if the receiver is a client.
     pub client_metrics: Option<&'a Metrics>,
-    /// All of the replica goes to one who will not ask again: if it is on disk it is read around the page cache.
+    /// Read the replica around the page cache if it is on disk: the whole of it goes to a receiver that will not read
+    /// it again.
     pub bypass_page_cache: bool,
 }
 
 impl PacketSender<'_> {
-    /// Sends `range`, which begins and ends as `ByteRange::widened` leaves it, and the empty packet that ends it.
+    /// Sends `range`, whose ends must be aligned as by `ByteRange::widened`, and the empty packet that ends it.
     ///
-    /// `lead`: bytes that go out before the first packet, in the same write.
+    /// `lead`: bytes that are sent before the first packet, in the same write.
     pub async fn send(&self, lead: Vec<u8>, range: ByteRange) -> Result<(), SendError> {
         let chunk = self.checksum.bytes_per_chunk.max(1) as usize;
         let packet_bytes = ((self.packet_bytes / chunk).max(1) * chunk) as u64;
@@ -109,7 +110,7 @@ impl PacketSender<'_> {
         let mut crcs = ChecksumsAhead::default();
         let mut offset = range.start();
         let mut seqno = 0;
-        // Up to here nobody has to look again whether it is in the page cache.
+        // The page cache need not be checked again up to this offset.
         let mut fetched = 0;
         let whole = range == ByteRange::new(0, self.reader.length()).unwrap_or(range);
         let mut ahead =
@@ -156,7 +157,7 @@ impl PacketSender<'_> {
         Ok(())
     }
 
-    /// Waits until a thread has brought into the page cache what is not there.
+    /// Waits until a blocking thread has read the missing data into the page cache.
     async fn fetch(&self, due: Option<PageCacheFill>) -> Result<(), SendError> {
         let Some(due) = due else { return Ok(()) };
         let fetch = move || Ok::<_, DiskReadError>(due.fetch());
@@ -164,14 +165,14 @@ impl PacketSender<'_> {
         fetched.map_err(|error| self.reader.disk_error(error).into())
     }
 
-    /// Adds the data to what is written next.
+    /// Appends the data to the next write.
     fn append_data(&self, offset: u64, length: u64, head: &mut Vec<u8>) -> Result<(), StoreError> {
         let start = head.len();
         head.resize(start + length as usize, 0);
         self.reader.read_at(offset, &mut head[start..])
     }
 
-    /// Sends `head` and, right behind it, `length` bytes of data.
+    /// Sends `head` followed by `length` bytes of data.
     async fn send_data(&self, head: &[u8], offset: u64, length: u64, scratch: &mut Vec<u8>) -> Result<(), SendError> {
         match self.reader.data() {
             DataSource::Bytes(bytes) => {

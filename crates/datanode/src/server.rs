@@ -1,9 +1,9 @@
-//! DataTransferProtocol: takes connections, reads which operation is asked for, and hands over to `ops/`.
+//! DataTransferProtocol server: accepts connections, reads the requested operation, and dispatches it to `ops/`.
 //!
-//! A read may be followed by another operation on the same connection; everything else ends it.
+//! A read may be followed by another operation on the same connection; every other operation ends the connection.
 //!
-//! Bounds: `Datanode::connection_limit` for connections of both listeners, of which those without an operation give way to new ones;
-//! `Datanode::message_memory` for long packets and requests.
+//! Bounds: `Datanode::connection_limit` limits connections of both listeners; idle ones give way to new ones.
+//! `Datanode::message_memory` limits long packets and requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::datanode::Datanode;
 use crate::ops::{self, Continuation, OpError};
 use crate::session::{Session, SessionError};
 
-/// Accepts until the datanode stops.
+/// Accepts connections until the DataNode stops.
 pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
     loop {
         let accepted = tokio::select! {
@@ -27,7 +27,7 @@ pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
     }
 }
 
-/// The same for clients on this machine. The socket's path is gone when this ends.
+/// Like `accept`, for clients on this machine. Removes the socket's path when it ends.
 pub async fn accept_local(datanode: Arc<Datanode>, listener: local::Listener) {
     loop {
         let accepted = tokio::select! {
@@ -42,15 +42,15 @@ async fn spawn_connection(datanode: &Arc<Datanode>, accepted: std::io::Result<Co
     let connection = match accepted {
         Ok(connection) => connection,
         Err(error) => {
-            // The peer was gone already, or descriptors have run out: a connection that does nothing gives its own back.
-            tracing::warn!(%error, "accepting a data connection");
+            // The peer was already gone, or descriptors have run out: dropping an idle connection frees a descriptor.
+            tracing::warn!(%error, "cannot accept a data connection");
             datanode.connection_limit.shed();
             tokio::time::sleep(Duration::from_millis(50)).await;
             return;
         }
     };
     if datanode.is_restarting() {
-        // Its peer comes again when the restart is done.
+        // The peer reconnects after the restart.
         return;
     }
     let peer = connection.peer();
@@ -65,13 +65,13 @@ async fn spawn_connection(datanode: &Arc<Datanode>, accepted: std::io::Result<Co
         tokio::select! {
             () = serve(&datanode, connection, &place) => {}
             () = datanode.stopping() => {}
-            () = gives_way.wait() => tracing::debug!(%peer, "closing a data connection that does nothing, among too many"),
+            () = gives_way.wait() => tracing::debug!(%peer, "closing an idle data connection: the maximum is reached"),
         }
         drop((counted, place));
     });
 }
 
-/// Serves one connection until its end.
+/// Serves one connection until it closes.
 async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &ConnectionPermit) {
     let options = &datanode.options.transfer;
     let mut session = Session::sharing(Arc::new(connection), options.write_timeout, &datanode.message_memory);
@@ -80,7 +80,7 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Connect
         let wait = if is_first { options.read_timeout } else { options.keepalive };
         let operation = match session.receive_operation(wait).await {
             Ok(operation) => operation,
-            // The usual end.
+            // Normal end of a connection.
             Err(SessionError::Connection(_)) => return,
             Err(error) => {
                 refuse(&session, &error).await;
@@ -97,7 +97,7 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Connect
         match dispatch(datanode, &mut session, operation).await {
             Ok(Continuation::KeepAlive) if !options.keepalive.is_zero() => {}
             Ok(Continuation::WatchSegment(segment)) => {
-                // Not an operation that somebody waits for.
+                // Watching a segment is not an operation that a peer waits for.
                 drop(served);
                 ops::short_circuit::watch(&session, segment).await;
                 return;
@@ -146,15 +146,15 @@ fn report(peer: PeerAddress, op: OpCode, error: &OpError) {
     }
 }
 
-/// What cannot be understood is closed without an answer, as Java datanodes do; an operation that is understood and not
-/// offered is answered.
+/// Refuses a request. An undecodable request is closed without an answer, as in Java's DataNode; a known operation that
+/// is not supported is answered.
 async fn refuse(session: &Session, error: &SessionError) {
     tracing::info!(error = error as &dyn std::error::Error, "closing a data connection");
     if let SessionError::Operation { source: OperationError::Unsupported { op: OpCode::BlockGroupChecksum }, .. } =
         error
     {
         let message = "checksums of erasure-coded block groups are not supported by this datanode";
-        // The connection ends either way.
+        // The connection is closed in either case.
         let _ = session.send(&BlockOpResponse::error(Status::ErrorUnsupported, message).encode()).await;
     }
 }

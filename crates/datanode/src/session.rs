@@ -1,4 +1,4 @@
-//! One connection of DataTransferProtocol, at either end: whole messages, and what is received ahead of them.
+//! Either end of a DataTransferProtocol connection: receives whole messages and buffers bytes received ahead of them.
 
 use std::io;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use hearth_wire::data_transfer::{
     RESPONSE_BYTES_MAX,
 };
 
-/// What a connection's buffer begins with: enough for any operation's header in one call.
+/// Initial size of a connection's buffer: enough for any operation's header in one call.
 const BUFFER_BYTES: usize = 4 << 10;
 
-/// Bytes that stand before a packet's or message's counted part.
+/// Framing bytes that precede the counted part of a packet or message.
 const FRAMING_BYTES: usize = 64;
 
-/// Why a message did not come.
+/// Error while receiving a message.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]
     Connection(#[from] tcp::Error),
-    #[error("request of {peer}")]
+    #[error("invalid request from {peer}")]
     Operation { peer: PeerAddress, source: OperationError },
-    #[error("message of {peer}")]
+    #[error("invalid message from {peer}")]
     Message { peer: PeerAddress, source: MessageError },
 }
 
-/// A connection with the bytes received and not yet taken.
+/// A connection together with the bytes that were received but not yet consumed.
 pub struct Session {
     pub connection: Arc<Connection>,
     pub buffer: ReceiveBuffer,
@@ -42,20 +42,20 @@ impl Session {
         Self { connection, buffer: ReceiveBuffer::new(BUFFER_BYTES, limit), write_timeout }
     }
 
-    /// The same for a peer that has connected here: what its long messages take is claimed from `memory`.
+    /// Like `new`, for a peer that connected to this server: its long messages claim their memory from `memory`.
     pub fn sharing(connection: Arc<Connection>, write_timeout: Duration, memory: &Arc<MessageMemory>) -> Self {
         let party = connection.peer().party();
         let session = Self::new(connection, write_timeout);
         Self { buffer: session.buffer.sharing(memory.clone(), party), ..session }
     }
 
-    /// The same, waited for by the runtime that this is called in. `None`: somebody else has the connection, too.
+    /// Returns this session, registered with the calling runtime. `None`: the connection is shared with another owner.
     pub fn moved_here(self) -> io::Result<Option<Self>> {
         let Some(connection) = Arc::into_inner(self.connection) else { return Ok(None) };
         Ok(Some(Self { connection: Arc::new(connection.moved_here()?), ..self }))
     }
 
-    /// The next operation. `timeout`: for its first byte, and again for each further piece.
+    /// Receives the next operation. `timeout` applies to its first byte and again to each further piece.
     pub async fn receive_operation(&mut self, timeout: Duration) -> Result<Operation, SessionError> {
         let peer = self.connection.peer();
         self.receive(Operation::decode, timeout, |source| SessionError::Operation { peer, source }).await
@@ -65,7 +65,7 @@ impl Session {
         self.receive_message(BlockOpResponse::decode, timeout).await
     }
 
-    /// An answer, and not a byte of what comes behind it: a descriptor may be attached there.
+    /// Receives an answer and not one byte beyond it, because a descriptor may be attached to the next byte.
     pub async fn receive_answer_alone(&mut self, timeout: Duration) -> Result<BlockOpResponse, SessionError> {
         let peer = self.connection.peer();
         let failed = |source| SessionError::Message { peer, source };
@@ -76,12 +76,12 @@ impl Session {
         self.receive_message(PipelineAck::decode, timeout).await
     }
 
-    /// Whether an acknowledgement has been received already.
+    /// Returns true if an acknowledgement is already in the buffer.
     pub fn has_ack(&self) -> bool {
         matches!(PipelineAck::decode(self.buffer.available()), Ok(Decoded::Complete(..)))
     }
 
-    /// Receives until `decode` has its message.
+    /// Receives bytes until `decode` returns a message.
     pub async fn receive_message<T>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>,

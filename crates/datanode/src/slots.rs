@@ -1,12 +1,13 @@
-//! Slots: words in memory shared with a client on this machine, one for each replica that it has got descriptors of. In them
-//! the datanode says whether the replica may still be read by them, and the client whether it reads without looking at CRCs.
+//! Slots: words in memory shared with a client on this machine, one for each replica whose descriptors it holds. In a
+//! slot the DataNode signals if the replica may still be read through the descriptors, and the client signals if it
+//! reads without checking CRCs.
 //!
 //! ```text
-//! bit 63     VALID: the descriptors are those of the replica. Set by the client before it asks for them, cleared here when the
-//!            replica changes or goes. Who reads by them goes on: the bytes stay as they were.
-//! bit 62     ANCHORABLE: all bytes are in memory and fit their CRCs. Set here.
-//! bits 0-30  anchors: how many of the client's readers rely on that. While there are any, the replica stays in memory, for
-//!            the time that `dfs.datanode.cache.revocation.timeout.ms` gives them.
+//! bit 63     VALID: the descriptors are those of the replica. Set by the client before it requests them, cleared here
+//!            when the replica changes or is deleted. Ongoing reads continue: the bytes stay unchanged.
+//! bit 62     ANCHORABLE: all bytes are in memory and match their CRCs. Set here.
+//! bits 0-30  anchors: number of the client's readers that rely on ANCHORABLE. While it is not 0, the replica stays in
+//!            memory, for at most `dfs.datanode.cache.revocation.timeout.ms`.
 //! ```
 //! A segment of slots belongs to a connection and ends with it. Source: `ShortCircuitShm` of Hadoop 3.
 
@@ -27,32 +28,32 @@ const VALID: u64 = 1 << 63;
 const ANCHORABLE: u64 = 1 << 62;
 const ANCHORS: u64 = (1 << 31) - 1;
 
-/// What Java's clients expect: 8192 bytes.
+/// Number that Java's clients expect: 8192 bytes.
 const SLOTS_PER_SEGMENT: usize = 128;
 
-/// Segments of one process. Java's client takes another one when all slots of one are in use; 8192 replicas are more than any
-/// keeps open.
+/// Maximum number of segments of one process. Java's client requests another segment when all slots are in use; no
+/// client keeps as many as 8192 replicas open.
 const SEGMENTS_PER_PROCESS_MAX: usize = 64;
 
-/// Segments in all, 8 KiB and a connection each.
+/// Maximum number of segments in total, of 8 KiB and a connection each.
 const SEGMENTS_MAX: usize = 2048;
 
-/// Why a slot or a segment is not to be had.
+/// Reason why a slot or a segment is not available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SlotError {
     #[error("no more shared memory segments for this process: it has {SEGMENTS_PER_PROCESS_MAX}")]
     ProcessLimit,
     #[error("no more shared memory segments: {SEGMENTS_MAX} are in use")]
     Limit,
-    #[error("shared memory cannot be had")]
+    #[error("cannot create shared memory")]
     Memory,
     #[error("there is no shared memory segment with this id")]
     NoSegment,
     #[error("a segment has no slot {index}")]
     NoSlot { index: i32 },
-    #[error("slot {index} is in use already")]
+    #[error("slot {index} is already in use")]
     InUse { index: i32 },
-    #[error("slot {index} is not valid: its client has given it up")]
+    #[error("slot {index} is not valid: its client has released it")]
     NotValid { index: i32 },
     #[error("slot {index} is not in use")]
     NotInUse { index: i32 },
@@ -63,7 +64,7 @@ type BlockKey = (BlockPoolId, BlockId);
 /// All segments and their slots.
 pub struct Slots {
     state: Mutex<SlotsState>,
-    /// How long anchors keep a replica in memory that shall leave.
+    /// Maximum time that anchors keep a replica in memory that is to be evicted.
     revocation_timeout: Duration,
     passed: AtomicU64,
 }
@@ -71,48 +72,48 @@ pub struct Slots {
 #[derive(Default)]
 struct SlotsState {
     segments: HashMap<ShmId, Segment>,
-    /// Slots in use, by what they stand for.
+    /// Slots in use, by block.
     by_block: HashMap<BlockKey, Vec<ShmSlot>>,
-    /// Segments of each process.
+    /// Number of segments of each process.
     by_process: HashMap<PeerAddress, usize>,
-    /// Replicas that shall leave memory, and whose anchors are waited for.
+    /// Replicas that are to leave memory and wait for their anchors.
     revoking: HashMap<BlockKey, Revocation>,
 }
 
-/// How long anchors have been waited for.
+/// A wait for the anchors of one replica.
 struct Revocation {
     since: Instant,
-    /// When the replica was last asked to leave.
+    /// Last request to evict the replica.
     asked: Instant,
 }
 
 struct Segment {
     words: SharedWords,
     process: PeerAddress,
-    /// What each slot in use stands for.
+    /// Block of each slot in use.
     used: HashMap<i32, BlockKey>,
 }
 
-/// Keeps a segment until it is dropped: by then its client is gone.
+/// Keeps a segment until it is dropped, when its client is gone.
 pub struct SegmentGuard {
     slots: Arc<Slots>,
     pub id: ShmId,
 }
 
-/// Keeps a slot until it is dropped, or for good.
+/// Keeps a slot until it is dropped, or permanently after `keep`.
 pub struct SlotGuard {
     slots: Arc<Slots>,
     slot: Option<ShmSlot>,
 }
 
-/// Figures of the moment.
+/// Current figures of the slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotMetrics {
     pub segments: u64,
     pub slots: u64,
-    /// Slots whose client reads without looking at CRCs.
+    /// Slots whose client reads without checking CRCs.
     pub anchored: u64,
-    /// Descriptors passed to clients since the start, those of segments not counted.
+    /// Descriptors passed to clients since the start, without those of segments.
     pub descriptors_passed: u64,
 }
 
@@ -121,19 +122,20 @@ impl Slots {
         Arc::new(Self { state: Mutex::default(), revocation_timeout, passed: AtomicU64::new(0) })
     }
 
-    /// Fresh shared memory for the process at the other end of a connection, and the descriptor to pass on.
+    /// Creates shared memory for the process at the other end of a connection. Returns it with the descriptor to pass
+    /// on.
     ///
     /// Errors: `ProcessLimit`, `Limit`, `Memory`.
     pub fn create_segment(self: &Arc<Self>, process: PeerAddress) -> Result<(SegmentGuard, OwnedFd), SlotError> {
         let (words, descriptor) = SharedWords::create(SLOTS_PER_SEGMENT).map_err(|error| {
-            tracing::warn!(%error, "no shared memory for a local client");
+            tracing::warn!(%error, "cannot create shared memory for a local client");
             SlotError::Memory
         })?;
         let mut state = self.state.lock();
         if state.segments.len() >= SEGMENTS_MAX {
             return Err(SlotError::Limit);
         }
-        // Processes of other namespaces cannot be told from each other.
+        // Processes of other namespaces cannot be distinguished.
         let is_known = !matches!(process, PeerAddress::Process { pid: 0, .. });
         let of_process = state.by_process.entry(process).or_default();
         if is_known && *of_process >= SEGMENTS_PER_PROCESS_MAX {
@@ -141,7 +143,7 @@ impl Slots {
         }
         *of_process += 1;
         let id = loop {
-            // Not to be guessed: whoever names it may use its slots.
+            // Must not be guessable: any process that names it may use its slots.
             let mut bytes = [[0; 8]; 2];
             if getrandom::fill(bytes.as_flattened_mut()).is_err() {
                 state.forget_of_process(process);
@@ -156,8 +158,8 @@ impl Slots {
         Ok((SegmentGuard { slots: self.clone(), id }, descriptor))
     }
 
-    /// The client's slot stands for its replica of `block` from here on. Before the replica is shown, so that no withdrawal
-    /// is missed.
+    /// Registers the client's slot for its replica of `block`. Called before the replica is shown, so that no
+    /// withdrawal is missed.
     ///
     /// Errors: `NoSegment`, `NoSlot`, `InUse`, `NotValid`.
     pub fn register(self: &Arc<Self>, slot: ShmSlot, block: &ExtendedBlock) -> Result<SlotGuard, SlotError> {
@@ -179,7 +181,7 @@ impl Slots {
         Ok(SlotGuard { slots: self.clone(), slot: Some(slot) })
     }
 
-    /// The slot stands for nothing any more.
+    /// Releases a slot.
     ///
     /// Errors: `NoSegment`, `NotInUse`.
     pub fn release(&self, slot: ShmSlot) -> Result<(), SlotError> {
@@ -191,7 +193,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Lets the client read without looking at CRCs.
+    /// Allows the client to read without checking CRCs.
     pub fn set_anchorable(&self, slot: ShmSlot) {
         let state = self.state.lock();
         let Some(segment) = state.segments.get(&slot.segment) else { return };
@@ -199,7 +201,7 @@ impl Slots {
             return;
         }
         let word = segment.words.word(slot.index as usize);
-        // Not of one that was withdrawn meanwhile.
+        // Not if the replica was withdrawn in the meantime.
         let _ = word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & VALID != 0).then_some(word | ANCHORABLE));
     }
@@ -208,7 +210,7 @@ impl Slots {
         self.passed.fetch_add(descriptors, Ordering::Relaxed);
     }
 
-    /// Looks at every slot: for a metrics page.
+    /// Counts over all slots, for a metrics page.
     pub fn metrics(&self) -> SlotMetrics {
         let state = self.state.lock();
         let mut figures = SlotMetrics {
@@ -255,7 +257,7 @@ impl SlotsState {
 }
 
 impl Segment {
-    /// `index`: of a slot in use, which lies in the segment.
+    /// `index`: a slot in use, which must lie in the segment.
     fn clear(&self, index: i32, bits: u64) -> u64 {
         self.words.word(index as usize).fetch_and(!bits, Ordering::AcqRel)
     }
@@ -274,7 +276,7 @@ impl WithdrawHook for Slots {
         let Some(slots) = state.by_block.get(&key) else { return WithdrawReply::Done };
         let segment_of = |slot: &ShmSlot| state.segments.get(&slot.segment);
         if what == WithdrawReason::Eviction {
-            // Nobody anchors it anew; who has done so is waited for.
+            // Prevents new anchors; existing ones are waited for.
             let mut anchored = false;
             for slot in slots {
                 if let Some(segment) = segment_of(slot) {
@@ -286,7 +288,7 @@ impl WithdrawHook for Slots {
                 let now = Instant::now();
                 let fresh = || Revocation { since: now, asked: now };
                 let revocation = state.revoking.entry(key.clone()).or_insert_with(fresh);
-                // Memory was found elsewhere the last time, and others have come to read since: they get as long.
+                // The last eviction found memory elsewhere, and the readers since then get the full timeout as well.
                 if now.duration_since(revocation.asked) > self.revocation_timeout {
                     *revocation = fresh();
                 }
@@ -294,7 +296,7 @@ impl WithdrawHook for Slots {
                 if now.duration_since(revocation.since) < self.revocation_timeout {
                     return WithdrawReply::Later;
                 }
-                tracing::warn!(%block, "leaves memory though a local reader has anchored it");
+                tracing::warn!(%block, "evicting a replica although a local reader has anchored it");
             }
         }
         for slot in slots {
@@ -314,7 +316,7 @@ impl Drop for SegmentGuard {
 }
 
 impl SlotGuard {
-    /// The client has what the slot stands for: it stays until the client releases it or goes.
+    /// Keeps the slot after the client has received the descriptors, until the client releases it or disconnects.
     pub fn keep(mut self) {
         self.slot = None;
     }
@@ -323,7 +325,7 @@ impl SlotGuard {
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            // Gone already with its segment, perhaps.
+            // It may already be gone with its segment.
             let _ = self.slots.release(slot);
         }
     }
@@ -342,7 +344,7 @@ mod tests {
         ExtendedBlock { pool: BlockPoolId::new("BP-1"), block }
     }
 
-    /// A segment as its client sees it.
+    /// Returns a segment as its client sees it.
     fn segment(slots: &Arc<Slots>) -> (SegmentGuard, SharedWords) {
         let (held, descriptor) = slots.create_segment(HERE).unwrap();
         (held, SharedWords::attach(descriptor, 1000, false).unwrap())
@@ -361,7 +363,7 @@ mod tests {
         slots.register(slot(0), &block(1)).unwrap().keep();
         slots.register(slot(1), &block(1)).unwrap().keep();
         slots.register(slot(2), &block(2)).unwrap().keep();
-        // What only the datanode may say is taken back.
+        // Bits that only the DataNode may set are cleared.
         assert_eq!(words.word(0).load(Ordering::Acquire), VALID);
         assert_eq!(slots.register(slot(0), &block(3)).err(), Some(SlotError::InUse { index: 0 }));
         for index in [-1, 128, i32::MAX] {
@@ -380,7 +382,7 @@ mod tests {
         assert_eq!(words.word(2).load(Ordering::Acquire), 0);
         assert_eq!(slots.release(slot(2)).err(), Some(SlotError::NotInUse { index: 2 }));
         assert_eq!(slots.release(other).err(), Some(SlotError::NoSegment));
-        // Not kept: its client never said that it has the descriptors.
+        // Not kept: its client never confirmed that it has the descriptors.
         words.word(5).store(VALID, Ordering::Release);
         drop(slots.register(slot(5), &block(9)).unwrap());
         assert_eq!(words.word(5).load(Ordering::Acquire), 0);
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_delay_an_eviction_and_nothing_else() {
+    fn anchors_delay_only_evictions() {
         let slots = Slots::new(Duration::from_secs(3600));
         let (held, words) = segment(&slots);
         let slot = ShmSlot { segment: held.id, index: 0 };
@@ -402,12 +404,12 @@ mod tests {
         assert_eq!(words.word(0).fetch_add(1, Ordering::AcqRel), VALID | ANCHORABLE);
         assert_eq!(slots.metrics().anchored, 1);
         assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
-        assert_eq!(words.word(0).load(Ordering::Acquire), VALID | 1, "still valid, and not to be anchored again");
+        assert_eq!(words.word(0).load(Ordering::Acquire), VALID | 1, "still valid, but not anchorable again");
         words.word(0).fetch_sub(1, Ordering::AcqRel);
         assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Done);
         assert_eq!(words.word(0).load(Ordering::Acquire), 0);
 
-        // Whoever does not let go is not waited for for ever, and not at all when the replica is deleted.
+        // An anchor is not waited for forever, and not at all when the replica is deleted.
         let hasty = Slots::new(Duration::ZERO);
         let (held, words) = segment(&hasty);
         for (index, what) in [WithdrawReason::Eviction, WithdrawReason::Deletion].into_iter().enumerate() {
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_that_was_given_up_does_not_shorten_the_next_one() {
+    fn abandoned_eviction_does_not_shorten_next_one() {
         let patience = Duration::from_millis(300);
         let slots = Slots::new(patience);
         let (held, words) = segment(&slots);
@@ -431,7 +433,7 @@ mod tests {
         std::thread::sleep(patience + Duration::from_millis(50));
         let again = Instant::now();
         assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
-        // Asked again and again, it goes when the time is over.
+        // After repeated requests it is evicted when the time is over.
         while slots.withdraw(&block(1), WithdrawReason::Eviction) == WithdrawReply::Later {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_bounded_for_each_process_and_in_all() {
+    fn segments_are_limited_per_process_and_total() {
         let slots = Slots::new(Duration::ZERO);
         let mut held: Vec<_> = (0..SEGMENTS_PER_PROCESS_MAX).map(|_| slots.create_segment(HERE).unwrap().0).collect();
         assert_eq!(slots.create_segment(HERE).err(), Some(SlotError::ProcessLimit));

@@ -1,14 +1,15 @@
-//! Replicas to and from other datanodes of Hearth's, many over few connections: what a namenode has copied. The conversation itself
-//! is `hearth_protocol::replica_stream`; here is where its bytes come from and go to, and who is connected to whom.
+//! Replica streams to and from other Hearth DataNodes: many replicas over few connections, for copies that a NameNode
+//! orders. `hearth_protocol::replica_stream` implements the protocol; this module connects it to the stored replicas
+//! and manages the connections.
 //!
-//! Large ones go straight into the other datanode's memory where there is a way to it, on this machine or one-sidedly (`into_memory`), as
-//! a pipeline's do; a stream goes on with what breaks there.
+//! Large replicas are written straight into the other DataNode's memory if there is a path to it, on this machine or
+//! one-sidedly (`into_memory`), as in a pipeline; if that breaks, a stream resumes the transfer.
 //!
 //! ```text
 //! out   namenode/commands → transfer → streams::send_replica ─┬→ peers (connections) → source → blockstore
 //!                                                      └→ into_memory → forward/{local,one_sided}
-//! in    server → ops/replica_stream → sink → blockstore, reports; what a broken connection leaves → resumable
-//!       one_sided_server.rs → ops/write_one_sided → write_block, which leaves it to resumable, too
+//! in    server → ops/replica_stream → sink → blockstore, reports; partial replicas of a broken connection → resumable
+//!       one_sided_server.rs → ops/write_one_sided → write_block, which also leaves partial replicas to resumable
 //!       server → ops/write_local → write_block
 //! ```
 
@@ -46,42 +47,43 @@ pub use sink::StreamStore;
 use source::StreamSource;
 use threads::CopyThreads;
 
-/// Data bytes of a frame: what is read from a disk at once, and more than costs anything to frame.
+/// Data bytes of a frame: the amount read from a disk at once, large enough to make the framing cost negligible.
 const FRAME_BYTES: u32 = 512 << 10;
 
-/// A window is at least so many bytes; a connection for which there is not so much memory is refused.
+/// Minimum window; a connection is refused if less memory is available.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
-/// Replicas that come in at once over all connections. Each has its own memory or its own pieces on the way to disk.
+/// Maximum number of incoming replicas over all connections. Each has its own memory, or its own pieces in flight to
+/// disk.
 const INCOMING_MAX: usize = 64;
 
-/// A replica is tried so often without one byte more of it acknowledged, with such pauses.
+/// Maximum number of attempts for a replica without any further byte acknowledged, and the pause between them.
 const ATTEMPTS: u32 = 4;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// An attempt to connect that failed only after that is not made again.
+/// An attempt to connect that took longer than this before it failed is not repeated.
 const CONNECT_RETRY_WITHIN: Duration = Duration::from_secs(5);
 
-/// On whose word a replica goes to another datanode: there is a bandwidth for each.
+/// Origin of the request to send a replica; each has its own bandwidth.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RequestedBy {
     Namenode,
     Balancer,
 }
 
-/// What all streams of a datanode share.
+/// State shared by all streams of a DataNode.
 pub struct Streams {
     options: StreamOptions,
     pub threads: CopyThreads,
     peers: Peers,
     resumable: ResumableReplicas,
     pub moves: Moves,
-    /// One for each replica that comes in.
+    /// One permit for each incoming replica.
     incoming_permits: Arc<Semaphore>,
-    /// Bytes of all windows that senders were given.
+    /// Bytes of all windows that were given to senders.
     windows: Arc<AtomicU64>,
 }
 
-/// A window's share of the memory for all; given back when dropped.
+/// A window's share of the common memory; released when dropped.
 pub struct Window {
     windows: Arc<AtomicU64>,
     bytes: u64,
@@ -107,12 +109,13 @@ impl Streams {
         }
     }
 
-    /// Whether this datanode takes streams and sends by them.
+    /// Returns true if this DataNode receives and sends streams.
     pub fn is_enabled(&self) -> bool {
         self.options.connections > 0
     }
 
-    /// Memory for one more incoming connection: a quarter of what is left, as configured at most.
+    /// Reserves memory for one more incoming connection: a quarter of the remaining memory, at most the configured
+    /// window.
     pub fn window(&self) -> Option<Window> {
         let (all, most) = (self.options.memory_bytes, self.options.window_bytes);
         let mut taken = 0;
@@ -138,19 +141,20 @@ impl Streams {
         Some(Window { windows: self.windows.clone(), bytes: taken, limits })
     }
 
-    /// Whether `source` sends replicas by streams when it is asked to.
+    /// Returns true if `source` sends replicas by streams on request.
     pub async fn can_send(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
         self.is_enabled() && self.peers.can_send(datanode, source).await
     }
 
-    /// It did not, whatever it said.
+    /// Records that it did not do so, contrary to its description.
     pub fn note_cannot_send(&self, source: &DatanodeId) {
         self.peers.note_cannot_send(source);
     }
 
-    /// A place among the replicas that come in at once. What a balancer moves has another already, and takes none from the others.
+    /// Acquires a permit for an incoming replica. A balancer's move already holds a permit of its own and takes none of
+    /// these.
     ///
-    /// Errors: there is none for a while.
+    /// Errors: no permit became free in time.
     pub async fn acquire_incoming_permit(
         &self,
         datanode: &Datanode,
@@ -162,12 +166,12 @@ impl Streams {
         let patience = datanode.options.transfer.read_timeout / 2;
         match tokio::time::timeout(patience, self.incoming_permits.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(Some(place)),
-            _ => Err(OpError::Refused("too many replicas come in at once".to_owned())),
+            _ => Err(OpError::Refused("too many incoming replicas".to_owned())),
         }
     }
 
-    /// Keeps what has come of `block` for a sender that comes back; `block` is as it will be when it is whole. A replica that ends within
-    /// a chunk goes: a stream could not go on there.
+    /// Keeps the received part of `block` for a sender that reconnects; `block` has the final length. A replica that
+    /// ends within a chunk is discarded, because a stream could not resume there.
     pub fn keep(&self, block: ExtendedBlock, checksum: ChecksumSpec, writer: ReplicaWriter) {
         let received = writer.received();
         if writer.is_stopped() {
@@ -178,35 +182,36 @@ impl Streams {
         }
     }
 
-    /// Whether a broken connection left something of `block`.
+    /// Returns true if a broken connection left a part of `block`.
     pub fn has_resumable(&self, block: &ExtendedBlock) -> bool {
         self.resumable.has(block)
     }
 
-    /// What a broken connection left of `block` goes: it comes another way.
+    /// Discards the part of `block` that a broken connection left, because the block now arrives on another path.
     pub fn forget(&self, block: &ExtendedBlock) {
         self.resumable.forget(block);
     }
 
-    /// What nobody has come back for in time goes. Called now and then.
+    /// Discards partial replicas whose sender did not reconnect in time. Called periodically.
     pub fn expire(&self) {
         self.resumable.expire();
     }
 
-    /// All of it goes: the datanode ends.
+    /// Discards all partial replicas when the DataNode stops.
     pub fn clear(&self) {
         self.resumable.clear();
     }
 }
 
-/// How long a stream's ends wait.
+/// Returns the timeouts for both ends of a stream.
 pub fn stream_timeouts(options: &TransferOptions) -> StreamTimeouts {
     StreamTimeouts { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
 }
 
-/// Has a finalized replica carried to `target`, on the word of `requested_by`. False: it takes no streams, and wants it as every datanode does.
+/// Sends a finalized replica to `target`, as ordered by `requested_by`. False: the target does not support streams, and
+/// needs the standard protocol.
 ///
-/// What breaks on the way is tried again, from where the target has it.
+/// An interrupted transfer is retried from the point that the target has reached.
 pub async fn send_replica(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -214,7 +219,7 @@ pub async fn send_replica(
     target: &PipelineTarget,
     requested_by: RequestedBy,
 ) -> Result<bool, OpError> {
-    // What began may be there, whole or not, without a word of it.
+    // A transfer that began may have completed or not, without an acknowledgement.
     let mut began = match into_memory::send_replica(datanode, pool, block, target, requested_by).await? {
         MemoryCopyOutcome::Complete => return Ok(true),
         MemoryCopyOutcome::Incomplete => true,
@@ -227,7 +232,7 @@ pub async fn send_replica(
         let link = match datanode.streams.peers.connection(datanode, &target.datanode.id, requested_by).await {
             Ok(StreamRoute::Connection(link)) => link,
             Ok(StreamRoute::None) => return Ok(false),
-            // Who does not answer for so long is not waited for again: the namenode may name another.
+            // A target that took so long to fail is not retried: the NameNode may name another one.
             Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= CONNECT_RETRY_WITHIN => return Err(error),
             Err(_) if datanode.is_stopping() => return Err(OpError::Interrupted),
             Err(_) => {
@@ -245,7 +250,7 @@ pub async fn send_replica(
         };
         let (done, answer) = oneshot::channel();
         let job = ReplicaJob { request, source: StreamSource::new(datanode, reader, requested_by), done };
-        // One that has ended since it was looked up drops the job, and so the answer.
+        // A connection that ended since it was looked up drops the job, and with it the answer.
         link.send(job).await;
         let outcome = answer.await;
         drop(link);
@@ -253,12 +258,12 @@ pub async fn send_replica(
         let error = match outcome {
             Ok(Ok(())) => return Ok(true),
             Ok(Err(error)) => error,
-            // The connection had ended before the replica had its turn.
+            // The connection ended before the replica's turn.
             Err(_) => ReplicaSendError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
         };
         match &error {
             ReplicaSendError::Broken { stored, source } => {
-                tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a stream broke");
+                tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a replica stream broke");
                 if *stored > acknowledged {
                     (acknowledged, attempt) = (*stored, 0);
                 }
@@ -268,7 +273,7 @@ pub async fn send_replica(
                     return Err(send_failed(block, target, &error));
                 }
                 if refusal.status == Status::ErrorExists {
-                    // All of it had arrived, and the word of that was lost.
+                    // The replica had arrived completely, and only the acknowledgement was lost.
                     return Ok(true);
                 }
                 if refusal.status == Status::ErrorUnsupported {
@@ -292,9 +297,9 @@ async fn pause(attempt: &mut u32) {
     *attempt += 1;
 }
 
-/// Whether a refusal is not the last word.
+/// Returns true if a refused replica may be retried.
 ///
-/// Errors: this datanode's own replica is corrupt, which it now knows.
+/// Errors: this DataNode's own replica is corrupt, which is now recorded.
 async fn may_retry(
     datanode: &Arc<Datanode>,
     block: &ExtendedBlock,
@@ -303,14 +308,14 @@ async fn may_retry(
 ) -> Result<bool, OpError> {
     match refusal.status {
         Status::ErrorChecksum => {
-            // Here or on the way? Only the former is a corrupt replica.
+            // Corrupt here or in transit? Only the former means a corrupt replica.
             let own = block.clone();
             datanode.run_blocking(move |store| store.verify(&own)).await?;
-            tracing::warn!(%block, %refusal, "bytes of a replica changed on their way");
+            tracing::warn!(%block, %refusal, "bytes of a replica were corrupted in transit");
             Ok(true)
         }
         Status::ErrorExists => Ok(began),
-        // What came of it may still be in the hands of a connection whose end has not been noticed over there.
+        // The received part may still be held by a connection whose end the target has not noticed yet.
         Status::Error => Ok(began),
         Status::ErrorUnsupported => Ok(true),
         _ => Ok(false),
@@ -332,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_share_the_memory_and_give_it_back() {
+    fn windows_share_and_return_memory() {
         let options = StreamOptions {
             connections: 2,
             replicas: 16,

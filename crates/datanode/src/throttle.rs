@@ -1,4 +1,4 @@
-//! Bytes per second for copies of a kind, shared by all of them.
+//! Bandwidth limit that all copies of a kind share.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Spends a budget of bytes that grows with time. Who comes first passes at once, whatever he asks for; who comes next waits until that
-/// is earned: what is asked for at a time should be small.
+/// Spends a budget of bytes that grows with time. The first caller passes at once, whatever it requests; the next one
+/// waits until that is paid off. Requests should therefore be small.
 pub struct Throttle {
-    /// Bytes a second; 0 is no limit. Changed under `paid_until`.
+    /// Rate in bytes per second; 0 is no limit. Changed under `paid_until`.
     rate: watch::Sender<u64>,
-    /// When the bytes spent so far will have been earned.
+    /// Time at which the bytes spent so far are paid off.
     paid_until: Mutex<Option<Instant>>,
 }
 
@@ -21,12 +21,12 @@ impl Throttle {
         Self { rate: watch::Sender::new(bytes_per_second), paid_until: Mutex::new(None) }
     }
 
-    /// Bytes a second; 0 is no limit.
+    /// Returns the rate in bytes per second; 0 is no limit.
     pub fn rate(&self) -> u64 {
         *self.rate.borrow()
     }
 
-    /// What was spent at another rate is forgotten, and whoever waits for it reckons anew.
+    /// Changes the rate. Bytes spent at another rate are forgotten, and waiting callers recompute their wait.
     pub fn set_rate(&self, bytes_per_second: u64) {
         let mut paid_until = self.paid_until.lock();
         if bytes_per_second != self.rate() {
@@ -35,13 +35,13 @@ impl Throttle {
         }
     }
 
-    /// Waits until `bytes` more may pass. Dropped, it has not spent them.
+    /// Waits until `bytes` more may pass. Cancel safety: if dropped, it has not spent them.
     pub async fn pass(&self, bytes: u64) {
         let mut rate = self.rate.subscribe();
         while let Some(spending) = self.spend(&mut rate, bytes) {
             tokio::select! {
                 () = tokio::time::sleep_until(spending.from) => return spending.done(),
-                // The sender lives in self.
+                // The sender is a field of `self`.
                 _ = rate.changed() => {}
             }
         }
@@ -62,10 +62,10 @@ impl Throttle {
     }
 }
 
-/// Of one piece: more is not a time that an [`Instant`] can have.
+/// Maximum wait for one piece: an [`Instant`] cannot represent arbitrarily late times.
 const COST_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Bytes that are counted as spent, and not used yet: given back when it is dropped.
+/// Bytes that are counted as spent but not yet used; returned to the budget when dropped.
 struct Spending<'a> {
     throttle: &'a Throttle,
     rate: u64,
@@ -82,7 +82,7 @@ impl Spending<'_> {
 impl Drop for Spending<'_> {
     fn drop(&mut self) {
         let mut paid_until = self.throttle.paid_until.lock();
-        // With another rate it is forgotten already.
+        // After a change of the rate they are already forgotten.
         if self.throttle.rate() == self.rate
             && let Some(paid) = &mut *paid_until
         {
@@ -96,21 +96,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn passes_at_the_rate_that_was_set() {
+    async fn bytes_pass_at_configured_rate() {
         let throttle = Throttle::new(100_000);
         let start = Instant::now();
         for _ in 0..5 {
             throttle.pass(5_000).await;
         }
-        // The first passes at once; each of the others waits for the 50 ms of the one before.
+        // The first call passes at once; each of the others waits for the 50 ms of the one before.
         assert!(start.elapsed() >= Duration::from_millis(200));
         throttle.set_rate(0);
         let unlimited = throttle.pass(u64::MAX);
-        assert!(tokio::time::timeout(Duration::ZERO, unlimited).await.is_ok(), "it waits for nothing");
+        assert!(tokio::time::timeout(Duration::ZERO, unlimited).await.is_ok(), "it does not wait");
     }
 
     #[tokio::test]
-    async fn another_rate_is_that_of_those_who_wait_too() {
+    async fn new_rate_applies_to_waiting_callers() {
         let throttle = Throttle::new(1);
         throttle.pass(1 << 40).await;
         let short = Duration::from_millis(20);
@@ -127,9 +127,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_has_spent_nothing() {
+    async fn cancelled_caller_spends_nothing() {
         let throttle = Throttle::new(1);
-        // For an hour nobody else passes, however slow this machine is.
+        // No other call passes for an hour, however slow this machine is.
         throttle.pass(3600).await;
         let paid_until = *throttle.paid_until.lock();
         for _ in 0..50 {

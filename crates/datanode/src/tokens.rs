@@ -1,5 +1,4 @@
-//! Block tokens as this datanode checks and mints them. Keys come from the namenodes, with the registration and by
-//! command.
+//! Checks and mints block tokens. The keys come from the NameNodes, with the registration and by command.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,19 +14,20 @@ use crate::pool::NamenodeIndex;
 /// The keys of one pool.
 pub struct BlockTokens {
     keys: BlockKeys,
-    /// The namenodes that have tokens on.
+    /// The NameNodes that have tokens enabled.
     enabled_by: Mutex<HashSet<NamenodeIndex>>,
     clock: Arc<dyn Clock>,
     user: String,
 }
 
 impl BlockTokens {
-    /// `user`: named in the tokens minted here.
+    /// `user`: user name in the tokens that are minted here.
     pub fn new(clock: Arc<dyn Clock>, user: &str) -> Self {
         Self { keys: BlockKeys::new(), enabled_by: Mutex::default(), clock, user: user.to_owned() }
     }
 
-    /// Takes over keys that a namenode sent. One that has tokens off does not switch them off for the others of its pool.
+    /// Installs keys that a NameNode sent. A NameNode with tokens disabled does not disable them for the others of its
+    /// pool.
     pub fn install(&self, namenode: NamenodeIndex, keys: &ExportedKeys) {
         let mut on = self.enabled_by.lock();
         if keys.enabled {
@@ -37,7 +37,7 @@ impl BlockTokens {
             if !on.is_empty() {
                 tracing::error!(
                     namenode = namenode.0,
-                    "this namenode has block tokens off, others of its nameservice have them on: they stay on; give all the same dfs.block.access.token.enable"
+                    "this namenode has block tokens disabled, others of its nameservice have them enabled; they stay enabled: set dfs.block.access.token.enable to the same value on all of them"
                 );
                 return;
             }
@@ -45,17 +45,17 @@ impl BlockTokens {
         self.keys.import(keys, self.clock.wall_ms());
     }
 
-    /// Whether anybody needs a token to read or write.
+    /// Returns true if a token is required to read or write.
     pub fn is_enabled(&self) -> bool {
         self.keys.is_enabled()
     }
 
-    /// Checks that `token` allows `mode` for `block`; everything passes while tokens are off.
+    /// Checks that `token` allows `mode` for `block`; always succeeds while tokens are disabled.
     pub fn check(&self, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), BlockTokenError> {
         self.keys.check(token, &BlockAccess::new(block, mode), self.clock.wall_ms())
     }
 
-    /// The same for writing on these storages, an entry for each datanode of the pipeline from here on.
+    /// Like `check`, for writing to these storages, with one entry for each DataNode of the pipeline from here on.
     pub fn check_write(
         &self,
         token: &Token,
@@ -67,7 +67,7 @@ impl BlockTokens {
         self.keys.check(token, &access, self.clock.wall_ms())
     }
 
-    /// A token for writing `block` to other datanodes; empty while tokens are off.
+    /// Mints a token for writing `block` to other DataNodes; empty while tokens are disabled.
     pub fn mint_write(&self, block: &ExtendedBlock, storage_types: &[StorageType], storage_ids: &[StorageId]) -> Token {
         let access = BlockAccess { block, mode: AccessMode::Write, storage_types, storage_ids };
         self.keys.mint(&self.user, &access, BlockTokenEncoding::default(), self.clock.wall_ms())
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_namenode_does_not_switch_tokens_off_for_the_others() {
+    fn one_namenode_cannot_disable_tokens_for_others() {
         let tokens = BlockTokens::for_tests();
         let key = BlockKey { id: 5, expiry_ms: u64::MAX, secret: b"12345678".to_vec() };
         let on = ExportedKeys {
@@ -104,7 +104,7 @@ mod tests {
             (standby, &off, true),
             (standby, &on, true),
             (active, &off, true),
-            // The last that had them on was started without them.
+            // The last NameNode that had them enabled was restarted without them.
             (standby, &off, false),
         ] {
             tokens.install(namenode, keys);

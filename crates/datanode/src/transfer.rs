@@ -1,5 +1,5 @@
-//! Sends a replica to other datanodes: re-replication that a namenode asks for, and the filling of a datanode that joins
-//! a client's pipeline.
+//! Sends a replica to other DataNodes: re-replication that a NameNode orders, and copies to a DataNode that joins a
+//! client's pipeline.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::pool::Pool;
 use crate::sender::PacketSender;
 use crate::streams::{self, RequestedBy};
 
-/// A replica and where it is to go.
+/// A replica and its targets.
 pub struct Transfer {
-    /// With the length that is to be sent.
+    /// The block, with the length to send.
     pub block: ExtendedBlock,
     pub stage: Stage,
-    /// Empty when a namenode asked for it.
+    /// Empty when a NameNode ordered the transfer.
     pub client_name: String,
     /// In the order of the pipeline.
     pub targets: Vec<PipelineTarget>,
 }
 
-/// Sends it by streams to the targets that take them, to all at once. Returns the others.
+/// Sends the replica by streams to all targets that support them, in parallel. Returns the other targets.
 ///
-/// Errors: that of the last target which has none now; the others have theirs.
+/// Errors: the error of the last target that failed; the other targets have their replicas.
 async fn by_streams(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -49,7 +49,7 @@ async fn by_streams(
             Ok((target, Ok(false))) => others.push(target),
             Ok((target, Err(error))) => {
                 let target = &target.datanode.id;
-                tracing::warn!(%block, %target, error = &error as &dyn std::error::Error, "sending a replica by a stream");
+                tracing::warn!(%block, %target, error = &error as &dyn std::error::Error, "cannot send a replica by a stream");
                 failed = Some(error);
             }
             Err(_) => failed = Some(OpError::Interrupted),
@@ -61,7 +61,7 @@ async fn by_streams(
     }
 }
 
-/// Has `target` alone write a copy of a finalized replica that a namenode wants there.
+/// Builds the request to write a copy of a finalized replica to `target` alone, as ordered by a NameNode.
 pub fn write_request(
     pool: &Pool,
     block: &ExtendedBlock,
@@ -89,7 +89,8 @@ pub fn write_request(
     }
 }
 
-/// Sends it to its end. In a client's name the target's answer is awaited, else its end of the connection.
+/// Runs the transfer to its end. A client's transfer ends with the target's answer, others when the target closes the
+/// connection.
 pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer) -> Result<(), OpError> {
     let Transfer { block, stage, client_name, mut targets } = transfer;
     if targets.is_empty() {
@@ -114,7 +115,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
     session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
 
     let range = ByteRange::new(0, block.length().min(reader.length()))
-        .ok_or(OpError::Malformed("the length to transfer"))?
+        .ok_or(OpError::Malformed("the length to transfer is out of range"))?
         .widened(checksum.bytes_per_chunk, reader.length());
     let options = &datanode.options.transfer;
     let sender = PacketSender {
@@ -125,7 +126,7 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: timeouts.write,
-        // A writer waits for this: it does not queue behind copies that nobody waits for.
+        // A writer waits for this transfer, so it does not queue behind background copies.
         throttle: (!is_client).then_some(&datanode.transfer_throttle),
         client_metrics: is_client.then_some(&*datanode.metrics),
         bypass_page_cache: true,
@@ -138,8 +139,8 @@ pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer)
             return Err(OpError::Downstream { block, peer: session.connection.peer().to_string(), message });
         }
     } else {
-        // The target finalizes on its own; its end of the stream says that it has read all. Closing before that could
-        // reset the connection under data that is still on its way.
+        // The target finalizes on its own, and closes its end of the stream when it has read everything. Closing
+        // earlier could reset the connection while data is in flight.
         session.connection.shutdown_write();
         let mut byte = [0; 1];
         let _ = session.connection.read(&mut byte, timeouts.read).await;

@@ -1,5 +1,5 @@
-//! The datanode's pages: /jmx and /metrics with its figures, /conf with its configuration. What is asked of WebHDFS goes to a client that it
-//! was given.
+//! The DataNode's web pages: /jmx and /metrics with its metrics, /conf with its configuration. WebHDFS requests are
+//! passed to the given client.
 
 mod status;
 
@@ -11,11 +11,11 @@ use hearth_web::{Bean, BoundSite, ConfEntry, Metric, Page, Site, size};
 use crate::datanode::Datanode;
 use crate::error::Error;
 
-/// Takes the configured address. It is to be served when the datanode knows all of its addresses, which pages show.
+/// Binds the configured address. Serving starts when the DataNode knows all of its addresses, which the pages show.
 pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
     let address = datanode.options.http_address.to_string();
     let configuration = datanode.options.configuration.clone();
-    // The pages must not keep the datanode alive.
+    // The pages must not keep the DataNode alive.
     let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
     let site = Site::new(
         move || front_page(&for_front),
@@ -30,7 +30,7 @@ pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
     site.bind(&address).await.map_err(|error| Error::Web(error.to_string()))
 }
 
-/// What `/metrics` shows.
+/// Returns the metrics for `/metrics`.
 fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.store.metrics();
@@ -45,18 +45,18 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
         gauge("hearth_registered_bytes", "Memory that one-sided readers can reach", registered.bytes),
         gauge(
             "hearth_registered_for_writing_bytes",
-            "Memory that one-sided writers can reach, or that is passed on from",
+            "Memory registered for one-sided writers or for forwarding",
             datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writer_registered_bytes()),
         ),
-        gauge("hearth_advertised_replicas", "Replicas that one-sided readers can be told of", registered.advertised),
+        gauge("hearth_advertised_replicas", "Replicas advertised to one-sided readers", registered.advertised),
         gauge(
             "hearth_announced_replicas",
-            "Of them, replicas that namenodes tell readers of",
+            "Advertised replicas that are announced to namenodes",
             shown.map_or(0, |shown| shown.announcement_metrics().replicas()),
         ),
         counter(
             "hearth_announcements",
-            "Replicas of which namenodes were told, each time",
+            "Advertisements sent to namenodes",
             shown.map_or(0, |shown| shown.announcement_metrics().advertisements()),
         ),
         gauge("hearth_leaving_replicas", "Withdrawn replicas that a lease keeps in memory", registered.leaving),
@@ -66,12 +66,12 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
         counter("hearth_datanode_written_bytes", "Bytes of replicas received", written_bytes),
         counter(
             "hearth_one_sided_written_bytes",
-            "Of them, bytes that their senders wrote into this memory",
+            "Received bytes that senders wrote one-sidedly into memory",
             datanode.metrics.one_sided_written_bytes(),
         ),
         counter(
             "hearth_one_sided_forwarded_bytes",
-            "Bytes of replicas written on into the memory of the next datanode",
+            "Bytes of replicas forwarded into the memory of the next datanode",
             datanode.metrics.one_sided_forwarded_bytes(),
         ),
         counter(
@@ -79,20 +79,16 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
             "Bytes of replicas put into the memory of the next datanode on this machine",
             datanode.metrics.locally_forwarded_bytes(),
         ),
-        counter(
-            "hearth_stream_sent_bytes",
-            "Bytes of replicas sent to Hearth's datanodes by streams",
-            streams.out_bytes,
-        ),
-        counter("hearth_stream_received_bytes", "Bytes of replicas that came so", streams.in_bytes),
-        counter("hearth_stream_replicas", "Replicas that came so", streams.received),
+        counter("hearth_stream_sent_bytes", "Bytes of replicas sent to Hearth datanodes by streams", streams.out_bytes),
+        counter("hearth_stream_received_bytes", "Bytes of replicas received by streams", streams.in_bytes),
+        counter("hearth_stream_replicas", "Replicas received by streams", streams.received),
         counter(
             "hearth_stream_resumed_bytes",
-            "Bytes that did not come again after a broken connection",
+            "Bytes not sent again after a broken stream was resumed",
             streams.resumed_bytes,
         ),
         counter("hearth_short_circuit_descriptors", "Descriptors passed to local clients", local.descriptors_passed),
-        counter("hearth_memory_evictions", "Replicas that left memory", metrics.evictions),
+        counter("hearth_memory_evictions", "Replicas evicted from memory", metrics.evictions),
         counter("hearth_memory_read_backs", "Replicas read back from disk", metrics.read_backs),
         counter("hearth_memory_full", "Replicas written to disk at once because memory was full", metrics.memory_full),
         counter("hearth_flushed_replicas", "Replicas written to disk behind the write", metrics.flushed_replicas),
@@ -106,27 +102,27 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
             "Processor time that allocating that memory took",
             metrics.grant_time.as_micros() as u64,
         ),
-        counter("hearth_committed_bytes", "Bytes that such writers filled in, checked", metrics.committed_bytes),
+        counter(
+            "hearth_committed_bytes",
+            "Bytes filled in by such writers, after verification",
+            metrics.committed_bytes,
+        ),
         counter(
             "hearth_copied_back_bytes",
-            "Of them, bytes copied at the end out of their writers' reach",
+            "Bytes of untrusted writers that were copied when finalized",
             metrics.copied_back_bytes,
         ),
         counter(
             "hearth_received_in_place_bytes",
-            "Bytes received from sockets to where they lie",
+            "Bytes received from sockets straight into replica memory",
             metrics.received_in_place_bytes,
         ),
         counter(
             "hearth_copies_rested_microseconds",
-            "Time that streams and copies into memory have rested because clients were served, of all together",
+            "Total pause time of streams and copies into memory while clients were served",
             datanode.metrics.copy_pause_time().as_micros() as u64,
         ),
-        counter(
-            "hearth_descriptions",
-            "Clients that had to ask what is offered here (DESCRIBE)",
-            datanode.metrics.describe_requests(),
-        ),
+        counter("hearth_descriptions", "DESCRIBE requests from clients", datanode.metrics.describe_requests()),
         gauge("hearth_datanode_connections", "Data connections open", datanode.metrics.connections() as u64),
         gauge("hearth_datanode_xceivers", "Operations running", datanode.metrics.xceivers() as u64),
         gauge(
@@ -140,11 +136,15 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
         gauge("hearth_slab_bytes", "Memory of slabs", metrics.slab_bytes),
         gauge("hearth_slab_used_bytes", "Memory of slab slots in use", metrics.slab_bytes_used),
         gauge("hearth_memory_lingering_bytes", "Memory that only other processes still hold", metrics.memory_lingering),
-        gauge("hearth_shown_replicas", "Replicas whose memory others have open", metrics.shown),
+        gauge("hearth_shown_replicas", "Replicas whose memory is shown to readers", metrics.shown),
         gauge("hearth_pinned_replicas", "Replicas in memory that a reader holds", metrics.pinned),
         gauge("hearth_short_circuit_segments", "Shared memory segments of local clients", local.segments),
         gauge("hearth_short_circuit_slots", "Replicas that local clients have open", local.slots),
-        gauge("hearth_short_circuit_anchored", "Those that they read without looking at CRCs", local.anchored),
+        gauge(
+            "hearth_short_circuit_anchored",
+            "Replicas that local clients read without checking CRCs",
+            local.anchored,
+        ),
         gauge("hearth_replicas", "Replicas", metrics.replicas),
         gauge("hearth_memory_replicas", "Replicas in memory", metrics.replicas_in_memory),
         gauge("hearth_dirty_replicas", "Finalized replicas not yet on disk", metrics.dirty_replicas),
@@ -155,17 +155,21 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
             metrics.unsynced_replicas,
         ),
         gauge("hearth_kept_replicas", "Replicas that stay open between reads", metrics.kept_replicas),
-        gauge("hearth_mapped_bytes", "Bytes of them that are mapped", metrics.mapped_bytes),
+        gauge("hearth_mapped_bytes", "Mapped bytes of replicas that stay open", metrics.mapped_bytes),
         gauge(
             "hearth_oldest_dirty_ms",
             "Age of the oldest dirty or unsynced replica",
             metrics.oldest_dirty_age.as_millis() as u64,
         ),
         gauge("hearth_cached_replicas", "Replicas held for centralised caching", datanode.cache.replicas() as u64),
-        gauge("hearth_cached_bytes", "Bytes of them, in whole pages", datanode.cache.bytes()),
+        gauge(
+            "hearth_cached_bytes",
+            "Bytes of replicas held for centralised caching, in whole pages",
+            datanode.cache.bytes(),
+        ),
         gauge(
             "hearth_failed_volumes",
-            "Storage directories out of use",
+            "Failed storage directories",
             datanode.services.failed_volumes().dirs.len() as u64,
         ),
     ]
@@ -176,7 +180,7 @@ fn front_page(datanode: &Weak<Datanode>) -> String {
     let Some(datanode) = datanode.upgrade() else { return page.html(&[]) };
     let metrics = datanode.store.metrics();
     let addresses = datanode.addresses();
-    // Also those without which it started, which the store has nothing of.
+    // Includes directories that had failed before the start, which the store does not know.
     let failed = datanode.services.failed_volumes().dirs;
     let failed = match failed.len() {
         0 => "0".to_owned(),
@@ -206,8 +210,8 @@ fn front_page(datanode: &Weak<Datanode>) -> String {
         ("Replicas", format!("{}, {} of them in memory", metrics.replicas, metrics.replicas_in_memory)),
         ("Memory", format!("{} of {}", size(metrics.memory_used), size(metrics.memory_limit))),
         ("Not yet on disk", format!("{} in {} replicas", size(metrics.dirty_bytes), metrics.dirty_replicas)),
-        ("Cached for namenodes", format!("{} in {} replicas", size(datanode.cache.bytes()), datanode.cache.replicas())),
-        ("Storage directories out of use", failed),
+        ("Centralised cache", format!("{} in {} replicas", size(datanode.cache.bytes()), datanode.cache.replicas())),
+        ("Failed storage directories", failed),
     ])
     .table("NameNodes", status::NAMENODE_COLUMNS, &status::namenodes(&datanode))
     .table("Storage", &["block pool", "storage", "type", "used", "free"], &volumes)

@@ -1,5 +1,5 @@
-//! Whoever has shown a replica's bytes to others is told before they change or leave: readers on this machine (`slots`), readers
-//! over a network card.
+//! Fan-out of withdrawals: every hook is called before bytes that were shown to readers change or leave memory. Such
+//! readers are on this machine (`slots`) or read over a network card.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use hearth_blockstore::{WithdrawHook, WithdrawReason, WithdrawReply};
 use hearth_types::ExtendedBlock;
 use parking_lot::RwLock;
 
-/// All who show bytes, as the store knows them.
+/// All hooks, as one hook for the store.
 #[derive(Default)]
 pub struct WithdrawHooks {
     hooks: RwLock<Vec<Arc<dyn WithdrawHook>>>,
 }
 
 impl WithdrawHooks {
-    /// From here on `hook` is told too.
+    /// Adds `hook`, which is called from now on.
     pub fn add(&self, hook: Arc<dyn WithdrawHook>) {
         self.hooks.write().push(hook);
     }
 }
 
 impl WithdrawHook for WithdrawHooks {
-    /// Everybody is told; one who needs time is enough for an eviction to wait.
+    /// Calls every hook. An eviction waits if at least one hook needs time.
     fn withdraw(&self, block: &ExtendedBlock, what: WithdrawReason) -> WithdrawReply {
         let mut answer = WithdrawReply::Done;
         for hook in self.hooks.read().iter() {

@@ -1,4 +1,4 @@
-//! Which replicas are shown, who may still be reading them, and when their memory may go.
+//! Table of shown replicas: their state, the leases on them, and when their memory may be released.
 //!
 //! ```text
 //!              place            show               withdraw, a lease runs
@@ -7,8 +7,8 @@
 //!                        ▼                 └──────────────────────────────────────────────┘ the last lease is over
 //!                    (nothing)
 //! ```
-//! A place is taken before the replica is opened: so a withdrawal that comes while it is being registered takes the place
-//! away, and `show` fails. The record beside the memory is filled and zeroed under the same lock that grants leases.
+//! A place is claimed before the replica is opened, so that a withdrawal during the registration removes the place, and
+//! `show` fails. The record beside the memory is written and zeroed under the same lock that grants leases.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,28 +18,28 @@ use parking_lot::Mutex;
 #[cfg(test)]
 mod model;
 
-/// What is shown: memory, its registrations, and the guard on it. Dropping it ends all three, in that order.
+/// A shown replica: memory, its registrations, and the guard on it. Dropping it ends all three, in that order.
 pub trait AdvertisedMemory {
-    /// Bytes registered.
+    /// Returns the number of registered bytes.
     fn bytes(&self) -> u64;
 
-    /// Says beside the memory whose it is. It is from here on.
+    /// Writes the record beside the memory that identifies its owner. It is valid from then on.
     fn write_record(&self);
 
-    /// Takes that back.
+    /// Clears that record.
     fn clear_record(&self);
 }
 
-/// How much may be shown at once.
+/// Limits of what is shown at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Registered.
+    /// Registered bytes.
     pub bytes: u64,
-    /// Each takes descriptors and mappings of the process, however small it is.
+    /// Number of replicas: each takes descriptors and mappings of the process, however small it is.
     pub replicas: u64,
 }
 
-/// Times are in ms of one clock that never goes back.
+/// Times are in ms of one monotonic clock.
 pub struct LeaseTable<K, S> {
     state: Mutex<LeaseTableState<K, S>>,
     bounds: Bounds,
@@ -47,20 +47,20 @@ pub struct LeaseTable<K, S> {
 
 struct LeaseTableState<K, S> {
     entries: HashMap<K, LeaseEntry<S>>,
-    /// Withdrawn, with the end of the last lease.
+    /// Withdrawn replicas, each with the end of its last lease.
     leaving: Vec<(u64, S)>,
     tickets: u64,
-    /// Of all that is advertised or leaving, and of places with room.
+    /// Bytes of all replicas that are advertised or leaving, and of claims with reserved room.
     bytes: u64,
-    /// How many those are.
+    /// Number of those replicas and claims.
     replicas: u64,
 }
 
 enum LeaseEntry<S> {
-    /// Somebody is about to show it.
+    /// A task is about to show it.
     Claimed {
         ticket: u64,
-        /// What it has room for, when it has.
+        /// Bytes reserved for it, if any.
         room: Option<u64>,
     },
     Advertised {
@@ -69,39 +69,39 @@ enum LeaseEntry<S> {
     },
 }
 
-/// The right to show one replica; a withdrawal ends it.
+/// The right to show one replica; a withdrawal revokes it.
 #[derive(Debug)]
 pub struct Claim<K> {
     key: K,
     ticket: u64,
 }
 
-/// The answer to a wish for a place.
+/// Result of claiming a place.
 #[derive(Debug)]
 pub enum ClaimResult<K> {
     Claimed(Claim<K>),
-    /// Somebody else is about to show it.
+    /// Another task is about to show the replica.
     Busy,
-    /// It is advertised.
+    /// The replica is already advertised.
     Advertised,
 }
 
-/// What a withdrawal leaves behind.
+/// Result of a withdrawal.
 #[derive(Debug)]
 pub enum WithdrawOutcome<S> {
     Nothing,
-    /// Nobody may rely on it any more: to be dropped, now.
+    /// No lease is valid any more: the caller drops it now.
     Over(S),
-    /// Somebody may: it goes when his lease is over.
+    /// A lease is still valid: the replica is released when the lease has expired.
     Leased,
 }
 
-/// What the board has, for metrics.
+/// Contents of the lease table, for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdvertisedMetrics {
     pub advertised: u64,
     pub leaving: u64,
-    /// Bytes of both.
+    /// Bytes of the advertised and the leaving replicas.
     pub bytes: u64,
 }
 
@@ -111,7 +111,7 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
         Self { state: Mutex::new(state), bounds }
     }
 
-    /// Takes a place before the replica is opened.
+    /// Claims a place before the replica is opened.
     pub fn claim(&self, key: &K) -> ClaimResult<K> {
         let mut state = self.state.lock();
         match state.entries.get(key) {
@@ -125,8 +125,9 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
         ClaimResult::Claimed(Claim { key: key.clone(), ticket })
     }
 
-    /// Makes room for `bytes` of registrations, once for a place. With `evict`, advertised replicas that nobody has a lease of make way, those
-    /// whose lease ended first go first; they are added to `gone`. False: there is no room.
+    /// Reserves room for `bytes` of registrations; at most once per claim. With `evict`, advertised replicas without a
+    /// valid lease are removed to make room, in the order in which their leases expired; they are added to `gone`.
+    /// False: there is no room.
     pub fn reserve(&self, claim: &Claim<K>, bytes: u64, evict: Option<u64>, gone: &mut Vec<S>) -> bool {
         let mut state = self.state.lock();
         if bytes > self.bounds.bytes || self.bounds.replicas == 0 {
@@ -149,13 +150,13 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
                 state.charge(bytes);
                 true
             }
-            // Withdrawn: `show` will say so.
+            // Withdrawn: `show` will report it.
             _ => true,
         }
     }
 
-    /// The replica is registered, and the store has agreed that it is shown. Gives `showing` back when it was withdrawn
-    /// meanwhile.
+    /// Advertises a replica that is registered and that the store has agreed to show. Returns `showing` if the claim
+    /// was withdrawn in between.
     pub fn show(&self, claim: Claim<K>, showing: S) -> Result<(), S> {
         let mut state = self.state.lock();
         match state.entries.get(&claim.key) {
@@ -171,7 +172,7 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
         }
     }
 
-    /// It is not shown after all.
+    /// Gives up a claim whose replica is not shown after all.
     pub fn abandon_claim(&self, claim: Claim<K>) {
         let mut state = self.state.lock();
         if let Some(LeaseEntry::Claimed { ticket, room }) = state.entries.get(&claim.key)
@@ -183,7 +184,7 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
         }
     }
 
-    /// Grants a lease until `end`, if the replica is advertised. `what` sees it under the lock.
+    /// Grants a lease until `end` if the replica is advertised. `what` is called with it under the lock.
     pub fn lease<R>(&self, key: &K, end: u64, what: impl FnOnce(&S) -> R) -> Option<R> {
         let mut state = self.state.lock();
         match state.entries.get_mut(key) {
@@ -195,12 +196,13 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
         }
     }
 
-    /// The replica is about to change or to leave. `at_once`: leases do not count, what is read by them is bad.
+    /// Withdraws a replica that is about to change or to be released. `at_once`: leases are ignored, because the data
+    /// is bad.
     pub fn withdraw(&self, key: &K, now: u64, at_once: bool) -> WithdrawOutcome<S> {
         self.state.lock().withdraw(key, now, at_once)
     }
 
-    /// Takes off what nobody may rely on any more: to be dropped by the caller.
+    /// Removes replicas whose leases have all expired. The caller drops them.
     #[must_use]
     pub fn sweep(&self, now: u64) -> Vec<S> {
         let mut state = self.state.lock();
@@ -218,7 +220,7 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
         over
     }
 
-    /// Withdraws everything.
+    /// Withdraws all replicas.
     #[must_use]
     pub fn clear(&self) -> Vec<S> {
         let mut state = self.state.lock();
@@ -242,13 +244,13 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
 }
 
 impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTableState<K, S> {
-    /// One more, of so many bytes.
+    /// Adds one replica of `bytes`.
     fn charge(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.replicas += 1;
     }
 
-    /// One less, if it had room.
+    /// Removes one replica, if it had reserved room.
     fn release(&mut self, room: Option<u64>) {
         if let Some(bytes) = room {
             self.bytes -= bytes;
@@ -313,13 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_keeps_memory_and_a_withdrawal_ends_what_it_shows() {
+    fn lease_keeps_withdrawn_memory() {
         let table = LeaseTable::new(ROOM);
         let shown = show(&table, 1, 60);
         assert!(shown.load(Ordering::Relaxed));
         assert!(matches!(table.claim(&1), ClaimResult::Advertised));
         assert_eq!(table.lease(&1, 50, |memory| memory.bytes), Some(60));
-        // An earlier end does not shorten it.
+        // An earlier end does not shorten the lease.
         table.lease(&1, 40, |_| ());
         assert!(matches!(table.withdraw(&1, 10, false), WithdrawOutcome::Leased));
         assert!(!shown.load(Ordering::Relaxed));
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lease_or_when_it_is_bad_memory_goes_at_once() {
+    fn unleased_or_corrupt_memory_is_freed_at_once() {
         let table = LeaseTable::new(ROOM);
         show(&table, 1, 10);
         assert!(matches!(table.withdraw(&1, 0, false), WithdrawOutcome::Over(_)));
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawal_takes_the_place_away() {
+    fn withdrawal_revokes_claim() {
         let table = LeaseTable::new(ROOM);
         let ClaimResult::Claimed(claim) = table.claim(&1) else { panic!() };
         assert!(matches!(table.claim(&1), ClaimResult::Busy));
@@ -351,13 +353,13 @@ mod tests {
         assert!(matches!(table.withdraw(&1, 0, false), WithdrawOutcome::Nothing));
         let ClaimResult::Claimed(second) = table.claim(&1) else { panic!() };
         let memory = table.show(claim, Memory::default()).unwrap_err();
-        assert!(!memory.shown.load(Ordering::Relaxed), "it was never filled");
+        assert!(!memory.shown.load(Ordering::Relaxed), "the record was never written");
         table.abandon_claim(second);
         assert_eq!(table.metrics(), AdvertisedMetrics::default());
     }
 
     #[test]
-    fn registered_memory_has_a_limit_and_those_without_a_lease_make_way() {
+    fn unleased_replicas_are_evicted_at_byte_limit() {
         let table = LeaseTable::new(ROOM);
         show(&table, 1, 40);
         show(&table, 2, 40);
@@ -367,17 +369,17 @@ mod tests {
         let mut gone = Vec::new();
         assert!(!table.reserve(&claim, 40, None, &mut gone));
         assert!(!table.reserve(&claim, 40, Some(20), &mut gone), "both are leased");
-        assert!(!table.reserve(&claim, 101, Some(200), &mut gone), "more than all");
+        assert!(!table.reserve(&claim, 101, Some(200), &mut gone), "more than the limit");
         assert!(table.reserve(&claim, 40, Some(60), &mut gone));
         assert_eq!(gone.len(), 1);
-        assert!(table.lease(&2, 0, |_| ()).is_none(), "the one whose lease ended first made way");
+        assert!(table.lease(&2, 0, |_| ()).is_none(), "the replica whose lease ended first was removed");
         assert!(table.lease(&1, 0, |_| ()).is_some());
         assert_eq!(table.metrics().bytes, 80);
         assert_eq!(table.clear().len(), 1);
     }
 
     #[test]
-    fn replicas_have_a_limit_however_small_they_are() {
+    fn number_of_replicas_is_limited() {
         let table = LeaseTable::new(Bounds { bytes: 100, replicas: 2 });
         show(&table, 1, 1);
         table.lease(&1, 50, |_| ());
@@ -385,16 +387,16 @@ mod tests {
         assert!(table.reserve(&second, 1, None, &mut Vec::new()));
         let ClaimResult::Claimed(third) = table.claim(&3) else { panic!() };
         let mut gone = Vec::new();
-        assert!(!table.reserve(&third, 1, Some(10), &mut gone), "one that is about to be shown counts");
+        assert!(!table.reserve(&third, 1, Some(10), &mut gone), "a claim with reserved room counts");
         assert!(table.reserve(&third, 1, Some(60), &mut gone));
-        assert_eq!(gone.len(), 1, "the one whose lease is over made way");
+        assert_eq!(gone.len(), 1, "the replica with the expired lease was removed");
         table.abandon_claim(second);
         table.show(third, Memory { bytes: 1, ..Memory::default() }).unwrap();
         table.lease(&3, 50, |_| ());
         show(&table, 4, 1);
         assert!(matches!(table.withdraw(&3, 10, false), WithdrawOutcome::Leased));
         let ClaimResult::Claimed(fifth) = table.claim(&5) else { panic!() };
-        assert!(!table.reserve(&fifth, 1, None, &mut gone), "one that is leaving counts until it has gone");
+        assert!(!table.reserve(&fifth, 1, None, &mut gone), "a leaving replica counts until it is dropped");
         assert_eq!(table.sweep(50).len(), 1);
         assert!(table.reserve(&fifth, 1, None, &mut gone));
         table.abandon_claim(fifth);

@@ -1,4 +1,5 @@
-//! Which replicas were finalized, or asked for, lately: those of which namenodes are told, so that the next reader need not ask.
+//! Replicas that were recently finalized or requested. They are announced to NameNodes, so that the next reader needs
+//! no request.
 
 use std::collections::HashMap;
 
@@ -8,10 +9,10 @@ use parking_lot::Mutex;
 
 use super::BlockKey;
 
-/// Replicas that are remembered. When there are more, the older half is forgotten.
+/// Maximum number of remembered replicas. Beyond it, the older half is forgotten.
 const REMEMBERED_MAX: usize = 4 * ANNOUNCED_MAX;
 
-/// Times are in ms of one clock that never goes back.
+/// Times are in ms of one monotonic clock.
 #[derive(Default)]
 pub struct RecentReplicas {
     uses: Mutex<HashMap<BlockKey, LastUse>>,
@@ -20,7 +21,7 @@ pub struct RecentReplicas {
 #[derive(Clone, Copy)]
 struct LastUse {
     at_ms: u64,
-    /// Memory of the replica that is registered.
+    /// Registered bytes of the replica.
     bytes: u64,
 }
 
@@ -40,15 +41,15 @@ impl RecentReplicas {
         self.uses.lock().remove(key);
     }
 
-    /// The replicas of a pool that were used at `since_ms` or later, the last ones first: as many as are of `bytes_max` bytes
-    /// together, and [`ANNOUNCED_MAX`] at most.
+    /// Returns the replicas of a pool that were used at `since_ms` or later, the most recent first: with at most
+    /// `bytes_max` bytes in total, and at most [`ANNOUNCED_MAX`] of them.
     pub fn used_since(&self, pool: &BlockPoolId, since_ms: u64, bytes_max: u64) -> Vec<BlockId> {
         let mut found: Vec<(LastUse, BlockId)> = {
             let uses = self.uses.lock();
             let of_pool = uses.iter().filter(|((of, _), used)| of == pool && used.at_ms >= since_ms);
             of_pool.map(|((_, block), used)| (*used, *block)).collect()
         };
-        // Those of one moment always in the same order: none is announced and withdrawn by turns.
+        // Replicas of the same time are always in the same order, so that none is announced and withdrawn alternately.
         found.sort_unstable_by_key(|(used, block)| (std::cmp::Reverse(used.at_ms), *block));
         let mut left = bytes_max;
         let fits = found.into_iter().filter(|(used, _)| match left.checked_sub(used.bytes) {
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_used_come_first_as_long_as_they_fit() {
+    fn most_recently_used_replicas_come_first() {
         let recent = RecentReplicas::default();
         for (id, bytes) in [(1, 10), (2, 50), (3, 10), (4, 10)] {
             recent.record(key("BP-1", id), bytes, id as u64 * 100);
@@ -85,14 +86,14 @@ mod tests {
         assert_eq!(ids(&recent, "BP-1", 0, 1000), [1, 4, 3, 2]);
         assert_eq!(ids(&recent, "BP-1", 300, 1000), [1, 4, 3]);
         assert_eq!(ids(&recent, "BP-1", 0, 25), [1, 4]);
-        assert_eq!(ids(&recent, "BP-1", 0, 79), [1, 4, 3], "a large one that does not fit keeps no other out");
+        assert_eq!(ids(&recent, "BP-1", 0, 79), [1, 4, 3], "a large replica that does not fit does not exclude others");
         recent.forget(&key("BP-1", 4));
         assert_eq!(ids(&recent, "BP-1", 0, 1000), [1, 3, 2]);
         assert_eq!(ids(&recent, "BP-2", 0, 1000), [9]);
     }
 
     #[test]
-    fn the_older_half_is_forgotten_when_there_are_too_many() {
+    fn older_half_is_forgotten_at_limit() {
         let recent = RecentReplicas::default();
         for id in 0..=REMEMBERED_MAX as i64 {
             recent.record(key("BP-1", id), 1, id as u64);

@@ -1,4 +1,4 @@
-//! Readers that hold keys while replicas change: over the simulated network, reads are held wherever it hurts most.
+//! Readers that hold keys while replicas change. The simulated network delays reads at the most critical points.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Advertiser, Bounds, LocateOutcome};
 use crate::withdraw_hooks::WithdrawHooks;
 
 const LONG: Duration = Duration::from_secs(30);
-/// A lease that does not end within a test.
+/// A lease that does not expire within a test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 struct Bed {
@@ -24,7 +24,7 @@ struct Bed {
     sim: Sim,
     near: Arc<dyn Connection>,
     near_domain: Arc<dyn hearth_fabric::one_sided::Domain>,
-    /// The datanode's end: it goes when this does.
+    /// The DataNode's end of the connection, which closes when this is dropped.
     _far: Arc<dyn Connection>,
     _directories: (tempfile::TempDir, tempfile::TempDir),
 }
@@ -43,7 +43,7 @@ fn block(id: i64, stamp: u64) -> ExtendedBlock {
     ExtendedBlock { pool: pool().pool, block }
 }
 
-/// `length` bytes that no two seeds share.
+/// Returns `length` bytes that differ between seeds.
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -87,12 +87,12 @@ impl Bed {
     async fn located(&self, id: i64, stamp: u64) -> Advertisement {
         match self.advertiser.locate(&self.store, &block(id, stamp)).await.unwrap() {
             LocateOutcome::Shown(advertisement) => *advertisement,
-            LocateOutcome::Small(_) => panic!("it is small"),
+            LocateOutcome::Small(_) => panic!("the replica is small"),
             LocateOutcome::NotShown(why) => panic!("{why}"),
         }
     }
 
-    /// As a client does: data, CRCs, record.
+    /// Reads like a client: data, CRCs, record.
     async fn read(&self, advertisement: &Advertisement) -> Result<Answer, Error> {
         read(&self.near, &self.near_domain, advertisement).await
     }
@@ -123,7 +123,7 @@ fn write(writer: &mut ReplicaWriter, data: &[u8]) {
     }
 }
 
-/// What a batch of reads brought.
+/// Result of a batch of reads.
 struct Answer {
     data: Vec<u8>,
     crcs: Vec<u8>,
@@ -131,12 +131,12 @@ struct Answer {
 }
 
 impl Answer {
-    /// The bytes, if a client may believe them.
+    /// Returns the bytes if a client may trust them.
     fn believed(&self, advertisement: &Advertisement) -> Option<&[u8]> {
         if self.record != Some(advertisement.record()) {
             return None;
         }
-        advertisement.checksum.verify(&self.data, &self.crcs).expect("the record was there, and the CRCs do not fit");
+        advertisement.checksum.verify(&self.data, &self.crcs).expect("the record is valid, but the CRCs do not match");
         Some(&self.data)
     }
 }
@@ -171,7 +171,7 @@ async fn read(
     })
 }
 
-/// Waits for what a background task will do.
+/// Waits until a background task has established `condition`.
 async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..6000 {
         if condition() {
@@ -189,7 +189,7 @@ fn bounds(bytes: u64) -> Bounds {
 }
 
 #[tokio::test]
-async fn what_is_advertised_is_read_with_its_crcs_and_its_record() {
+async fn advertised_replica_is_read_with_crcs_and_record() {
     let bed = Bed::new(FOR_EVER, 256 << 20, MANY).await;
     for (id, length) in [(1, 65_537), (2, 200_000), (3, 1 << 20), (4, (3 << 20) + 511)] {
         let data = bytes(id as u64, length);
@@ -198,7 +198,7 @@ async fn what_is_advertised_is_read_with_its_crcs_and_its_record() {
         assert_eq!(advertisement.block.length(), length as u64);
         let answer = bed.read(&advertisement).await.unwrap();
         assert!(answer.believed(&advertisement) == Some(&data[..]), "{length} bytes");
-        // The second one who asks is told the same.
+        // The second request gets the same answer.
         assert_eq!(bed.located(id, 1001).await, advertisement);
     }
     let figures = bed.advertiser.metrics();
@@ -207,7 +207,7 @@ async fn what_is_advertised_is_read_with_its_crcs_and_its_record() {
 }
 
 #[tokio::test]
-async fn small_replicas_and_those_being_written_are_not_shown() {
+async fn small_and_unfinished_replicas_are_not_shown() {
     let bed = Bed::new(FOR_EVER, 256 << 20, MANY).await;
     bed.put(1, &bytes(1, 1000));
     assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), LocateOutcome::Small(_)));
@@ -223,9 +223,9 @@ async fn small_replicas_and_those_being_written_are_not_shown() {
     assert_eq!(bed.advertiser.metrics().advertised, 1);
 }
 
-/// Rule 1: memory that a key was given for is used for nothing else, however late a read is.
+/// Rule 1: memory for which a key was given out is not reused, however late a read is.
 #[tokio::test]
-async fn a_read_in_flight_across_deletion_and_new_replicas_finds_the_old_bytes() {
+async fn read_across_deletion_finds_old_bytes() {
     let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
     let old = bytes(1, 2 << 20);
     bed.put(1, &old);
@@ -235,7 +235,7 @@ async fn a_read_in_flight_across_deletion_and_new_replicas_finds_the_old_bytes()
     let deleting = async {
         bed.sim.held().await;
         bed.store.invalidate(&pool().pool, &[advertisement.block.block]).remove(0).unwrap();
-        // Whoever gets memory now must not get that.
+        // New replicas must not get that memory.
         for id in 10..20 {
             bed.put(id, &bytes(99, 2 << 20));
         }
@@ -243,19 +243,19 @@ async fn a_read_in_flight_across_deletion_and_new_replicas_finds_the_old_bytes()
     };
     let (answer, ()) = tokio::join!(reading, deleting);
     let answer = answer.unwrap();
-    assert!(answer.data == old, "memory was used again under a read");
-    assert_eq!(answer.believed(&advertisement), None, "and still it is not the replica any more");
+    assert!(answer.data == old, "memory was reused during a read");
+    assert_eq!(answer.believed(&advertisement), None, "but it is no longer the replica");
 }
 
-/// The same when the lease is over and the key is gone while the read is under way.
+/// Like the previous test, but the lease expires and the key is removed during the read.
 #[tokio::test]
-async fn a_read_in_flight_across_deregistration_finds_the_old_bytes() {
+async fn read_across_deregistration_finds_old_bytes() {
     let bed = Bed::new(Duration::from_millis(50), 64 << 20, MANY).await;
     let old = bytes(1, 2 << 20);
     bed.put(1, &old);
     let advertisement = bed.located(1, 1001).await;
     bed.sim.fault(Fault { at: Step::Read, nth: 1, then: FaultAction::Hold });
-    // The data alone: what comes behind it in a client's batch would find no key.
+    // Only the data: the next read of a client's batch would find no key.
     let memory = Arc::new(Memory::fresh(2 << 20).unwrap());
     let local = bed.near_domain.register(&memory, 0..2 << 20, Access::Local).unwrap();
     let reading = bed.near.read(vec![Transfer { local, offset: 0, remote: advertisement.data }], LONG);
@@ -269,14 +269,14 @@ async fn a_read_in_flight_across_deregistration_finds_the_old_bytes() {
     reading.await.unwrap();
     let mut data = vec![0; 2 << 20];
     memory.read(0, &mut data);
-    assert!(data == old, "memory was used again under a read");
-    // A later one finds no key.
+    assert!(data == old, "memory was reused during a read");
+    // A later read finds no key.
     assert!(matches!(bed.read(&advertisement).await, Err(Error::Closed { .. })));
 }
 
-/// Rule 4. What changes a replica, and what of its old bytes a late reader may still believe.
+/// Rule 4: every change of a replica, and which of its old bytes a late reader may still trust.
 #[tokio::test]
-async fn whatever_changes_a_replica_withdraws_it_first() {
+async fn every_change_withdraws_replica_first() {
     type Change = fn(&Bed, &Advertisement);
     let changes: [(&str, Change, Option<u64>); 5] = [
         (
@@ -340,10 +340,10 @@ async fn whatever_changes_a_replica_withdraws_it_first() {
             let (answer, ()) = tokio::join!(bed.read(&advertisement), changing);
             let answer = answer.unwrap();
             assert!(answer.data == old, "{what}, held at {held}: other bytes under the old key");
-            assert_eq!(answer.believed(&advertisement), None, "{what}, held at {held}: believed after its withdrawal");
-            // And so is every later read by the old advertisement.
+            assert_eq!(answer.believed(&advertisement), None, "{what}, held at {held}: trusted after its withdrawal");
+            // Every later read with the old advertisement is rejected too.
             let late = bed.read(&advertisement).await.unwrap();
-            assert_eq!(late.believed(&advertisement), None, "{what}: believed later");
+            assert_eq!(late.believed(&advertisement), None, "{what}: trusted later");
             if let Some(length) = length_after {
                 let now = bed.located(1, 1002).await;
                 assert_eq!((now.block.stamp(), now.block.length()), (GenerationStamp(1002), length), "{what}");
@@ -357,9 +357,9 @@ async fn whatever_changes_a_replica_withdraws_it_first() {
     }
 }
 
-/// Rules 4 and 8: an eviction waits for leases; without them it takes the memory at once.
+/// Rules 4 and 8: an eviction waits for leases; without leases it takes the memory at once.
 #[tokio::test]
-async fn an_eviction_waits_for_the_lease_and_no_longer() {
+async fn eviction_waits_exactly_for_lease() {
     const LEASE: Duration = Duration::from_secs(10);
     let (data, more) = (bytes(1, 3 << 20), bytes(2, 6 << 20));
     let mut tries = 0;
@@ -369,16 +369,16 @@ async fn an_eviction_waits_for_the_lease_and_no_longer() {
         bed.store.flush_all(&mut |_| true);
         let began = Instant::now();
         let advertisement = bed.located(1, 1001).await;
-        // Too much for the rest of the memory: somebody would have to go.
+        // More than the rest of the memory: a replica would have to be evicted.
         bed.put(2, &more);
         let read = bed.read(&advertisement).await;
         if let Ok(answer) = read {
-            assert!(answer.data == data, "memory went under a lease");
+            assert!(answer.data == data, "memory was freed during a lease");
             break bed;
         }
-        // On a machine that stood still it may be over.
+        // The lease may have expired if the machine stalled.
         tries += 1;
-        assert!(tries < 5 && began.elapsed() >= LEASE, "memory went under a lease");
+        assert!(tries < 5 && began.elapsed() >= LEASE, "memory was freed during a lease");
     };
     until("the memory is free again", || bed.advertiser.domain().registered_bytes() == 0).await;
     let in_memory = || bed.store.replica(&pool().pool, BlockId(1)).unwrap().in_memory;
@@ -389,12 +389,12 @@ async fn an_eviction_waits_for_the_lease_and_no_longer() {
             break;
         }
     }
-    assert!(!in_memory(), "a lease that is over keeps nothing in memory");
+    assert!(!in_memory(), "an expired lease keeps nothing in memory");
     assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), LocateOutcome::NotShown(_)));
 }
 
 #[tokio::test]
-async fn registered_ahead_a_replica_is_there_before_anybody_asks_and_keeps_nobody_out() {
+async fn preregistration_evicts_no_other_replica() {
     let bed = Bed::new(FOR_EVER, 16 << 20, MANY).await;
     for id in [1, 2] {
         bed.put(id, &bytes(id as u64, 6 << 20));
@@ -402,16 +402,16 @@ async fn registered_ahead_a_replica_is_there_before_anybody_asks_and_keeps_nobod
     }
     until("registered", || bed.advertiser.metrics().advertised == 2).await;
     bed.store.flush_all(&mut |_| true);
-    // Nobody has a lease of them: they make way.
+    // These replicas have no lease and are evicted.
     bed.put(3, &bytes(3, 7 << 20));
     let in_memory = |id| bed.store.replica(&pool().pool, BlockId(id)).unwrap().in_memory;
     assert!(in_memory(3) && !(in_memory(1) && in_memory(2)));
     assert!(bed.advertiser.metrics().advertised < 2);
 }
 
-/// What a namenode was told of stays for as long as it was told, and shows nothing of the replica when that has gone.
+/// Memory announced to a NameNode stays for as long as announced, and shows nothing of the replica once that is gone.
 #[tokio::test]
-async fn memory_that_was_announced_stays_when_the_replica_goes() {
+async fn announced_memory_outlives_deleted_replica() {
     let bed = Bed::new(Duration::from_millis(1), 64 << 20, MANY).await;
     let data = bytes(1, 1 << 20);
     for id in [1, 2] {
@@ -419,31 +419,31 @@ async fn memory_that_was_announced_stays_when_the_replica_goes() {
         bed.advertiser.on_finalized(block(id, 1001));
     }
     let pool = pool().pool;
-    until("known as finalized lately", || bed.advertiser.recent(&pool, 0, u64::MAX).len() == 2).await;
+    until("recorded as recently finalized", || bed.advertiser.recent(&pool, 0, u64::MAX).len() == 2).await;
     assert_eq!(bed.advertiser.recent(&pool, 0, (1 << 20) - 1), []);
     let until_ms = bed.advertiser.now_ms() + 3_600_000;
     let announced = bed.advertiser.lease_until(&pool, BlockId(1), until_ms).unwrap();
-    assert_eq!(bed.advertiser.leases(), 0, "nobody has asked for it");
-    // A lease that somebody asked for does not shorten it.
+    assert_eq!(bed.advertiser.leases(), 0, "it was not requested");
+    // A lease on request does not shorten the announced one.
     assert_eq!(Advertisement { lease: Duration::ZERO, ..bed.located(1, 1001).await }, announced);
     for id in [1, 2] {
         bed.store.invalidate(&pool, &[block(id, 1001).block]).remove(0).unwrap();
     }
     until("the other's memory is gone", || bed.advertiser.metrics().bytes <= (1 << 20) + (64 << 10)).await;
     let late = bed.read(&announced).await.unwrap();
-    assert!(late.data == data, "memory that was announced was given away");
+    assert!(late.data == data, "announced memory was freed");
     assert_eq!(late.believed(&announced), None);
     assert_eq!(bed.advertiser.recent(&pool, 0, u64::MAX), []);
     assert_eq!(bed.advertiser.lease_until(&pool, BlockId(1), until_ms), None);
 }
 
-/// Corrupt memory is not to be read by anybody, lease or not.
+/// Corrupt memory must not be read, lease or not.
 #[tokio::test]
-async fn corruption_takes_the_keys_away_at_once() {
+async fn corruption_invalidates_keys_at_once() {
     let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
     bed.put(1, &bytes(1, 300_000));
     let advertisement = bed.located(1, 1001).await;
-    // Behind the store's back, in the file itself.
+    // The file itself is changed, bypassing the store.
     let memory = bed._directories.1.path();
     let mut found = false;
     let mut directories = vec![memory.to_owned()];
@@ -465,13 +465,14 @@ async fn corruption_takes_the_keys_away_at_once() {
     assert!(matches!(bed.read(&advertisement).await, Err(Error::Closed { .. })));
 }
 
-/// Rule 8: keys of an earlier life open nothing, though addresses and connections look the same.
+/// Rule 8: keys of an earlier incarnation open nothing, even though addresses and connections look the same.
 #[tokio::test]
-async fn an_advertisement_of_an_earlier_life_opens_nothing() {
+async fn advertisement_of_earlier_incarnation_opens_nothing() {
     let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
     bed.put(1, &bytes(1, 300_000));
     let advertisement = bed.located(1, 1001).await;
-    // The same store and the same files, mapped where they were or not: what counts is the domain of the new life.
+    // The same store and files, whether mapped at the same addresses or not: only the domain of the new incarnation
+    // counts.
     let next = Advertiser::new(&bed.store, bed.sim.domain().unwrap(), 2, FOR_EVER, bounds(MANY));
     let LocateOutcome::Shown(now) = next.locate(&bed.store, &block(1, 1001)).await.unwrap() else {
         panic!("not shown")
@@ -484,7 +485,7 @@ async fn an_advertisement_of_an_earlier_life_opens_nothing() {
 }
 
 #[tokio::test]
-async fn registered_memory_has_a_limit() {
+async fn registered_memory_is_limited() {
     const LEASE: Duration = Duration::from_secs(1);
     let mut tries = 0;
     let bed = loop {
@@ -496,7 +497,7 @@ async fn registered_memory_has_a_limit() {
         bed.located(1, 1001).await;
         bed.located(2, 1001).await;
         let third = bed.advertiser.locate(&bed.store, &block(3, 1001)).await.unwrap();
-        // On a machine that stood still the first lease may be over.
+        // The first lease may have expired if the machine stalled.
         if matches!(third, LocateOutcome::NotShown(_)) {
             break bed;
         }
@@ -509,11 +510,11 @@ async fn registered_memory_has_a_limit() {
     assert!(bed.advertiser.domain().registered_bytes() <= 3 << 20);
 }
 
-/// Rule 10, from this side: nothing of a reader's connection keeps memory here.
+/// Rule 10, on the DataNode's side: no part of a reader's connection keeps memory here.
 #[tokio::test]
-async fn nothing_is_left_when_all_is_over() {
+async fn all_resources_are_released() {
     let bed = Bed::new(Duration::from_millis(20), 64 << 20, MANY).await;
-    // A slab stays from the first one, which every writer begins in.
+    // One slab remains from the first replica, because every writer begins in it.
     bed.put(100, &bytes(100, 1 << 20));
     let pool_id = pool().pool;
     bed.store.invalidate(&pool_id, &[block(100, 1001).block]).remove(0).unwrap();
@@ -535,8 +536,8 @@ async fn nothing_is_left_when_all_is_over() {
         bed.store.invalidate(&pool().pool, &[advertisement.block.block]).remove(0).unwrap();
     }
     until("deregistered", || bed.advertiser.domain().registered_bytes() == 0).await;
-    until("read or flushed", || bed.near_domain.registered_bytes() == 0).await;
-    // What is deregistered is let go of a moment later, by the thread that does both.
+    until("replicas are read or flushed", || bed.near_domain.registered_bytes() == 0).await;
+    // Deregistered memory is released a moment later, by the thread that does both.
     let given_back = || {
         bed.store.sweep();
         bed.store.metrics().memory_used <= used

@@ -1,4 +1,4 @@
-//! Which ways to other datanodes have failed lately.
+//! Recent failures of connections to other DataNodes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 use hearth_types::DatanodeId;
 use parking_lot::Mutex;
 
-/// For a question, and for a connection, of a copy, which nobody waits for: the other way costs both ends more than the wait does.
+/// Timeout for requests and connections of copies. Long, because no client waits for a copy and the other path costs
+/// both ends more than the wait.
 pub const COPY_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a datanode that could not be reached so is not tried while there is another way.
+/// Time for which an unreachable DataNode is not retried while there is another path to it.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Datanodes that are remembered at most.
+/// Maximum number of DataNodes that are remembered.
 const FAILED_MAX: usize = 4096;
 
-/// By one kind of way.
+/// Failures of one kind of path.
 #[derive(Default)]
 pub struct RecentFailures(Mutex<HashMap<DatanodeId, Instant>>);
 

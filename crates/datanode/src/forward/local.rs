@@ -1,13 +1,14 @@
-//! To the next datanode when it is on this machine: its replica's memory is lent to us as to a local writer (`ops/write_local`),
-//! the bytes are copied there, and packets bring the CRCs. No byte goes through a socket.
+//! Forwards to the next DataNode on this machine. Its replica's memory is lent to this DataNode as to a local writer
+//! (`ops/write_local`), the bytes are copied there, and packets carry the CRCs. No data byte passes through a socket.
 //!
-//! The bytes are copied by system calls: a file that somebody cuts meanwhile, theirs or ours, is an error then, and never the end of this
-//! process. Of a replica here they are read straight to their place there, mapped, where that is in huge pages; else through a buffer that
-//! the processor's cache holds.
+//! System calls copy the bytes, so that a file truncated during the copy, on either side, is an error and never kills
+//! this process. Data of a replica here is read straight to its place there, through a mapping, if that memory is in
+//! huge pages; otherwise through a buffer that fits the processor's cache.
 //!
-//! What memory is granted for goes so; the rest, which there is when the next datanode's memory is full, with its packet. So does what may be
-//! there already: bytes that were acknowledged are never written over by others that nobody has checked yet. For that reason a pipeline that
-//! goes on with a replica, in recovery or in an append, does not go this way.
+//! Only bytes for which memory is granted take this path. The rest, which occurs when the next DataNode's memory is
+//! full, is sent with its packet. So are bytes that may already exist there: acknowledged bytes are never overwritten
+//! by unchecked ones. For that reason a pipeline that continues a replica, in recovery or in an append, does not take
+//! this path.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -41,17 +42,17 @@ use crate::peer_offers;
 use crate::receiver::IN_PLACE_BYTES_MAX;
 use crate::session::{Session, SessionError};
 
-/// Copied at once.
+/// Bytes copied at once.
 const COPY_STEP_BYTES: usize = 128 << 10;
 
-/// What is known of the datanodes of this machine.
+/// State of the connections to DataNodes on this machine.
 #[derive(Default)]
 pub struct LocalForwarding {
     here: LocalAddresses,
     failures: RecentFailures,
 }
 
-/// Why a datanode is not reached so.
+/// Reason why a DataNode cannot be reached on this path.
 #[derive(Debug, thiserror::Error)]
 enum LocalConnectError {
     #[error(transparent)]
@@ -60,23 +61,23 @@ enum LocalConnectError {
     Connection(#[from] hearth_fabric::stream::Error),
     #[error("no answer in time")]
     TimedOut,
-    #[error("another process than a datanode of this user, or of root, listens there")]
+    #[error("the process that listens there is not a datanode of this user or of root")]
     WrongUser,
-    #[error("another datanode listens there, or one that lends no memory")]
+    #[error("a different datanode listens there, or one that does not lend memory")]
     WrongDatanode,
-    #[error("it could not be asked where it listens: {0}")]
+    #[error("cannot request its domain socket path: {0}")]
     Describe(OpError),
 }
 
 impl LocalForwarding {
-    /// Whether `next` may be reached so at all: it is on this machine.
+    /// Returns true if `next` may be reachable on this path, i.e. is on this machine.
     pub fn can_reach(&self, datanode: &Datanode, next: &DatanodeId) -> bool {
         datanode.options.transfer.forward_local && self.here.contains(&next.ip)
     }
 
-    /// Asks `next` to write, too. `None`: there is no such way to it.
+    /// Requests a write from `next`. `None`: there is no such path to it.
     ///
-    /// Errors: it was asked, and fails.
+    /// Errors: the request was sent and failed.
     pub async fn open(
         &self,
         datanode: &Arc<Datanode>,
@@ -85,7 +86,7 @@ impl LocalForwarding {
         timeouts: Timeouts,
     ) -> Result<Option<SetupAnswer<LocalMirror>>, OpError> {
         if request.stage != Stage::PipelineSetupCreate
-            // Who writes into memory gets none on RAM_DISK.
+            // A writer into memory gets no RAM_DISK storage.
             || request.allow_lazy_persist
             || !self.can_reach(datanode, &next.id)
         {
@@ -96,13 +97,13 @@ impl LocalForwarding {
             Ok(Some(session)) => session,
             Ok(None) => return Ok(None),
             Err(error) => {
-                tracing::debug!(datanode = %next.id, error = &error as &dyn std::error::Error, "no way through memory to the next datanode");
+                tracing::debug!(datanode = %next.id, error = &error as &dyn std::error::Error, "cannot forward through the next datanode's memory");
                 self.failures.note(&next.id);
                 datanode.peer_offers.forget(&next.id);
                 return Ok(None);
             }
         };
-        // Whoever asks again after a failure goes another way.
+        // A retry after a failure takes another path.
         let asked = ask(&mut session, request, timeouts).await.inspect_err(|_| self.failures.note(&next.id))?;
         let (granted, descriptor) = match asked {
             SetupAnswer::Ready(granted) => granted,
@@ -121,7 +122,7 @@ impl LocalForwarding {
         Ok(Some(SetupAnswer::Ready(LocalMirror { session, read_timeout: timeouts.read, shared: Arc::new(shared) })))
     }
 
-    /// To its domain socket, if it has one.
+    /// Connects to the domain socket of `next`, if it has one.
     async fn connect(
         &self,
         datanode: &Arc<Datanode>,
@@ -139,7 +140,8 @@ impl LocalForwarding {
         tokio::time::timeout(timeout, connecting).await.map_err(|_| LocalConnectError::TimedOut)?.map(Some)
     }
 
-    /// A connection to whom it is meant for: a socket's path says nothing of who listens there now.
+    /// Connects and checks the peer's identity, because a socket's path does not identify the process that listens
+    /// there now.
     async fn connect_at(
         &self,
         path: &Path,
@@ -161,7 +163,7 @@ impl LocalForwarding {
     }
 }
 
-/// Has it write, too. Up to where memory is granted, and the descriptor to fill it with, when it does.
+/// Sends the write request. Returns the granted offset and the descriptor of the memory to fill, if any.
 async fn ask(
     session: &mut Session,
     request: WriteBlock,
@@ -175,33 +177,33 @@ async fn ask(
     Ok(SetupAnswer::Ready(receive_grant(&session.connection, timeouts.read).await?))
 }
 
-/// What the next datanode has granted.
+/// Memory that the next DataNode has granted.
 struct GrantState {
-    /// Bytes of the block that may be filled.
+    /// Offset in the block up to which it may be filled.
     end: u64,
-    /// There may be more to come.
+    /// More grants may follow.
     more: bool,
-    /// Packets that are not acknowledged. Grants come with acknowledgements.
+    /// Number of unacknowledged packets. Grants arrive with acknowledgements.
     awaited: u64,
 }
 
-/// Both directions'.
+/// State shared by both directions.
 struct LocalMirrorState {
-    /// The replica's data file over there; `None`: it has no memory to give.
+    /// The replica's data file at the next DataNode; `None`: it has no memory to grant.
     memory: Option<File>,
     grant: Mutex<GrantState>,
-    /// The grant has, or nothing more comes. Only the sender waits for it.
+    /// Notified when the grant changes, or no more will arrive. Only the sender waits for it.
     changed: Notify,
-    /// Nothing is put into that memory any more. Held while something is.
+    /// True when no more data is written into that memory. Locked during each write.
     closed: Mutex<bool>,
     checksum: ChecksumSpec,
-    /// How long after what was sent last memory is waited for.
+    /// Maximum wait for memory, from the last send.
     grant_timeout: Duration,
     packets: packets::MirrorPacketSender,
     metrics: Arc<Metrics>,
 }
 
-/// Up from the next datanode.
+/// Receives acknowledgements from the next DataNode.
 pub struct LocalMirror {
     pub session: Session,
     pub read_timeout: Duration,
@@ -214,12 +216,12 @@ impl LocalMirror {
         LocalSender { shared: self.shared.clone(), sent, sent_at: Mutex::new(Instant::now()), mapped, buffer }
     }
 
-    /// Ends it from another thread.
+    /// Returns a handle that closes the connection from another thread.
     pub fn closer(&self) -> MirrorCloser {
         MirrorCloser::Local(LocalCloser { connection: self.session.connection.clone(), shared: self.shared.clone() })
     }
 
-    /// Nothing is lost when the future is dropped.
+    /// Cancel safety: nothing is lost when the future is dropped.
     pub async fn next_ack(&mut self) -> Result<PipelineAck, SessionError> {
         let received = self.session.receive_ack(self.read_timeout).await;
         let mut grant = self.shared.grant.lock();
@@ -241,28 +243,29 @@ impl LocalMirror {
     }
 }
 
-/// What ends a way through memory.
+/// Closes a path through memory.
 pub struct LocalCloser {
     connection: Arc<tcp::Connection>,
     shared: Arc<LocalMirrorState>,
 }
 
 impl LocalCloser {
-    /// Nothing is put into the next datanode's memory any more on return. Waits for what is being put, a packet at most.
+    /// Closes the connection. On return no more data is written into the next DataNode's memory. Waits for a write in
+    /// progress, at most one packet.
     pub fn close(self) {
         self.connection.shutdown();
         *self.shared.closed.lock() = true;
     }
 }
 
-/// Down to it.
+/// Sends data to the next DataNode.
 pub struct LocalSender {
     shared: Arc<LocalMirrorState>,
-    /// Bytes of the block that have gone down.
+    /// Bytes of the block that have been sent.
     sent: AtomicU64,
-    /// When the last packet had: since then the next datanode has heard nothing.
+    /// Time of the last packet, after which the next DataNode has received nothing.
     sent_at: Mutex<Instant>,
-    /// Of the next datanode's memory, what has been granted up to now.
+    /// Mapping of the memory that the next DataNode has granted up to now.
     mapped: Mutex<Option<Mapping>>,
     buffer: Mutex<Vec<u8>>,
 }
@@ -295,7 +298,8 @@ impl LocalSender {
         Ok(())
     }
 
-    /// Whether it is one of those that are put in place: of new bytes, whole chunks from its first on, with their CRCs.
+    /// Returns true if a packet's data may be put in place: it must be new, begin on a chunk boundary and have its
+    /// CRCs.
     fn may_be_in_place(&self, header: &PacketHeader, crcs: &[u8]) -> bool {
         let checksum = self.shared.checksum;
         !header.is_heartbeat()
@@ -305,8 +309,9 @@ impl LocalSender {
             && header.offset >= self.sent.load(Ordering::Relaxed)
     }
 
-    /// Whether memory is granted up to byte `end` of the block. Waits for that while it can still come, but not for long: the next
-    /// datanode hears nothing meanwhile, and would take that for our death. Without memory the bytes go with their packet.
+    /// Returns true if memory is granted up to byte `end` of the block. Waits for a grant while one can still arrive,
+    /// but only briefly: the next DataNode receives nothing in this time, and would take a long silence for a failure.
+    /// Without memory the data is sent with its packet.
     async fn has_room(&self, end: u64) -> bool {
         if self.shared.memory.is_none() {
             return false;
@@ -326,18 +331,18 @@ impl LocalSender {
         timeout_at(until, granted).await.unwrap_or(false)
     }
 
-    /// Copies a packet's bytes to their place. False: they cannot be put there, and go with the packet.
+    /// Copies a packet's bytes to their place. False: they cannot be put there, and must be sent with the packet.
     ///
-    /// Errors: only those of reading them here.
+    /// Errors: only those of reading the data here.
     fn write_in_place(&self, header: &PacketHeader, data: PacketData<'_>) -> Result<bool, ForwardError> {
         let Some(memory) = &self.shared.memory else { return Ok(false) };
-        // False: it cannot be put there.
+        // False: the data cannot be put there.
         let put = |bytes: &[u8], at| {
             let closed = self.shared.closed.lock();
             !*closed
                 && memory
                     .write_all_at(bytes, at)
-                    .inspect_err(|error| tracing::debug!(%error, "filling the next datanode's memory"))
+                    .inspect_err(|error| tracing::debug!(%error, "cannot write into the next datanode's memory"))
                     .is_ok()
         };
         let reader = match data {
@@ -361,7 +366,8 @@ impl LocalSender {
         }
         Ok(true)
     }
-    /// The same in one copy, of a replica in a file, to memory in huge pages. False: not so, or not all of them.
+    /// Like `write_in_place`, in one copy, for a replica in a file and memory in huge pages. False: this is not
+    /// possible, or not all bytes were copied.
     fn read_in_place(&self, memory: &File, header: &PacketHeader, reader: &ReplicaReader) -> bool {
         let DataSource::File { file, offset } = reader.data() else { return false };
         let mut mapped = self.mapped.lock();
@@ -371,14 +377,16 @@ impl LocalSender {
             *mapped = has_huge_pages.then(|| Mapping::for_receiving(memory, granted).ok()).flatten();
         }
         let Some(mapped) = mapped.as_ref().filter(|mapped| header.end() <= mapped.length()) else { return false };
-        // A piece at a time: readers who wake wait for the end of a call.
+        // One piece at a time, because other readers that wake up wait for the end of a system call.
         let mut at = header.offset;
         while at < header.end() {
             let bytes = (header.end() - at).min(COPY_STEP_BYTES as u64) as usize;
             let closed = self.shared.closed.lock();
             let read = || mapped.read_from(at, bytes, file, offset + at);
             if *closed
-                || read().inspect_err(|error| tracing::debug!(%error, "reading to the next datanode's memory")).is_err()
+                || read()
+                    .inspect_err(|error| tracing::debug!(%error, "cannot read into the next datanode's memory"))
+                    .is_err()
             {
                 return false;
             }

@@ -1,8 +1,9 @@
-//! To the next datanode by writing into its memory, as a client writes into ours: straight from the replica's own memory, which
-//! is registered for that a grant at a time.
+//! Forwards to the next DataNode by writing into its memory, as a client writes into this DataNode's: straight from the
+//! replica's own memory, which is registered for that one grant at a time.
 //!
-//! What is not there (the memory is full, and packets bring the data) goes through a buffer. A packet goes as one slice, or as
-//! several where the next datanode has granted less than it takes; its acknowledgement is that of the last.
+//! Data that is not in the replica's memory (it is full, and packets bring the data) is copied to a buffer first. A
+//! packet is sent as one slice, or as several where the next DataNode has granted less than the packet needs; its
+//! acknowledgement is that of the last slice.
 
 use std::fs::File;
 use std::io;
@@ -34,29 +35,30 @@ use crate::downstream::{self, Timeouts};
 use crate::metrics::Metrics;
 use crate::ops::OpError;
 
-/// A window of slices is under way.
+/// A window of slices is in flight.
 const LIMITS: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64 };
 
-/// Idle buffers of each kind that are kept.
+/// Maximum number of idle buffers of each kind that are kept.
 const IDLE_BUFFERS_MAX: usize = 16;
 
-/// How long blocks go another way when memory could not be registered: one that lacks it in its middle is lost to this datanode.
+/// Time for which blocks take another path after memory could not be registered. A block whose memory cannot be
+/// registered halfway loses this DataNode from its pipeline.
 const MEMORY_BACKOFF: Duration = Duration::from_secs(30);
 
-/// What blocks that are passed on one-sidedly have in common.
+/// State shared by all blocks that are forwarded one-sidedly.
 pub struct OneSidedForwarding {
     transport: Arc<dyn Transport>,
-    /// Nothing in it is registered for others.
+    /// Domain without memory that is registered for remote access.
     domain: Arc<dyn Domain>,
     connections: Arc<WriterConnectionPool>,
     failures: RecentFailures,
-    /// Connections live there, whoever asked for the first block on them.
+    /// Runtime of the connections, regardless of the task that opened them.
     runtime: Handle,
-    /// When memory could not be registered last.
+    /// Time of the last failure to register memory.
     memory_failed_at: Mutex<Option<Instant>>,
-    /// For CRCs, as large as what the next datanode has for them.
+    /// Buffers for CRCs, as large as the next DataNode's memory for them.
     checksums: Arc<WriteBuffers>,
-    /// For data that are not in a replica's memory.
+    /// Buffers for data that is not in a replica's memory.
     copy_buffers: Arc<WriteBuffers>,
 }
 
@@ -75,16 +77,16 @@ impl OneSidedForwarding {
         }))
     }
 
-    /// Bytes that are registered for passing on.
+    /// Returns the number of bytes that are registered for forwarding.
     pub fn registered_bytes(&self) -> u64 {
         self.domain.registered_bytes()
     }
 
-    /// Asks `next` to write, too. `None`: there is no such way to it.
+    /// Requests a write from `next`. `None`: there is no such path to it.
     ///
-    /// `may_be_truncated`: somebody else can shorten the replica's file at any time.
+    /// `may_be_truncated`: another process can truncate the replica's file at any time.
     ///
-    /// Errors: it was asked, and fails.
+    /// Errors: the request was sent and failed.
     pub async fn open(
         self: &Arc<Self>,
         datanode: &Arc<Datanode>,
@@ -96,7 +98,7 @@ impl OneSidedForwarding {
         if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
             return Ok(None);
         }
-        // Before the next datanode is asked: without it there is still the other way.
+        // Taken before the request is sent: without this buffer the other path is still possible.
         let Some(checksums) = self.take_checksum_buffer() else { return Ok(None) };
         let checksum = request.checksum;
         let writer = match self.ask(datanode, next, request, timeouts).await {
@@ -115,13 +117,14 @@ impl OneSidedForwarding {
             checksum,
             checksums: Some(checksums),
             metrics: datanode.metrics.clone(),
-            // A card reads pages that are pinned. This process would be killed by one that is not there any more.
+            // With RDMA the card reads pinned pages. Other transports read through this process, which would be killed
+            // by a page that was truncated away.
             always_copy: AtomicBool::new(may_be_truncated && self.transport.name() != "rdma"),
         };
         Ok(Some(SetupAnswer::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: timeouts.read })))
     }
 
-    /// `None`: there is no such way to it.
+    /// `None`: there is no such path to it.
     async fn ask(
         self: &Arc<Self>,
         datanode: &Arc<Datanode>,
@@ -148,7 +151,8 @@ impl OneSidedForwarding {
             };
             let request = request.clone();
             match one_sided_write::open(connection, &self.connections, &next.id, request, times).await {
-                // It has just ended, which says nothing of the datanode: the next one that was kept, or a new one.
+                // The pooled connection had just ended, which does not mean that the DataNode is down: try the next
+                // pooled one, or a new one.
                 Ok(OpenOutcome::NotSent) | Err(WriterError::Connection(Error::Closed { .. })) if was_kept => {}
                 Ok(OpenOutcome::NotSent) => return Ok(None),
                 opening => return Ok(Some(opening?)),
@@ -156,7 +160,7 @@ impl OneSidedForwarding {
         }
     }
 
-    /// `None`: there is no memory for it, or there was none for something else a moment ago.
+    /// `None`: there is no memory for it, or a registration failed a moment ago.
     fn take_checksum_buffer(&self) -> Option<Arc<dyn Region>> {
         if self.memory_failed_at.lock().is_some_and(|since| since.elapsed() < MEMORY_BACKOFF) {
             return None;
@@ -166,12 +170,12 @@ impl OneSidedForwarding {
 
     fn note_memory_failure<T>(&self, taken: Result<T, Error>) -> Result<T, Error> {
         taken.inspect_err(|error| {
-            tracing::warn!(%error, "no memory to pass blocks on one-sidedly: they go in packets for a while");
+            tracing::warn!(%error, "cannot register memory for one-sided forwarding; using packets for now");
             *self.memory_failed_at.lock() = Some(Instant::now());
         })
     }
 
-    /// `timeout`: for each of the question and the connection.
+    /// `timeout` applies to the request and to the connection separately.
     async fn connect(
         &self,
         datanode: &Arc<Datanode>,
@@ -182,7 +186,7 @@ impl OneSidedForwarding {
             return None;
         }
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            tracing::info!(datanode = %next, error, "no one-sided way to the next datanode");
+            tracing::info!(datanode = %next, error, "cannot open a one-sided connection to the next datanode");
             self.failures.note(next);
             datanode.peer_offers.forget(next);
         };
@@ -199,8 +203,8 @@ impl OneSidedForwarding {
         let connected = self.runtime.spawn(connecting).await.ok()?;
         let connection = connected.inspect_err(|error| failed(error)).ok()?;
         if decode_acceptance(connection.private()) != Some(incarnation) {
-            // Somebody else has its port now, or it has been started again.
-            failed(&Error::Closed { peer: address, why: "another datanode than the one that was asked".to_owned() });
+            // Another process has its port now, or it was restarted.
+            failed(&Error::Closed { peer: address, why: "a different datanode listens at this address".to_owned() });
             connection.close().await;
             return None;
         }
@@ -208,8 +212,8 @@ impl OneSidedForwarding {
     }
 }
 
-/// Where a datanode with this offer listens, and in which of its lives; `own`: an address by which it is reached. `None`: not in the
-/// network `transport`.
+/// Returns the address at which a DataNode with this offer listens, and its incarnation. `own`: an address by which the
+/// DataNode can be reached. `None`: it is not in the network `transport`.
 fn listener_address(offer: &Offer, own: IpAddr, transport: &str) -> Option<(SocketAddr, u64)> {
     if offer.transport.as_ref().is_some_and(|name| name != transport) {
         return None;
@@ -217,12 +221,12 @@ fn listener_address(offer: &Offer, own: IpAddr, transport: &str) -> Option<(Sock
     Some((offer.listener(own)?, offer.incarnation))
 }
 
-/// Both directions'.
+/// State shared by both directions.
 struct OneSidedMirrorState {
     writer: Arc<BlockWriter>,
     forwarding: Arc<OneSidedForwarding>,
     checksum: ChecksumSpec,
-    /// Always there until it is dropped.
+    /// `Some` until it is dropped.
     checksums: Option<Arc<dyn Region>>,
     metrics: Arc<Metrics>,
     /// The replica's memory cannot be registered, or must not be mapped.
@@ -239,7 +243,7 @@ impl Drop for OneSidedMirrorState {
     }
 }
 
-/// Up from the next datanode.
+/// Receives acknowledgements from the next DataNode.
 pub struct OneSidedMirror {
     shared: Arc<OneSidedMirrorState>,
     pub read_timeout: Duration,
@@ -250,13 +254,14 @@ impl OneSidedMirror {
         OneSidedSender { shared: self.shared.clone(), registered: Mutex::new(Vec::new()), guard: Mutex::new(None) }
     }
 
-    /// The acknowledgement of a whole packet, or of part of one that failed.
+    /// Returns the acknowledgement of a whole packet, or of a part of one that failed.
     pub async fn next_ack(&mut self) -> Result<PipelineAck, WriterError> {
         loop {
             let ack = self.shared.writer.next_ack().await?;
             let failed = ack.replies.iter().any(|reply| reply.status() != Status::Success);
             if ack.is_whole || failed {
-                // Nobody awaits that of a heartbeat of our own: what it says of those further down belongs to no packet.
+                // No task awaits the acknowledgement of this DataNode's own heartbeat: its replies from further
+                // downstream belong to no packet.
                 let is_own = !ack.is_whole && ack.seqno == HEARTBEAT_SEQNO;
                 let seqno = if is_own { UNKNOWN_SEQNO } else { ack.seqno };
                 return Ok(PipelineAck { seqno, replies: ack.replies, downstream_nanos: 0, granted: None });
@@ -273,15 +278,15 @@ impl OneSidedMirror {
     }
 }
 
-/// Bytes of the block, and their memory.
+/// Range of the block, and its registered memory.
 type RegisteredRange = (Range<u64>, Arc<dyn Region>);
 
-/// Down to it.
+/// Sends data to the next DataNode.
 pub struct OneSidedSender {
     shared: Arc<OneSidedMirrorState>,
-    /// Memory of the replica that is registered: which of its bytes.
+    /// Registered parts of the replica's memory, with their ranges.
     registered: Mutex<Vec<RegisteredRange>>,
-    /// Keeps that memory as it is.
+    /// Keeps that memory unchanged.
     guard: Mutex<Option<Arc<ReplicaReader>>>,
 }
 
@@ -326,7 +331,8 @@ impl OneSidedSender {
         Ok(())
     }
 
-    /// Bytes `at..to` of the block, of a packet that begins at `start`; and the memory that they were copied to, if they were.
+    /// Prepares bytes `at..to` of the block for transfer, which belong to a packet that begins at `start`. Also returns
+    /// the buffer that they were copied to, if they were.
     async fn transfers(
         &self,
         at: u64,
@@ -354,7 +360,7 @@ impl OneSidedSender {
         Ok((transfers, Some(copy)))
     }
 
-    /// From the replica's memory. `None`: not from there.
+    /// Prepares a transfer from the replica's memory. `None`: this is not possible.
     async fn in_place(
         &self,
         at: u64,
@@ -378,7 +384,7 @@ impl OneSidedSender {
                         found
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a replica's memory cannot be registered: it is passed on in copies");
+                        tracing::warn!(%error, "cannot register a replica's memory for forwarding; copying its data");
                         self.shared.always_copy.store(true, Ordering::Relaxed);
                         return Ok(None);
                     }
@@ -392,7 +398,7 @@ impl OneSidedSender {
         Ok(Some(transfers))
     }
 
-    /// All of the replica's memory that there is from byte `from` of the block on.
+    /// Registers all existing memory of the replica from byte `from` of the block on.
     async fn register(&self, from: u64, file: BorrowedFd<'_>) -> io::Result<RegisteredRange> {
         let file = File::from(file.as_fd().try_clone_to_owned()?);
         let domain = self.shared.forwarding.domain.clone();

@@ -1,4 +1,4 @@
-//! To the next datanode by packets, as every datanode takes them.
+//! Forwards to the next DataNode by packets, which every DataNode accepts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use hearth_wire::data_transfer::{PACKET_HEADER_BYTES_MAX, PacketHeader};
 use super::{ForwardError, PacketData, part_of};
 use crate::session::Session;
 
-/// Up from it.
+/// Receives acknowledgements from the next DataNode.
 pub struct PacketMirror {
     pub session: Session,
     pub read_timeout: Duration,
 }
 
-/// Down to it.
+/// Sends packets to the next DataNode.
 pub struct MirrorPacketSender {
     connection: Arc<Connection>,
     write_timeout: Duration,
@@ -35,12 +35,12 @@ impl MirrorPacketSender {
         self.connection.write_all(packets, self.write_timeout).await.map_err(ForwardError::Connection)
     }
 
-    /// Sends `parts` one behind the other.
+    /// Sends `parts` one after the other.
     pub async fn send_parts(&self, parts: &[&[u8]]) -> Result<(), ForwardError> {
         self.connection.write_vectored(parts, false, self.write_timeout).await.map_err(ForwardError::Connection)
     }
 
-    /// Data of a replica in a file go by sendfile.
+    /// Sends a packet; data of a replica in a file is sent with sendfile.
     pub async fn send_packet(
         &self,
         header: &PacketHeader,

@@ -1,5 +1,5 @@
-//! One namenode's actor: registers, then beats, reports, and passes commands on, until the datanode stops or the
-//! namenode will not have it.
+//! Actor for one NameNode: registers, then sends heartbeats and reports and queues commands, until the DataNode stops
+//! or the NameNode refuses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use super::{BlockPoolService, commands, heartbeat, lifeline};
 use crate::datanode::Datanode;
 use crate::pool::{NamenodeIndex, Pool};
 
-/// Lists of commands that wait to be carried out. A namenode gives few with each heartbeat; no heartbeat waits for them: what does not fit
-/// is left.
+/// Maximum number of command lists that wait to be executed. A NameNode sends few with each heartbeat, and no heartbeat
+/// waits for them: lists that do not fit are dropped.
 const COMMANDS_QUEUED_MAX: usize = 64;
 
-/// After a failed call.
+/// Delay after a failed call.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why a conversation ended.
+/// Reason why a session ended.
 enum SessionEnd {
     Stopping,
-    /// Begin again: the namenode does not know us any more.
+    /// Start over: the NameNode does not know this DataNode any more.
     Reregister,
-    /// For good.
+    /// End permanently.
     Refused,
 }
 
@@ -44,7 +44,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
             Err(HandshakeError::Stopping) => return,
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
-                tracing::error!(namenode = %address, error, "not serving this namenode");
+                tracing::error!(namenode = %address, error, "cannot serve this namenode");
                 break;
             }
         };
@@ -65,10 +65,10 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
             SessionEnd::Stopping => return,
             SessionEnd::Reregister => {
                 if !pool.is_active(index) {
-                    // The full report will tell it all.
+                    // The full report covers all events.
                     pool.reports(index).clear();
                 }
-                // Two datanodes with one UUID have each other register anew: at this pace at most.
+                // Two DataNodes with the same UUID make each other register again: this limits the pace.
                 tokio::select! {
                     () = tokio::time::sleep_until(since + datanode.options.timing.heartbeat) => {}
                     () = datanode.stopping() => return,
@@ -78,7 +78,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
         }
     }
     if service.actor_ended() {
-        tracing::error!(nameservice = service.name, "no namenode of this nameservice is served any more");
+        tracing::error!(nameservice = service.name, "no namenode of this nameservice is left to serve");
         if let Some(pool) = service.pool() {
             datanode.pools.remove(pool.id());
         }
@@ -88,7 +88,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
     }
 }
 
-/// `None`: there is no memory to be read one-sidedly.
+/// `None`: there is no memory that can be read one-sidedly.
 fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
     let one_sided = datanode.one_sided.as_ref()?;
     let options = &datanode.options.one_sided;
@@ -96,7 +96,7 @@ fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
         0 => options.registered_bytes_max.min(datanode.store.metrics().memory_limit) / 4,
         bytes => bytes,
     };
-    // Each nameservice has its share.
+    // Each nameservice gets an equal share.
     let services = datanode.services.all().len().max(1) as u64;
     let metrics = one_sided.advertiser.announcement_metrics().clone();
     Some(Announcer::new(options.announce_lease, bytes_max / services, metrics))
@@ -158,14 +158,14 @@ impl<'a> NamenodeSession<'a> {
             let full_due = forced || self.full_reports.may_send();
             if full_due || Instant::now() >= next_incremental {
                 next_incremental = Instant::now() + timing.incremental_report;
-                // Before a full report, or an old event could follow what the report says.
+                // Sent before a full report, so that no old event follows the newer state in the report.
                 if let Err(error) =
                     reporting::send_incremental(self.datanode, &self.proxy, &self.registered, &reports).await
                 {
                     match error.failure_kind() {
                         FailureKind::Refused => return self.on_refused(&error),
                         _ => {
-                            tracing::warn!(%error, "incremental block report");
+                            tracing::warn!(%error, "incremental block report failed");
                             tokio::time::sleep(RETRY).await;
                         }
                     }
@@ -187,7 +187,7 @@ impl<'a> NamenodeSession<'a> {
                         }
                         FailureKind::Transient => {
                             report_trigger.request_again(forced);
-                            tracing::warn!(%error, "full block report");
+                            tracing::warn!(%error, "full block report failed");
                             self.full_reports.forget_lease();
                             tokio::time::sleep(RETRY).await;
                         }
@@ -199,7 +199,7 @@ impl<'a> NamenodeSession<'a> {
                 if let Err(error) = reporting::send_cache_report(self.datanode, &self.proxy, &self.registered).await {
                     match error.failure_kind() {
                         FailureKind::Refused => return self.on_refused(&error),
-                        _ => tracing::warn!(%error, "cache report"),
+                        _ => tracing::warn!(%error, "cache report failed"),
                     }
                 }
             }
@@ -218,7 +218,7 @@ impl<'a> NamenodeSession<'a> {
         }
     }
 
-    /// One heartbeat and what its answer asks for. `Err`: how long to wait before the next.
+    /// Sends one heartbeat and handles its answer. `Err`: time to wait before the next heartbeat.
     async fn heartbeat(&mut self) -> Result<Option<SessionEnd>, Duration> {
         let wants_lease = self.full_reports.wants_lease();
         let mut request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
@@ -232,7 +232,7 @@ impl<'a> NamenodeSession<'a> {
                 match error.failure_kind() {
                     FailureKind::Refused => return Ok(Some(self.on_refused(&error))),
                     FailureKind::LeaseExpired => self.full_reports.forget_lease(),
-                    FailureKind::Transient => tracing::warn!(%error, "heartbeat"),
+                    FailureKind::Transient => tracing::warn!(%error, "heartbeat failed"),
                 }
                 return Err(RETRY);
             }
@@ -249,7 +249,7 @@ impl<'a> NamenodeSession<'a> {
         Ok(self.take_commands(cmds).await)
     }
 
-    /// What the namenode is to hand on of this datanode's memory.
+    /// Returns the announcement of this DataNode's memory that the NameNode passes on to clients.
     fn announcement(&mut self) -> Option<Announcement> {
         let advertiser = &self.datanode.one_sided.as_ref()?.advertiser;
         let memory = PoolMemory { advertiser, pool: self.pool.id() };
@@ -263,18 +263,20 @@ impl<'a> NamenodeSession<'a> {
         }
     }
 
-    /// Register is obeyed here and from any namenode, and the rest of its list dropped; others are queued.
+    /// Handles the commands of a heartbeat's answer. Register is obeyed from any NameNode, and drops the rest of its
+    /// list; other commands are queued.
     async fn take_commands(&mut self, commands: Vec<DatanodeCommandProto>) -> Option<SessionEnd> {
         if commands.is_empty() {
             return None;
         }
         if commands.iter().any(|command| command.cmd_type() == datanode_command_proto::Type::Register) {
-            tracing::info!(pool = %self.pool.id(), "the namenode asks for a new registration");
+            tracing::info!(pool = %self.pool.id(), "the namenode requests a new registration");
             return Some(SessionEnd::Reregister);
         }
         let (keys, commands): (Vec<_>, Vec<_>) =
             commands.into_iter().partition(|command| command.cmd_type() == datanode_command_proto::Type::KeyUpdate);
-        // From standby namenodes, too: their keys will be in use after a failover. Clients wait for them.
+        // Keys are taken from standby NameNodes too: they will be in use after a failover. Clients wait for keys, so
+        // they are installed at once.
         for update in keys.into_iter().filter_map(|command| command.key_update_cmd) {
             self.pool.tokens.install(self.index, &update.keys.into());
         }
@@ -282,8 +284,8 @@ impl<'a> NamenodeSession<'a> {
             return None;
         }
         if let Err(TrySendError::Full(commands)) = self.commands.try_send(commands) {
-            tracing::warn!(pool = %self.pool.id(), commands = commands.len(), "left, since those before are not carried out");
-            // Copies and recoveries are ordered again; what it thinks deleted it is to hear of.
+            tracing::warn!(pool = %self.pool.id(), commands = commands.len(), "dropping commands: earlier ones are still waiting to be executed");
+            // The NameNode repeats copies and recoveries; the full report corrects its view of dropped deletions.
             self.full_reports.make_due();
         }
         None

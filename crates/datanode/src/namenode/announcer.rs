@@ -1,11 +1,12 @@
-//! What one namenode is told of memory that clients may read, heartbeat by heartbeat, so that it can hand this on with the
-//! locations of blocks.
+//! Announces readable memory to one NameNode, heartbeat by heartbeat, so that it can pass the advertisements on
+//! together with the locations of blocks.
 //!
-//! Only a namenode of Hearth's says words ([`AnnouncementAck`]), and only who has heard one announces. With each announcement everything that
-//! was announced and not withdrawn holds for a lease from when that word was said: so before it is sent, the memory of all of it is
-//! held for a lease from when the word was heard, which is later. docs/design/0002, "What the NameNode hands on".
+//! Only Hearth's NameNode sends words ([`AnnouncementAck`]), and only a DataNode that has received a word announces.
+//! Each announcement extends everything that was announced and not withdrawn by one lease, counted from when that word
+//! was sent. Before it is sent, the memory of all of it is therefore held for one lease from when the word was
+//! received, which is later. docs/design/0002, "What the NameNode hands on".
 //!
-//! When a heartbeat failed it is not known what the namenode has taken: everything is announced anew.
+//! After a failed heartbeat it is unknown what the NameNode has received: everything is announced again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +18,21 @@ use hearth_wire::announcement::{AnnouncedReplica, Announcement, AnnouncementAck}
 
 use crate::advertise::{Advertiser, AnnouncementMetrics};
 
-/// Advertisements in one heartbeat; more go with the next ones. Some 400.
+/// Maximum bytes of advertisements in one heartbeat, about 400 of them; the rest is sent with the next heartbeats.
 const ADDED_BYTES_MAX: usize = 64 << 10;
 
-/// How long after its last use a replica is announced.
+/// Time after its last use for which a replica is announced.
 const RECENT_USE: Duration = Duration::from_secs(60);
 
-/// What there is to announce. Times are in ms of one clock that never goes back.
+/// Source of replicas to announce. Times are in ms of one monotonic clock.
 pub trait Announceable {
     fn now_ms(&self) -> u64;
 
-    /// Replicas that were finalized or asked for at `since_ms` or later, and are of `bytes_max` bytes together.
+    /// Returns replicas that were finalized or requested at `since_ms` or later, with at most `bytes_max` bytes in
+    /// total.
     fn recent(&self, since_ms: u64, bytes_max: u64) -> Vec<BlockId>;
 
-    /// Keeps the memory of a replica until `until_ms` at least. `None`: it is not shown.
+    /// Keeps the memory of a replica until at least `until_ms`. `None`: it is not shown.
     fn lease_until(&self, block: BlockId, until_ms: u64) -> Option<(GenerationStamp, Bytes)>;
 }
 
@@ -55,24 +57,24 @@ impl Announceable for PoolMemory<'_> {
     }
 }
 
-/// What a namenode knows.
+/// State of the announcements to one NameNode.
 pub struct Announcer {
     lease: Duration,
-    /// Of the replicas that are announced, together.
+    /// Maximum bytes of the announced replicas in total.
     bytes_max: u64,
-    /// Its last word, and when it was heard.
+    /// The last word from the NameNode, and the time of its receipt.
     last_word: Option<(u64, u64)>,
-    /// As it was told.
+    /// Advertisements as sent to the NameNode.
     announced: HashMap<BlockId, Bytes>,
-    /// It may know more than that.
+    /// The NameNode may know more than `announced`.
     announce_all: bool,
-    /// The heartbeat under way has an announcement.
+    /// The heartbeat in flight contains an announcement.
     in_flight: bool,
     metrics: Arc<AnnouncementMetrics>,
 }
 
 impl Announcer {
-    /// `lease`: zero for a datanode that announces nothing.
+    /// `lease`: zero for a DataNode that announces nothing.
     pub fn new(lease: Duration, bytes_max: u64, metrics: Arc<AnnouncementMetrics>) -> Self {
         Self {
             lease,
@@ -85,7 +87,7 @@ impl Announcer {
         }
     }
 
-    /// What goes with the next heartbeat. `allowed`: false when keys must not be handed on.
+    /// Returns the announcement for the next heartbeat. `allowed`: false when keys must not be passed on.
     pub fn next_announcement(&mut self, memory: &impl Announceable, allowed: bool) -> Option<Announcement> {
         self.in_flight = false;
         if self.lease.is_zero() {
@@ -111,7 +113,7 @@ impl Announcer {
         let withdrawn: Vec<BlockId> =
             self.announced.keys().copied().filter(|block| !told.contains_key(block)).collect();
         if told.is_empty() && withdrawn.is_empty() {
-            // What it may know of an earlier time ends by itself.
+            // Leases of earlier announcements expire on their own.
             return None;
         }
         self.metrics.record(added.len(), told.len(), self.announced.len());
@@ -120,7 +122,7 @@ impl Announcer {
         Some(Announcement { word, lease: self.lease, anew: self.announce_all, added, withdrawn })
     }
 
-    /// The heartbeat was answered, at `heard_ms` at the latest.
+    /// Handles the answer to the heartbeat, which was received at `heard_ms` at the latest.
     pub fn on_answer(&mut self, word: Option<AnnouncementAck>, heard_ms: u64) {
         let taken = word.is_some_and(|word| word.taken);
         self.last_word = word.map(|word| (word.word, heard_ms));
@@ -131,7 +133,7 @@ impl Announcer {
         }
     }
 
-    /// The heartbeat failed, or its answer did not come.
+    /// Handles a heartbeat that failed or was not answered.
     pub fn on_failure(&mut self) {
         self.reset();
     }
@@ -158,7 +160,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(15);
 
-    /// A replica as the namenode may know it, and until when its memory stays.
+    /// A replica as the NameNode may know it, and the time until which its memory stays.
     #[derive(Clone)]
     struct Shown {
         advertisement: Bytes,
@@ -215,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_held_from_when_the_word_was_heard() {
+    fn memory_is_held_from_receipt_of_word() {
         let (memory, mut announcing) = (Memory::default(), announcing());
         memory.show(1, "a");
-        assert_eq!(announcing.next_announcement(&memory, true), None, "no word was heard");
+        assert_eq!(announcing.next_announcement(&memory, true), None, "no word was received");
         announcing.on_answer(word(7), 2000);
         memory.now_ms.set(5000);
         let announcement = announcing.next_announcement(&memory, true).unwrap();
@@ -226,14 +228,14 @@ mod tests {
         assert_eq!(ids(&announcement.added), [1]);
         assert_eq!(memory.held_until(1), 17_000);
         announcing.on_answer(word(8), 5100);
-        // Told once; held again each time.
+        // Sent once, but held again each time.
         let announcement = announcing.next_announcement(&memory, true).unwrap();
         assert_eq!((announcement.word, announcement.anew, announcement.added.len()), (8, false, 0));
         assert_eq!(memory.held_until(1), 20_100);
     }
 
     #[test]
-    fn what_is_gone_is_withdrawn_and_what_is_another_is_told_again() {
+    fn deleted_is_withdrawn_and_changed_is_reannounced() {
         let (memory, mut announcing) = (Memory::default(), announcing());
         for id in 1..=3 {
             memory.show(id, "a");
@@ -246,13 +248,13 @@ mod tests {
         let announcement = announcing.next_announcement(&memory, true).unwrap();
         assert_eq!((ids(&announcement.added), announcement.withdrawn), (vec![2], vec![BlockId(1)]));
         announcing.on_answer(word(3), 0);
-        // Nobody has asked for it for long.
+        // The replica was last requested too long ago.
         memory.now_ms.set(RECENT_USE.as_millis() as u64 + 1);
         memory.show(2, "b");
         let announcement = announcing.next_announcement(&memory, true).unwrap();
         assert_eq!((announcement.added.len(), announcement.withdrawn), (0, vec![BlockId(3)]));
         announcing.on_answer(word(4), 0);
-        // Tokens were switched on.
+        // Block tokens were enabled.
         let announcement = announcing.next_announcement(&memory, false).unwrap();
         assert_eq!((announcement.added.len(), announcement.withdrawn), (0, vec![BlockId(2)]));
         announcing.on_answer(word(5), 0);
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_everything_is_told_anew() {
+    fn failed_heartbeat_announces_everything_again() {
         let (memory, mut announcing) = (Memory::default(), announcing());
         memory.show(1, "a");
         memory.show(2, "a");
@@ -268,7 +270,7 @@ mod tests {
         announcing.next_announcement(&memory, true).unwrap();
         announcing.on_failure();
         memory.shown.borrow_mut().remove(&BlockId(2));
-        // With the word that was heard last: the namenode says whether that still counts.
+        // Sent with the last word that was received: the NameNode decides if it is still valid.
         let announcement = announcing.next_announcement(&memory, true).unwrap();
         assert_eq!((announcement.word, announcement.anew, ids(&announcement.added)), (1, true, vec![1]));
         announcing.on_answer(Some(AnnouncementAck { word: 3, taken: false }), 10);
@@ -277,7 +279,7 @@ mod tests {
         announcing.on_answer(word(4), 10);
         let announcement = announcing.next_announcement(&memory, true).unwrap();
         assert_eq!((announcement.anew, announcement.added.len()), (false, 0));
-        // It does not want any more, then it does again: another namenode, perhaps.
+        // The NameNode stops wanting announcements and then wants them again: perhaps another NameNode.
         announcing.on_answer(None, 20);
         assert_eq!(announcing.next_announcement(&memory, true), None);
         announcing.on_answer(Some(AnnouncementAck { word: 9, taken: false }), 30);
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_told_over_several_heartbeats() {
+    fn many_advertisements_span_several_heartbeats() {
         let (memory, mut announcing) = (Memory::default(), announcing());
         let long = "x".repeat(1000);
         for id in 0..150 {
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datanode_without_a_lease_announces_nothing() {
+    fn zero_lease_announces_nothing() {
         let memory = Memory::default();
         memory.show(1, "a");
         let mut announcing = Announcer::new(Duration::ZERO, u64::MAX, Arc::default());

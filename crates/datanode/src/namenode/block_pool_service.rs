@@ -1,4 +1,4 @@
-//! A configured nameservice: its namenodes and, once one of them has answered, its pool.
+//! A configured nameservice: its NameNodes and, once one of them has answered, its block pool.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::datanode::Datanode;
 use crate::pool::Pool;
 use crate::tokens::BlockTokens;
 
-/// How an administrator reaches an actor.
+/// Requests of an administrator to an actor.
 #[derive(Default)]
 pub(crate) struct ReportTrigger {
     full_report: AtomicBool,
@@ -22,7 +22,7 @@ pub(crate) struct ReportTrigger {
 }
 
 impl ReportTrigger {
-    /// Asks for a full block report without a lease.
+    /// Requests a full block report without a lease.
     pub fn request_full_report(&self) {
         self.full_report.store(true, Ordering::Relaxed);
         self.wake.notify_one();
@@ -32,7 +32,7 @@ impl ReportTrigger {
         self.full_report.swap(false, Ordering::Relaxed)
     }
 
-    /// What was taken did not come about: `forced`, as it was taken.
+    /// Restores a request whose report failed. `forced`: its value when it was taken.
     pub fn request_again(&self, forced: bool) {
         self.full_report.fetch_or(forced, Ordering::Relaxed);
     }
@@ -42,10 +42,10 @@ impl ReportTrigger {
     }
 }
 
-/// One namenode of a nameservice.
+/// One NameNode of a nameservice.
 pub(crate) struct ServedNamenode {
     pub address: HostPort,
-    /// Where lifelines go, if it takes any.
+    /// Address for lifelines, if it accepts any.
     pub lifeline: Option<HostPort>,
     pub report_trigger: ReportTrigger,
     pub last_contact: LastContact,
@@ -56,20 +56,20 @@ pub(crate) struct BlockPoolService {
     pub name: String,
     pub namenodes: Vec<ServedNamenode>,
     pool: watch::Sender<Option<Arc<Pool>>>,
-    /// Held while the pool's storage is being opened, so that two namenodes do not open it twice.
+    /// Held while the pool's storage is being opened, so that two NameNodes do not open it twice.
     opening: tokio::sync::Mutex<()>,
-    /// Actors that still serve.
+    /// Number of actors that still run.
     alive: AtomicUsize,
 }
 
-/// Why a namenode is not served.
+/// Reason why a NameNode is not served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttachError {
-    #[error("the namenode serves pool {found}, the other one of its nameservice {known}")]
+    #[error("the namenode serves block pool {found}, but its nameservice uses {known}")]
     OtherPool { found: String, known: String },
     #[error(transparent)]
     Store(#[from] hearth_blockstore::StoreError),
-    #[error("a task of the store ended early")]
+    #[error("a task of the store was interrupted")]
     Interrupted,
 }
 
@@ -98,7 +98,7 @@ impl BlockPoolService {
         self.pool.borrow().clone()
     }
 
-    /// The pool of this nameservice, opened on the first call. All its namenodes must name the same one.
+    /// Returns the pool of this nameservice, opened on the first call. All its NameNodes must name the same pool.
     pub async fn attach_pool(
         &self,
         datanode: &Arc<Datanode>,
@@ -122,7 +122,7 @@ impl BlockPoolService {
             in_memory = summary.in_memory, dirty = summary.dirty, "block pool attached"
         );
         if summary.quarantined {
-            tracing::warn!(pool = %identity.pool, "memory that did not belong to the disks was put aside");
+            tracing::warn!(pool = %identity.pool, "moved aside memory that did not belong to the storage directories");
         }
         let tokens = BlockTokens::new(datanode.options.clock.clone(), &datanode.options.user);
         let pool = Arc::new(Pool::new(identity, self.namenodes.len(), tokens));
@@ -131,7 +131,7 @@ impl BlockPoolService {
         Ok(pool)
     }
 
-    /// An actor has ended. Returns whether it was the last one.
+    /// Records that an actor has ended. Returns true if it was the last one.
     pub fn actor_ended(&self) -> bool {
         self.alive.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -142,7 +142,7 @@ impl BlockPoolService {
 
     async fn registered(&self) {
         let mut watch = self.pool.subscribe();
-        // The sender lives in self: it cannot go away before this future does.
+        // The sender is a field of `self`, so it outlives this future.
         let pool = match watch.wait_for(Option::is_some).await {
             Ok(pool) => pool.clone(),
             Err(_) => return,
@@ -153,20 +153,20 @@ impl BlockPoolService {
     }
 }
 
-/// All nameservices, and what all their heartbeats say.
+/// All nameservices, and the data that all their heartbeats share.
 #[derive(Default)]
 pub struct BlockPoolServices {
     list: Mutex<Vec<Arc<BlockPoolService>>>,
     failed: Mutex<FailedVolumes>,
 }
 
-/// Storage directories out of use.
+/// Storage directories that have failed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct FailedVolumes {
     pub dirs: Vec<String>,
-    /// Milliseconds since the epoch of the last failure.
+    /// Time of the last failure, in milliseconds since the epoch.
     pub last_ms: u64,
-    /// Bytes.
+    /// Lost capacity in bytes.
     pub capacity_lost: u64,
 }
 
@@ -179,12 +179,12 @@ impl BlockPoolServices {
         self.list.lock().clone()
     }
 
-    /// Whether any actor still serves.
+    /// Returns true if any actor still runs.
     pub(crate) fn any_alive(&self) -> bool {
         self.list.lock().iter().any(|service| service.is_alive())
     }
 
-    /// Resolves when each nameservice has registered this datanode with one of its namenodes.
+    /// Resolves when, for each nameservice, this DataNode is registered with one of its NameNodes.
     pub(crate) async fn all_registered(&self) {
         for service in self.all() {
             service.registered().await;

@@ -1,5 +1,5 @@
-//! Block recovery as the primary datanode: asks every holder of a block that lost its writer how much it has, brings
-//! them to one length and stamp, and tells the namenode. Also truncation.
+//! Block recovery as the primary DataNode: asks every holder of a block that lost its writer for its replica's length
+//! and state, brings the replicas to one length and generation stamp, and reports to the NameNode. Also truncation.
 //! Source: InterDatanodeProtocol.proto; DatanodeProtocol.proto, `commitBlockSynchronization`.
 
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::replica_recovery;
 
-/// Why a recovery was given up. The namenode starts another one when this takes too long.
+/// Reason why a recovery was given up. The NameNode starts another one after a timeout.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     #[error("a newer recovery of {block} is running")]
     Superseded { block: ExtendedBlock },
-    #[error("nobody who could be asked has {block}, and {failures} of its {holders} holders could not be asked")]
+    #[error("no reachable holder has {block}, and {failures} of its {holders} holders are unreachable")]
     NoHolderAnswered { block: ExtendedBlock, failures: usize, holders: usize },
-    #[error("no replica of {block} is in a state that could be recovered")]
+    #[error("no replica of {block} is in a recoverable state")]
     NoCandidate { block: ExtendedBlock },
     #[error("finalized replicas of {block} have {first} and {second} bytes")]
     FinalizedDiffer { block: ExtendedBlock, first: u64, second: u64 },
-    #[error("no replica of {block} could be brought to {length} bytes")]
+    #[error("no replica of {block} could be set to {length} bytes")]
     NoHolderUpdated { block: ExtendedBlock, length: u64 },
     #[error("{block} is a group of erasure-coded blocks")]
     Striped { block: ExtendedBlock },
-    #[error("the recovery command")]
+    #[error("malformed recovery command")]
     Malformed(#[from] hearth_wire::convert::ConvertError),
-    #[error("telling the namenode")]
+    #[error("cannot report the recovery to the namenode")]
     Commit(#[from] CallError),
 }
 
@@ -49,14 +49,14 @@ struct Holder {
     state: ReplicaState,
 }
 
-/// Asking one holder failed.
+/// Failure to ask one holder.
 #[derive(Debug, thiserror::Error)]
 enum InitiateError {
     #[error(transparent)]
     Op(#[from] OpError),
     #[error(transparent)]
     Rpc(#[from] RpcError),
-    #[error("the answer says that a replica was found, and nothing of it")]
+    #[error("the answer contains no replica although it reports one")]
     Incomplete,
 }
 
@@ -77,7 +77,7 @@ pub async fn lead(datanode: &Arc<Datanode>, pool: &Arc<Pool>, proxy: &Proxy, com
         Err(RecoveryError::Superseded { block }) => tracing::info!(%block, "a newer block recovery is running"),
         Err(error) => {
             let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "block recovery given up");
+            tracing::warn!(error, "block recovery failed");
         }
     }
 }
@@ -104,7 +104,7 @@ async fn run(
 
     let holders = ask_all(datanode, pool, &block, &command, &locations).await?;
     if holders.is_empty() {
-        // Nobody has a byte of it: the block goes.
+        // No holder has any byte of the block: it is deleted.
         return commit(proxy, &block, recovery_id, 0, true, &[]).await;
     }
     let (length, new_id, participants) = match truncate {
@@ -122,7 +122,7 @@ async fn run(
             Ok(storage) => updated.push((holder.id.clone(), storage)),
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(%block, holder = %holder.id.host_name, error, "a holder could not be updated");
+                tracing::warn!(%block, holder = %holder.id.host_name, error, "cannot update a holder's replica");
             }
         }
     }
@@ -134,7 +134,7 @@ async fn run(
     Ok(())
 }
 
-/// What the holders say, those whose answers count.
+/// Asks all holders. Returns the usable answers.
 async fn ask_all(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -150,7 +150,7 @@ async fn ask_all(
             }
             Err(error) => {
                 let shown: &dyn std::error::Error = &error;
-                tracing::warn!(%block, holder = %id.host_name, error = shown, "a holder could not be asked");
+                tracing::warn!(%block, holder = %id.host_name, error = shown, "cannot ask a holder for its replica");
                 answers.push(Err(error));
             }
             answer => answers.push(answer),
@@ -159,10 +159,10 @@ async fn ask_all(
     usable_answers(block, answers)
 }
 
-/// The answers that count: a replica with bytes, not older than the block.
+/// Returns the usable answers: replicas with bytes that are not older than the block.
 ///
-/// None of them, and some who could not be asked: only somebody's empty replica tells then that nothing was acknowledged, since
-/// what is acknowledged is with all. One that has no replica at all may have lost it.
+/// If there are none, and some holders could not be asked, only an existing empty replica proves that nothing was
+/// acknowledged, since acknowledged bytes are at every holder. A holder without any replica may have lost it.
 fn usable_answers(
     block: &ExtendedBlock,
     answers: Vec<Result<Option<Holder>, InitiateError>>,
@@ -172,7 +172,7 @@ fn usable_answers(
     let failures = asked - answered.len();
     let is_current = |holder: &Holder| holder.replica.stamp >= block.stamp();
     let current: Vec<Holder> = answered.into_iter().flatten().filter(is_current).collect();
-    // One that its datanode found empty when it started may have been more before the machine went down.
+    // A replica that was found empty at its DataNode's start may have been longer before the machine crashed.
     let tells = |holder: &Holder| holder.replica.length > 0 || holder.state != ReplicaState::WaitingToBeRecovered;
     if !current.iter().any(tells) && (failures > 0 || asked == 0) {
         return Err(RecoveryError::NoHolderAnswered { block: block.clone(), failures, holders: asked });
@@ -180,8 +180,8 @@ fn usable_answers(
     Ok(current.into_iter().filter(|holder| holder.replica.length > 0).collect())
 }
 
-/// The length to agree on, and who takes part: finalized replicas before those being written, these before those that
-/// were being written when their datanode stopped.
+/// Returns the length to agree on, and the participants: finalized replicas take precedence over those being written,
+/// and these over those that were being written when their DataNode stopped.
 fn choose_length<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u64, Vec<&'a Holder>), RecoveryError> {
     let in_state = |state| holders.iter().filter(move |holder: &&Holder| holder.state == state);
     let finalized: Vec<_> = in_state(ReplicaState::Finalized).collect();
@@ -194,13 +194,13 @@ fn choose_length<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u6
                 second: other.replica.length,
             });
         }
-        // A being-written replica of just that length has everything, too.
+        // A replica being written with exactly that length is complete, too.
         let same = in_state(ReplicaState::BeingWritten).filter(|holder| holder.replica.length == length);
         return Ok((length, finalized.into_iter().chain(same).collect()));
     }
     for state in [ReplicaState::BeingWritten, ReplicaState::WaitingToBeRecovered] {
         let participants: Vec<_> = in_state(state).collect();
-        // What all of them have: acknowledged bytes are with every one.
+        // The length that all of them have, because acknowledged bytes are at every holder.
         if let Some(length) = participants.iter().map(|holder| holder.replica.length).min() {
             return Ok((length, participants));
         }
@@ -208,9 +208,9 @@ fn choose_length<'a>(block: &ExtendedBlock, holders: &'a [Holder]) -> Result<(u6
     Err(RecoveryError::NoCandidate { block: block.clone() })
 }
 
-/// Who takes part in a truncation to `length` bytes. A primary that died in the middle of an earlier attempt has left some finalized
-/// replicas cut and others not: each is good for it. (Apache's primaries refuse such a block for good.) So is a being-written one with
-/// as many bytes, beside a finalized one.
+/// Returns the participants of a truncation to `length` bytes. A primary that died during an earlier attempt leaves
+/// some finalized replicas truncated and others not; both kinds can participate. (Apache's primaries refuse such a
+/// block permanently.) So can a replica being written with the same length as a finalized one.
 fn truncation_participants<'a>(
     block: &ExtendedBlock,
     holders: &'a [Holder],
@@ -261,7 +261,7 @@ async fn initiate(
     Ok(Some(Holder { id: id.clone(), replica: Block::from(replica), state }))
 }
 
-/// Returns the storage that holds the replica now.
+/// Returns the storage that now holds the replica.
 async fn update(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_goes_on_where_its_primary_died() {
+    fn truncation_continues_after_primary_died() {
         use ReplicaState::{BeingWritten, Finalized};
         let pool = BlockPoolId::new("BP-1");
         let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_empty_replica_tells_of_those_who_cannot_be_asked() {
+    fn only_empty_replica_proves_empty_block() {
         use ReplicaState::BeingWritten;
         let pool = BlockPoolId::new("BP-1");
         let block = ExtendedBlock { pool, block: Block { id: BlockId(1), stamp: GenerationStamp(5), length: 0 } };
@@ -363,14 +363,14 @@ mod tests {
         assert_eq!(found(vec![]), None);
         let after_a_restart = Ok(Some(holder("a", ReplicaState::WaitingToBeRecovered, 0)));
         assert_eq!(found(vec![after_a_restart, silent()]), None);
-        // One that left the pipeline tells nothing.
+        // A replica that left the pipeline proves nothing.
         let mut old = holder("a", BeingWritten, 0);
         old.replica.stamp = GenerationStamp(4);
         assert_eq!(found(vec![Ok(Some(old)), silent()]), None);
     }
 
     #[test]
-    fn the_best_state_decides_and_the_shortest_of_it() {
+    fn shortest_replica_of_best_state_decides() {
         use ReplicaState::{BeingWritten, Finalized, Temporary, WaitingToBeRecovered};
         assert_eq!(
             agreed(&[holder("a", BeingWritten, 7), holder("b", Finalized, 9), holder("c", BeingWritten, 9)]),

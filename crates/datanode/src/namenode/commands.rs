@@ -1,4 +1,4 @@
-//! What a namenode tells this datanode to do. Source: DatanodeProtocol.proto, `DatanodeCommandProto`.
+//! Execution of the commands that a NameNode sends. Source: DatanodeProtocol.proto, `DatanodeCommandProto`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,22 +20,24 @@ use crate::pool::{NamenodeIndex, Pool};
 use crate::reports::{Notice, ReplicaEvent};
 use crate::transfer::{self, Transfer};
 
-/// Copies to other datanodes that run at once; a namenode gives out fewer (`dfs.namenode.replication.max-streams`).
+/// Maximum number of concurrent copies to other DataNodes; a NameNode orders fewer
+/// (`dfs.namenode.replication.max-streams`).
 const TRANSFERS_MAX: usize = 64;
-/// Those that wait for one of these places, and those that have one: a namenode orders further ones again.
+/// Maximum number of copies that are running or waiting to run: a NameNode orders further ones again.
 const TRANSFERS_WAITING_MAX: usize = 4096;
-/// Block recoveries that this datanode leads at once.
+/// Maximum number of concurrent block recoveries that this DataNode leads.
 const RECOVERIES_MAX: usize = 64;
-/// Those that wait for one of these places, and those that have one: a namenode orders further ones again.
+/// Maximum number of recoveries that are running or waiting to run: a NameNode orders further ones again.
 const RECOVERIES_WAITING_MAX: usize = 4096;
-/// Lists of replicas that wait to be deleted: a namenode gives out a thousand with a heartbeat, and not again.
+/// Maximum number of replica lists that wait for deletion. A NameNode orders a thousand deletions with a heartbeat, and
+/// does not repeat them.
 const DELETIONS_QUEUED_MAX: usize = 1024;
 
-/// A length that says: no DELETED event is wanted. The namenode uses it for the blocks of deleted files.
+/// Length that means that no DELETED event is wanted. The NameNode uses it for the blocks of deleted files.
 const NO_ACK: u64 = i64::MAX as u64;
 
-/// Carries out lists of commands one after the other, until the conversation ends: what is still waiting then was said of what the
-/// namenode knew before the next registration.
+/// Executes lists of commands one after the other until the session ends. Lists that are still waiting then are
+/// dropped, because they are based on the NameNode's knowledge before the next registration.
 pub async fn execute_all(
     datanode: Arc<Datanode>,
     pool: Arc<Pool>,
@@ -72,19 +74,19 @@ pub async fn execute_all(
     }
 }
 
-/// Where what takes long is done, of one conversation.
+/// Queues of one session for commands that take long.
 struct CommandQueues {
-    /// Who waits for a place has a weak one: what was ordered is not done when the conversation has ended.
+    /// Waiting tasks hold a weak reference: a command that is still waiting when the session ends is not executed.
     session: Arc<()>,
     deletions: mpsc::Sender<BlockCommandProto>,
-    /// More was to be deleted than `deletions` takes.
+    /// More deletions were ordered than `deletions` takes.
     deletions_dropped: Arc<AtomicBool>,
     transfers: Arc<Semaphore>,
     recoveries: Arc<Semaphore>,
     recoveries_waiting: Arc<Semaphore>,
 }
 
-/// Waits for nothing: what a disk or another datanode holds up holds up no other command.
+/// Executes one command without waiting: a slow disk or another slow DataNode delays no other command.
 fn execute(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -113,7 +115,7 @@ fn execute(
         Type::BlockRecovery => {
             for block in command.recovery_cmd.map(|command| command.blocks).unwrap_or_default() {
                 let Ok(waiting) = queues.recoveries_waiting.clone().try_acquire_owned() else {
-                    tracing::warn!(pool = %pool.id(), "a block recovery is not begun: too many wait already");
+                    tracing::warn!(pool = %pool.id(), "dropping a block recovery: too many are waiting; the namenode will order it again");
                     return;
                 };
                 let (datanode, pool, proxy) = (datanode.clone(), pool.clone(), proxy.clone());
@@ -146,28 +148,28 @@ fn execute(
                 }
             }
         }
-        // Nothing of a former layout is kept that could be finalized.
+        // No former layout is kept that could be finalized.
         Type::Finalize => {}
         Type::BlockEcReconstruction => {
-            tracing::debug!("erasure-coded blocks are not rebuilt here; the namenode asks another datanode");
+            tracing::debug!("erasure-coded blocks are not reconstructed here; the namenode asks another datanode");
         }
-        // The conversation itself takes keys and registers anew.
+        // The session itself handles keys and registration.
         Type::KeyUpdate | Type::Register | Type::UnusedUpgrade | Type::NullDatanode => {}
     }
 }
 
-/// Has replicas deleted. Events follow for those whose deletion the namenode waits for.
+/// Queues the deletion of replicas. Sends events for the deletions that the NameNode waits for.
 fn invalidate(datanode: &Datanode, pool: &Pool, command: BlockCommandProto, queues: &CommandQueues) {
     let blocks: Vec<BlockId> = command.blocks.iter().map(|block| BlockId(block.block_id as i64)).collect();
     datanode.cache.uncache(pool.id(), &blocks);
     if queues.deletions.try_send(command).is_err() {
         queues.deletions_dropped.store(true, Ordering::Release);
         let pool = pool.id();
-        tracing::warn!(%pool, replicas = blocks.len(), "not deleted, since so many before are not: does a disk hang?");
+        tracing::warn!(%pool, replicas = blocks.len(), "dropping deletions: too many are waiting; check for a hanging disk");
     }
 }
 
-/// What a namenode has ordered to be deleted, one list after the other, in threads that may wait for a disk.
+/// Deletes the replicas that a NameNode ordered, one list after the other, on threads that may block.
 struct DeletionWorker {
     store: Arc<Blockstore>,
     pool: Arc<Pool>,
@@ -182,7 +184,7 @@ impl DeletionWorker {
         while let Some(command) = lists.recv().await {
             let deleting = this.clone();
             let delete_all = move || command.blocks.into_iter().all(|block| deleting.delete(Block::from(block)));
-            // It panicked, or the datanode ends: a full report tells what is there.
+            // After a panic or at shutdown, a full report corrects the NameNode's view.
             if let Ok(false) = tokio::task::spawn_blocking(delete_all).await {
                 return;
             }
@@ -192,8 +194,8 @@ impl DeletionWorker {
         }
     }
 
-    /// False: nothing is to be deleted any more. Another namenode that is active now counts on what is here, and who has ended the conversation
-    /// hears what there is.
+    /// Deletes one replica. False: stop deleting. If another NameNode is active now, it relies on the replicas here; if
+    /// the session has ended, its NameNode receives a full report.
     fn delete(&self, block: Block) -> bool {
         let is_ordered = self.session.strong_count() > 0 && self.pool.is_active(self.index);
         if is_ordered {
@@ -203,7 +205,8 @@ impl DeletionWorker {
     }
 }
 
-/// Told at once: one that has come again meanwhile must not be called deleted after it was called received.
+/// Deletes one replica and reports it at once: a replica that is received again must not be reported as deleted after
+/// it was reported as received.
 fn delete(store: &Blockstore, pool: &Pool, block: Block) {
     let Some(result) = store.invalidate(pool.id(), &[block]).pop() else { return };
     match result {
@@ -215,11 +218,11 @@ fn delete(store: &Blockstore, pool: &Pool, block: Block) {
             }
         }
         Err(StoreError::ReplicaNotFound { .. }) => {}
-        Err(error) => tracing::warn!(%block, %error, "not deleting a replica"),
+        Err(error) => tracing::warn!(%block, %error, "cannot delete a replica"),
     }
 }
 
-/// Starts the copies that a namenode asks for.
+/// Starts the copies that a NameNode orders.
 fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCommandProto, transfers: &Arc<Semaphore>) {
     let BlockCommandProto { blocks, targets, target_storage_uuids, target_storage_types, .. } = command;
     for (index, block) in blocks.into_iter().map(Block::from).enumerate() {
@@ -231,21 +234,21 @@ fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCom
             Ok(targets) if !targets.is_empty() => targets,
             Ok(_) => continue,
             Err(error) => {
-                tracing::warn!(%block, %error, "a namenode named a target that makes no sense");
+                tracing::warn!(%block, %error, "ignoring a copy: the namenode sent an invalid target");
                 continue;
             }
         };
         let Some(block) = transferable(datanode, pool, &block) else { continue };
         if datanode.metrics.transfers() >= TRANSFERS_WAITING_MAX {
-            tracing::warn!(%block, "a copy is not begun: too many wait already");
+            tracing::warn!(%block, "dropping a copy: too many are waiting; the namenode will order it again");
             continue;
         }
         let transfer = Transfer { block, stage: Stage::PipelineSetupCreate, client_name: String::new(), targets };
-        // Counted from now on, so that the next heartbeat does not ask for more than can be done.
+        // Counted from now on, so that the next heartbeat does not request more than can be done.
         let counted = datanode.metrics.count_transfer();
         let (datanode, pool, transfers) = (datanode.clone(), pool.clone(), transfers.clone());
         tokio::spawn(async move {
-            // Here, not before: deletions and recoveries behind it do not wait for a target that does not answer.
+            // Waits here, not earlier: later deletions and recoveries do not wait for an unresponsive target.
             let place = tokio::select! {
                 place = transfers.acquire_owned() => place,
                 () = datanode.stopping() => return,
@@ -256,7 +259,7 @@ fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCom
                 Ok(()) => tracing::info!(%block, %target, "replica sent"),
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
-                    tracing::warn!(%block, %target, error, "sending a replica");
+                    tracing::warn!(%block, %target, error, "cannot send a replica");
                 }
             }
             drop((counted, place));
@@ -264,7 +267,7 @@ fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCom
     }
 }
 
-/// Targets with their storages, which older namenodes do not name.
+/// Returns the targets with their storages, which older NameNodes do not name.
 fn pipeline(
     datanodes: &[DatanodeInfoProto],
     types: &[i32],
@@ -284,7 +287,7 @@ fn pipeline(
         .collect()
 }
 
-/// The replica with its own length and stamp, if it may be sent; else the namenodes are told why not.
+/// Returns the replica with its own length and stamp if it may be sent; otherwise reports the reason to the NameNodes.
 fn transferable(datanode: &Datanode, pool: &Pool, block: &ExtendedBlock) -> Option<ExtendedBlock> {
     let replica = datanode.store.replica(&block.pool, block.id());
     match replica {

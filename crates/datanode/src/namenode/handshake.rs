@@ -1,4 +1,4 @@
-//! versionRequest and registerDatanode: who the namenode is, and who we are to it.
+//! Handshake (versionRequest and registerDatanode): identifies the NameNode, and this DataNode to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,40 +17,40 @@ use super::proxy::{CallError, FailureKind, Proxy};
 use crate::datanode::Datanode;
 use crate::pool::{HaState, NamenodeIndex, Pool};
 
-/// The version of Apache Hadoop whose protocol this datanode speaks; namenodes compare it with the least they accept.
+/// Version of Apache Hadoop whose protocol this DataNode implements; NameNodes compare it with their minimum.
 pub const SOFTWARE_VERSION: &str = "3.4.2";
 
-/// A namenode that does not answer is asked again after this, at most.
+/// Maximum interval of retries while a NameNode does not answer.
 const VERSION_RETRY_MAX: Duration = Duration::from_secs(5);
-/// At first it is asked more often: both may have been started at the same moment.
+/// First interval of retries, short because both may have been started at the same moment.
 const VERSION_RETRY_FIRST: Duration = Duration::from_millis(100);
 const REGISTER_RETRY: Duration = Duration::from_secs(1);
 
-/// Why a namenode is not served.
+/// Reason why a NameNode is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     #[error("the namenode refuses this datanode")]
     Refused(#[from] CallError),
     #[error("the namenode's version {found} is older than {least}")]
     TooOld { found: String, least: String },
-    #[error("what the namenode says of itself")]
+    #[error("invalid namespace information from the namenode")]
     Malformed(#[from] ConvertError),
-    #[error("the namenode's block pool")]
+    #[error("cannot attach the namenode's block pool")]
     Attach(#[from] AttachError),
-    #[error("the datanode stops")]
+    #[error("the datanode is stopping")]
     Stopping,
 }
 
-/// A registration that holds.
+/// A valid registration.
 pub struct Registered {
     pub pool: Arc<Pool>,
-    /// As the namenode returned it; goes with every later call.
+    /// The registration as the NameNode returned it; sent with every later call.
     pub registration: DatanodeRegistrationProto,
-    /// Full reports travel in buffers.
+    /// The NameNode's capabilities, such as full reports in buffers.
     pub capabilities: u64,
 }
 
-/// Both steps, repeated until the namenode answers.
+/// Performs both steps, repeated until the NameNode answers.
 pub async fn run(
     datanode: &Arc<Datanode>,
     service: &Arc<BlockPoolService>,
@@ -75,7 +75,7 @@ pub async fn run(
     Ok(Registered { pool, registration, capabilities: info.capabilities() })
 }
 
-/// The word for a state on the wire.
+/// Converts a state on the wire.
 pub fn ha_state(state: State) -> HaState {
     match state {
         State::Active => HaState::Active,
@@ -92,7 +92,7 @@ async fn ask_version(
     loop {
         match proxy.version_request().await {
             Ok(info) => return Ok(info),
-            Err(error) => tracing::info!(%error, "the namenode does not answer yet"),
+            Err(error) => tracing::info!(%error, "the namenode does not answer; retrying"),
         }
         pause(datanode, wait).await?;
         wait = (wait * 2).min(VERSION_RETRY_MAX);
@@ -112,7 +112,7 @@ async fn register(
         match proxy.register(&request).await {
             Ok(answer) => return Ok(answer.registration),
             Err(error) if error.failure_kind() == FailureKind::Refused => return Err(error.into()),
-            Err(error) => tracing::warn!(%error, "registering with the namenode"),
+            Err(error) => tracing::warn!(%error, "cannot register with the namenode; retrying"),
         }
         pause(datanode, REGISTER_RETRY).await?;
     }
@@ -125,7 +125,7 @@ async fn pause(datanode: &Arc<Datanode>, wait: Duration) -> Result<(), Handshake
     }
 }
 
-/// What this datanode says of itself. The namenode replaces the address by that of the connection.
+/// Builds this DataNode's registration. The NameNode replaces the address by that of the connection.
 fn own_registration(datanode: &Datanode, pool: &Pool) -> DatanodeRegistrationProto {
     let addresses = datanode.addresses();
     let id = DatanodeId {
@@ -145,7 +145,7 @@ fn own_registration(datanode: &Datanode, pool: &Pool) -> DatanodeRegistrationPro
     }
 }
 
-/// Compares the numbers of two versions; what follows a `-` counts as before the plain version.
+/// Compares the numbers of two versions; a version with a suffix after `-` sorts before the plain version.
 fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
     let split = |version: &str| {
         let (numbers, suffix) = version.split_once('-').map_or((version, None), |(n, s)| (n, Some(s.to_owned())));

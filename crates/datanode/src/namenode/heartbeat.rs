@@ -1,4 +1,4 @@
-//! The figures that heartbeats and lifelines carry. Source: DatanodeProtocol.proto, `HeartbeatRequestProto`.
+//! Contents of heartbeats and lifelines. Source: DatanodeProtocol.proto, `HeartbeatRequestProto`.
 
 use hearth_wire::proto::hdfs::{
     DatanodeRegistrationProto, HeartbeatRequestProto, StorageReportProto, VolumeFailureSummaryProto,
@@ -7,7 +7,7 @@ use hearth_wire::proto::hdfs::{
 use crate::datanode::Datanode;
 use crate::pool::Pool;
 
-/// `wants_lease`: of a full block report.
+/// `wants_lease`: requests a lease for a full block report.
 pub fn request(
     datanode: &Datanode,
     pool: &Pool,

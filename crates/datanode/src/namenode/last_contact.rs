@@ -3,7 +3,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// When a namenode last answered.
+/// Times of a NameNode's last answers.
 #[derive(Default)]
 pub(crate) struct LastContact(Mutex<Times>);
 
@@ -14,12 +14,12 @@ struct Times {
 }
 
 impl LastContact {
-    /// It answered a heartbeat, or the registration, just now.
+    /// Records that it has just answered a heartbeat or the registration.
     pub fn heartbeat_answered(&self) {
         self.0.lock().heartbeat = Some(Instant::now());
     }
 
-    /// It took a full block report just now.
+    /// Records that it has just accepted a full block report.
     pub fn full_report_accepted(&self) {
         self.0.lock().full_report = Some(Instant::now());
     }

@@ -1,4 +1,4 @@
-//! Signs of life to a namenode too busy to answer heartbeats, on a port of their own.
+//! Lifelines to a NameNode that is too busy to answer heartbeats, sent to a separate port.
 //! Source: DatanodeProtocol.proto, `DatanodeLifelineProtocol`.
 
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::proxy::Proxy;
 use crate::datanode::Datanode;
 use crate::pool::Pool;
 
-/// Sends one whenever no heartbeat was answered for an interval; never ends. Dropped with the registration it speaks of.
+/// Sends a lifeline whenever no heartbeat was answered for an interval. Never ends; the caller drops it when the
+/// registration ends.
 pub async fn run(
     datanode: &Arc<Datanode>,
     namenode: &ServedNamenode,
@@ -38,9 +39,9 @@ pub async fn run(
         sent = Instant::now();
         let request = heartbeat::request(datanode, pool, registration, false);
         match tokio::time::timeout(interval, proxy.lifeline(&request)).await {
-            Ok(Ok(())) => tracing::info!(%address, "the namenode answers no heartbeats; it heard the lifeline"),
-            Ok(Err(error)) => tracing::warn!(%address, %error, "lifeline"),
-            Err(_) => tracing::warn!(%address, "lifeline: no answer in time"),
+            Ok(Ok(())) => tracing::info!(%address, "the namenode does not answer heartbeats but accepted a lifeline"),
+            Ok(Err(error)) => tracing::warn!(%address, %error, "lifeline failed"),
+            Err(_) => tracing::warn!(%address, "lifeline failed: no answer in time"),
         }
     }
 }

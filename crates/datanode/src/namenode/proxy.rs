@@ -1,4 +1,4 @@
-//! The calls of DatanodeProtocol to one namenode.
+//! Client of one NameNode for the calls of DatanodeProtocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::Semaphore;
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    #[error("no address for namenode {name}")]
+    #[error("cannot resolve the address of namenode {name}")]
     Unresolved { name: String, source: std::io::Error },
     #[error(transparent)]
     Rpc(#[from] RpcError),
 }
 
-/// What a failed call means for the conversation.
+/// Consequence of a failed call for the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
-    /// This namenode will not have this datanode: stop.
+    /// The NameNode refuses this DataNode: stop.
     Refused,
-    /// The lease of a full report is not valid any more: ask for another.
+    /// The lease of a full report has expired: request another one.
     LeaseExpired,
     /// Try again a little later.
     Transient,
@@ -51,24 +51,24 @@ impl CallError {
         }
     }
 
-    /// The namenode answered with an exception, as opposed to not at all.
+    /// Returns true if the NameNode answered with an exception, rather than not at all.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Rpc(error) if error.remote_class().is_some())
     }
 }
 
-/// For how long a call waits for an answer about a name that was known. Lookups are made by threads that also wait for disks, and none of these
-/// may hold up a heartbeat.
+/// Time that a call waits to look up a name whose address is already known. Lookups run on threads that also wait for
+/// disks, and must not delay a heartbeat.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One namenode as seen from here.
+/// Client of one NameNode.
 #[derive(Clone)]
 pub struct Proxy {
     rpc: RpcClient,
     name: HostPort,
-    /// Where its name led last.
+    /// Last address that the name resolved to.
     last_address: Arc<Mutex<Option<SocketAddr>>>,
-    /// Of lookups beside a known address there is one at a time.
+    /// At most one lookup runs while an address is known.
     lookup_permit: Arc<Semaphore>,
     user: Arc<str>,
     protocol: &'static str,
@@ -92,13 +92,14 @@ impl Proxy {
         Ok(Target { address, protocol: self.protocol, user: self.user.clone() })
     }
 
-    /// Names are asked for again with each call: a namenode may have moved. While nobody answers that, it has not.
+    /// Resolves the NameNode's name again for each call, because it may have moved. Until a lookup succeeds the known
+    /// address is used.
     async fn resolve(&self) -> Result<SocketAddr, CallError> {
         let known = *self.last_address.lock();
         let Some(address) = known else { return self.lookup().await };
         if let Ok(one) = self.lookup_permit.clone().try_acquire_owned() {
             let this = self.clone();
-            // It goes on behind the wait: a later call has its answer.
+            // The lookup continues after the timeout, and a later call uses its result.
             let asking = tokio::spawn(async move {
                 let asked = this.lookup().await;
                 drop(one);
@@ -107,7 +108,7 @@ impl Proxy {
             if let Ok(Ok(Ok(found))) = tokio::time::timeout(LOOKUP_TIMEOUT, asking).await {
                 return Ok(found);
             }
-            tracing::debug!(namenode = %self.name, %address, "its name is not to be had: it is where it was");
+            tracing::debug!(namenode = %self.name, %address, "cannot resolve the namenode's name; using its last address");
         }
         Ok(address)
     }
@@ -141,7 +142,7 @@ impl Proxy {
         self.call("sendHeartbeat", request).await
     }
 
-    /// Whether there is work: see `work_poll.rs`.
+    /// Asks if there is work: see `work_poll.rs`.
     pub async fn await_work(&self, request: &AwaitWorkRequestProto) -> Result<bool, CallError> {
         let answer: AwaitWorkResponseProto = self.call("awaitWork", request).await?;
         Ok(answer.waiting())
@@ -155,7 +156,7 @@ impl Proxy {
         self.call("cacheReport", request).await
     }
 
-    /// Of DatanodeLifelineProtocol.
+    /// Sends a lifeline (DatanodeLifelineProtocol).
     pub async fn lifeline(&self, request: &HeartbeatRequestProto) -> Result<(), CallError> {
         let _: LifelineResponseProto = self.call("sendLifeline", request).await?;
         Ok(())
@@ -192,12 +193,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_namenode_whose_name_is_not_to_be_had_is_where_it_was() {
+    async fn failed_lookup_uses_last_address() {
         let proxy = |host: &str| {
             let name = HostPort { host: host.to_owned(), port: 8020 };
             Proxy::new(RpcClient::new(RpcClientOptions::default()), name, "tester")
         };
-        // Reserved: nobody has it.
+        // A reserved name that never resolves.
         let unknown = proxy("namenode.invalid");
         assert!(matches!(unknown.target().await, Err(CallError::Unresolved { .. })));
         let address = SocketAddr::from(([127, 0, 0, 9], 8020));

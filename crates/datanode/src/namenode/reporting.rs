@@ -27,15 +27,15 @@ const DISK_ERROR: u32 = 1;
 const INVALID_BLOCK: u32 = 2;
 const FATAL_DISK_ERROR: u32 = 3;
 
-/// When full reports are due, and the lease to send one.
+/// Schedule of the full reports, and the lease for sending one.
 pub struct FullReports {
     interval: Duration,
     split_threshold: u64,
     due: Instant,
     sent_before: bool,
-    /// 0: none.
+    /// 0: no lease.
     lease: u64,
-    /// Of the next report; rises by one with each.
+    /// Number of the next report; incremented with each report.
     id: i64,
 }
 
@@ -51,7 +51,7 @@ impl FullReports {
         }
     }
 
-    /// Makes one due now.
+    /// Makes a full report due now.
     pub fn make_due(&mut self) {
         self.due = Instant::now();
     }
@@ -74,7 +74,7 @@ impl FullReports {
         self.lease != 0 && Instant::now() >= self.due
     }
 
-    /// Sends one. `forced`: an administrator asked; it goes without a lease.
+    /// Sends a full report. `forced`: an administrator requested it; it is sent without a lease.
     pub async fn send(
         &mut self,
         datanode: &Arc<Datanode>,
@@ -85,7 +85,7 @@ impl FullReports {
         let lease = if forced { 0 } else { self.lease };
         let store = datanode.store.clone();
         let pool = registered.pool.id().clone();
-        // Millions of replicas take a while to list: not on a thread that serves connections.
+        // Listing millions of replicas takes time: not on a thread that serves connections.
         let storages = match tokio::task::spawn_blocking(move || {
             store.say_corrupt_again(&pool);
             store.report(&pool)
@@ -120,7 +120,7 @@ impl FullReports {
         tracing::info!(pool = %registered.pool.id(), replicas = total, "full block report sent");
         self.lease = 0;
         self.id += 1;
-        // The second one comes at a random moment, so that datanodes started together do not stay together.
+        // The second report is sent after a random delay, so that DataNodes that were started together spread out.
         let wait = if self.sent_before { self.interval } else { random_part(self.interval) };
         self.due = Instant::now() + wait;
         self.sent_before = true;
@@ -138,7 +138,8 @@ fn storage_report(storage: StorageReplicas, capabilities: u64) -> StorageBlockRe
     StorageBlockReportProto { storage: proto, blocks: Vec::new(), number_of_blocks: Some(count), blocks_buffers }
 }
 
-/// The list of a namenode that does not know buffers: counts, finalized replicas, three times -1, the others.
+/// Returns the list format for a NameNode without buffers: counts, finalized replicas, three times -1, the other
+/// replicas.
 fn legacy_block_list(storage: &StorageReplicas) -> Vec<u64> {
     let finalized = |(_, state): &&(hearth_types::Block, hearth_types::ReplicaState)| {
         *state == hearth_types::ReplicaState::Finalized
@@ -163,7 +164,7 @@ fn storage_proto(id: &StorageId, storage_type: StorageType) -> DatanodeStoragePr
     }
 }
 
-/// Sends what waits: events of replicas in one call, then each notice.
+/// Sends what is pending: events of replicas in one call, then each notice.
 pub async fn send_incremental(
     datanode: &Arc<Datanode>,
     proxy: &Proxy,
@@ -202,7 +203,7 @@ pub async fn send_incremental(
     }
     while let Some(notice) = reports.take_notice() {
         if let Err(error) = send_notice(proxy, registered, &notice).await {
-            // An exception would come again; a lost connection is worth another try.
+            // An exception would recur; after a lost connection a retry is worthwhile.
             if !error.is_remote() {
                 reports.put_back_notice(notice);
             }
@@ -212,9 +213,9 @@ pub async fn send_incremental(
     Ok(())
 }
 
-/// Leaves out what is not to be told any more, since its storage has failed. A namenode that has taken that out of its tables would take it
-/// in again with a replica that it hears of late, and count that for ever. A replica that leaves it is told of anew, where it is then; that
-/// one is gone stays true.
+/// Removes the events of failed storages that must not be reported any more. A NameNode that has removed the storage
+/// would add it again for a late event of one of its replicas, and count it forever. A replica that moves to another
+/// storage is reported again from there; deletions remain valid.
 fn remove_failed_storages(taken: &mut Vec<(StorageId, Vec<reports::PendingEvent>)>, failed: &[&StorageId]) {
     for (storage, replicas) in taken.iter_mut() {
         if failed.contains(&&*storage) {
@@ -224,7 +225,7 @@ fn remove_failed_storages(taken: &mut Vec<(StorageId, Vec<reports::PendingEvent>
     taken.retain(|(_, replicas)| !replicas.is_empty());
 }
 
-/// Tells which blocks are cached.
+/// Reports the cached blocks.
 pub async fn send_cache_report(
     datanode: &Arc<Datanode>,
     proxy: &Proxy,
@@ -277,12 +278,12 @@ async fn send_notice(proxy: &Proxy, registered: &Registered, notice: &Notice) ->
 
 fn random() -> u64 {
     let mut bytes = [0; 8];
-    // Only for spreading work: without randomness it is not spread.
+    // Used only to spread load: without randomness the load is not spread.
     let _ = getrandom::fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 
-/// A random part of `whole`.
+/// Returns a random part of `whole`.
 fn random_part(whole: Duration) -> Duration {
     whole.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
 }
@@ -294,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_failed_storage_only_deletions_are_told() {
+    fn failed_storage_reports_only_deletions() {
         let [failed, sound] = ["DS-1", "DS-2"].map(|id| StorageId(id.into()));
         let block = |id| Block { id: BlockId(id), stamp: GenerationStamp(1001), length: 7 };
         let received = || ReplicaEvent::Received { delete_hint: None };
@@ -319,7 +320,7 @@ mod tests {
         let left = told(&[&failed]);
         assert_eq!(left, [(3, failed.clone(), ReplicaEvent::Deleted), (4, sound, received())]);
         reports.add(&failed, block(1), received());
-        assert_eq!(told(&[&failed]), [], "no call is made for nothing");
+        assert_eq!(told(&[&failed]), [], "no call is made without events");
         reports.add(&failed, block(1), received());
         assert_eq!(told(&[]).len(), 1);
     }

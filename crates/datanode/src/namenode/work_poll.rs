@@ -1,5 +1,5 @@
-//! Hears of work as soon as the namenode has some, instead of with the next heartbeat: one call to a namenode of Hearth's is always
-//! open (awaitWork), which it answers when this datanode is to beat. Apache's namenodes are not asked.
+//! Long poll for work, so that commands do not wait for the next heartbeat. One call (awaitWork) to Hearth's NameNode
+//! is always open; the NameNode answers it when this DataNode should send a heartbeat. Apache's NameNode is not called.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::proxy::{CallError, Proxy};
 
-/// Between two heartbeats that a namenode asks for, so that one that is out of its mind is not asked without end.
+/// Minimum time between two heartbeats that a NameNode requests, to limit the load if a faulty NameNode requests them
+/// continuously.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(2);
 
 pub struct WorkPoll {
@@ -25,7 +26,7 @@ impl WorkPoll {
         Self { proxy, registration, call: None }
     }
 
-    /// To be called when a heartbeat was answered. `offered`: the namenode answers such questions.
+    /// Must be called when a heartbeat was answered. `offered`: the NameNode supports awaitWork.
     pub fn on_heartbeat_answer(&mut self, offered: bool) {
         if offered && self.call.is_none() {
             let proxy = self.proxy.clone();
@@ -39,7 +40,7 @@ impl WorkPoll {
         }
     }
 
-    /// Resolves when the namenode has work for this datanode. May be dropped and called again.
+    /// Resolves when the NameNode has work for this DataNode. Cancel safety: may be dropped and called again.
     pub async fn wait_for_work(&mut self) {
         loop {
             let Some(call) = &mut self.call else { return pending().await };
@@ -47,10 +48,10 @@ impl WorkPoll {
             self.call = None;
             match answer {
                 Ok(Ok(true)) => return,
-                // Nothing came up.
+                // The call timed out without work.
                 Ok(Ok(false)) => self.on_heartbeat_answer(true),
-                // The next heartbeat asks again.
-                Ok(Err(error)) => tracing::debug!(%error, "awaiting work"),
+                // Repeated after the next heartbeat.
+                Ok(Err(error)) => tracing::debug!(%error, "awaitWork failed"),
                 Err(_) => {}
             }
         }

@@ -1,4 +1,5 @@
-//! BLOCK_CHECKSUM (85): one checksum for a block, made of the CRCs of its chunks; for `FileSystem.getFileChecksum`.
+//! BLOCK_CHECKSUM (85): one checksum for a block, computed from the CRCs of its chunks; for
+//! `FileSystem.getFileChecksum`.
 //! Source: datatransfer.proto, `OpBlockChecksumProto`.
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::datanode::Datanode;
 use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::session::Session;
 
-/// CRCs of so much data are looked at together.
+/// Data bytes whose CRCs are processed together.
 const STEP_BYTES: u64 = 64 << 20;
 
 pub async fn serve(
@@ -59,11 +60,11 @@ async fn run(datanode: &Arc<Datanode>, request: BlockChecksum) -> Result<BlockCh
         .await
 }
 
-/// Hands the CRCs over the first `length` bytes to `take`, some at a time; that of a cut last chunk is computed.
+/// Passes the CRCs of the first `length` bytes to `take`, in steps; the CRC of a truncated last chunk is computed.
 fn for_each_crcs(reader: &ReplicaReader, length: u64, mut take: impl FnMut(&[u8])) -> Result<(), OpError> {
     let spec = reader.checksum();
     let chunk = u64::from(spec.bytes_per_chunk);
-    // A chunk that the replica has whole, or whose end is the replica's, has its CRC stored.
+    // The CRC of a chunk is stored if the replica has the whole chunk or the chunk ends with the replica.
     let stored_end = if length == reader.length() { length } else { length / chunk * chunk };
     let step = (STEP_BYTES / chunk).max(1) * chunk;
     let mut crcs = Vec::new();
@@ -71,7 +72,8 @@ fn for_each_crcs(reader: &ReplicaReader, length: u64, mut take: impl FnMut(&[u8]
     while offset < stored_end {
         let end = (offset + step).min(stored_end);
         crcs.clear();
-        let range = ByteRange::new(offset, end).ok_or(OpError::Malformed("the length to be covered"))?;
+        let range =
+            ByteRange::new(offset, end).ok_or(OpError::Malformed("the length for the checksum is out of range"))?;
         reader.checksums(range, &mut crcs)?;
         take(&crcs);
         offset = end;
@@ -92,7 +94,7 @@ fn md5_of_crcs(reader: &ReplicaReader, length: u64) -> Result<Vec<u8>, OpError> 
     Ok(md5.finalize().to_vec())
 }
 
-/// `stripe`: one CRC for each so many bytes; 0 for one over all.
+/// `stripe`: one CRC for each `stripe` bytes; 0 for one over all bytes.
 fn composite_crc(reader: &ReplicaReader, length: u64, stripe: u64) -> Result<Vec<u8>, OpError> {
     let spec = reader.checksum();
     let mut composer = Composer::new(spec, length, stripe)?;
@@ -104,7 +106,7 @@ fn composite_crc(reader: &ReplicaReader, length: u64, stripe: u64) -> Result<Vec
     Ok(composer.finish())
 }
 
-/// Joins the CRCs of consecutive chunks.
+/// Combines the CRCs of consecutive chunks.
 struct Composer {
     kind: ChecksumKind,
     chunk: u64,
@@ -121,9 +123,9 @@ impl Composer {
     fn new(spec: ChecksumSpec, length: u64, stripe: u64) -> Result<Self, OpError> {
         let chunk = u64::from(spec.bytes_per_chunk);
         let whole = CrcCombiner::new(spec.kind, chunk)
-            .ok_or_else(|| OpError::Refused("the replica has no checksums to compose".to_owned()))?;
+            .ok_or_else(|| OpError::Refused("the replica has no checksums to combine".to_owned()))?;
         if !stripe.is_multiple_of(chunk) {
-            return Err(OpError::Malformed("the stripe is no whole number of chunks"));
+            return Err(OpError::Malformed("the stripe length is not a multiple of the chunk size"));
         }
         Ok(Self { kind: spec.kind, chunk, whole, stripe, left: length, in_stripe: 0, current: 0, done: Vec::new() })
     }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn composed_crcs_are_those_of_the_data() {
+    fn composed_crcs_match_crcs_of_data() {
         let data: Vec<u8> = (0..5000u32).map(|i| (i * i) as u8).collect();
         let spec = ChecksumSpec::DEFAULT;
         let mut crcs = Vec::new();

@@ -1,4 +1,4 @@
-//! COPY_BLOCK (84): a whole replica for the balancer's target. Source: datatransfer.proto, `OpCopyBlockProto`.
+//! COPY_BLOCK (84): sends a whole replica to the balancer's target. Source: datatransfer.proto, `OpCopyBlockProto`.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
-/// What stands behind the last packet: a Java char, `d`.
+/// Bytes after the last packet: the Java char `d`.
 pub const END_MARK: [u8; 2] = [0, b'd'];
 
-/// A place among the balancer's copies. `what`: is to be done with the block, for the refusal.
+/// Acquires a permit for one of the balancer's copies. `what`: the operation on the block, for the refusal.
 ///
-/// Errors: there are as many as there may be.
+/// Errors: the maximum number of copies is running.
 pub fn acquire_move_permit(
     datanode: &Datanode,
     block: &ExtendedBlock,
@@ -61,7 +61,8 @@ pub async fn serve(
         throttle: Some(&datanode.balance_throttle),
         bypass_page_cache: true,
     };
-    let all = ByteRange::with_length(0, reader.length()).ok_or(OpError::Malformed("the replica's length"))?;
+    let all = ByteRange::with_length(0, reader.length())
+        .ok_or(OpError::Malformed("the length of the replica is out of range"))?;
     sender
         .send(BlockOpResponse::read(checksum, 0).encode(), all)
         .await

@@ -1,5 +1,5 @@
-//! DESCRIBE (0xA0): what this datanode offers to Hearth's own clients. Allowed on any connection, and no secret: it names
-//! no block.
+//! DESCRIBE (0xA0): the features that this DataNode offers to Hearth's own clients. Allowed on any connection and not
+//! secret, because it names no block.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ops::{Continuation, OpError};
 use crate::session::Session;
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<Continuation, OpError> {
-    tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "asked what is offered");
+    tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "answering DESCRIBE");
     datanode.metrics.record_describe();
     let mut operations = vec![OpCode::Describe, OpCode::ReadMany];
     if session.connection.is_unix() {

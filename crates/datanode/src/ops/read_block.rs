@@ -1,4 +1,4 @@
-//! READ_BLOCK (81): packets of a replica to a client, and its word that it got them. Source: datatransfer.proto.
+//! READ_BLOCK (81): sends packets of a replica to a client, and receives its status. Source: datatransfer.proto.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
-/// How long a read of a replica that is being written waits for bytes that have not come yet. Hadoop's figure.
+/// Time that a read of a replica being written waits for bytes that have not arrived yet. Hadoop's value.
 const BYTES_TIMEOUT: Duration = Duration::from_secs(3);
 const BYTES_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// From so many bytes on the kernel is asked to read a replica on disk ahead.
+/// Length from which the kernel is advised to read ahead on disk.
 const LONG_READ_BYTES: u64 = 512 << 10;
 
 pub async fn serve(
@@ -57,14 +57,14 @@ pub async fn serve(
     sent.map_err(|source| OpError::Send { block: request.block, source })?;
     datanode.metrics.record_read(range.length());
 
-    // A client that stops early closes; one that got all says whether the CRCs were right.
+    // A client that stops early closes the connection; one that received all bytes reports if the CRCs were correct.
     match session.receive_message(client_read_status, options.read_timeout).await? {
         Status::Success | Status::ChecksumOk => Ok(Continuation::KeepAlive),
         _ => Ok(Continuation::Close),
     }
 }
 
-/// Finds the replica and the bytes to send: what was asked for, widened to whole chunks.
+/// Opens the replica and determines the bytes to send: the requested range, widened to whole chunks.
 async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaReader, ByteRange), OpError> {
     let block = &request.block;
     let pool = datanode.ready_pool(&block.pool).await?;
@@ -83,7 +83,7 @@ async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaR
     }
     let end = asked_end.unwrap_or_else(|| reader.visible_length());
     let range = ByteRange::new(request.offset, end)
-        .ok_or(OpError::Malformed("the offset is beyond the end of what is asked for"))?;
+        .ok_or(OpError::Malformed("the offset is beyond the end of the requested range"))?;
     if end > reader.length() {
         let error = StoreError::OutOfRange { block: reader.block().clone(), range, length: reader.length() };
         return Err(error.into());

@@ -1,13 +1,13 @@
 //! READ_MANY (0xA3): a connection that carries ranges of many replicas, each answered as soon as it is ready.
 //!
-//! What is in memory is answered at once, many ranges in one go: bytes of slabs straight from the slab, bytes of files by sendfile,
-//! short ones copied beside their heads; or straight into memory that a client on this machine has lent. What has to wait, for a disk
-//! or for its pool, waits in a task of its own, and others pass it; of those that wait for disks there are so many at once over all
-//! connections, and of each disk's (`disk_reads`).
-//! Whatever is wrong with a range is that range's answer.
+//! Ranges in memory are answered at once, many in one write: bytes of slabs straight from the slab, bytes of files by
+//! sendfile, short ones copied next to their heads; or written straight into memory that a client on this machine has
+//! lent. A range that has to wait for a disk or for its pool waits in a task of its own, and later ranges overtake it.
+//! The number of reads that wait for disks is limited over all connections and per disk (`disk_reads`). An error in a
+//! range is reported in that range's answer.
 //!
-//! Bounds: a new range is taken on only when all that was ready has been sent and fewer than [`WAITING_MAX`] wait. Else it
-//! stays in the socket, and its sender waits.
+//! Bounds: a new range is accepted only when everything that was ready has been sent and fewer than [`WAITING_MAX`]
+//! wait. Otherwise it stays in the socket, and its sender waits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,22 +28,23 @@ use crate::metrics::LentBytes;
 use crate::ops::{Continuation, OpError, check_token};
 use crate::session::{Session, SessionError};
 
-/// Ranges that wait for a disk or a pool at once, and bytes from which on no further one is taken on: those that they take here, whole
-/// chunks and their CRCs. One at a time may take more, if its chunks are longer than was expected.
+/// Maximum number of ranges that wait for a disk or a pool, and the number of their bytes (whole chunks and their CRCs)
+/// from which no further range is accepted. One range at a time may take more, if its chunks are longer than expected.
 const WAITING_MAX: usize = 64;
 const WAITING_BYTES_MAX: u64 = 4 << 20;
 
-/// So many bytes of data are made ready before they are sent.
+/// Data bytes that are prepared before they are sent.
 const BATCH_BYTES: u64 = 512 << 10;
 
-/// Data of a file up to this many bytes is copied beside its head: below it, copying is cheaper than a second system call.
+/// Maximum data size of a file that is copied next to its head: up to this size, copying is cheaper than a second
+/// system call.
 const INLINE_BYTES_MAX: u64 = 32 << 10;
 
-/// Requests are short; one call receives many.
+/// Requests are short, so one call receives many.
 const RECEIVE_BYTES: usize = 32 << 10;
 
 pub async fn serve(datanode: &Datanode, session: &Session, request: ReadMany) -> Result<Continuation, OpError> {
-    tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "many reads on one connection");
+    tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "accepting READ_MANY on a connection");
     let bytes = request.memory_bytes;
     let may_lend = (1..=ReadMany::MEMORY_BYTES_MAX).contains(&bytes) && session.connection.is_unix();
     let memory = may_lend
@@ -55,13 +56,14 @@ pub async fn serve(datanode: &Datanode, session: &Session, request: ReadMany) ->
     Ok(Continuation::ReadMany { memory })
 }
 
-/// Memory that a client is about to lend.
+/// Memory that a client has announced to lend.
 pub struct PromisedMemory {
     bytes: u64,
     counted: LentBytes,
 }
 
-/// Takes the memory that the client lends, and answers ranges until the client has no more, or none for as long as `read_timeout`.
+/// Receives the memory that the client lends, and answers ranges until the client has no more, or sends none for
+/// `read_timeout`.
 pub async fn serve_ranges(
     datanode: &Arc<Datanode>,
     session: &mut Session,
@@ -79,7 +81,7 @@ pub async fn serve_ranges(
     let mut ready = ReadyAnswers::default();
     loop {
         let mut wanted = 0;
-        // Counted as an operation while something is done, not while the client has nothing to ask.
+        // Counted as an operation while there is work, not while the client has no requests.
         let served = datanode.metrics.count_operation();
         while ready.bytes < BATCH_BYTES && waiting.has_room() {
             let peer = session.connection.peer();
@@ -102,12 +104,12 @@ pub async fn serve_ranges(
         }
         if !ready.parts.is_empty() {
             ready.send(datanode, session).await?;
-            // One client's many reads leave other connections of this thread their turn.
+            // Lets other connections of this thread run between one client's many reads.
             tokio::task::consume_budget().await;
             continue;
         }
         drop(served);
-        // Something is to be received, or all places of those that wait are taken.
+        // Either more requests have to be received, or the maximum number of ranges is waiting.
         if waiting.tasks.is_empty() {
             place.mark_idle();
         }
@@ -116,14 +118,14 @@ pub async fn serve_ranges(
             readable = session.connection.readable(timeout), if waiting.has_room() => {
                 match readable {
                     Ok(()) => {}
-                    // Nothing to be done for so long, and nobody waits.
+                    // No request for the whole timeout, and no range waits.
                     Err(hearth_fabric::tcp::Error::ReadTimedOut { .. })
                         if session.buffer.available().is_empty() && waiting.tasks.is_empty() => return Ok(()),
                     Err(hearth_fabric::tcp::Error::ReadTimedOut { .. }) if !waiting.tasks.is_empty() => {}
                     Err(error) => return Err(error.into()),
                 }
                 match session.buffer.try_fill(&session.connection, wanted)? {
-                    // The client has no more to ask; what it still waits for is answered.
+                    // The client has no more requests; ranges that still wait are answered.
                     Some(0) if session.buffer.available().is_empty() => return finish(datanode, session, waiting).await,
                     Some(0) => return Err(hearth_fabric::tcp::Error::Closed { peer: session.connection.peer() }.into()),
                     _ => place.mark_busy(),
@@ -133,7 +135,7 @@ pub async fn serve_ranges(
     }
 }
 
-/// Answers what is left after the client's last range.
+/// Answers the remaining ranges after the client's last request.
 async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: PendingReads) -> Result<(), OpError> {
     let mut ready = ReadyAnswers::default();
     while let Some(done) = waiting.tasks.join_next().await {
@@ -148,26 +150,27 @@ async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: Pendin
 struct ClientMemory(Option<(Memory, LentBytes)>);
 
 impl ClientMemory {
-    /// The memory whose descriptor comes with the next byte. None when it is of no use: all answers go over the connection then.
+    /// Receives the memory, whose descriptor arrives with the next byte. `None` if the memory is unusable: then all
+    /// answers are sent over the connection.
     async fn take(session: &Session, promised: PromisedMemory, timeout: Duration) -> Result<Self, OpError> {
         if !session.buffer.available().is_empty() {
-            return Err(OpError::Malformed("ranges came before the memory that was to be lent"));
+            return Err(OpError::Malformed("ranges arrived before the announced shared memory"));
         }
         let (received, mut descriptors) = session.connection.receive_with_descriptors(&mut [0; 1], timeout).await?;
         let (1, Some(descriptor), true) = (received, descriptors.pop(), descriptors.is_empty()) else {
-            return Err(OpError::Malformed("not one descriptor of memory that was to be lent"));
+            return Err(OpError::Malformed("expected exactly one descriptor of shared memory"));
         };
         let PromisedMemory { bytes, counted } = promised;
         match Memory::of_peer(descriptor, bytes) {
             Ok(memory) => Ok(Self(Some((memory, counted)))),
             Err(error) => {
-                tracing::warn!(%error, bytes, "memory that a client lends for answers is of no use");
+                tracing::warn!(%error, bytes, "cannot map the memory that a client lends; sending answers over the connection");
                 Ok(Self(None))
             }
         }
     }
 
-    /// The memory, if `place` lies in it.
+    /// Returns the memory if `place` lies in it.
     fn memory_at(&self, place: &AnswerSlot) -> Option<&Memory> {
         let (memory, _) = self.0.as_ref()?;
         let end = place.offset.checked_add(u64::from(place.bytes))?;
@@ -175,7 +178,7 @@ impl ClientMemory {
     }
 }
 
-/// Makes the answer to `range`, or has a task make it.
+/// Answers `range`, or starts a task that does.
 fn begin(
     datanode: &Arc<Datanode>,
     range: RangeRequest,
@@ -198,8 +201,8 @@ fn begin(
     }
 }
 
-/// What a range takes while it waits. Nobody knows how long its chunks are before it is opened: those of nearly all are as long as
-/// HDFS has them by default.
+/// Returns the bytes that a range occupies while it waits. The chunk size is unknown until the replica is opened, so
+/// HDFS's default, which nearly all replicas use, is assumed.
 fn waiting_bytes(asked: &RangeRequest, opened: Option<&OpenedRange>) -> u64 {
     match opened {
         Some(opened) => opened.memory_bytes(),
@@ -212,19 +215,19 @@ fn waiting_bytes(asked: &RangeRequest, opened: Option<&OpenedRange>) -> u64 {
     }
 }
 
-/// Data and CRCs of whole chunks.
+/// Returns the bytes of the data and CRCs of whole chunks.
 fn fetched_bytes(range: ByteRange, checksum: ChecksumSpec) -> u64 {
     range.length() + checksum.checksum_bytes(range.length())
 }
 
-/// A replica that may be read, and which of its bytes: whole chunks.
+/// A replica that may be read, and the whole chunks to read from it.
 struct OpenedRange {
     reader: ReplicaReader,
     range: ByteRange,
 }
 
 impl OpenedRange {
-    /// Whole chunks around what is asked for.
+    /// Widens the requested range to whole chunks.
     fn new(reader: ReplicaReader, asked: &RangeRequest) -> Result<Self, OpError> {
         if asked.range.end() > reader.length() {
             let (block, range, length) = (reader.block().clone(), asked.range, reader.length());
@@ -235,17 +238,17 @@ impl OpenedRange {
         if range.length() > u64::from(ReadMany::RANGE_BYTES_MAX)
             || checksum.checksum_bytes(range.length()) > ReadMany::CHECKSUM_BYTES_MAX as u64
         {
-            return Err(OpError::Malformed("a range is too long to be read with others"));
+            return Err(OpError::Malformed("a range is too long for READ_MANY"));
         }
         Ok(Self { reader, range })
     }
 
-    /// What it takes to be fetched.
+    /// Returns the memory that the fetched range takes.
     fn memory_bytes(&self) -> u64 {
         fetched_bytes(self.range, self.reader.checksum())
     }
 
-    /// Waits for the disk.
+    /// Reads the range. Waits for the disk.
     fn read(self, request: u64, more: Option<OwnedSemaphorePermit>) -> Result<Body, OpError> {
         let mut bytes = Vec::with_capacity(self.memory_bytes() as usize);
         self.reader.checksums(self.range, &mut bytes)?;
@@ -255,7 +258,7 @@ impl OpenedRange {
         Ok(Body { head: self.head(request, false), bytes, _more: more })
     }
 
-    /// `placed`: CRCs and data are in the client's memory, not behind the head.
+    /// `placed`: CRCs and data are in the client's memory, not after the head.
     fn head(&self, request: u64, placed: bool) -> RangeHead {
         let piece = RangePiece {
             stamp: self.reader.block().stamp(),
@@ -269,7 +272,7 @@ impl OpenedRange {
     }
 }
 
-/// `None`: that has to be waited for.
+/// `None`: opening the replica has to wait.
 fn open_now(datanode: &Datanode, asked: &RangeRequest) -> Result<Option<OpenedRange>, OpError> {
     let pool = datanode.pools.get(&asked.block.pool).filter(|pool| pool.is_registered());
     let Some(pool) = pool else { return Ok(None) };
@@ -280,18 +283,18 @@ fn open_now(datanode: &Datanode, asked: &RangeRequest) -> Result<Option<OpenedRa
     }
 }
 
-/// Answers that can be sent.
+/// Answers that are ready to be sent.
 #[derive(Default)]
 struct ReadyAnswers {
     /// Heads, CRCs, and data that was copied.
     heads: Vec<u8>,
     parts: Vec<AnswerPart>,
-    /// Of data.
+    /// Data bytes.
     bytes: u64,
     ranges: u64,
 }
 
-/// A piece of `heads` and what follows it.
+/// A part of `heads`, and the data after it.
 struct AnswerPart {
     head: Range<usize>,
     data: Option<OpenedRange>,
@@ -321,7 +324,8 @@ impl ReadyAnswers {
         self.add(start, data, bytes);
     }
 
-    /// Puts bytes of a slab and their CRCs into the client's memory. False: there is no room for them, or they lie elsewhere.
+    /// Copies bytes of a slab and their CRCs into the client's memory. False: there is no space for them, or they are
+    /// not in a slab.
     fn copy_to_client(
         &mut self,
         request: u64,
@@ -352,11 +356,11 @@ impl ReadyAnswers {
         placed
     }
 
-    /// Bytes of a replica on disk that need not be waited for. False: nothing was added.
+    /// Adds bytes of a replica on disk that can be read without waiting. False: nothing was added.
     fn push_now(&mut self, request: u64, opened: &OpenedRange) -> bool {
         let start = self.heads.len();
         opened.head(request, false).encode_into(&mut self.heads);
-        // An error is one for the task, too.
+        // The task handles errors, too.
         let read = opened.reader.read_now(opened.range, &mut self.heads).unwrap_or(false);
         match read {
             true => self.add(start, None, opened.range.length()),
@@ -365,7 +369,7 @@ impl ReadyAnswers {
         read
     }
 
-    /// Bytes that a task has read: CRCs, then data.
+    /// Adds bytes that a task has read: CRCs, then data.
     fn push_read(&mut self, head: &RangeHead, body: &[u8]) {
         let start = self.heads.len();
         head.encode_into(&mut self.heads);
@@ -374,11 +378,11 @@ impl ReadyAnswers {
     }
 
     fn refuse(&mut self, request: u64, error: &OpError) {
-        tracing::debug!(error = error as &dyn std::error::Error, "a range is refused");
+        tracing::debug!(error = error as &dyn std::error::Error, "refusing a range");
         let refusal = RangeRefusal { status: error.status(), message: error.text() };
         let start = self.heads.len();
         RangeHead { request, piece: Err(refusal) }.encode_into(&mut self.heads);
-        // It counts for something: a thousand refusals are sent at some point, too.
+        // Refusals count too, so that a large number of them is sent at some point.
         self.add(start, None, (self.heads.len() - start) as u64);
     }
 
@@ -386,7 +390,7 @@ impl ReadyAnswers {
         self.bytes += bytes;
         self.ranges += 1;
         let end = self.heads.len();
-        // What stands side by side in memory is one part.
+        // Adjacent pieces in memory are merged into one part.
         match self.parts.last_mut() {
             Some(last) if last.data.is_none() => {
                 last.head.end = end;
@@ -396,7 +400,7 @@ impl ReadyAnswers {
         }
     }
 
-    /// Sends all of it, and forgets it.
+    /// Sends all answers and clears them.
     async fn send(&mut self, datanode: &Datanode, session: &Session) -> Result<(), OpError> {
         let (connection, timeout) = (&session.connection, session.write_timeout);
         let mut slices: Vec<&[u8]> = Vec::with_capacity(2 * self.parts.len());
@@ -431,13 +435,13 @@ impl ReadyAnswers {
 struct PendingReads {
     tasks: JoinSet<Fetched>,
     bytes: u64,
-    /// For one at a time that turns out to be more than it counts for.
+    /// Permit for the one range at a time that may take more than it counts for.
     more: Arc<Semaphore>,
 }
 
 struct Fetched {
     request: u64,
-    /// What it counts for while it waits.
+    /// Bytes that it counts for while it waits.
     bytes: u64,
     outcome: Result<Body, OpError>,
 }
@@ -460,7 +464,7 @@ impl PendingReads {
         self.tasks.len() < WAITING_MAX && self.bytes < WAITING_BYTES_MAX
     }
 
-    /// `bytes`: what it counts for.
+    /// `bytes`: the bytes that the range counts for.
     fn start(&mut self, datanode: Arc<Datanode>, range: RangeRequest, bytes: u64) {
         let request = range.request;
         self.bytes += bytes;
@@ -474,7 +478,7 @@ impl PendingReads {
     fn take(&mut self, done: Result<Fetched, tokio::task::JoinError>, ready: &mut ReadyAnswers) {
         let Fetched { request, bytes, outcome } = match done {
             Ok(fetched) => fetched,
-            // Nobody cancels them.
+            // The tasks are never cancelled, so this is a panic.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         self.bytes -= bytes;
@@ -485,7 +489,7 @@ impl PendingReads {
     }
 }
 
-/// Reads a range where that may take a while. `counted`: what it counts for.
+/// Reads a range that may have to wait. `counted`: the bytes that it counts for.
 async fn fetch(
     datanode: &Arc<Datanode>,
     range: RangeRequest,
@@ -516,7 +520,7 @@ async fn fetch(
         false => None,
         true => match tokio::time::timeout(disk_reads.queue_timeout(), more.acquire_owned()).await {
             Ok(permit) => Some(permit.map_err(|_| OpError::Interrupted)?),
-            Err(_) => return Err(OpError::Refused("another range of long chunks waits for its disk".to_owned())),
+            Err(_) => return Err(OpError::Refused("another range with long chunks is waiting".to_owned())),
         },
     };
     let storage = opened.reader.storage().0.clone();
@@ -528,7 +532,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_counts_for_the_whole_chunks_that_are_read_for_it() {
+    fn waiting_range_counts_whole_chunks() {
         let checksum = ChecksumSpec { bytes_per_chunk: 1 << 20, ..ChecksumSpec::DEFAULT };
         let asked = ByteRange::with_length((3 << 20) + 5, 1).expect("a byte");
         let mut waiting = PendingReads::default();
@@ -537,6 +541,6 @@ mod tests {
             waiting.bytes += fetched_bytes(asked.widened(checksum.bytes_per_chunk, 8 << 20), checksum);
             ranges += 1;
         }
-        assert_eq!(ranges, WAITING_BYTES_MAX >> 20, "as many as there is room for their chunks");
+        assert_eq!(ranges, WAITING_BYTES_MAX >> 20, "limited by the bytes of their chunks");
     }
 }

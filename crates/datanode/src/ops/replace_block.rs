@@ -1,4 +1,4 @@
-//! REPLACE_BLOCK (83): the balancer has this datanode fetch a replica from another one, or move it to a storage of
+//! REPLACE_BLOCK (83): the balancer makes this DataNode fetch a replica from another one, or move it to a storage of
 //! another type. Source: datatransfer.proto, `OpReplaceBlockProto`.
 
 use std::sync::Arc;
@@ -46,14 +46,14 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
     fetch(datanode, &pool, &request, delete_hint).await
 }
 
-/// The replica is here. Called where nobody who gives up waiting keeps it from being told.
+/// Reports that the replica is here. Called where a caller that gives up waiting cannot prevent the report.
 fn report_received(datanode: &Datanode, pool: &Pool, replica: &ReplicaSummary, delete_hint: Option<String>) {
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
     datanode.note_finalized(&replica.block);
 }
 
-/// Has the datanode that the balancer named send the replica as it sends others: by a stream, or into memory here. It is reported as
-/// it comes in. False: that datanode does not, or cannot reach this one.
+/// Requests the source DataNode that the balancer named to send the replica by a stream or into memory here. The
+/// replica is reported as it is received. False: that DataNode does not support this, or cannot reach this one.
 async fn request_send(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -65,7 +65,7 @@ async fn request_send(
         return Ok(false);
     }
     let Some(_expected) = datanode.streams.moves.expect(block, delete_hint) else {
-        return Err(OpError::Refused(format!("block {} is being moved here already", block.id())));
+        return Err(OpError::Refused(format!("block {} is already being moved to this datanode", block.id())));
     };
     let Some(datanode_info) = pool.own_datanode_info() else { return Ok(false) };
     let target = PipelineTarget {
@@ -81,7 +81,7 @@ async fn request_send(
     session.send(&Operation::SendReplica(send).encode()).await?;
     let mut answer = match session.receive_answer(timeouts.read).await {
         Ok(answer) => answer,
-        // As whoever does not know the operation does: another one than it was.
+        // A DataNode that does not know the operation closes the connection: it was replaced since it described itself.
         Err(SessionError::Connection(tcp::Error::Closed { .. } | tcp::Error::Socket { .. })) => {
             datanode.streams.note_cannot_send(source);
             return Ok(false);
@@ -93,12 +93,12 @@ async fn request_send(
     }
     if answer.status != Status::Success {
         let (status, message) = (answer.status, answer.message.unwrap_or_default());
-        tracing::info!(block = %request.block, %source, ?status, message, "a replica is fetched in packets");
+        tracing::info!(block = %request.block, %source, ?status, message, "the source does not send the replica; fetching it in packets");
     }
     Ok(answer.status == Status::Success)
 }
 
-/// Copies the replica from the datanode that the balancer named.
+/// Copies the replica from the DataNode that the balancer named.
 async fn fetch(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -136,7 +136,7 @@ async fn fetch(
         throttle: Some(&datanode.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;
-    // The source says that it is done; its word decides nothing any more.
+    // The source's end mark is ignored: the replica is already complete.
     let _ = session.buffer.fill_to(&session.connection, END_MARK.len(), timeouts.read).await;
     let (storing, pool) = (datanode.clone(), pool.clone());
     let finalizing = move |_: &Blockstore| {

@@ -1,6 +1,6 @@
-//! REPLICA_STREAM (0xA4): another datanode of Hearth's sends replicas, many at once, as its namenode told it.
+//! REPLICA_STREAM (0xA4): another Hearth DataNode sends replicas, many at once, as ordered by its NameNode.
 //!
-//! Bounds: each connection has a window, all windows together `hearth.datanode.stream.memory.bytes`.
+//! Bounds: each connection has a window; all windows together are limited by `hearth.datanode.stream.memory.bytes`.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ pub async fn serve(
     session: &Session,
     request: ReplicaStream,
 ) -> Result<Continuation, OpError> {
-    tracing::debug!(peer = %session.connection.peer(), source = request.source_uuid, "replicas on one connection");
+    tracing::debug!(peer = %session.connection.peer(), source = request.source_uuid, "accepting a replica stream");
     let window = if datanode.streams.is_enabled() { datanode.streams.window() } else { None };
     let Some(window) = window else {
-        let message = "no memory for one more connection of replicas";
+        let message = "no memory for another replica stream; see hearth.datanode.stream.memory.bytes";
         let refusal = ReplicaRefusal::new(Status::ErrorUnsupported, message);
         session.send(&StreamTerms::Refused(refusal).encode()).await?;
         return Ok(Continuation::Close);
@@ -29,7 +29,8 @@ pub async fn serve(
     Ok(Continuation::ReplicaStream(window))
 }
 
-/// Takes replicas until the sender has no more, or none for a while. On the threads of the streams: those that serve readers are theirs.
+/// Receives replicas until the sender has no more, or sends none for a while. Runs on the stream threads, because the
+/// other threads serve readers.
 pub async fn receive_replicas(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
     let shared = datanode.clone();
     let conversation = datanode.streams.threads.start_connection(async move {

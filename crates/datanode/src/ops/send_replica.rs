@@ -1,5 +1,5 @@
-//! SEND_REPLICA (0xA5): another datanode of Hearth's, which the balancer has fetch a replica, takes it as it takes what a namenode has
-//! copied: over a stream, or into its memory. COPY_BLOCK is the way for all others.
+//! SEND_REPLICA (0xA5): another Hearth DataNode, which the balancer makes fetch a replica, receives it as in a copy
+//! that a NameNode orders: over a stream, or into its memory. All other DataNodes use COPY_BLOCK.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub async fn serve(
 async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
     let TransferBlock { block, token, targets, .. } = request;
     let [target] =
-        <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("one replica for more than one target"))?;
+        <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("a replica must have exactly one target"))?;
     let pool = datanode.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Copy)?;
     let _place = acquire_move_permit(datanode, &block, "copy")?;
@@ -34,10 +34,10 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
     if replica.state != ReplicaState::Finalized || replica.block.stamp != block.stamp() {
         return Err(OpError::Refused(format!("{block} is {:?} here, as {}", replica.state, replica.block)));
     }
-    // With its own length, whatever the balancer believes.
+    // With the replica's own length, regardless of the balancer's value.
     let block = ExtendedBlock { pool: block.pool, block: replica.block };
     match streams::send_replica(datanode, &pool, &block, &target, RequestedBy::Balancer).await? {
         true => Ok(()),
-        false => Err(OpError::Refused("the target takes no streams".to_owned())),
+        false => Err(OpError::Refused("the target does not accept replica streams".to_owned())),
     }
 }

@@ -1,6 +1,7 @@
-//! Reads without the datanode: descriptors of a replica for a client on this machine (87), the slot in which it is told when
-//! they are out of date (89), and the slot's end (88). Over the domain socket; over TCP they are refused as Java's datanodes
-//! do, and clients then read over TCP. Source: datatransfer.proto, `DataXceiver` of Hadoop 3.
+//! Reads that bypass the DataNode. A client on this machine gets descriptors of a replica (87), a shared-memory segment
+//! with a slot that signals when they are out of date (89), and releases the slot (88). Only over the domain socket;
+//! over TCP they are refused as in Java's DataNode, and clients then read over TCP.
+//! Source: datatransfer.proto, `DataXceiver` of Hadoop 3.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,20 +19,20 @@ use crate::ops::{Continuation, OpError, answer_error, check_token};
 use crate::session::Session;
 use crate::slots::{SegmentGuard, SlotError, SlotGuard};
 
-/// The only format of meta files there has ever been.
+/// The only format of meta files that has ever existed.
 const FORMAT_VERSION: u32 = 1;
 
-/// The byte that carries the descriptors: the client shall say that it has got them, or not.
+/// Value of the byte that carries the descriptors: requests the client to confirm their receipt, or not.
 const VERIFY_RECEIPT: u8 = 1;
 const DO_NOT_VERIFY_RECEIPT: u8 = 0;
 
-/// How often a replica that changes while it is opened is opened again.
+/// Maximum number of attempts to open a replica that changes while it is opened.
 const ATTEMPTS: usize = 3;
 
-/// What a client's watch on its segment wakes for, at the latest.
+/// Read timeout of the watch on a client's segment.
 const WATCH_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// REQUEST_SHORT_CIRCUIT_FDS.
+/// Handles REQUEST_SHORT_CIRCUIT_FDS.
 pub async fn request_descriptors(
     datanode: &Arc<Datanode>,
     session: &mut Session,
@@ -50,7 +51,7 @@ pub async fn request_descriptors(
     let (slot, shown) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
-            tracing::info!(block = %request.block, error = &error as &dyn std::error::Error, "no descriptors for a client");
+            tracing::info!(block = %request.block, error = &error as &dyn std::error::Error, "cannot pass file descriptors to a local client");
             session.send(&refusal(&error).encode()).await?;
             return Ok(Continuation::KeepAlive);
         }
@@ -78,7 +79,7 @@ async fn check_access(datanode: &Arc<Datanode>, request: &RequestShortCircuitFds
     check_token(&pool, &request.token, &request.block, AccessMode::Read)
 }
 
-/// The replica's descriptors, and the slot that stands for them if the client named one.
+/// Returns the replica's descriptors, and the slot that stands for them if the client named one.
 async fn open(
     datanode: &Arc<Datanode>,
     request: &RequestShortCircuitFds,
@@ -86,7 +87,7 @@ async fn open(
     if request.version_max < FORMAT_VERSION {
         return Err(OpenError::Version);
     }
-    // Before the replica is looked at: a withdrawal from here on reaches the slot.
+    // Registered before the replica is opened, so that every later withdrawal reaches the slot.
     let slot = request.slot.map(|slot| datanode.slots.register(slot, &request.block)).transpose()?;
     let (block, wants_anchor) = (request.block.clone(), slot.is_some());
     let shown = datanode.run_blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
@@ -98,7 +99,7 @@ async fn open(
     Ok((slot, shown))
 }
 
-/// `verified`: the client would make use of bytes that have been checked.
+/// `verified`: the client would benefit from bytes that have been verified.
 fn show(
     store: &hearth_blockstore::Blockstore,
     block: &ExtendedBlock,
@@ -121,7 +122,7 @@ fn show_once(
     let reader = store.reader(block)?;
     if verified && let Err(error) = reader.verify_memory() {
         if let StoreError::Corrupt { .. } = error {
-            // Finds out whether there is a good copy on disk, and drops or reports the bad one.
+            // Checks for a good copy on disk, and drops or reports the bad one.
             store.verify(block)?;
             return store.reader(block)?.show();
         }
@@ -130,7 +131,7 @@ fn show_once(
     reader.show()
 }
 
-/// Why there are no descriptors.
+/// Reason why there are no descriptors.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error("the replica's format has version {FORMAT_VERSION}, which the client cannot read")]
@@ -141,8 +142,8 @@ enum OpenError {
     Operation(#[from] OpError),
 }
 
-/// UNSUPPORTED with a version makes a client read this one block over TCP. Any other refusal keeps it from the socket for ten
-/// minutes, which is for those that it is to blame for.
+/// Builds the refusal. UNSUPPORTED with a version makes a client read this one block over TCP. Any other status keeps
+/// the client from the socket for ten minutes, which is only for errors that the client causes.
 fn refusal(error: &OpenError) -> BlockOpResponse {
     let status = match error {
         OpenError::Slot(SlotError::NoSlot { .. } | SlotError::InUse { .. } | SlotError::NotValid { .. }) => {
@@ -162,7 +163,7 @@ fn refusal(error: &OpenError) -> BlockOpResponse {
     }
 }
 
-/// RELEASE_SHORT_CIRCUIT_FDS: the client has closed what the slot stands for.
+/// Handles RELEASE_SHORT_CIRCUIT_FDS: the client has closed the descriptors of the slot.
 pub async fn release(datanode: &Arc<Datanode>, session: &Session, slot: ShmSlot) -> Result<Continuation, OpError> {
     if !session.connection.is_unix() {
         let error = Some("unsupported operation".to_owned());
@@ -177,7 +178,7 @@ pub async fn release(datanode: &Arc<Datanode>, session: &Session, slot: ShmSlot)
     Ok(Continuation::KeepAlive)
 }
 
-/// REQUEST_SHORT_CIRCUIT_SHM: a segment of slots. The connection stands for it from here on.
+/// Handles REQUEST_SHORT_CIRCUIT_SHM: creates a segment of slots. From now on the connection keeps the segment alive.
 pub async fn request_shared_memory(
     datanode: &Arc<Datanode>,
     session: &Session,
@@ -185,7 +186,7 @@ pub async fn request_shared_memory(
 ) -> Result<Continuation, OpError> {
     let refuse = |status, error: String| ShmResponse { status, error: Some(error), segment: None }.encode();
     if !session.connection.is_unix() {
-        let message = "shared memory segments are handed over on a UNIX domain socket only".to_owned();
+        let message = "shared memory segments are available only over a UNIX domain socket".to_owned();
         session.send(&refuse(Status::ErrorInvalid, message)).await?;
         return Ok(Continuation::Close);
     }
@@ -193,7 +194,7 @@ pub async fn request_shared_memory(
     let (segment, descriptor) = match datanode.slots.create_segment(peer) {
         Ok(created) => created,
         Err(error) => {
-            tracing::warn!(%peer, client_name, %error, "a local client gets no shared memory");
+            tracing::warn!(%peer, client_name, %error, "cannot create a shared memory segment for a local client");
             session.send(&refuse(Status::Error, error.to_string())).await?;
             return Ok(Continuation::Close);
         }
@@ -204,7 +205,7 @@ pub async fn request_shared_memory(
     Ok(Continuation::WatchSegment(segment))
 }
 
-/// Keeps a segment until its client closes the connection, on which nothing more is said, or dies.
+/// Keeps a segment until its client dies or closes the connection, on which no further message is sent.
 pub async fn watch(session: &Session, segment: SegmentGuard) {
     let mut byte = [0; 1];
     let said = loop {
@@ -215,7 +216,7 @@ pub async fn watch(session: &Session, segment: SegmentGuard) {
         }
     };
     if said {
-        tracing::warn!(peer = %session.connection.peer(), "a client speaks where it may not: its shared memory is forgotten");
+        tracing::warn!(peer = %session.connection.peer(), "a client sent data on a shared memory connection; its segment is released");
     }
     drop(segment);
 }

@@ -1,4 +1,4 @@
-//! TRANSFER_BLOCK (86): a client lets this datanode fill another one that joins its pipeline.
+//! TRANSFER_BLOCK (86): a client makes this DataNode copy a replica to a DataNode that joins its pipeline.
 //! Source: datatransfer.proto, `OpTransferBlockProto`.
 
 use std::sync::Arc;

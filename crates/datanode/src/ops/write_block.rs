@@ -1,4 +1,4 @@
-//! WRITE_BLOCK (80): a replica comes in, from a client's pipeline or from a datanode that copies it; every stage of
+//! WRITE_BLOCK (80): receives a replica from a client's pipeline or from a DataNode that copies it. Every stage of
 //! pipeline set-up and recovery begins here. Source: datatransfer.proto, `OpWriteBlockProto`.
 
 use std::sync::Arc;
@@ -24,30 +24,31 @@ use crate::receiver::{Acknowledge, ReceiveFailure, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::Session;
 
-/// What the stage and the sender make of a request.
+/// A request, with the properties that follow from its stage and sender.
 struct WriteRequest {
-    /// As asked for: the block with its old stamp in appends and recoveries.
+    /// The request as received: in appends and recoveries, the block has its old stamp.
     write: WriteBlock,
-    /// The peer is a client, or a datanode in its name.
+    /// The peer is a client, or a DataNode on behalf of one.
     is_client: bool,
-    /// TRANSFER_RBW or TRANSFER_FINALIZED: a datanode fills this one in to join a pipeline.
+    /// TRANSFER_RBW or TRANSFER_FINALIZED: a DataNode sends its replica to this one, which joins a pipeline.
     is_transfer: bool,
     data_path: DataPath,
 }
 
-/// How the bytes come.
+/// Path on which the bytes arrive.
 enum DataPath {
     Packets,
-    /// The sender is on this machine and asks for the replica's memory.
+    /// The sender is on this machine and requests the replica's memory.
     Local,
-    /// A task of this process stands for a client elsewhere that writes to the replica's memory; what keeps it from that.
+    /// A task of this process represents a remote client that writes into the replica's memory; the fence can shut that
+    /// client out.
     OneSided(Arc<Fence>),
 }
 
 impl WriteRequest {
     fn new(write: WriteBlock, data_path: DataPath) -> Result<Self, OpError> {
         if matches!(write.stage, Stage::DataStreaming | Stage::PipelineClose) {
-            return Err(OpError::Malformed("this stage of block construction sets nothing up"));
+            return Err(OpError::Malformed("this stage of block construction is not valid in a request"));
         }
         let is_client = write.is_from_client();
         if !is_client && write.stage != Stage::PipelineSetupCreate {
@@ -55,7 +56,7 @@ impl WriteRequest {
         }
         let is_transfer = matches!(write.stage, Stage::TransferRbw | Stage::TransferFinalized);
         if is_transfer && !matches!(data_path, DataPath::Packets) {
-            return Err(OpError::Malformed("only packets transfer a replica"));
+            return Err(OpError::Malformed("a replica can only be transferred in packets"));
         }
         Ok(Self { write, is_client, is_transfer, data_path })
     }
@@ -67,12 +68,13 @@ impl WriteRequest {
         }
     }
 
-    /// A client waits for the answer to the set-up, and for acknowledgements; so does whoever is to be granted memory with them.
+    /// Returns true if the sender expects an answer to the set-up, and acknowledgements: a client does, and so does a
+    /// sender that is granted memory with them.
     fn awaits_answers(&self) -> bool {
         self.is_client && !self.is_transfer || self.is_copy_into_memory()
     }
 
-    /// Another datanode writes a finalized replica of its own into memory here.
+    /// Returns true if another DataNode writes a finalized replica of its own into memory here.
     fn is_copy_into_memory(&self) -> bool {
         !self.is_client && !matches!(self.data_path, DataPath::Packets)
     }
@@ -80,7 +82,7 @@ impl WriteRequest {
     fn create_options(&self) -> CreateOptions {
         CreateOptions {
             checksum: self.write.checksum,
-            // Of clients this is the file's block size.
+            // A client sends the file's block size here.
             expected_bytes: self.write.block.length(),
             storage_type: self.write.storage_type,
         }
@@ -91,7 +93,7 @@ impl WriteRequest {
 enum LocalReplica {
     /// Packets follow.
     Writer(ReplicaWriter),
-    /// PIPELINE_CLOSE_RECOVERY: it is finalized already, nothing follows.
+    /// PIPELINE_CLOSE_RECOVERY: the replica is already finalized, and no packets follow.
     Closed(ReplicaSummary),
 }
 
@@ -103,7 +105,7 @@ pub async fn serve(
     serve_request(datanode, session, WriteRequest::new(write, DataPath::Packets)?).await
 }
 
-/// WRITE_LOCAL: see there.
+/// Serves WRITE_LOCAL: see `write_local`.
 pub async fn serve_local(
     datanode: &Arc<Datanode>,
     session: &mut Session,
@@ -112,7 +114,7 @@ pub async fn serve_local(
     serve_request(datanode, session, WriteRequest::new(write, DataPath::Local)?).await
 }
 
-/// For `write_one_sided`: a local writer in this process, which is fenced before a length is fixed.
+/// Serves `write_one_sided`: a local writer in this process, which is fenced before a length is fixed.
 pub async fn serve_one_sided(
     datanode: &Arc<Datanode>,
     session: &mut Session,
@@ -141,7 +143,7 @@ async fn serve_request(
         Ok(opened) => opened,
         Err(error) => {
             if request.awaits_answers() {
-                // Named as the bad link, so that the client leaves out this datanode and no other.
+                // Named as the bad link, so that the client excludes this DataNode and no other.
                 answer_bad_link(session, &pool, &error).await?;
             }
             return Err(error);
@@ -173,7 +175,7 @@ async fn serve_request(
             let grants = match &request.data_path {
                 DataPath::Packets => None,
                 DataPath::Local => Some(write_local::lend(datanode, session, &mut writer, &request.write).await?),
-                // What is registered is deregistered before the end: nobody is left to shut out.
+                // The memory is deregistered before the block ends, so no peer remains to be shut out.
                 DataPath::OneSided(_) => {
                     writer.lend_until_shut_out();
                     Some(write_local::lend_to(datanode, session, &mut writer, &request.write, true).await?)
@@ -184,7 +186,7 @@ async fn serve_request(
     }
 }
 
-/// The local replica; and among the copies that come in at once a place, where they are counted.
+/// Opens the local replica, with a permit for an incoming copy if it counts as one.
 async fn open_with_permit(
     datanode: &Arc<Datanode>,
     request: &WriteRequest,
@@ -198,16 +200,16 @@ async fn open_with_permit(
     Ok((open(datanode, request, peer).await?, place))
 }
 
-/// Makes or finds the local replica. On a thread that may wait: former writers are stopped and disks asked here.
+/// Creates or finds the local replica. Runs on a blocking thread if it has to stop former writers or access disks.
 async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddress) -> Result<LocalReplica, OpError> {
     let options = request.create_options();
     let write = &request.write;
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
     if request.is_copy_into_memory() && datanode.streams.has_resumable(&block) {
-        return Err(OpError::Refused(format!("a stream has brought a part of {block}, and can go on there")));
+        return Err(OpError::Refused(format!("a part of {block} was received by a stream, which can resume")));
     }
-    // It comes another way now.
+    // The replica now arrives on another path.
     datanode.streams.forget(&block);
     match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
@@ -216,7 +218,7 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
             let replace = new_stamp.0 != 0;
             let kind = CreateKind::BeingWritten { replace };
             if !replace && locked.is_none() {
-                // The common case touches memory only: no change of thread.
+                // The common case uses memory only and needs no other thread.
                 return Ok(LocalReplica::Writer(datanode.store.create(&block, kind, &options)?));
             }
             let stamp = if replace { new_stamp } else { block.block.stamp };
@@ -253,12 +255,12 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
             .await
             .map(LocalReplica::Closed),
         Stage::DataStreaming | Stage::PipelineClose => {
-            Err(OpError::Malformed("this stage of block construction sets nothing up"))
+            Err(OpError::Malformed("this stage of block construction is not valid in a request"))
         }
     }
 }
 
-/// The token must allow every storage of the pipeline from here on.
+/// Checks the token, which must allow every storage of the pipeline from here on.
 fn check_write_token(pool: &Pool, request: &WriteRequest) -> Result<(), OpError> {
     let write = &request.write;
     let types: Vec<StorageType> =
@@ -278,8 +280,8 @@ async fn answer_bad_link(session: &Session, pool: &Pool, error: &OpError) -> Res
     Ok(session.send(&answer.encode()).await?)
 }
 
-/// Sets up the rest of the pipeline. `None` when there is none, or when it failed and the sender does not care
-/// (a datanode that copies: the namenode will notice). For a client a failure is told and ends the operation.
+/// Sets up the rest of the pipeline. `None` if no DataNode follows, or if it failed and the sender does not depend on
+/// it (a DataNode that copies: the NameNode will notice). For a client, a failure is reported and ends the operation.
 async fn connect_mirror(
     datanode: &Arc<Datanode>,
     request: &WriteRequest,
@@ -289,12 +291,12 @@ async fn connect_mirror(
     let name = next.id.transfer_address();
     let answer = match open_mirror(datanode, request, next, downstream_request).await {
         Ok(Ok(mirror)) => return Ok(Some(mirror)),
-        // The downstream datanode says who is bad.
+        // The downstream DataNode has named the bad one.
         Ok(Err(refusal)) => refusal,
         Err(error) => {
             if !request.is_client {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(block = %request.write.block, downstream = %name, error, "storing a copy without the rest of its pipeline");
+                tracing::warn!(block = %request.write.block, downstream = %name, error, "cannot connect the rest of the pipeline; storing the copy here only");
                 return Ok(None);
             }
             BlockOpResponse { message: Some(error.text()), ..BlockOpResponse::pipeline(Status::Error, name.as_str()) }
@@ -312,9 +314,10 @@ async fn connect_mirror(
     Err(OpError::Downstream { block: request.write.block.clone(), peer: name, message })
 }
 
-/// Connects to the next datanode and asks it to write, too. Its answer when it refuses.
+/// Connects to the next DataNode and requests a write from it. Returns its answer if it refuses.
 ///
-/// Bytes that come in packets are passed on as such, unless it is on this machine; others go into its memory, if there is a way to that.
+/// Bytes that arrive in packets are forwarded in packets, unless the next DataNode is on this machine. All other bytes
+/// are written into its memory if there is a path to it.
 async fn open_mirror(
     datanode: &Arc<Datanode>,
     request: &WriteRequest,
@@ -324,10 +327,10 @@ async fn open_mirror(
     let targets = request.write.targets.len() as u32;
     let mut timeouts = downstream::Timeouts::new(&datanode.options.transfer, targets);
     if request.write.stage == Stage::PipelineCloseRecovery {
-        // Each of them may write the whole block to its disk before it answers.
+        // Each of these DataNodes may write the whole block to its disk before it answers.
         timeouts.read *= targets + 1;
     }
-    // Nothing follows that stage; and who does not wait for an answer gets none passed on.
+    // No data follows that stage; and a sender that expects no answer gets none forwarded.
     if request.write.stage != Stage::PipelineCloseRecovery && request.awaits_answers() {
         let downstream = downstream_request.clone();
         let asked = match request.data_path {
@@ -352,7 +355,7 @@ async fn open_mirror(
     Ok(Ok(Mirror::Packets(PacketMirror { session, read_timeout: timeouts.read })))
 }
 
-/// The packets, and the end of the replica's being written.
+/// Receives the packets and completes the write of the replica.
 async fn receive(
     datanode: &Arc<Datanode>,
     session: &mut Session,
@@ -366,8 +369,8 @@ async fn receive(
     let upstream = session.connection.clone();
     let mut downstream = mirror.as_ref().map(Mirror::closer);
     let mut ending = None;
-    // Whoever takes the replica from this writer wakes its tasks by the end of their connections. The writer's own
-    // calls fail from then on, so nothing more is written.
+    // A new owner of the replica wakes this writer's tasks by closing their connections. The writer's own calls fail
+    // from then on, so nothing more is written.
     let fence = request.fence().cloned();
     writer.on_stop(Box::new(move || {
         upstream.shutdown();
@@ -383,8 +386,8 @@ async fn receive(
     if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {
         return Err(OpError::Malformed("bytesPerChecksum differs from the replica's"));
     }
-    // The last datanode of a pipeline checks; the others pass on. What is put into the memory of the next one may be put over bytes that it
-    // has acknowledged, when a recovery has them sent again: that is looked at before.
+    // The last DataNode of a pipeline verifies; the others only forward. Data for the next DataNode's memory may
+    // overwrite bytes that it has acknowledged, when a recovery sends them again, so such data is verified first.
     let verify = mirror.is_none() || !request.is_client || matches!(mirror, Some(Mirror::OneSided(_)));
     writer.set_checked(verify);
     let is_move = request.is_copy_into_memory() && datanode.streams.moves.has(&request.write.block);
@@ -407,7 +410,7 @@ async fn receive(
         Ok(received) => received,
         Err(failed) => {
             let ReceiveFailure { error, writer } = *failed;
-            // What did not fit its CRCs is not among what has come. Of other failures nobody knows what they left.
+            // Data that failed its CRCs was not stored. After other failures the state of the replica is unknown.
             let is_sound = matches!(error, OpError::Session(_) | OpError::Checksum { .. });
             match request.fence() {
                 Some(fence) if !request.is_client => {
@@ -416,7 +419,7 @@ async fn receive(
                     }
                 }
                 Some(_) => abandon(writer).await,
-                // Who writes into memory is told, and looks at its own replica.
+                // A sender that writes into memory is notified, and checks its own replica.
                 None if matches!(error, OpError::Checksum { .. })
                     && !request.is_client
                     && !request.is_copy_into_memory() =>
@@ -434,27 +437,28 @@ async fn receive(
     finish(datanode, session, pool, request, received).await
 }
 
-/// What has come of a one-sided copy stays for its sender, who can go on by a stream, and looks at its own replica before anybody calls
-/// that corrupt.
+/// Keeps the received part of a one-sided copy for its sender. The sender can resume by a stream, and checks its own
+/// replica before that is reported as corrupt.
 async fn keep_for_resume(datanode: &Arc<Datanode>, request: &WriteRequest, writer: ReplicaWriter, fence: &Arc<Fence>) {
     let (fence, block, checksum) = (fence.clone(), request.write.block.clone(), request.write.checksum);
     let fenced = tokio::task::spawn_blocking(move || fence.close());
-    // Else the sender might still write there.
+    // Otherwise the sender might still write there.
     if matches!(fenced.await, Ok(true)) {
         datanode.streams.keep(block, checksum, writer);
     }
 }
 
-/// What has come of a one-sided client's block stays for a recovery of its pipeline, which may come at once. The client's keys are still
-/// good, also while this datanode waits for it to take its acknowledgements: they end before the writer does.
+/// Keeps the received part of a one-sided client's block for a pipeline recovery, which may arrive at once. The
+/// client's keys are still valid, even while this DataNode waits for it to take its acknowledgements: they end before
+/// the writer does.
 async fn abandon(writer: Option<ReplicaWriter>) {
     let Some(writer) = writer else { return };
     if let Err(error) = tokio::task::spawn_blocking(move || writer.abandon()).await {
-        tracing::warn!(%error, "a writer's end was not waited for");
+        tracing::warn!(%error, "waiting for the end of a writer failed");
     }
 }
 
-/// Finalizes, reports, and only then acknowledges the last packet.
+/// Finalizes and reports the replica, and only then acknowledges the last packet.
 async fn finish(
     datanode: &Arc<Datanode>,
     session: &Session,
@@ -489,14 +493,14 @@ async fn finish(
     Ok(Continuation::Close)
 }
 
-/// A datanode sent a replica that does not fit its CRCs: its copy is bad, and the namenode must know.
+/// Reports a DataNode that sent a replica with wrong CRCs: its copy is bad, and the NameNode must know.
 fn report_bad_source(pool: &Arc<Pool>, request: &WriteRequest) {
     let Some(source) = &request.write.source else { return };
     tracing::warn!(block = %request.write.block, source = %source.id.host_name, "received a corrupt replica from a datanode");
     pool.report_bad_replica(&request.write.block, source.clone(), None);
 }
 
-/// What this datanode says in acknowledgements.
+/// Returns this DataNode's reply for acknowledgements.
 fn own_reply(options: &TransferOptions) -> AckReply {
     let congestion = if options.pipeline_ecn { CongestionState::Supported } else { CongestionState::Disabled };
     let slow = if options.pipeline_slow { SlowState::Normal } else { SlowState::Disabled };

@@ -1,5 +1,5 @@
-//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer, a client or another datanode of this machine, gets the
-//! replica's own memory to fill, and its packets need not carry their data; everything else is as in `write_block`.
+//! WRITE_LOCAL (0xA2): WRITE_BLOCK over the Unix socket. The writer, a client or another DataNode on this machine, gets
+//! the replica's own memory to fill, and its packets need not carry their data; everything else is as in `write_block`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub async fn serve(
     write: WriteBlock,
 ) -> Result<Continuation, OpError> {
     if !session.connection.is_unix() {
-        return Err(OpError::Malformed("a local write over a network"));
+        return Err(OpError::Malformed("WRITE_LOCAL is available only over a UNIX domain socket"));
     }
     if !write.is_from_client() {
         return Ok(Continuation::LocalCopy(Box::new(write)));
@@ -27,7 +27,7 @@ pub async fn serve(
     write_block::serve_local(datanode, session, write).await
 }
 
-/// Takes a copy that another datanode makes, on the threads of the streams: those that serve readers are theirs.
+/// Receives a copy from another DataNode on the stream threads, because the other threads serve readers.
 pub async fn serve_copy(datanode: &Arc<Datanode>, session: Session, write: WriteBlock) -> Result<(), OpError> {
     let here = datanode.clone();
     let taking = datanode.streams.threads.spawn(async move {
@@ -40,7 +40,8 @@ pub async fn serve_copy(datanode: &Arc<Datanode>, session: Session, write: Write
     taking.await.map_err(|_| OpError::Interrupted)?
 }
 
-/// Hands memory for the replica's first bytes to the peer, if there is any: the second part of the answer to the set-up.
+/// Lends memory for the replica's first bytes to the peer, if there is any, in the second part of the answer to the
+/// set-up.
 pub async fn lend(
     datanode: &Datanode,
     session: &Session,
@@ -51,7 +52,7 @@ pub async fn lend(
     lend_to(datanode, session, writer, request, trusted).await
 }
 
-/// The same to a peer of whom it is known whether it is `trusted`.
+/// Like `lend`, for a peer that is already known to be `trusted` or not.
 pub async fn lend_to(
     datanode: &Datanode,
     session: &Session,
@@ -60,7 +61,7 @@ pub async fn lend_to(
     trusted: bool,
 ) -> Result<Grants, OpError> {
     let mut grants = Grants::new(datanode.options.transfer.write_slice_bytes, request.block.length());
-    // CRCs of another kind are computed from data that comes in packets.
+    // CRCs of another type are computed from the data, which therefore has to arrive in packets.
     let usable = writer.checksum() == request.checksum;
     let lent = if usable { take(&mut grants, writer, trusted)? } else { None };
     let Some((granted, descriptor)) = lent else {
@@ -72,7 +73,7 @@ pub async fn lend_to(
     Ok(grants)
 }
 
-/// As the kernel says, the peer has the rights of this process anyway.
+/// Returns true if, according to the kernel, the peer runs as this process's user and so has its rights anyway.
 fn is_own_user(session: &Session) -> bool {
     match session.connection.peer() {
         PeerAddress::Process { uid, .. } => uid == rustix::process::geteuid().as_raw(),

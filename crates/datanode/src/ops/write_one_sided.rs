@@ -1,9 +1,10 @@
-//! One-sided writes: the connection's peer writes a replica's bytes and CRCs into memory that is granted to it, and says so.
+//! One-sided writes: the peer writes a replica's bytes and CRCs into memory that is granted to it, and sends a message
+//! for each slice.
 //!
-//! Behind the grants everything is as for a local writer (`write_local`): one task here plays that writer, in this process,
-//! and turns slices into packets whose data is in place. What it is lent is registered, in the connection's own domain, and
-//! deregistered before a length is fixed. When memory is full, or cannot be registered, the peer writes to a buffer beside the replica instead, and
-//! packets carry the data from there.
+//! Beyond the grants everything works as for a local writer (`write_local`): a task here acts as that writer, in this
+//! process, and turns slices into packets whose data is in place. The memory that it is lent is registered in the
+//! connection's own domain, and deregistered before a length is fixed. When memory is full or cannot be registered, the
+//! peer writes to a buffer beside the replica instead, and packets carry the data from there.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -27,44 +28,44 @@ use crate::metrics::Metrics;
 use crate::ops::write_block;
 use crate::session::{Session, SessionError};
 
-/// Memory for the CRCs of slices that are under way: those of 32 MiB under one for each 512 bytes.
+/// Memory for the CRCs of slices in flight: those of 32 MiB with one CRC per 512 bytes.
 const CHECKSUM_BYTES: u64 = 256 << 10;
 
-/// The buffer that stands in for a replica's memory when there is none.
+/// Size of the buffer for the peer when a replica has no memory.
 const STAGING_BYTES: u64 = 1 << 20;
 
-/// Slices under way at once: far more than there is memory for.
+/// Maximum number of slices in flight: far more than there is memory for.
 const PENDING_MAX: usize = 4096;
 
-/// For steps of a connection that need the peer.
+/// Timeout for steps of a connection that need the peer.
 const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a writer may be silent between two blocks.
+/// Maximum silence of a writer between two blocks.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long whoever takes a replica over waits for the writer's connection to be over.
+/// Maximum time that a new owner of a replica waits for the writer's connection to end.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a writer's connection is given up.
+/// Reason why a writer's connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error(transparent)]
     Connection(#[from] Error),
-    #[error("the peer sent what it may not: {0}")]
+    #[error("the peer sent an invalid message: {0}")]
     Message(#[from] ControlError),
     #[error("the peer sent {0}")]
     Unexpected(&'static str),
-    #[error("within the datanode: {0}")]
+    #[error("the write operation failed: {0}")]
     Inside(#[from] SessionError),
-    #[error("within the datanode: {0}")]
+    #[error("the write operation failed: {0}")]
     Stream(#[from] stream::Error),
-    #[error("memory for a writer: {0}")]
+    #[error("cannot allocate memory for a writer: {0}")]
     Memory(#[from] std::io::Error),
-    #[error("a task ended early")]
+    #[error("a task was interrupted")]
     Interrupted,
 }
 
-/// What keeps a writer from writing once a length is to be fixed.
+/// Shuts a writer out once a length is to be fixed.
 pub struct Fence {
     connection: Arc<dyn Connection>,
     runtime: Handle,
@@ -85,8 +86,8 @@ impl Fence {
         })
     }
 
-    /// The replica is taken from its writer: ends the connection, waits until it is over, then deregisters. Blocks, at most
-    /// for `FENCE_TIMEOUT`; false: the peer might still write.
+    /// Shuts out the writer whose replica is taken over: closes the connection, waits until it has ended, then
+    /// deregisters. Blocks, for at most `FENCE_TIMEOUT`. False: the peer might still write.
     pub fn close(self: &Arc<Self>) -> bool {
         if *self.closed.lock() {
             return true;
@@ -107,13 +108,15 @@ impl Fence {
         true
     }
 
-    /// The block has ended in order: all that the peer wrote came before its last message. Its keys are void from here.
+    /// Deregisters the memory after the block ended in order: all writes of the peer precede its last message. Its keys
+    /// are invalid from here on.
     pub fn withdraw(&self) {
         let regions = std::mem::take(&mut *self.regions.lock());
         drop(regions);
     }
 
-    /// The peer has said that it writes no more of the block, and is granted no more: there is nobody to shut out.
+    /// Ends the fence after the peer announced its last write: it is granted no more memory, so there is no peer to
+    /// shut out.
     fn end(&self) {
         self.withdraw();
         *self.closed.lock() = true;
@@ -122,7 +125,7 @@ impl Fence {
 
 /// Serves a writer's connection: one block after the other.
 ///
-/// `domain`: of this connection alone.
+/// `domain`: domain of this connection only.
 pub async fn serve(
     datanode: &Arc<Datanode>,
     connection: Arc<dyn Connection>,
@@ -139,50 +142,51 @@ pub async fn serve(
                 bridge.run(datanode, *request).await?;
             }
             WriteMessage::Closed => {}
-            _ => return Err(WriteError::Unexpected("a slice of no block")),
+            _ => return Err(WriteError::Unexpected("a slice without an open block")),
         }
     }
 }
 
-/// Memory that the peer was granted beside the replica's own. (That is the fence's alone: its keys end when the fence says so.)
+/// Buffer beside the replica that was granted to the peer. (The replica's own memory belongs to the fence only, which
+/// decides when its keys end.)
 struct Staged {
-    /// Of the block.
+    /// Range of the block.
     bytes: Range<u64>,
     region: Arc<dyn Region>,
 }
 
-/// Between a one-sided writer and the operation that serves it as a local one.
+/// Connects a one-sided writer with the operation that serves it as a local writer.
 struct Bridge {
     connection: Arc<dyn Connection>,
     domain: Arc<dyn Domain>,
     metrics: Arc<Metrics>,
     checksums: Arc<dyn Region>,
     fence: Arc<Fence>,
-    /// Our end of the operation's session.
+    /// The bridge's end of the operation's session.
     writer_end: Session,
     operation_end: Option<Session>,
     read_timeout: Duration,
-    /// The replica's data file, as far as it was lent.
+    /// The replica's data file, if it was lent.
     file: Option<Arc<File>>,
-    /// Up to where memory was granted, of either kind.
+    /// Offset up to which memory of either kind was granted.
     end: u64,
     /// The last buffer that was granted.
     staged: Option<Staged>,
-    /// The replica has no memory any more that could be granted.
+    /// The replica has no more memory to grant.
     is_staging: bool,
-    /// Slices that were passed on and are not acknowledged: number and end.
+    /// Slices that were forwarded and are not yet acknowledged: number and end.
     pending: VecDeque<(i64, u64)>,
-    /// Where the last one ended that is.
+    /// End of the last acknowledged slice.
     acknowledged: u64,
     bytes_per_chunk: u64,
-    /// As the writer says; 0 when it does not.
+    /// Block length announced by the writer; 0 if it announced none.
     block_length: u64,
-    /// What is granted first, at least.
+    /// Minimum size of the first grant.
     first_grant_min: u64,
 }
 
 impl Bridge {
-    /// `targets`: datanodes behind this one.
+    /// `targets`: number of DataNodes after this one.
     fn new(
         datanode: &Datanode,
         connection: &Arc<dyn Connection>,
@@ -191,8 +195,8 @@ impl Bridge {
         targets: usize,
     ) -> Result<Self, WriteError> {
         let options = &datanode.options.transfer;
-        // As whoever wrote the request waits for us: longer than the operation inside waits for the next datanode, so that it can say of
-        // which one nothing came.
+        // Timeouts as if one DataNode more followed: longer than those of the operation inside, so that the operation
+        // can report which DataNode sent nothing.
         let timeouts = Timeouts::new(options, u32::try_from(targets).unwrap_or(u32::MAX).saturating_add(1));
         let (writer_end, operation_end) = local::pair()?;
         Ok(Self {
@@ -216,7 +220,7 @@ impl Bridge {
         })
     }
 
-    /// One block, from its request to its last acknowledgement.
+    /// Serves one block, from its request to its last acknowledgement.
     async fn run(mut self, datanode: &Arc<Datanode>, request: WriteBlock) -> Result<(), WriteError> {
         let Some(mut session) = self.operation_end.take() else { return Err(WriteError::Interrupted) };
         let (start, fence) = (request.bytes_received_min, self.fence.clone());
@@ -230,17 +234,17 @@ impl Bridge {
                 let served = write_block::serve_one_sided(&here, &mut session, request, fence).await;
                 if let Err(error) = &served {
                     let error: &dyn std::error::Error = error;
-                    tracing::info!(error, "a one-sided write ended early");
+                    tracing::info!(error, "a one-sided write failed");
                 }
             };
             match is_copy {
                 false => tokio::spawn(operation),
-                // A copy gives way to what somebody waits for.
+                // A copy has lower priority than operations that a client waits for.
                 true => datanode.streams.threads.spawn(operation).map_err(|_| WriteError::Interrupted)?,
             }
         };
         let bridged = self.bridge(start).await;
-        // The operation ends with its session, if not by itself.
+        // The operation ends with its session, unless it has already ended.
         self.writer_end.connection.shutdown();
         let ended = operation.await.map_err(|_| WriteError::Interrupted);
         fence.withdraw();
@@ -258,7 +262,7 @@ impl Bridge {
         }
         let mut last = None;
         loop {
-            // What is sent inside is small, and read there as it comes: neither side waits for the other for long.
+            // Messages inside the process are small and read as they arrive: neither side waits long for the other.
             tokio::select! {
                 message = self.connection.receive(self.read_timeout), if last.is_none() => {
                     match WriteMessage::decode(&message?)? {
@@ -270,7 +274,7 @@ impl Bridge {
                             self.fence.end();
                             return Ok(());
                         }
-                        _ => return Err(WriteError::Unexpected("another message than a slice")),
+                        _ => return Err(WriteError::Unexpected("a message that is not a slice")),
                     }
                 }
                 ack = self.writer_end.receive_ack(self.read_timeout) => {
@@ -294,7 +298,7 @@ impl Bridge {
         let LocalGrant(granted) = LocalGrant::decode(bytes);
         self.end = start;
         match descriptors.into_iter().next() {
-            // Less than the writer's first slice may need would keep it waiting for ever.
+            // A grant that is smaller than the writer's first slice would make the writer wait forever.
             Some(descriptor)
                 if granted.saturating_sub(start) >= self.first_grant_min && self.usable(granted) > start =>
             {
@@ -309,14 +313,15 @@ impl Bridge {
         }
     }
 
-    /// How much of memory up to `end` of the block is told the writer. Whole chunks only: a chunk that lay half in this memory and half in the
-    /// next could have slices under way to both, and nobody could tell where they lie.
+    /// Returns the part of the memory up to `end` of the block that is granted to the writer: whole chunks only. A
+    /// chunk split between this memory and the next could have slices in flight to both, and its location would be
+    /// ambiguous.
     fn usable(&self, end: u64) -> u64 {
         let is_whole_block = self.block_length != 0 && end >= self.block_length;
         if is_whole_block { end } else { end - end % self.bytes_per_chunk }
     }
 
-    /// Memory of the replica up to `end` of the block, registered. `None`: it cannot be.
+    /// Registers memory of the replica up to `end` of the block. `None`: it cannot be registered.
     async fn grant_memory(&mut self, end: u64) -> Result<Option<Grant>, WriteError> {
         let Some(file) = self.file.clone() else { return Ok(None) };
         let bytes = self.end..end;
@@ -327,10 +332,10 @@ impl Bridge {
         };
         let region = match registered.map_err(|_| WriteError::Interrupted)? {
             Ok(region) => region,
-            // The limits of this machine say nothing of the writer: there is the other way.
+            // The limits of this machine are not the writer's fault, and buffers remain as the other path.
             Err(error) => {
                 let peer = self.connection.peer();
-                tracing::warn!(%peer, %error, "a replica's memory cannot be registered: its writer gets a buffer");
+                tracing::warn!(%peer, %error, "cannot register a replica's memory; its writer uses a buffer");
                 return Ok(None);
             }
         };
@@ -339,11 +344,11 @@ impl Bridge {
         Ok(Some(grant))
     }
 
-    /// A buffer for the next bytes of the block.
+    /// Grants a buffer for the next bytes of the block.
     fn grant_staging(&mut self) -> Result<Grant, WriteError> {
         self.is_staging = true;
-        // Whole chunks: else the end of a block could be on its way into what is left of a buffer when the next one is granted, which
-        // begins with the same chunk.
+        // Whole chunks only: otherwise the end of a block could be in flight to the rest of a buffer when the next
+        // buffer is granted, which begins with the same chunk.
         self.end -= self.end % self.bytes_per_chunk;
         let length = match STAGING_BYTES / self.bytes_per_chunk * self.bytes_per_chunk {
             0 => STAGING_BYTES,
@@ -357,7 +362,7 @@ impl Bridge {
                 self.domain.register(&memory, 0..length, Access::RemoteWrite)?
             }
         };
-        // Where it begins is the peer's word. What would lie beyond the end of all blocks is granted in vain.
+        // The peer chooses the start. A range beyond the end of all possible blocks is granted but unusable.
         let bytes = self.end..self.end.saturating_add(length);
         let grant = self.grant(bytes.clone(), &*region);
         self.staged = Some(Staged { bytes, region });
@@ -367,27 +372,27 @@ impl Bridge {
     fn grant(&mut self, bytes: Range<u64>, region: &dyn Region) -> Grant {
         let whole = region.remote();
         let skipped = whole.length - (bytes.end - bytes.start);
-        // A mapping begins with a page, a grant anywhere.
+        // A mapping begins on a page boundary, a grant at any offset.
         let data = whole.part(skipped, bytes.end - bytes.start).unwrap_or(whole);
         let grant = Grant { offset: bytes.start, data, checksums: self.checksums.remote() };
         self.end = bytes.end;
         grant
     }
 
-    /// The slice as the packet of a local writer.
+    /// Forwards the slice as the packet of a local writer.
     async fn pass_on(&mut self, slice: &Slice) -> Result<(), WriteError> {
         let header = &slice.header;
         let memory = self.checksums.memory();
         let within = slice.checksums_at.checked_add(u64::from(slice.checksum_bytes));
         if within.is_none_or(|end| end > memory.length()) {
-            return Err(WriteError::Unexpected("a slice whose CRCs are elsewhere"));
+            return Err(WriteError::Unexpected("a slice whose CRCs are outside their memory"));
         }
         let mut sums = vec![0; slice.checksum_bytes as usize];
         memory.read(slice.checksums_at, &mut sums);
         let mut head = [0; PACKET_HEADER_BYTES_MAX];
         let (from, end) = (header.offset, header.offset.saturating_add(u64::from(header.data_bytes)));
         if self.pending.len() == PENDING_MAX {
-            return Err(WriteError::Unexpected("more slices than anybody has under way"));
+            return Err(WriteError::Unexpected("too many slices in flight"));
         }
         self.pending.push_back((header.seqno, end));
         self.metrics.record_one_sided_write(u64::from(header.data_bytes));
@@ -409,12 +414,12 @@ impl Bridge {
         Ok(())
     }
 
-    /// `is_over`: all slices have come. The replica may be finalized by now, and is lent to nobody any more.
+    /// `is_over`: all slices have arrived. The replica may be finalized by now, and no more memory of it is granted.
     async fn acknowledged(&mut self, ack: PipelineAck, is_over: bool) -> Result<WriteMessage, WriteError> {
         if self.pending.front().is_some_and(|(seqno, _)| *seqno == ack.seqno)
             && let Some((_, end)) = self.pending.pop_front()
         {
-            // A heartbeat has no bytes of its own, and says nothing of those before it.
+            // A heartbeat has no bytes of its own, and acknowledges none before it.
             self.acknowledged = self.acknowledged.max(end);
         }
         let acknowledged = self.acknowledged;
@@ -440,8 +445,9 @@ impl Bridge {
         Ok(WriteMessage::Acknowledged { seqno: ack.seqno, replies: ack.replies, grant })
     }
 
-    /// One buffer after the other, each when all that was granted before is used up and acknowledged, to its end: a writer sends a
-    /// chunk again as it grows, and several such slices may be under way. Then nothing is on its way there any more.
+    /// Returns the next buffer, once all memory granted before is used to its end and acknowledged. A writer sends a
+    /// growing chunk repeatedly, and several such slices may be in flight; from that point on, none is in flight to the
+    /// old memory.
     fn next_staging(&mut self, acknowledged: u64) -> Result<Option<Grant>, WriteError> {
         if acknowledged < self.end {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! A batch of packets on its way into the store.
+//! Storing of one batch of packets.
 
 use hearth_blockstore::{Checksums, ReplicaWriter, StoreError};
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
@@ -7,28 +7,28 @@ use hearth_wire::data_transfer::PacketHeader;
 use super::{IN_PLACE_BYTES_MAX, Packet};
 use crate::ops::OpError;
 
-/// How the packets of a block are checked and kept.
+/// Settings for checking and storing the packets of a block.
 #[derive(Clone)]
 pub(super) struct BatchStore {
     pub block: ExtendedBlock,
-    /// What the sender's CRCs are.
+    /// Checksum type of the sender's CRCs.
     pub checksum: ChecksumSpec,
     pub verify: bool,
-    /// The replica keeps CRCs of another kind than the sender's.
+    /// The replica keeps CRCs of a different type from the sender's.
     pub translate: bool,
 }
 
-/// What has come of a batch.
+/// Result of storing a batch.
 pub(super) struct Stored {
-    /// So many packets from its front are stored.
+    /// Number of packets, from the front of the batch, that are stored.
     pub packets: usize,
-    /// Why no more.
+    /// Reason why the next packet was not stored, if any.
     pub rejected: Option<Rejected>,
 }
 
-/// Why a packet was not stored.
+/// Reason why a packet was not stored.
 pub(super) enum Rejected {
-    /// To be told to the sender as ERROR_CHECKSUM.
+    /// The data was corrupt; reported to the sender as ERROR_CHECKSUM.
     Corrupt {
         seqno: i64,
         offset: u64,
@@ -56,7 +56,7 @@ impl BatchStore {
         }
         if packet.in_place {
             if header.is_heartbeat() {
-                let error = OpError::Malformed("a sign of life says that it has put data in place");
+                let error = OpError::Malformed("a heartbeat claims to have data in place");
                 return Err(Rejected::Failed(error));
             }
             return commit(writer, header, crcs);
@@ -84,16 +84,16 @@ impl BatchStore {
     }
 }
 
-/// Has the store check what a local writer says that it has put in place.
+/// Makes the store check the data that a local writer reports to have put in place.
 fn commit(writer: &mut ReplicaWriter, header: &PacketHeader, crcs: &[u8]) -> Result<(), Rejected> {
-    // With the data it may have to go on as a packet.
+    // Together with its data it may have to be forwarded as a packet.
     if header.data_bytes as usize > IN_PLACE_BYTES_MAX || !header.fits(crcs.len()) {
-        return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer covers too much")));
+        return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer is too long")));
     }
     accepted(writer.commit(header.offset, u64::from(header.data_bytes), crcs), header)
 }
 
-/// What the store has said to data in place.
+/// Converts the store's answer for data in place.
 fn accepted(outcome: hearth_blockstore::Result<u64>, header: &PacketHeader) -> Result<(), Rejected> {
     match outcome {
         Ok(_) => Ok(()),

@@ -1,4 +1,5 @@
-//! Receiving data of packets to their place in the replica's memory. In the buffer stay their heads and CRCs, one behind the other:
+//! Receives data of packets straight to its place in the replica's memory. Only the packets' heads and CRCs stay in the
+//! buffer, one after the other:
 //!
 //! ```text
 //! socket  [head CRCs][data        ][head CRCs][data     ..
@@ -6,8 +7,8 @@
 //! buffer  [head CRCs]     |        [head CRCs]    |
 //! replica        received [data        ][data     ..
 //! ```
-//! One call brings the rest of a packet's data and what stands before the next one's. Where packets are not alike, what came of the data with
-//! the head is put in its place from the buffer.
+//! One call receives the rest of a packet's data and the head and CRCs of the next packet. Where packets differ in
+//! size, data that was received along with the head is copied from the buffer to its place.
 
 use hearth_blockstore::ReplicaWriter;
 use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
@@ -17,31 +18,32 @@ use hearth_wire::data_transfer::{Decoded, PacketHead};
 use super::{IN_PLACE_BYTES_MAX, Packet, ReceiveLoop};
 use crate::ops::OpError;
 
-/// Less data that has not come yet is not worth a call of its own.
+/// Minimum amount of outstanding data that is worth a separate call.
 const IN_PLACE_REST_BYTES_MIN: usize = 8 << 10;
 
-/// Data of a batch: what the cache holds until it is checked, and passed on.
+/// Data of a batch: an amount that stays in the cache until it is checked and forwarded.
 const BATCH_BYTES: u64 = 512 << 10;
 
-/// How far it has got with a packet at the front of the buffer; and how long heads are.
+/// Progress within the packet at the front of the buffer, and the length of heads.
 #[derive(Default)]
 pub(super) struct InPlaceProgress {
-    /// Of a packet that has begun to land.
+    /// State of a packet that is partly in place.
     begun: Option<PartialPacket>,
-    /// Bytes of the last one's head and CRCs; 0: none has landed.
+    /// Bytes of the last packet's head and CRCs; 0: no packet has been received in place.
     lead_bytes: usize,
 }
 
 #[derive(Clone, Copy)]
 struct PartialPacket {
-    /// Its data in the buffer, behind its CRCs.
+    /// Bytes of its data in the buffer, after its CRCs.
     buffered: usize,
-    /// All that is in place of it.
+    /// Bytes of its data that are in place.
     done: usize,
 }
 
 impl ReceiveLoop<'_> {
-    /// Receives until `missing` bytes more are in the buffer; where data may come in place, no further than the next head reaches.
+    /// Receives until `missing` bytes more are in the buffer. Where data may be received in place, receives no further
+    /// than the next head.
     pub(super) async fn fill(&mut self, missing: usize) -> Result<(), OpError> {
         let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
         let wanted = buffer.available().len() + missing;
@@ -52,10 +54,10 @@ impl ReceiveLoop<'_> {
         Ok(buffer.fill_within(connection, wanted, most, self.read_timeout).await?)
     }
 
-    /// Receives packets to their place, one at least, and lists them. Returns their bytes in the buffer; `None`: the packet at its front is
-    /// none for that, or its head has not come.
+    /// Receives at least one packet to its place, and lists the packets received. Returns their bytes in the buffer.
+    /// `None`: the packet at the front is not suited for that, or its head has not arrived.
     pub(super) async fn receive_in_place(&mut self) -> Result<Option<usize>, OpError> {
-        // A sender that always has more must not keep this thread from other connections.
+        // Prevents a sender that always has more data from keeping this thread from other connections.
         tokio::task::consume_budget().await;
         let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
         let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
@@ -65,7 +67,7 @@ impl ReceiveLoop<'_> {
             let (head, head_bytes) = match PacketHead::decode(rest) {
                 Ok(Decoded::Complete(head, bytes)) => (head, bytes),
                 Ok(Decoded::Needs(_)) => break,
-                // Whatever is wrong behind packets that are whole will be wrong when those are stored.
+                // An error after whole packets will occur again once those are stored.
                 Err(_) if at > 0 => break,
                 Err(source) => {
                     return Err(OpError::Packet {
@@ -104,7 +106,8 @@ impl ReceiveLoop<'_> {
             if !landed? {
                 let left = head.data_bytes - self.in_place.begun.map_or(0, |begun| begun.done);
                 connection.expect(left as u64);
-                // What lands needs no long buffer, and nothing takes memory back from a connection that waits here.
+                // Receiving in place needs no long buffer, and no other mechanism takes memory back from a connection
+                // that waits here.
                 buffer.release();
                 connection.readable(self.read_timeout).await?;
                 continue;
@@ -124,7 +127,8 @@ impl ReceiveLoop<'_> {
     }
 }
 
-/// Whether the data of a packet, of which `came` bytes are here, can be received in place, and it is worth that.
+/// Returns true if the data of a packet can be received in place and that is worthwhile. `came`: bytes already
+/// received.
 fn can_receive_in_place(head: &PacketHead, came: usize, checksum: ChecksumSpec) -> bool {
     !head.header.is_heartbeat()
         && head.header.offset.is_multiple_of(u64::from(checksum.bytes_per_chunk.max(1)))
@@ -132,12 +136,13 @@ fn can_receive_in_place(head: &PacketHead, came: usize, checksum: ChecksumSpec) 
         && head.checksum_bytes as u64 == checksum.checksum_bytes(head.data_bytes as u64)
 }
 
-/// Whether the store takes bytes up to `end` in place. Behind others that do not count yet, only into memory that is there.
+/// Returns true if the store takes bytes up to `end` in place. After packets that are not yet stored, it takes them
+/// only into existing memory.
 fn takes(writer: &mut ReplicaWriter, end: u64, is_first: bool) -> bool {
     if is_first { writer.receives_in_place(end) } else { writer.goes_on_in_place(end) }
 }
 
-/// Receives what is there of a packet's data, which begins at `offset`; true: all of it has landed.
+/// Receives the available part of a packet's data, which begins at `offset`. Returns true if all of it is in place.
 fn receive_rest(
     connection: &Connection,
     buffer: &mut ReceiveBuffer,

@@ -1,4 +1,4 @@
-//! Sends acknowledgements to the sender, each whole: those of packets, and the notice of a restart.
+//! Sends complete acknowledgements to the sender: those of packets, and the notice of a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::ops::OpError;
 pub(super) struct Upstream {
     connection: Arc<Connection>,
     timeout: Duration,
-    /// Held while acknowledgements are written: what two loops write does not mix.
+    /// Held while acknowledgements are written, so that the output of the two loops does not interleave.
     writing: Mutex<()>,
 }
 
@@ -30,15 +30,16 @@ impl Upstream {
         Ok(self.connection.write_all(acknowledgements, self.timeout).await?)
     }
 
-    /// Tells the sender, once `restarting` says so, that this datanode is about to restart: an acknowledgement of no packet. A client
-    /// that has no other datanode waits for this one. Source: hdfs `PipelineAck`, OOB_RESTART; `BlockReceiver.sendOOBResponse`.
+    /// Notifies the sender, once `restarting` is true, that this DataNode is about to restart, with an acknowledgement
+    /// for no packet. A client that has no other DataNode waits for this one. Source: hdfs `PipelineAck`, OOB_RESTART;
+    /// `BlockReceiver.sendOOBResponse`.
     pub async fn send_restart_oob(&self, mut restarting: watch::Receiver<bool>) {
         if restarting.wait_for(|restarting| *restarting).await.is_err() {
             return;
         }
         let told = self.send(&PipelineAck::last(UNKNOWN_SEQNO, Status::OobRestart).encode()).await;
         if let Err(error) = told {
-            tracing::debug!(peer = %self.connection.peer(), %error, "a writer was not told of the restart");
+            tracing::debug!(peer = %self.connection.peer(), %error, "cannot notify a writer of the restart");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! What copies over streams and into other datanodes' memory may have of the cores while clients are served: a share of them at most.
+//! CPU budget of copies over streams and into other DataNodes' memory: a maximum share of the cores while clients are
+//! served.
 //!
-//! A niceness only says who comes first of those that want a core. It keeps none free for a reader who is about to wake, and ends no
-//! system call for him; time in which copies rest does.
+//! Niceness alone is not enough: it only orders the threads that want a core. It keeps no core idle for a reader that
+//! is about to wake, and preempts no running system call. Pauses between copies do both.
 //!
-//! Counted is all that the threads of copies do (`threads`), what waits for disks in other threads is not.
+//! All CPU time of the copies' threads (`threads`) counts; time of other threads that wait for disks does not.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -17,53 +18,53 @@ use tokio::time::{Instant, Sleep};
 
 use crate::metrics::Metrics;
 
-/// Clients are being served when one was within that.
+/// Clients are considered served if one was active within this time.
 const CLIENT_ACTIVE_WINDOW: Duration = Duration::from_millis(20);
 
-/// Time that copies have left unused is theirs for so long. It also makes up for rests that end late.
+/// Maximum unused CPU time that copies may save up. It also compensates for pauses that end late.
 const UNUSED_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// What a turn is taken to use until that is known: else all that rest would go on at once.
+/// Estimated cost of a poll until the actual cost is known: without it, all paused copies would continue at once.
 const POLL_COST_ESTIMATE: Duration = Duration::from_micros(500);
 
-/// No shorter rest is worth it: what a timer can tell apart.
+/// Minimum pause: the resolution of the timer.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// And none is longer, whatever they have used.
+/// Maximum pause, regardless of the time used.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 thread_local! {
-    /// Of the time that this thread has had of a core, what has been counted; none while nothing is.
+    /// CPU time of this thread that has been counted; `None` while nothing is counted.
     static COUNTED: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
-/// Of all copies of a datanode together.
+/// Shared by all copies of a DataNode.
 pub struct CpuBudget {
     metrics: Arc<Metrics>,
-    /// How many cores they may keep busy.
+    /// Number of cores that copies may keep busy.
     cores: f64,
-    /// When the time that they have used is earned.
+    /// Time at which the CPU time used so far is paid off.
     paid_until: Mutex<Instant>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
 enum Admission {
-    /// Nobody else wants anything.
+    /// No client is active, so there is no limit.
     Unlimited,
-    /// What it takes is counted.
+    /// The CPU time is counted.
     Counted,
     PauseUntil(Instant),
 }
 
 impl CpuBudget {
-    /// `share`: of this machine's cores, more than 0. From 1 on there is no limit.
+    /// `share`: share of this machine's cores, greater than 0. No limit from 1 on.
     pub fn new(metrics: Arc<Metrics>, share: f64) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let cores = if share < 1.0 { cores * share } else { f64::INFINITY };
         Self { metrics, cores, paid_until: Mutex::new(Instant::now()) }
     }
 
-    /// `served`: so long ago a client was.
+    /// `served`: time since a client was last active.
     fn admit(&self, now: Instant, served: Duration) -> Admission {
         if self.cores.is_infinite() || served > CLIENT_ACTIVE_WINDOW {
             return Admission::Unlimited;
@@ -77,20 +78,20 @@ impl CpuBudget {
         Admission::Counted
     }
 
-    /// A turn has used `time` of a core, up to `now`.
+    /// Records that a poll used `time` of a core, up to `now`.
     fn record_used(&self, time: Duration, now: Instant) {
         let mut paid_until = self.paid_until.lock();
         let before = paid_until.checked_sub(self.cost(POLL_COST_ESTIMATE)).unwrap_or(*paid_until);
         *paid_until = (before + self.cost(time)).min(now + PAUSE_MAX);
     }
 
-    /// How long it takes to earn that.
+    /// Returns how long it takes to pay off `time`.
     fn cost(&self, time: Duration) -> Duration {
         Duration::try_from_secs_f64(time.as_secs_f64() / self.cores).map_or(PAUSE_MAX, |cost| cost.min(PAUSE_MAX))
     }
 }
 
-/// A copy, or a connection of copies, that keeps to the pace. It rests between polls of the future that it is.
+/// A future of a copy, or of a connection of copies, limited to the budget. It pauses between polls.
 pub struct CpuLimited<F> {
     budget: Arc<CpuBudget>,
     copy: Pin<Box<F>>,
@@ -109,7 +110,7 @@ impl<F: Future> Future for CpuLimited<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         loop {
             if let Some(pause) = &mut self.pause {
-                // Whatever wakes it meanwhile is looked at behind the rest.
+                // Wake-ups during the pause are handled after it.
                 ready!(pause.as_mut().poll(context));
                 self.pause = None;
             }
@@ -119,7 +120,7 @@ impl<F: Future> Future for CpuLimited<F> {
                     return self.copy.as_mut().poll(context);
                 }
                 Admission::Counted => {
-                    // With what others of this thread have done since the last one.
+                    // Includes the time of other tasks of this thread since the last poll.
                     let before = COUNTED.get().unwrap_or_else(thread_cpu_time);
                     let polled = self.copy.as_mut().poll(context);
                     let after = thread_cpu_time();
@@ -148,9 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_have_all_cores_while_nobody_is_served() {
+    fn copies_are_unlimited_without_clients() {
         let ((budget, metrics), now) = (budget(0.5), Instant::now());
-        assert_eq!(budget.admit(now, metrics.since_client_activity()), Admission::Unlimited, "nobody ever was");
+        assert_eq!(
+            budget.admit(now, metrics.since_client_activity()),
+            Admission::Unlimited,
+            "no client was ever served"
+        );
         budget.record_used(1000 * MS, now);
         assert_eq!(budget.admit(now, CLIENT_ACTIVE_WINDOW + MS), Admission::Unlimited);
         assert_ne!(budget.admit(now, CLIENT_ACTIVE_WINDOW), Admission::Unlimited);
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn they_rest_until_what_they_used_is_their_share() {
+    fn copies_pause_down_to_their_share() {
         let (budget, _) = budget(0.5);
         let start = Instant::now();
         let mut now = start + 1000 * MS;
@@ -183,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn those_that_have_rested_do_not_all_go_on_at_once() {
+    fn paused_copies_do_not_all_resume_at_once() {
         let (budget, _) = budget(0.5);
         let now = Instant::now() + 1000 * MS;
         let going = (0..100).take_while(|_| budget.admit(now, Duration::ZERO) == Admission::Counted).count();
-        // What was saved, and one more.
+        // The saved time, and one more.
         assert!(
             (2..=(UNUSED_TIME_MAX.as_secs_f64() / POLL_COST_ESTIMATE.as_secs_f64()) as usize).contains(&going),
             "{going}"
@@ -195,11 +200,11 @@ mod tests {
         for _ in 0..going {
             budget.record_used(Duration::ZERO, now);
         }
-        assert_eq!(budget.admit(now, Duration::ZERO), Admission::Counted, "they have used nothing");
+        assert_eq!(budget.admit(now, Duration::ZERO), Admission::Counted, "the copies have used nothing");
     }
 
     #[test]
-    fn a_rest_has_an_end_whatever_was_used() {
+    fn pauses_are_bounded() {
         let (budget, _) = budget(0.5);
         let now = Instant::now();
         for _ in 0..10 {
@@ -208,17 +213,18 @@ mod tests {
         assert_eq!(budget.admit(now, Duration::ZERO), Admission::PauseUntil(now + PAUSE_MAX));
     }
 
-    /// In one thread: what another task of it does is the copies', too.
+    /// A single thread: the time of its other tasks counts as well.
     #[tokio::test]
-    async fn a_copy_rests_for_all_that_its_thread_has_done_and_comes_to_its_end() {
-        // So little that a machine which is busy with other things gives the thread more.
+    async fn copy_pauses_for_whole_threads_cpu_time() {
+        // So low that the thread gets more even on a busy machine.
         let (budget, metrics) = budget(0.02);
         let (budget, served) = (Arc::new(budget), metrics.clone());
         let busy = tokio::spawn(async move {
             loop {
                 let until = thread_cpu_time() + MS;
                 while thread_cpu_time() < until {}
-                // Last: on a busy machine a millisecond of a core takes longer than a client counts as served.
+                // Last, because on a busy machine a millisecond of CPU time can take longer than the client counts as
+                // active.
                 served.note_client_activity();
                 tokio::task::yield_now().await;
             }
@@ -232,7 +238,7 @@ mod tests {
         metrics.note_client_activity();
         assert_eq!(CpuLimited::new(&budget, copy).await, "done");
         busy.abort();
-        // What six turns are taken to use in advance makes 150 ms.
+        // The estimated cost of six polls is 150 ms.
         assert!(metrics.copy_pause_time() > 250 * MS, "{:?}", metrics.copy_pause_time());
     }
 }

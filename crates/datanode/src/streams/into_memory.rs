@@ -1,7 +1,7 @@
-//! A replica on its way into another datanode's memory, on this machine or over a network: that is a pipeline of one, and this
-//! datanode its writer.
+//! Sends a replica into another DataNode's memory, on this machine or over a network. This works like a pipeline of one
+//! DataNode, with this DataNode as its writer.
 //!
-//! Bounds: a few replicas at once to each datanode, a slice of each under way beyond what the receiver has granted.
+//! Bounds: a few replicas at once to each DataNode, and one slice of each in flight beyond the receiver's grants.
 
 use std::io;
 use std::sync::Arc;
@@ -21,22 +21,24 @@ use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::transfer;
 
-/// Shorter ones go by streams, which need no answer before the next: registering memory costs more than they do.
+/// Minimum size; shorter replicas are sent by streams, which need no answer before the next one, because registering
+/// memory costs more.
 const REPLICA_BYTES_MIN: u64 = 1 << 20;
 
-/// What became of a replica.
+/// Result of sending a replica.
 pub enum MemoryCopyOutcome {
     /// The target has it.
     Complete,
-    /// It began. The target has a part of it, or all of it and could not say so: a stream goes on.
+    /// The transfer began. The target has a part, or all of it without an acknowledgement: a stream resumes.
     Incomplete,
-    /// There is no such way for it.
+    /// There is no such path for it.
     NotSupported,
 }
 
-/// Has a finalized replica put into the memory of `target`, if there is a way to that. Dropped, it ends.
+/// Puts a finalized replica into the memory of `target`, if there is a path to it. Dropping the future ends the
+/// transfer.
 ///
-/// Errors: those of this datanode's own replica.
+/// Errors: those of this DataNode's own replica.
 pub async fn send_replica(
     datanode: &Arc<Datanode>,
     pool: &Arc<Pool>,
@@ -44,7 +46,7 @@ pub async fn send_replica(
     target: &PipelineTarget,
     requested_by: RequestedBy,
 ) -> Result<MemoryCopyOutcome, OpError> {
-    // Most targets of a cluster are elsewhere: they cost neither a turn nor an open replica.
+    // Most targets of a cluster are on other machines: these take neither a permit nor an open replica.
     let may_lead = datanode.one_sided.is_some() || datanode.local_forwarding.can_reach(datanode, &target.datanode.id);
     if !may_lead || !datanode.streams.is_enabled() || block.length() < REPLICA_BYTES_MIN {
         return Ok(MemoryCopyOutcome::NotSupported);
@@ -72,7 +74,7 @@ async fn try_send_replica(
 ) -> Result<MemoryCopyOutcome, OpError> {
     let reader = Arc::new(datanode.store.reader(block)?);
     let chunk = reader.checksum().bytes_per_chunk.max(1);
-    // Whole chunks in each slice.
+    // Each slice holds whole chunks.
     let step = u64::from(FRAME_BYTES / chunk * chunk);
     if step == 0 {
         return Ok(MemoryCopyOutcome::NotSupported);
@@ -85,12 +87,12 @@ async fn try_send_replica(
         Ok(Some(SetupAnswer::Ready(mirror))) => mirror,
         Ok(Some(SetupAnswer::Refused(answer))) => {
             let (status, message) = (answer.status, answer.message.unwrap_or_default());
-            tracing::info!(%block, target = %next.id, ?status, message, "a replica is not taken into memory");
+            tracing::info!(%block, target = %next.id, ?status, message, "the target refused a replica into its memory");
             return Ok(MemoryCopyOutcome::NotSupported);
         }
         Err(error) => {
             let error: &dyn std::error::Error = &error;
-            tracing::info!(%block, target = %next.id, error, "no way into memory for a replica");
+            tracing::info!(%block, target = %next.id, error, "cannot send a replica into the target's memory");
             return Ok(MemoryCopyOutcome::NotSupported);
         }
     };
@@ -98,29 +100,29 @@ async fn try_send_replica(
     let sender = MirrorSender::new(&mirror);
     let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
     let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(CopyError::Sending) };
-    // Not what came before: clients' writes wait for the same connections and answers.
+    // Only this part is limited, not the set-up: clients' writes wait for the same connections and answers.
     let copying = async { tokio::try_join!(sending, acknowledged(mirror, last)) };
     match datanode.streams.threads.cpu_limited(copying).await {
         Ok(_) => Ok(MemoryCopyOutcome::Complete),
         Err(why) => {
-            tracing::info!(%block, target = %next.id, %why, "a copy into memory broke: the rest goes by a stream");
+            tracing::info!(%block, target = %next.id, %why, "a copy into memory failed; sending the rest by a stream");
             Ok(MemoryCopyOutcome::Incomplete)
         }
     }
 }
 
-/// Why a copy did not get to its end.
+/// Reason why a copy did not complete.
 #[derive(Debug, thiserror::Error)]
 enum CopyError {
-    #[error("sending: {0}")]
+    #[error("cannot send: {0}")]
     Sending(ForwardError),
-    #[error("waiting for acknowledgements: {0}")]
+    #[error("no acknowledgement: {0}")]
     Acknowledgement(#[from] MirrorError),
     #[error("the datanode answered with {0:?}")]
     Refused(Status),
 }
 
-/// Down: slices of `step` bytes, and an empty one that ends it.
+/// Sends slices of `step` bytes downstream, and an empty one at the end.
 async fn send(
     sender: &MirrorSender,
     mut source: StreamSource,
@@ -139,7 +141,7 @@ async fn send(
         let data = match source.data(range).await.map_err(cannot_read)? {
             SourceData::Bytes(bytes) => PacketData::Bytes(bytes),
             SourceData::File { .. } if reader.in_memory() => PacketData::Replica(reader),
-            // A file on a disk can be cut under its mapping.
+            // A file on a disk can be truncated while it is mapped.
             SourceData::File { .. } => {
                 scratch.resize(bytes as usize, 0);
                 reader.read_at(range.start(), &mut scratch).map_err(|error| cannot_read(error.into()))?;
@@ -147,7 +149,7 @@ async fn send(
             }
         };
         sender.send_packet(&header, &crcs, data).await?;
-        // Where nothing of that had to wait, it is all one poll, and copies rest between polls only.
+        // If nothing above had to wait, the whole loop would be one poll, and copies pause only between polls.
         tokio::task::yield_now().await;
         header.offset += bytes;
         header.seqno += 1;
@@ -161,7 +163,7 @@ fn cannot_read(error: crate::sender::SendError) -> ForwardError {
     ForwardError::Read(io::Error::other(error))
 }
 
-/// Up: until the replica is finalized over there.
+/// Receives acknowledgements until the replica is finalized at the target.
 async fn acknowledged(mut mirror: Mirror, last: i64) -> Result<(), CopyError> {
     loop {
         let ack = mirror.next_ack().await?;

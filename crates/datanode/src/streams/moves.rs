@@ -1,4 +1,4 @@
-//! Replicas that a balancer has moved here, while they are on their way: whoever takes one in asks.
+//! Replicas that a balancer is moving to this DataNode; the receiving side consults this list.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,21 +8,21 @@ use parking_lot::Mutex;
 
 type BlockKey = (BlockPoolId, BlockId);
 
-/// Bounded by the places for the balancer's copies.
+/// Bounded by the permits for the balancer's copies.
 #[derive(Default)]
 pub struct Moves {
-    /// With the UUID of the datanode that is to lose its replica, if one is.
+    /// Expected blocks, each with the UUID of the DataNode that is to delete its replica, if any.
     expected: Mutex<HashMap<BlockKey, Option<String>>>,
 }
 
-/// One of them; dropped, it is not expected any more.
+/// Entry of one expected move, removed when dropped.
 pub struct ExpectedMove<'a> {
     moves: &'a Moves,
     key: BlockKey,
 }
 
 impl Moves {
-    /// `None`: it is on its way already.
+    /// `None`: the block is already being moved.
     pub fn expect(&self, block: &ExtendedBlock, delete_hint: Option<&str>) -> Option<ExpectedMove<'_>> {
         let key = (block.pool.clone(), block.id());
         match self.expected.lock().entry(key.clone()) {
@@ -34,12 +34,12 @@ impl Moves {
         }
     }
 
-    /// Whether `block` comes because a balancer wants it.
+    /// Returns true if a balancer requested `block`.
     pub fn has(&self, block: &ExtendedBlock) -> bool {
         self.expected.lock().contains_key(&(block.pool.clone(), block.id()))
     }
 
-    /// Whose replica of it the namenode had better delete.
+    /// Returns the DataNode whose replica the NameNode should delete.
     pub fn delete_hint(&self, block: &ExtendedBlock) -> Option<String> {
         self.expected.lock().get(&(block.pool.clone(), block.id())).cloned().flatten()
     }

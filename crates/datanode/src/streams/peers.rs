@@ -1,4 +1,4 @@
-//! The other datanodes, what they speak, and the connections to them.
+//! The other DataNodes: the features they support, and the connections to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +18,23 @@ use crate::datanode::Datanode;
 use crate::downstream::{self, Timeouts};
 use crate::ops::OpError;
 
-/// How long it is believed that a datanode takes no streams.
+/// Time for which a DataNode is considered not to support streams.
 const NO_STREAMS_TTL: Duration = Duration::from_secs(600);
 
-/// How long one that does, and has no memory for one more connection, is sent replicas in packets.
+/// Time for which a DataNode that supports streams but has no memory for one more connection is sent replicas in
+/// packets.
 const REFUSED_BACKOFF: Duration = Duration::from_secs(5);
 
-/// How long no further connection is tried for beside one that lives, after such an attempt has failed.
+/// Time for which no further connection is attempted in addition to an existing one, after such an attempt has failed.
 const CONNECT_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Datanodes that are remembered at most.
+/// Maximum number of DataNodes that are remembered.
 const PEERS_MAX: usize = 4096;
 
-/// Replicas on their way into memory at once, each over a connection that carries one after the other.
+/// Maximum number of replicas in flight into memory, each over a connection that carries one after the other.
 const INTO_MEMORY_MAX: usize = 4;
 
-/// Replicas that wait for their turn on a connection, beside those that are on their way.
+/// Maximum number of replicas that wait for their turn on a connection, in addition to those in flight.
 const JOBS_QUEUED_MAX: usize = 64;
 
 #[derive(Default)]
@@ -41,15 +42,15 @@ pub struct Peers {
     peers: Mutex<HashMap<PeerKey, Arc<Peer>>>,
 }
 
-/// Who somebody says a datanode is, with its address: what one was sent to under another's name is nobody else's. What a balancer moves has
-/// connections of its own, on which nothing else waits for its bandwidth.
+/// The complete ID with its address, so that an entry made under another DataNode's name affects only itself. A
+/// balancer's moves have connections of their own, so that no other transfer waits for their bandwidth.
 type PeerKey = (DatanodeId, RequestedBy);
 
 struct Peer {
-    /// Held while a connection is being made.
+    /// Held while a connection is being opened.
     connecting: tokio::sync::Mutex<()>,
     state: Mutex<PeerState>,
-    /// One for each replica that is on its way into memory.
+    /// One permit for each replica in flight into memory.
     memory_permits: Arc<Semaphore>,
 }
 
@@ -66,32 +67,32 @@ impl Default for Peer {
 #[derive(Default)]
 struct PeerState {
     connections: Vec<StreamConnection>,
-    /// When it could not be reached last.
+    /// Time of the last failure to reach it.
     failed: Option<Instant>,
-    /// It takes no streams, or no more, until then.
+    /// It accepts no streams, or no further ones, until then.
     backoff_until: Option<Instant>,
-    /// It has been asked what it speaks.
+    /// It has been asked for its features.
     is_described: bool,
-    /// Whether it sends replicas when it is asked to, and until when that is believed.
+    /// Result of asking if it sends replicas on request, and the time until which the answer is used.
     sends: Option<(bool, Instant)>,
 }
 
-/// A connection that carries replicas. Whoever holds one counts as its load.
+/// A connection that carries replicas. Each holder counts as its load.
 pub struct StreamConnection {
     jobs: mpsc::Sender<ReplicaJob<StreamSource>>,
     load: Arc<AtomicUsize>,
     counted: bool,
 }
 
-/// How to reach a datanode.
+/// Path to a DataNode.
 pub enum StreamRoute {
     Connection(StreamConnection),
-    /// Not by a stream.
+    /// No stream is possible.
     None,
 }
 
 impl StreamConnection {
-    /// Hands a replica over. It is dropped, and with it the place of its answer, when the connection has ended.
+    /// Queues a replica. The job, and with it its answer channel, is dropped if the connection has ended.
     pub async fn send(&self, job: ReplicaJob<StreamSource>) {
         let _ = self.jobs.send(job).await;
     }
@@ -111,7 +112,8 @@ impl Drop for StreamConnection {
 }
 
 impl PeerState {
-    /// The least loaded connection, unless another one had better be made. `None` inside: it is not to be reached so.
+    /// Returns the least loaded connection, unless a new one should be opened. `None` inside: no stream to it is
+    /// possible.
     fn pick(&mut self, connections: usize) -> Option<StreamRoute> {
         self.connections.retain(|link| !link.jobs.is_closed());
         let has_failed = self.failed.is_some_and(|failed| failed.elapsed() < CONNECT_BACKOFF);
@@ -130,7 +132,7 @@ impl PeerState {
         open.min_by_key(|link| link.load.load(Ordering::Relaxed))
     }
 
-    /// A connection could not be made: what there is has to do.
+    /// Records that a connection could not be opened: the existing ones have to suffice.
     fn note_failure(&mut self, connections: usize) -> Option<StreamRoute> {
         self.failed = Some(Instant::now());
         self.pick(connections).filter(|way| matches!(way, StreamRoute::Connection(_)))
@@ -142,9 +144,10 @@ impl PeerState {
 }
 
 impl Peers {
-    /// A connection to `target`, made now if need be. Nobody waits for a further one that somebody else is making.
+    /// Returns a connection to `target`, opened now if necessary. Callers do not wait for an additional connection that
+    /// another task is opening.
     ///
-    /// Errors: there is none, and it cannot be reached.
+    /// Errors: there is no connection, and the target cannot be reached.
     pub async fn connection(
         &self,
         datanode: &Arc<Datanode>,
@@ -170,7 +173,8 @@ impl Peers {
             }
         };
         {
-            // Another replica may have had it made meanwhile, or in vain: not each of them tries again, one after the other.
+            // Another task may have opened it in the meantime, or failed to: the waiting tasks do not each retry in
+            // turn.
             let mut state = peer.state.lock();
             if let Some(way) = state.pick(connections) {
                 return Ok(way);
@@ -183,47 +187,53 @@ impl Peers {
             Ok(way) => Ok(way),
             Err(error) => {
                 let link = peer.state.lock().note_failure(connections).ok_or(error);
-                link.inspect(|_| tracing::info!(datanode = %target, "no further connection of replicas: there is one"))
+                link.inspect(|_| tracing::info!(datanode = %target, "cannot open another replica stream; using the existing one"))
             }
         }
     }
 
-    /// Whether `source` sends replicas by streams when it is asked to.
+    /// Returns true if `source` sends replicas by streams on request.
     pub async fn can_send(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
         let peer = self.peer(source, RequestedBy::Balancer);
         let known = peer.state.lock().sends.filter(|(_, until)| Instant::now() < *until);
         if let Some((sends, _)) = known {
             return sends;
         }
-        // Whoever cannot be asked is asked again.
+        // If the request failed, it is repeated the next time.
         let Ok(description) = description_of(datanode, source).await else { return false };
         let sends = description.is_some_and(|description| description.serves(OpCode::SendReplica));
         peer.state.lock().sends = Some((sends, Instant::now() + NO_STREAMS_TTL));
         sends
     }
 
-    /// It hung up at the question. It may be another one now, or have had too much to do: it is asked what it speaks before long.
+    /// Records that it closed the connection on the request. It may have been replaced or overloaded, so it is soon
+    /// asked for its features again.
     pub fn note_cannot_send(&self, source: &DatanodeId) {
         self.peer(source, RequestedBy::Balancer).state.lock().sends = Some((false, Instant::now() + REFUSED_BACKOFF));
     }
 
-    /// Waits until one more replica may go into the memory of `target`.
+    /// Waits until one more replica may be sent into the memory of `target`.
     pub async fn acquire_memory_permit(&self, target: &DatanodeId, requested_by: RequestedBy) -> OwnedSemaphorePermit {
-        self.peer(target, requested_by).memory_permits.clone().acquire_owned().await.expect("it is never closed")
+        self.peer(target, requested_by)
+            .memory_permits
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed")
     }
 
     fn peer(&self, datanode: &DatanodeId, requested_by: RequestedBy) -> Arc<Peer> {
         let key = (datanode.clone(), requested_by);
         let mut peers = self.peers.lock();
         if peers.len() >= PEERS_MAX && !peers.contains_key(&key) {
-            // Their connections go on to the end of what they carry.
+            // Their connections continue until their replicas are sent.
             peers.clear();
         }
         peers.entry(key).or_default().clone()
     }
 }
 
-/// Makes a connection. Under `connecting`.
+/// Opens a connection. Must be called with `connecting` held.
 async fn open_connection(
     datanode: &Arc<Datanode>,
     target: &DatanodeId,
@@ -251,7 +261,7 @@ async fn open_connection(
                 state.backoff_until = Some(Instant::now() + REFUSED_BACKOFF);
                 return Ok(state.pick(connections).unwrap_or(StreamRoute::None));
             }
-            // It may be another one now.
+            // The DataNode may have been replaced.
             state.is_described = false;
             datanode.peer_offers.forget(target);
             Err(error)
@@ -290,7 +300,7 @@ async fn run(
     let connection = match connection.moved_here() {
         Ok(connection) => connection,
         Err(error) => {
-            tracing::warn!(%peer, %error, "a connection of replicas cannot be waited for");
+            tracing::warn!(%peer, %error, "cannot register a replica stream with its event loop");
             return;
         }
     };
@@ -299,7 +309,7 @@ async fn run(
         () = datanode.stopping() => Ok(()),
     };
     if let Err(error) = outcome {
-        tracing::info!(%peer, error = &*error as &dyn std::error::Error, "a connection of replicas ended");
+        tracing::info!(%peer, error = &*error as &dyn std::error::Error, "a replica stream ended");
     }
 }
 
@@ -308,19 +318,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_lives_does_when_no_further_one_can_be_made() {
+    fn existing_connection_is_used_after_failed_attempt() {
         let mut state = PeerState::default();
-        // Without any, it is tried again by whoever comes next.
+        // Without any connection, the next caller retries.
         assert!(state.note_failure(2).is_none() && state.pick(2).is_none());
         state.failed = None;
         let (jobs, queue) = mpsc::channel(1);
         state.connections.push(StreamConnection { jobs, load: Arc::default(), counted: false });
-        let Some(StreamRoute::Connection(_first)) = state.pick(2) else { panic!("it has nothing to do") };
-        assert!(state.pick(2).is_none(), "another one had better be made");
-        let Some(StreamRoute::Connection(second)) = state.note_failure(2) else { panic!("there is one") };
+        let Some(StreamRoute::Connection(_first)) = state.pick(2) else { panic!("the connection is idle") };
+        assert!(state.pick(2).is_none(), "a new connection should be opened");
+        let Some(StreamRoute::Connection(second)) = state.note_failure(2) else { panic!("a connection exists") };
         assert_eq!(second.load.load(Ordering::Relaxed), 2);
-        assert!(matches!(state.pick(2), Some(StreamRoute::Connection(_))), "nor is it tried for again at once");
+        assert!(matches!(state.pick(2), Some(StreamRoute::Connection(_))), "it is not retried at once");
         drop(queue);
-        assert!(state.pick(2).is_none() && state.least_loaded().is_none(), "it has ended");
+        assert!(state.pick(2).is_none() && state.least_loaded().is_none(), "the connection has ended");
     }
 }

@@ -1,4 +1,4 @@
-//! What a broken connection left of replicas: kept for a while, for a sender that comes back.
+//! Partial replicas of broken connections, kept for a limited time for a sender that reconnects.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 use super::sink::ResumeKey;
 
-/// Replicas that are kept at most.
+/// Maximum number of partial replicas that are kept.
 const RESUMABLE_MAX: usize = 64;
 
-/// They still count as TEMPORARY, with a writer: nobody reads or reports them.
+/// The replicas still count as TEMPORARY, with a writer: they are neither read nor reported.
 pub struct ResumableReplicas {
     timeout: Duration,
     replicas: Mutex<HashMap<(BlockPoolId, BlockId), ResumableEntry>>,
@@ -47,18 +47,18 @@ impl ResumableReplicas {
         discard(gone.into_iter().chain(replaced).collect());
     }
 
-    /// What there is of exactly this replica. What there is of another one of the same block goes.
+    /// Takes the part of exactly this replica. Discards the part of a different replica of the same block.
     pub fn take(&self, wanted: &ResumeKey) -> Option<ReplicaWriter> {
         let entry = self.replicas.lock().remove(&(wanted.block.pool.clone(), wanted.block.id()))?;
         if entry.resume_key == *wanted {
             return Some(entry.writer);
         }
-        // Here and now: the block's next replica takes its place.
+        // Dropped at once: the block's next replica takes its place.
         drop(entry);
         None
     }
 
-    /// Something of it, whatever its stamp and length.
+    /// Returns true if there is a part of the block, whatever its stamp and length.
     pub fn has(&self, block: &ExtendedBlock) -> bool {
         self.replicas.lock().contains_key(&(block.pool.clone(), block.id()))
     }
@@ -77,13 +77,13 @@ impl ResumableReplicas {
     }
 }
 
-/// Their files are removed, on a thread that may wait for that.
+/// Removes their files, on a blocking thread.
 fn discard(entries: Vec<ResumableEntry>) {
     if entries.is_empty() {
         return;
     }
     for ResumableEntry { resume_key, writer, .. } in &entries {
-        tracing::info!(block = %resume_key.block, received = writer.received(), "nobody came back to send the rest of a replica");
+        tracing::info!(block = %resume_key.block, received = writer.received(), "discarding a partial replica: its sender did not reconnect in time");
     }
     tokio::task::spawn_blocking(move || drop(entries));
 }

@@ -1,4 +1,4 @@
-//! A replica of another datanode's on its way in.
+//! Receives a replica from another DataNode over a stream.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,25 +18,25 @@ use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
 
-/// A replica up to this size is made on the spot: it takes a slot in memory.
+/// Maximum size of a replica that is created without a blocking thread: it takes a slot in memory.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Data handed to the store at once where a disk is behind it: less than it writes at once.
+/// Data handed to the store at once for a replica on disk: less than the store writes at once.
 const DISK_STEP_BYTES: usize = 128 << 10;
 
-/// A sender may come back before its broken connection has been noticed here: so long it waits for that.
+/// Maximum wait for a broken connection to be noticed here, if its sender reconnects before that.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 const RESUME_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What must be the same for a replica to be gone on with.
+/// Properties that must match for a replica to be resumed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResumeKey {
-    /// With its whole length.
+    /// The block with its final length.
     pub block: ExtendedBlock,
     pub checksum: ChecksumSpec,
 }
 
-/// Takes replicas on.
+/// Accepts replicas.
 pub struct StreamStore {
     datanode: Arc<Datanode>,
 }
@@ -71,7 +71,7 @@ impl StreamStore {
             }
         };
         if resumed {
-            tracing::info!(block = %request.block, received = writer.received(), "going on with a replica whose connection broke");
+            tracing::info!(block = %request.block, received = writer.received(), "resuming a replica after a broken connection");
             datanode.metrics.record_stream_resumed(writer.received());
         }
         let is_move = datanode.streams.moves.has(&request.block);
@@ -107,7 +107,7 @@ impl ReplicaStore for StreamStore {
     async fn open(&self, request: OpenReplica) -> Result<StreamSink, ReplicaRefusal> {
         let block = request.block.clone();
         self.open_sink(request).await.map_err(|error| {
-            tracing::info!(%block, error = &error as &dyn std::error::Error, "not taking a replica");
+            tracing::info!(%block, error = &error as &dyn std::error::Error, "refusing a replica");
             let is_there = self
                 .datanode
                 .store
@@ -118,25 +118,25 @@ impl ReplicaStore for StreamStore {
     }
 }
 
-/// As the sender reads it. `is_there`: just this replica, whole.
+/// Builds the refusal for the sender. `is_there`: this DataNode already has exactly this replica, complete.
 fn refusal(error: &OpError, is_there: bool) -> ReplicaRefusal {
     let status = match error {
-        // Whoever sends it again after a broken connection takes ErrorExists for success.
+        // A sender that repeats a replica after a broken connection takes ErrorExists for success.
         OpError::Store(StoreError::ReplicaExists { .. }) if !is_there => Status::Error,
         error => error.status(),
     };
     ReplicaRefusal::new(status, error.text())
 }
 
-/// One of them.
+/// Sink for one replica.
 pub struct StreamSink {
     datanode: Arc<Datanode>,
     pool: Arc<Pool>,
     resume_key: ResumeKey,
     writer: ReplicaWriter,
-    /// Of a replica that goes straight to disk: the piece that is being written while the next one comes in.
+    /// For a replica that goes straight to disk: the piece that is being written while the next one is received.
     disk_write: Option<JoinHandle<CompletedWrite>>,
-    /// A balancer wants it here: its bytes count against what that may take of the network.
+    /// A balancer's move: its bytes count against the balancer's bandwidth.
     is_move: bool,
     _counted: GaugeGuard,
     _place: Option<OwnedSemaphorePermit>,
@@ -150,7 +150,7 @@ impl StreamSink {
         Ok(())
     }
 
-    /// The same where a disk is waited for.
+    /// Like `write`, for a write that waits for a disk.
     async fn write_and_wait(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
         let spec = self.resume_key.checksum;
         let chunk = spec.bytes_per_chunk as usize;
@@ -174,7 +174,7 @@ impl StreamSink {
         Ok(())
     }
 
-    /// Nothing of it is being written to disk on return.
+    /// Waits until no data of this replica is being written to disk.
     async fn wait_for_disk_write(&mut self) -> Result<(), OpError> {
         let Some(running) = self.disk_write.take() else { return Ok(()) };
         let written = running.await.map_err(|_| OpError::Interrupted)?;

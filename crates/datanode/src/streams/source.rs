@@ -1,4 +1,4 @@
-//! A replica of ours on its way to another datanode.
+//! Reads a replica of this DataNode to send it to another one.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::sender::SendError;
 pub struct StreamSource {
     datanode: Arc<Datanode>,
     reader: Arc<ReplicaReader>,
-    /// Of one that is on disk and goes from its first byte on, in frames of full length.
+    /// Read-ahead, for a replica on disk that is sent from its first byte on in frames of full length.
     ahead: Option<ReadAhead<Arc<ReplicaReader>>>,
     started: bool,
-    /// For when files may not be given to the socket.
+    /// Buffer for when files cannot be sent to the socket directly.
     scratch: Vec<u8>,
     requested_by: RequestedBy,
-    /// It goes into memory over there, which is counted where it is done.
+    /// The replica is sent into memory at the target, which is counted there.
     into_memory: bool,
 }
 
@@ -30,7 +30,7 @@ impl StreamSource {
         Self { datanode, reader, ahead: None, started: false, scratch, requested_by, into_memory: false }
     }
 
-    /// Not over a connection of streams.
+    /// Creates a source for a transfer that does not use a stream connection.
     pub fn into_memory(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
         Self { into_memory: true, ..Self::new(datanode, reader, requested_by) }
     }

@@ -1,11 +1,13 @@
-//! Threads of their own for the copies, below the others in the kernel's eyes: what is copied behind everybody's back must not stand
-//! before what somebody waits for, neither in a queue of this process nor at a core.
+//! Threads for copies, with a lower kernel priority than the others: background copies must not delay operations that a
+//! client waits for, neither in a queue of this process nor at a core.
 //!
-//! Niceness is a share, not a ban: beside threads that always want the cores the copies still get theirs (at 6, about a quarter of
-//! what one of the others gets), and where nobody else wants the cores, all of them. What it cannot do for readers, rests do (`cpu_budget`).
+//! Niceness gives a share and does not exclude. Next to threads that always want the cores, copies still get their
+//! share: at 6, about a quarter of one other thread's. If no other thread wants the cores, they get all of them. Pauses
+//! (`cpu_budget`) do for readers what niceness cannot.
 //!
-//! Connections of replicas have a loop of events in one thread each, or share it: of several threads one waits for all sockets, and is
-//! woken with each segment of a connection that another one is busy with, for nothing.
+//! Each connection of replicas has a single-threaded event loop, possibly shared. In a multi-threaded runtime one
+//! thread would wait for all sockets, and be woken for nothing with each segment of a connection that another thread is
+//! handling.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -19,13 +21,14 @@ use tokio::task::JoinHandle;
 use super::cpu_budget::{CpuBudget, CpuLimited};
 use crate::ops::OpError;
 
-/// The greatest niceness there is.
+/// Maximum niceness.
 const NICE_MAX: i32 = 19;
 
-/// Loops at most. More than cores: a connection that waits for a disk holds up those that share its loop.
+/// Maximum number of loops. More than cores, because a connection that waits for a disk blocks those that share its
+/// loop.
 const LOOPS_MAX: usize = 32;
 
-/// Made when the first connection wants them; an idle datanode has none.
+/// Started when the first connection needs them; an idle DataNode has none.
 pub struct CopyThreads {
     nice: i32,
     budget: Arc<CpuBudget>,
@@ -40,12 +43,12 @@ struct EventLoop {
 }
 
 impl CopyThreads {
-    /// `nice`: above the process's own. 0: threads like the others.
+    /// `nice`: niceness relative to the process's own. 0: threads like the others.
     pub fn new(nice: i32, budget: CpuBudget) -> Self {
         Self { nice, budget: Arc::new(budget), runtime: Mutex::default(), loops: Mutex::default() }
     }
 
-    /// Where to spawn what is no connection of replicas.
+    /// Returns the runtime for copies that are not connections of replicas, and starts it if necessary.
     ///
     /// Errors: the system has no threads left.
     pub fn start(&self) -> Result<Handle, OpError> {
@@ -57,12 +60,12 @@ impl CopyThreads {
         Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
     }
 
-    /// `copy`, so that it takes no more than copies may.
+    /// Limits `copy` to the CPU budget of copies.
     pub fn cpu_limited<F>(&self, copy: F) -> CpuLimited<F> {
         CpuLimited::new(&self.budget, copy)
     }
 
-    /// Runs a copy that is no connection of replicas, at that pace.
+    /// Runs a copy that is not a connection of replicas, limited to the CPU budget.
     ///
     /// Errors: those of [`Self::start`].
     pub fn spawn<F>(&self, copy: F) -> Result<JoinHandle<F::Output>, OpError>
@@ -72,14 +75,14 @@ impl CopyThreads {
         Ok(self.start()?.spawn(self.cpu_limited(copy)))
     }
 
-    /// Runs a connection: in a loop with nothing to do, or a new one while they are few, or the one that has least.
+    /// Runs a connection: in an idle loop, in a new one while the maximum is not reached, or in the least loaded one.
     ///
     /// Errors: the system has no threads left, and there is no loop.
     pub fn start_connection<F>(&self, connection: F) -> Result<JoinHandle<F::Output>, OpError>
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        // Held until it is one of the loop's tasks.
+        // Held until the connection is one of the loop's tasks.
         let mut loops = self.loops.lock();
         let tasks = |one: &EventLoop| one.handle.metrics().num_alive_tasks();
         let least = loops.iter().min_by_key(|one| tasks(one)).map(|one| (tasks(one), one.handle.clone()));
@@ -103,22 +106,23 @@ impl CopyThreads {
         let nice = self.target_nice()?;
         let (bring, brought) = mpsc::sync_channel::<Runtime>(1);
         let (end, ended) = oneshot::channel::<()>();
-        // The thread first: a runtime that is dropped here, because there is none for it, would wait for its end.
+        // The thread is started first: dropping a runtime here, for lack of a thread, would block until its end.
         std::thread::Builder::new().name("replica-streams".to_owned()).spawn(move || {
             lower_priority(nice);
             let Ok(runtime) = brought.recv() else { return };
-            // Until the other half is dropped.
+            // Runs until the other half is dropped.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         })?;
         let runtime = self.builder(Builder::new_current_thread())?.build()?;
         let handle = runtime.handle().clone();
-        // It is there, and waits for this.
+        // The thread exists and waits for the runtime.
         let _ = bring.send(runtime);
         Ok(EventLoop { handle, _end: end })
     }
 
-    /// As many threads as there are cores, where it is not one: without readers the copies may have them all.
+    /// Configures a builder with one thread per core if it is multi-threaded: without readers, copies may use all
+    /// cores.
     fn builder(&self, mut builder: Builder) -> io::Result<Builder> {
         builder.thread_name("replica-streams").enable_all();
         let nice = self.target_nice()?;
@@ -126,8 +130,8 @@ impl CopyThreads {
         Ok(builder)
     }
 
-    /// The niceness that is to be set, if any: above that of the process's first thread. New threads begin as the one that makes them, and that
-    /// may be one of these.
+    /// Returns the niceness to set, if any: relative to that of the process's first thread. A new thread inherits the
+    /// niceness of its creator, which may be one of these threads.
     fn target_nice(&self) -> io::Result<Option<i32>> {
         if self.nice <= 0 {
             return Ok(None);
@@ -139,13 +143,13 @@ impl CopyThreads {
 fn lower_priority(nice: Option<i32>) {
     // For Linux this "process" is one thread, the calling one. Raising its niceness needs no privilege.
     if let Some(Err(error)) = nice.map(|nice| setpriority_process(None, nice)) {
-        tracing::warn!(%error, "a thread of replica streams has the priority of the others");
+        tracing::warn!(%error, "cannot lower the priority of a replica stream thread");
     }
 }
 
 impl Drop for CopyThreads {
     fn drop(&mut self) {
-        // Perhaps on one of them: nothing is waited for.
+        // This may run on one of these threads, so it must not block.
         if let Some(runtime) = self.runtime.get_mut().take() {
             runtime.shutdown_background();
         }
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn they_give_way_their_own_threads_too_and_others_do_not() {
+    async fn only_stream_threads_have_lower_priority() {
         let own = getpriority_process(None).unwrap();
         let threads = threads(4);
         let handle = threads.start().unwrap();
@@ -180,17 +184,17 @@ mod tests {
             (getpriority_process(None).unwrap(), blocking)
         });
         assert_eq!(connection.unwrap().await.unwrap(), (nice, nice));
-        // Made by one of them, another is no lower.
+        // A thread created by one of these threads is not lowered twice.
         let threads = Arc::new(threads);
         let shared = threads.clone();
         let made = handle.spawn(async move { shared.start_loop().unwrap() }).await.unwrap();
         assert_eq!(made.handle.spawn(async { getpriority_process(None).unwrap() }).await.unwrap(), nice);
-        // In a runtime's own thread, where waiting would panic.
+        // In a runtime's own thread, where blocking would panic.
         drop(threads);
     }
 
     #[tokio::test]
-    async fn connections_share_no_loop_while_there_can_be_another() {
+    async fn connections_share_loops_only_at_limit() {
         let threads = threads(0);
         let (over, _) = tokio::sync::broadcast::channel::<()>(1);
         let mut connections = Vec::new();
@@ -217,8 +221,8 @@ mod tests {
             connection.await.unwrap().unwrap();
         }
         let again = threads.start_connection(async { Handle::current().id() }).unwrap();
-        assert!(first.contains(&again.await.unwrap()), "a loop with nothing to do is there");
-        // What is under way when all ends is dropped.
+        assert!(first.contains(&again.await.unwrap()), "an idle loop exists");
+        // Tasks that are still running at the end are dropped.
         let (dropped, seen) = oneshot::channel::<()>();
         let pending = threads.start_connection(async move {
             let _dropped = dropped;

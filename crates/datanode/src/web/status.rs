@@ -1,5 +1,5 @@
-//! What this datanode is and whom it serves: the beans that Apache's datanode page, monitoring and operators look at, and
-//! what the page at `/` says of namenodes. Names and forms are those of Apache's `DataNodeMXBean` and `FSDatasetMBean`.
+//! Status of this DataNode: the beans that Apache's DataNode page, monitoring and operators use, and the table of
+//! NameNodes on the page at `/`. Names and formats are those of Apache's `DataNodeMXBean` and `FSDatasetMBean`.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::datanode::Datanode;
 use crate::namenode::{BlockPoolService, SOFTWARE_VERSION, ServedNamenode};
 use crate::pool::NamenodeIndex;
 
-/// What Apache's DataNode says while no plan was submitted to its disk balancer.
+/// Value of Apache's DataNode while no plan was submitted to its disk balancer.
 const NO_DISK_BALANCER_PLAN: &str = r#"{"currentState":[],"result":"NO_PLAN","planID":"","planFile":""}"#;
 
-/// `DataNodeInfo` and `FSDatasetState`, with every attribute that Apache's DataNode has (3.4.2).
+/// Returns `DataNodeInfo` and `FSDatasetState`, with every attribute of Apache's DataNode (3.4.2).
 pub fn beans(datanode: &Datanode) -> Vec<Bean> {
     let addresses = datanode.addresses();
     let services = datanode.services.all();
@@ -53,7 +53,8 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
     let failed = datanode.services.failed_volumes();
     let uptime = datanode.started.elapsed().as_millis() as u64;
     let storage_info = storages.iter().map(|storage| storage.dir.as_str()).collect::<Vec<_>>().join(", ");
-    // Apache's has two of them: one of its metrics, one of its management interface, with nearly the same attributes.
+    // Apache's DataNode has two of them, with nearly the same attributes: one of its metrics, one of its management
+    // interface.
     let data_set = |name: &str| {
         Bean::new(format!("Hadoop:service=DataNode,name={name}"))
             .with("tag.Context", "FSDatasetState")
@@ -71,10 +72,10 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("NumBlocksCached", datanode.cache.replicas())
             .with("NumBlocksFailedToCache", datanode.cache.failures())
             .with("StorageInfo", storage_info.clone())
-            // Replicas held are let go at once.
+            // Cached replicas are released at once.
             .with("NumBlocksFailedToUncache", 0)
             .with("NumBlocksFailedToUnCache", 0)
-            // There is no scan of directories, and replicas are deleted as they are asked for.
+            // There is no directory scan, and replicas are deleted as soon as this is requested.
             .with("LastDirScannerFinishTime", 0)
             .with("LastDirectoryScannerFinishTime", 0)
             .with("PendingAsyncDeletions", 0)
@@ -88,7 +89,7 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("DataPort", addresses.transfer.port().to_string())
             .with("HttpPort", addresses.http.port().to_string())
             .with("ClusterId", cluster.unwrap_or_default())
-            // Texts with JSON in them, as Apache's are.
+            // Strings that contain JSON, as in Apache's DataNode.
             .with("NamenodeAddresses", Value::Object(addresses_of).to_string())
             .with("BPServiceActorInfo", Value::Array(actors).to_string())
             .with("VolumeInfo", Value::Object(volumes).to_string())
@@ -99,7 +100,7 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("SecurityEnabled", false)
             .with("DatanodeNetworkCounts", Vec::<Value>::new())
             .with("DiskBalancerStatus", NO_DISK_BALANCER_PLAN)
-            // Slow peers and disks are not looked for.
+            // Slow peers and disks are not detected.
             .with("SendPacketDownstreamAvgInfo", Value::Null)
             .with("SlowDisks", Value::Null),
         data_set("FSDatasetState"),
@@ -110,7 +111,7 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
 pub const NAMENODE_COLUMNS: &[&str] =
     &["address", "nameservice", "block pool", "state", "last heartbeat", "last full block report"];
 
-/// A row for each namenode.
+/// Returns a table row for each NameNode.
 pub fn namenodes(datanode: &Datanode) -> Vec<Vec<String>> {
     let ago = |since: Option<Duration>| {
         since.map_or_else(|| "never".to_owned(), |since| format!("{} s ago", since.as_secs()))
@@ -135,11 +136,12 @@ struct Storage {
     dir: String,
     report: StorageReport,
     reserved: u64,
-    /// Finalized ones, of all pools.
+    /// Number of finalized replicas, over all pools.
     replicas: u64,
 }
 
-/// Looks at no replica: who asks again and again must not wait for those whose files are being opened.
+/// Returns the storages without accessing any replica: frequent requests must not wait for replicas whose files are
+/// being opened.
 fn storages(datanode: &Datanode) -> Vec<Storage> {
     let pools = datanode.pools.all();
     let reports: Vec<_> = pools.first().map(|pool| datanode.storage_reports(pool.id())).unwrap_or_default();
@@ -165,7 +167,7 @@ fn state(service: &BlockPoolService, index: NamenodeIndex, namenode: &ServedName
     }
 }
 
-/// `max_data_length`: longest RPC message, bytes.
+/// `max_data_length`: maximum length of an RPC message in bytes.
 fn actor(service: &BlockPoolService, index: NamenodeIndex, namenode: &ServedNamenode, max_data_length: usize) -> Value {
     let seconds = |since: Option<Duration>| since.map_or_else(|| "-1".to_owned(), |since| since.as_secs().to_string());
     json!({
@@ -177,7 +179,7 @@ fn actor(service: &BlockPoolService, index: NamenodeIndex, namenode: &ServedName
         "LastHeartbeatResponseTime": seconds(namenode.last_contact.since_heartbeat()),
         "LastBlockReport": seconds(namenode.last_contact.since_full_report()),
         "maxDataLength": max_data_length.to_string(),
-        // Blocks of the largest report are not remembered, and no DataNode is called slow.
+        // The size of the largest block report is not recorded, and no DataNode is reported as slow.
         "maxBlockReportSize": "0",
         "isSlownode": "false",
     })

@@ -9,10 +9,10 @@ use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 use hearth_wire::data_transfer::{Operation, Stage};
 
-/// Sends `bytes`, says that no more follow, and waits for the end of the connection.
+/// Sends `bytes`, shuts down the sending side, and waits for the end of the connection.
 async fn send_and_wait_for_end(address: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The other side may close while we write.
+    // The DataNode may close the connection during the write.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -21,7 +21,7 @@ async fn send_and_wait_for_end(address: SocketAddr, bytes: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_bytes_hang_or_stop_a_port() {
+async fn random_bytes_never_hang_or_stop_port() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
@@ -39,7 +39,7 @@ async fn no_bytes_hang_or_stop_a_port() {
         b"GET / HTTP/1.0\r\n\r\n".to_vec(),
         b"hrpc\x08\x00\x00".to_vec(),
         b"hrpc\x09\x00\x55".to_vec(),
-        // Another version, an unknown operation, a message of 4 GiB.
+        // Wrong version, an unknown operation, a message of 4 GiB.
         vec![0, 27, 81, 0],
         vec![0, 28, 1, 0],
         vec![0, 28, 127, 0],
@@ -54,7 +54,7 @@ async fn no_bytes_hang_or_stop_a_port() {
     for seed in 0..60 {
         let noise = content(1 + (seed as usize * 37) % 3000, seed + 100);
         inputs.push(noise.clone());
-        // Noise where packets should be, and where a message should be.
+        // Random bytes in place of packets, and in place of a message.
         let mut request = write_request(&block(100 + seed as i64, 1001, 0), Stage::PipelineSetupCreate, Vec::new());
         request.pipeline_size = 1;
         inputs.push([Operation::WriteBlock(Box::new(request)).encode(), noise.clone()].concat());
@@ -69,7 +69,7 @@ async fn no_bytes_hang_or_stop_a_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packets_that_do_not_fit_end_the_connection() {
+async fn invalid_packets_close_connection() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;

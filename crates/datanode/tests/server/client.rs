@@ -19,14 +19,14 @@ use hearth_wire::data_transfer::{
 
 use super::namenode::pool;
 
-/// For what comes sooner or later: threads of a busy machine stand still for seconds.
+/// Timeout for events that must occur eventually: threads of a busy machine may stall for seconds.
 pub const WAIT: Duration = Duration::from_secs(60);
 
 pub fn block(id: i64, stamp: u64, length: u64) -> ExtendedBlock {
     ExtendedBlock { pool: pool(), block: Block { id: BlockId(id), stamp: GenerationStamp(stamp), length } }
 }
 
-/// `bytes` of content that differs from one seed to the next.
+/// Returns `bytes` of content that differs between seeds.
 pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..bytes)
@@ -63,8 +63,8 @@ pub fn target(handle: &Handle) -> PipelineTarget {
     }
 }
 
-/// A datanode on the machine of `node` that takes blocks in packets only, and keeps none. As long as the second is true it acknowledges nothing;
-/// what was kept back goes with the next packet.
+/// Starts a DataNode on the machine of `node` that accepts blocks in packets only, and stores none. While the returned
+/// flag is true it acknowledges nothing; the delayed acknowledgements are sent with the next packet.
 pub fn slow_datanode(node: &Handle) -> (PipelineTarget, Arc<AtomicBool>) {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default(), 16).unwrap();
     let mut slow = target(node);
@@ -78,7 +78,7 @@ pub fn slow_datanode(node: &Handle) -> (PipelineTarget, Arc<AtomicBool>) {
 async fn take_slowly(listener: Listener, holds: Arc<AtomicBool>) {
     while let Ok(connection) = listener.accept().await {
         let (sender, mut receiver) = split(connection, PACKET_BUFFER_BYTES, TIMEOUTS);
-        // Of other ways to it, it tells nobody.
+        // It offers no other paths.
         let Ok(Some(Operation::WriteBlock(_))) = receiver.receive_operation(WAIT).await else { continue };
         sender.send_response(&BlockOpResponse::pipeline(Status::Success, "")).await.unwrap();
         let (mut acks, mut is_over) = (Vec::new(), false);
@@ -120,7 +120,7 @@ pub fn write_request(block: &ExtendedBlock, stage: Stage, targets: Vec<PipelineT
     }
 }
 
-/// A block on its way out.
+/// A block that is being written.
 pub struct Writer {
     pub sender: DataSender,
     pub receiver: DataReceiver,
@@ -129,7 +129,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Sets up and returns the answer, too.
+    /// Sets up the write. Also returns the answer.
     pub async fn ask(address: SocketAddr, request: WriteBlock) -> (Self, BlockOpResponse) {
         let (sender, mut receiver) = open(address).await;
         let offset = request.bytes_received_min;
@@ -144,7 +144,7 @@ impl Writer {
         writer
     }
 
-    /// Sends one packet of `data` at the offset reached.
+    /// Sends one packet of `data` at the current offset.
     pub async fn send(&mut self, data: &[u8], sync: bool) {
         let mut checksums = Vec::new();
         ChecksumSpec::DEFAULT.compute(data, &mut checksums);
@@ -169,7 +169,7 @@ impl Writer {
         self.receiver.receive_ack().await.unwrap()
     }
 
-    /// Sends all of `data` in packets, and the end; each acknowledgement must be a success of `datanodes`.
+    /// Sends all of `data` in packets, and the last packet; each acknowledgement must be a success of `datanodes`.
     pub async fn finish(mut self, data: &[u8], datanodes: usize) {
         let mut expected = self.seqno;
         for piece in data.chunks(64 * 1024) {
@@ -205,7 +205,7 @@ pub fn read_request(block: &ExtendedBlock, offset: u64, length: Option<u64>) -> 
     }
 }
 
-/// Reads on an open connection, checks everything that clients check, and returns the bytes asked for.
+/// Reads on an open connection, with all checks that clients make, and returns the requested bytes.
 pub async fn read_on(
     connection: &mut (DataSender, DataReceiver),
     request: ReadBlock,
@@ -217,7 +217,7 @@ pub async fn read_on(
     if answer.status != Status::Success {
         return Err(answer);
     }
-    let info = answer.read_checksum.expect("a successful answer says what the checksums are");
+    let info = answer.read_checksum.expect("a successful answer names the checksum type");
     assert!(info.chunk_offset <= offset && offset - info.chunk_offset < u64::from(info.spec.bytes_per_chunk));
     let mut bytes = Vec::new();
     for seqno in 0.. {

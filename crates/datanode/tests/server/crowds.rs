@@ -1,4 +1,4 @@
-//! The data port among peers that say nothing, or do not finish what they send.
+//! The data port with peers that send nothing, or do not finish their messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_do_nothing_give_way() {
+async fn idle_connections_are_dropped_at_limit() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[("dfs.datanode.max.transfer.threads", "8")]).await;
@@ -23,9 +23,9 @@ async fn connections_that_do_nothing_give_way() {
         silent.push(TcpStream::connect(datanode.addresses().transfer).await.unwrap());
     }
     assert_eq!(read(&datanode, &good, 0, None).await.unwrap(), data);
-    let ended = tokio::time::timeout(WAIT, silent[0].read(&mut [0; 1])).await.expect("it is told");
+    let ended = tokio::time::timeout(WAIT, silent[0].read(&mut [0; 1])).await.expect("the idle connection is closed");
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-    // Those that were served once are kept for the next operation, until others need their places.
+    // Connections that were served once stay open for the next operation, until other connections need their places.
     let mut quiet = Vec::new();
     for _ in 0..20 {
         let mut connection = open(datanode.addresses().transfer).await;
@@ -44,7 +44,7 @@ async fn begin_long_packet(address: std::net::SocketAddr, id: i64) -> TcpStream 
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(&Operation::WriteBlock(Box::new(request)).encode()).await.unwrap();
     stream.write_all(&head[..bytes]).await.unwrap();
-    // As much of it as is taken.
+    // Sends the part that the DataNode accepts.
     let zeros = vec![0; DATA_BYTES / 2];
     let sent = stream.write_all(&zeros);
     let _ = tokio::time::timeout(Duration::from_secs(2), sent).await;
@@ -52,7 +52,7 @@ async fn begin_long_packet(address: std::net::SocketAddr, id: i64) -> TcpStream 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_packets_of_all_connections_share_memory() {
+async fn unfinished_packets_share_limited_memory() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let settings = [("hearth.datanode.packet.memory", "32m"), ("hearth.memory.limit", "256m")];
@@ -66,12 +66,12 @@ async fn unfinished_packets_of_all_connections_share_memory() {
     for peer in hostile {
         held.push(peer.await.unwrap());
     }
-    // Usual packets need no memory of their own.
+    // Packets of the usual size need no memory of their own.
     let data = content(500_000, 2);
     let usual = block(1, 1001, 0);
     tokio::time::timeout(WAIT, write(&datanode, &[], &usual, &data)).await.expect("it is written");
     assert_eq!(read(&datanode, &usual, 0, None).await.unwrap(), data);
-    // A long packet waits until the others have been too slow.
+    // A long packet waits until the others have exceeded their time limit.
     let long = block(2, 1001, 0);
     let request = write_request(&long, Stage::PipelineSetupCreate, Vec::new());
     let first = content(4 << 20, 3);

@@ -1,5 +1,5 @@
-//! Bytes that come over a socket and are received to where they lie in a replica's memory, which is in huge pages here: in packets, whatever
-//! pieces those come in, and by streams of replicas.
+//! Bytes that are received from a socket straight to their place in a replica's memory, which is in huge pages here: in
+//! packets that arrive in arbitrary pieces, and by replica streams.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::streams::{Meddler, Meddling};
 use super::transfers::transfer_to;
 use super::{HugeScratch, start_datanode};
 
-/// Datanodes, each with a namenode of its own.
+/// DataNodes, each with a NameNode of its own.
 struct Nodes {
     namenodes: Vec<FakeNamenode>,
     nodes: Vec<Handle>,
@@ -28,7 +28,7 @@ impl Nodes {
         Self::start_with(count, settings, false).await
     }
 
-    /// `sockets`: each has a domain socket, so that what is passed on goes through memory.
+    /// `sockets`: each has a domain socket, so that data is forwarded through memory.
     async fn start_with(count: usize, settings: &[(&str, &str)], sockets: bool) -> Self {
         let mut all = Self { namenodes: Vec::new(), nodes: Vec::new(), dirs: Vec::new() };
         for _ in 0..count {
@@ -53,7 +53,7 @@ impl Nodes {
     }
 }
 
-/// A block as its packets stand on the wire, the last one among them.
+/// Returns a block as its packets on the wire, including the last one.
 fn packets(data: &[u8], sizes: &[usize], spec: ChecksumSpec) -> (Vec<u8>, usize) {
     let (mut wire, mut at, mut seqno) = (Vec::new(), 0, 0);
     let mut add = |header: PacketHeader, data: &[u8]| {
@@ -81,7 +81,7 @@ fn packets(data: &[u8], sizes: &[usize], spec: ChecksumSpec) -> (Vec<u8>, usize)
     (wire, seqno as usize + 1)
 }
 
-/// Sends `wire` in pieces of those sizes, hurrying or not, while acknowledgements come.
+/// Sends `wire` in pieces of the given sizes, with or without pauses, while acknowledgements are received.
 async fn send_in_pieces(mut writer: Writer, wire: &[u8], pieces: &[usize], expected: usize, datanodes: usize) {
     let connection = writer.receiver.connection().clone();
     let sending = async {
@@ -114,12 +114,12 @@ fn creating(block: &ExtendedBlock, rest: &[Handle], spec: ChecksumSpec) -> heart
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packets_of_all_sizes_in_all_pieces_make_whole_blocks() {
+async fn packets_in_any_pieces_form_whole_blocks() {
     packets_of_all_sizes(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_where_they_go_on_through_memory() {
+async fn packets_forwarded_through_memory_form_whole_blocks() {
     packets_of_all_sizes(true).await;
 }
 
@@ -128,7 +128,7 @@ async fn packets_of_all_sizes(through_memory: bool) {
     let chunks_of = |bytes_per_chunk| ChecksumSpec { bytes_per_chunk, ..ChecksumSpec::DEFAULT };
     let packet_sizes: [&[usize]; 5] = [
         &[64_512],
-        // Some end within a chunk; the next one fills that.
+        // Some packets end within a chunk, which the next packet fills.
         &[64_512, 700, 324, 131_072, 0, 5_000_192, 512, 8_192, 9_000, 216],
         &[1 << 20, 0],
         &[100, 412, 1_536],
@@ -144,7 +144,7 @@ async fn packets_of_all_sizes(through_memory: bool) {
                 let spec = if sizes.len() == 1 { chunks_of([512, 64, 65_536][id as usize % 3]) } else { chunks_of(4) };
                 let spec = if index % 2 == 1 { ChecksumSpec::DEFAULT } else { spec };
                 let size = if sizes.len() == 4 { 300_000 } else { 6_000_001 };
-                // Packets end with chunks, but for those that say otherwise.
+                // Packets end on chunk boundaries, unless a case states otherwise.
                 let sizes: Vec<usize> = match sizes.len() {
                     1 => vec![sizes[0] / spec.bytes_per_chunk as usize * spec.bytes_per_chunk as usize],
                     _ => sizes.to_vec(),
@@ -166,7 +166,7 @@ async fn packets_of_all_sizes(through_memory: bool) {
             }
         }
     }
-    // What is put into the second one's memory does not come over a socket.
+    // Data that is written into the second DataNode's memory does not arrive over a socket.
     for node in 0..if through_memory { 1 } else { 2 } {
         let in_place = all.in_place(node).await;
         assert!(in_place > 20 << 20 || !all.are_huge(), "{in_place} bytes");
@@ -176,7 +176,7 @@ async fn packets_of_all_sizes(through_memory: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrupt_packet_is_told_and_what_came_before_it_stays() {
+async fn corrupt_packet_is_reported_and_earlier_data_stays() {
     let all = Nodes::start(1, &[]).await;
     let node = &all.nodes[0];
     let (stored, data) = (block(1, 1001, 128 << 20), content(1_000_000, 1));
@@ -205,7 +205,7 @@ async fn a_corrupt_packet_is_told_and_what_came_before_it_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_goes_within_a_packet_can_come_back() {
+async fn writer_resumes_after_disconnect_within_packet() {
     let all = Nodes::start(2, &[]).await;
     let (stored, data) = (block(1, 1001, 128 << 20), content(2_000_000, 1));
     let spec = ChecksumSpec::DEFAULT;
@@ -216,7 +216,7 @@ async fn a_writer_that_goes_within_a_packet_can_come_back() {
     for _ in 0..5 {
         assert!(writer.ack().await.is_success());
     }
-    // The next writer takes it over while this one waits for the rest of a packet.
+    // The next writer takes the replica over while this writer is within a packet.
     let mut request = creating(&stored, &all.nodes[1..], spec);
     request.stage = Stage::PipelineSetupStreamingRecovery;
     request.latest_stamp = GenerationStamp(1002);
@@ -231,7 +231,7 @@ async fn a_writer_that_goes_within_a_packet_can_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whole_packets_in_front_of_one_that_ends_half_way_are_stored() {
+async fn whole_packets_before_partial_one_are_stored() {
     let all = Nodes::start(1, &[]).await;
     let spec = ChecksumSpec::DEFAULT;
     for (id, cut) in (1..).zip([700_000, 528_000, 600_100, 460_900]) {
@@ -239,7 +239,7 @@ async fn whole_packets_in_front_of_one_that_ends_half_way_are_stored() {
         let (wire, _) = packets(&data, &[65_536], spec);
         let mut writer = Writer::new(all.nodes[0].addresses().transfer, creating(&stored, &[], spec)).await;
         let connection = writer.receiver.connection().clone();
-        // All at once, so that they are found one behind the other, and the end behind them.
+        // Sent all at once, so that the packets arrive together and are followed by the end of the connection.
         connection.write_all(&wire[..cut], WAIT).await.unwrap();
         connection.shutdown_write();
         let of_one = packets(&data[..65_536], &[65_536], spec).0.len() - packets(&[], &[1], spec).0.len();
@@ -264,7 +264,7 @@ async fn whole_packets_in_front_of_one_that_ends_half_way_are_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_block_for_which_memory_ends_goes_on_on_disk() {
+async fn block_continues_on_disk_when_memory_is_full() {
     let all = Nodes::start(2, &[("hearth.memory.limit", "3m")]).await;
     for id in 1..=3 {
         let (stored, data) = (block(id, 1001, 128 << 20), content(7_000_000, id as u64));
@@ -276,7 +276,7 @@ async fn a_block_for_which_memory_ends_goes_on_on_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_to_a_datanode_of_this_machine_are_read_to_their_place_there() {
+async fn local_copies_are_read_straight_into_target_memory() {
     let all = Nodes::start_with(2, &[], true).await;
     for (id, size) in (1..).zip([1 << 20, 5_000_001, 2_097_152 + 512]) {
         let (stored, data) = (block(id, 1001, 128 << 20), content(size, id as u64));
@@ -292,7 +292,7 @@ async fn copies_to_a_datanode_of_this_machine_are_read_to_their_place_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_of_streams_arrive_whole_whatever_happens_on_the_way() {
+async fn streamed_replicas_survive_interruptions() {
     let window = 2 << 20;
     let settings = [("hearth.datanode.stream.window.bytes", "2097152"), ("hearth.memory.limit", "256m")];
     let all = Nodes::start(2, &settings).await;
@@ -325,7 +325,7 @@ async fn replicas_of_streams_arrive_whole_whatever_happens_on_the_way() {
         assert!(in_place > 5_000_000 || !all.are_huge(), "{in_place} bytes");
         let sent = figure(&all.nodes[0], "hearth_stream_sent_bytes").await - sent;
         let bytes: u64 = copies.iter().map(|copy| copy.length).sum();
-        // With two connections of replicas, each breaks once at most.
+        // Each of the two connections of replicas breaks at most once.
         assert!(sent >= bytes && sent <= bytes + 4 * window, "{sent} bytes for {bytes}");
     }
     for node in &all.nodes {

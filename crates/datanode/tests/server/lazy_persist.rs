@@ -9,15 +9,15 @@ use super::namenode::FakeNamenode;
 use super::streams::walk;
 use super::{scratch, start_datanode};
 
-/// Whether the replica of a block lies on the RAM_DISK below `dir`. The namenode need not hear of that: what has moved before it is told is
-/// told of once, from where it is then.
+/// Returns true if the replica of a block is on the RAM_DISK below `dir`. The NameNode may not be notified of that: a
+/// replica that moves before the report is reported once, from its new storage.
 fn is_on_ram_disk(dir: &Path, id: i64) -> bool {
     walk(&dir.join("ram")).iter().any(|path| path.ends_with(&format!("/blk_{id}")))
 }
 
-/// As Apache's client writes a LAZY_PERSIST file of one replica: for RAM_DISK, and without checksums.
+/// Writes as Apache's client writes a LAZY_PERSIST file of one replica: for RAM_DISK, and without checksums.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_to_the_ram_disk_moves_to_the_disk() {
+async fn ram_disk_replicas_move_to_disk() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let directories = format!("[DISK]{0}/disk,[RAM_DISK]{0}/ram", dir.path().display());
@@ -32,7 +32,7 @@ async fn what_is_written_to_the_ram_disk_moves_to_the_disk() {
         let mut writer = Writer::new(datanode.addresses().transfer, request).await;
         // While it is being written it stays there.
         assert!(is_on_ram_disk(dir.path(), id), "{size} bytes");
-        // Packets end where chunks do.
+        // Packets end on chunk boundaries.
         for piece in data.chunks(64 << 10) {
             writer.send_with(piece, &[], false).await;
         }
@@ -51,10 +51,10 @@ async fn what_is_written_to_the_ram_disk_moves_to_the_disk() {
     datanode.shutdown(true).await;
 }
 
-/// Apache's namenode names a DISK for the blocks of LAZY_PERSIST files: the datanode itself prefers its RAM_DISK, as long as
-/// `dfs.datanode.max.locked.memory` has room for a whole block more.
+/// Apache's NameNode names a DISK for the blocks of LAZY_PERSIST files. The DataNode itself prefers its RAM_DISK while
+/// `dfs.datanode.max.locked.memory` has room for another whole block.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocks_that_may_be_persisted_lazily_go_to_the_ram_disk() {
+async fn lazy_persist_blocks_are_put_on_ram_disk() {
     const BLOCK: u64 = 4 << 20;
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
@@ -81,7 +81,7 @@ async fn blocks_that_may_be_persisted_lazily_go_to_the_ram_disk() {
     let write = async |id, length, lazy| Writer::new(transfer, request(id, length, lazy)).await.finish(&data, 1).await;
     for (id, length, lazy, on) in [
         (1, BLOCK, true, StorageType::RamDisk),
-        // Not asked for; not whole pages; more than there may ever be.
+        // Not requested; not whole pages; more than the limit.
         (2, BLOCK, false, StorageType::Disk),
         (3, BLOCK + 1, true, StorageType::Disk),
         (4, 16 << 20, true, StorageType::Disk),
@@ -89,20 +89,20 @@ async fn blocks_that_may_be_persisted_lazily_go_to_the_ram_disk() {
         write(id, length, lazy).await;
         is_received(id, on).await;
     }
-    // The last of these made room: the lazy writer was told.
+    // The last of these notified the lazy writer, which made room.
     is_received(1, StorageType::Disk).await;
 
-    // Two that are being written take their whole length, though they have no byte yet. A third finds no room.
+    // Two blocks being written reserve their whole length, though they have no byte yet. A third finds no room.
     let first = Writer::new(transfer, request(5, BLOCK, true)).await;
     let second = Writer::new(transfer, request(6, BLOCK, true)).await;
     assert!(is_on_ram_disk(dir.path(), 5) && is_on_ram_disk(dir.path(), 6));
     write(7, BLOCK, true).await;
     is_received(7, StorageType::Disk).await;
-    // From now on the lazy writer, which the third has called, may move what is finalized.
+    // From now on the lazy writer, which the third block woke, may move finalized replicas.
     for writer in [first, second] {
         writer.finish(&data, 1).await;
     }
-    // They turned out to be shorter.
+    // The blocks are shorter than their reservations.
     let last = Writer::new(transfer, request(8, BLOCK, true)).await;
     assert!(is_on_ram_disk(dir.path(), 8));
     last.finish(&data, 1).await;

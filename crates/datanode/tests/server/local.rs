@@ -1,4 +1,4 @@
-//! Clients on the datanode's own machine: descriptors, slots, small reads, over its domain socket.
+//! Clients on the DataNode's own machine: descriptors, slots and small reads over its domain socket.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ use super::{scratch, start_datanode};
 const VALID: u64 = 1 << 63;
 const ANCHORABLE: u64 = 1 << 62;
 
-/// A connection on which answers are received to their last byte and no further.
+/// A connection that receives answers up to their last byte and no further.
 struct Client {
     connection: Connection,
     buffer: ReceiveBuffer,
@@ -90,7 +90,7 @@ impl Client {
         self.ask(Operation::RequestShortCircuitFds(request), BlockOpResponse::decode).await
     }
 
-    /// Data and meta, received and acknowledged.
+    /// Receives the data and meta descriptors, and confirms their receipt.
     async fn replica(&mut self, block: &ExtendedBlock, slot: Option<ShmSlot>) -> (File, File) {
         let answer = self.request(block, slot, Token::default()).await;
         assert_eq!((answer.status, answer.short_circuit_version), (Status::Success, Some(1)), "{answer:?}");
@@ -135,7 +135,7 @@ fn meta_of(data: &[u8]) -> Vec<u8> {
     meta
 }
 
-/// A figure of the datanode's /metrics.
+/// Returns a value of the DataNode's /metrics.
 async fn figure(handle: &Handle, name: &str) -> u64 {
     let address = handle.addresses().http;
     let connection = hearth_fabric::tcp::connect(address, None, SocketOptions::default(), WAIT).await.unwrap();
@@ -170,7 +170,7 @@ async fn start(namenode: &FakeNamenode, dir: &Path) -> Handle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_gets_the_replica_itself_and_is_told_when_it_changes() {
+async fn client_gets_descriptors_and_change_signal() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = start(&namenode, dir.path()).await;
     let path = datanode.domain_socket().unwrap().to_owned();
@@ -187,16 +187,16 @@ async fn a_client_gets_the_replica_itself_and_is_told_when_it_changes() {
         let expected = content(size, id as u64);
         assert!(all_of(&data) == expected && all_of(&meta) == meta_of(&expected));
         assert!(data.write_at(b"x", 0).is_err() && data.set_len(0).is_err(), "read-only");
-        assert_eq!(slots.word(index), VALID | ANCHORABLE, "its bytes were checked as they came");
+        assert_eq!(slots.word(index), VALID | ANCHORABLE, "its bytes were checked on receipt");
         files.push((data, expected));
     }
-    // Without a slot, and without saying that they came: as old clients do.
+    // Without a slot and without confirming the receipt, like old clients.
     let (data, _) = client.replica(&block(2, 1001, 0), None).await;
     assert!(all_of(&data) == content(700, 2));
     assert_eq!(figure(&datanode, "hearth_short_circuit_slots").await, 3);
-    assert_eq!(figure(&datanode, "hearth_shown_replicas").await, 2, "the one in a slab is not shown");
+    assert_eq!(figure(&datanode, "hearth_shown_replicas").await, 2, "a replica in a slab is not shown");
 
-    // Appended to, and deleted: the slot says so, and the descriptors are what they were.
+    // After an append and a deletion the slot is invalid, and the descriptors still show the old bytes.
     let mut request = write_request(&block(1, 1001, 300_000), Stage::PipelineSetupAppend, Vec::new());
     request.bytes_received_min = 300_000;
     request.latest_stamp = GenerationStamp(1002);
@@ -228,11 +228,11 @@ async fn a_client_gets_the_replica_itself_and_is_told_when_it_changes() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(WAIT, gone).await.expect("the socket goes with the datanode");
+    tokio::time::timeout(WAIT, gone).await.expect("the socket closes with the datanode");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_operation_works_on_the_socket_too() {
+async fn every_operation_works_on_domain_socket() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = start(&namenode, dir.path()).await;
     let path = datanode.domain_socket().unwrap();
@@ -262,14 +262,14 @@ async fn every_operation_works_on_the_socket_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_had_is_refused_so_that_clients_go_on_as_well_as_they_can() {
+async fn refusals_let_clients_fall_back() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = start(&namenode, dir.path()).await;
     let path = datanode.domain_socket().unwrap();
     let here = block(1, 1001, 0);
     write(&datanode, &[], &here, &content(100_000, 1)).await;
 
-    // Over TCP nothing of it is to be had.
+    // Over TCP everything is refused.
     let answer = Client::tcp(&datanode).await.request(&here, None, Token::default()).await;
     assert_eq!((answer.status, answer.short_circuit_version), (Status::Error, None));
     let slot = ShmSlot { segment: ShmId { high: 1, low: 2 }, index: 0 };
@@ -278,7 +278,7 @@ async fn what_cannot_be_had_is_refused_so_that_clients_go_on_as_well_as_they_can
     let answer = Client::tcp(&datanode).await.ask(shm, ShmResponse::decode).await;
     assert_eq!(answer.status, Status::ErrorInvalid);
 
-    // One block that is not there, or not finished, is read over TCP; the others are not concerned.
+    // A block that is missing or unfinished is read over TCP; other blocks are not affected.
     let mut client = Client::connect(path).await;
     let writing = block(2, 1001, 0);
     let request = write_request(&writing, Stage::PipelineSetupCreate, Vec::new());
@@ -290,7 +290,7 @@ async fn what_cannot_be_had_is_refused_so_that_clients_go_on_as_well_as_they_can
         let answer = client.request(block, slot, Token::default()).await;
         assert_eq!((answer.status, answer.short_circuit_version), (Status::ErrorUnsupported, Some(1)), "{answer:?}");
     }
-    // A client that breaks the rules of slots.
+    // A client that violates the rules of slots.
     let slots = Client::connect(path).await.shared_memory().await;
     let answer = client.request(&here, Some(ShmSlot { segment: slots.id, index: 3 }), Token::default()).await;
     assert_eq!(answer.status, Status::ErrorInvalid, "it was not allocated: {answer:?}");
@@ -300,20 +300,20 @@ async fn what_cannot_be_had_is_refused_so_that_clients_go_on_as_well_as_they_can
     let answer = client.request(&here, Some(slots.allocate(3)), Token::default()).await;
     assert_eq!(answer.status, Status::ErrorInvalid, "in use: {answer:?}");
 
-    // One that dies before it has said that the descriptors came holds no slot.
+    // A client that dies before it has confirmed the descriptors holds no slot.
     let mut dying = Client::connect(path).await;
     assert_eq!(dying.request(&here, Some(slots.allocate(4)), Token::default()).await.status, Status::Success);
     drop(dying);
     wait_figure(&datanode, "hearth_short_circuit_slots", 1).await;
     assert_eq!(slots.word(4), 0);
-    // One that says something where it may not loses its segment.
+    // A client that sends a message where none is allowed loses its segment.
     slots._connection.write_all(b"hello", WAIT).await.unwrap();
     wait_figure(&datanode, "hearth_short_circuit_segments", 0).await;
     assert_eq!(slots.word(3), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_tokens_on_descriptors_go_to_their_holders_only() {
+async fn descriptors_require_token() {
     let ((namenode, minter), dir) = (FakeNamenode::with_tokens().await, scratch());
     let datanode = start(&namenode, dir.path()).await;
     let path = datanode.domain_socket().unwrap();
@@ -337,7 +337,7 @@ async fn with_tokens_on_descriptors_go_to_their_holders_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_socket_where_others_could_put_theirs_is_refused() {
+async fn socket_in_writable_directory_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let open = dir.path().join("open");

@@ -1,4 +1,5 @@
-//! Copies on a namenode's word, and pipelines, between datanodes of one machine: through memory that the next one lends.
+//! Copies ordered by a NameNode, and pipelines, between DataNodes on one machine: through memory that the next DataNode
+//! lends.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use super::transfers::transfer;
 
 const MIB: usize = 1 << 20;
 
-/// Both with domain sockets. `settings`: of either.
+/// Starts two DataNodes with domain sockets. `settings`: for each of them.
 pub async fn two(settings: [&[(&str, &str)]; 2]) -> Two {
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     let dirs = [scratch(), scratch()];
@@ -33,9 +34,9 @@ async fn forwarded(two: &Two) -> u64 {
     figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await
 }
 
-/// Trusted or not, which is whether the memory is kept or copied at the end.
+/// With trusted and untrusted writers: the memory is kept or copied at the end, respectively.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
+async fn large_replicas_use_memory_and_small_streams() {
     for trusted in ["true", "false"] {
         let settings = [("hearth.local.write.trusted", trusted)];
         let two = two([&settings, &settings]).await;
@@ -49,7 +50,7 @@ async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
             "{copied_back}"
         );
 
-        // Those that are there already stay.
+        // Existing replicas stay.
         let more = two.write(99, 3 * MIB).await;
         two.namenodes[0].told(|told| told.commands.push_back(transfer(&[copies[4], more], &two.nodes[1])));
         two.check(&[more]).await;
@@ -57,17 +58,17 @@ async fn large_replicas_go_through_memory_and_small_ones_are_streamed() {
     }
 }
 
-/// Whose size is no divisor of anything here.
+/// The chunk size divides no other size here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chunks_of_any_size_stay_whole() {
+async fn odd_chunk_sizes_are_copied_whole() {
     let two = two([&[], &[]]).await;
     let length = copy_of_odd_chunks(&two).await;
     assert_eq!(forwarded(&two).await, length);
 }
 
-/// From a disk, into memory that is too small for them: what was not granted comes with its packets.
+/// From a disk into memory that is too small: bytes without a grant arrive with their packets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_memory_the_bytes_come_with_their_packets() {
+async fn full_memory_falls_back_to_packet_data() {
     let two = two([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;
     let bytes = copies_of_some_mebibytes(&two).await;
     assert_eq!(came_in(&two).await, [5, 0, 0], "none of them by a stream");
@@ -75,9 +76,10 @@ async fn without_memory_the_bytes_come_with_their_packets() {
     assert!(forwarded > 0 && forwarded < bytes, "{forwarded} of {bytes}");
 }
 
-/// The receiver finds them, the sender looks at its own replica, and the copy is made from the disk. Nobody's replica is called corrupt.
+/// The receiver detects the changed bytes, the sender checks its own replica, and the copy is made from the disk. No
+/// replica is reported as corrupt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_have_changed_in_memory_are_found_and_come_from_the_disk() {
+async fn corrupt_memory_is_detected_and_copied_from_disk() {
     let two = two([&[], &[]]).await;
     let copies = [two.write(1, 4 * MIB).await];
     let flushed = async {
@@ -101,9 +103,9 @@ async fn bytes_that_have_changed_in_memory_are_found_and_come_from_the_disk() {
     assert_eq!(temporary(&two).await, 0);
 }
 
-/// From a client elsewhere: over a socket to the first, through memory from there on.
+/// From a remote client: over a socket to the first DataNode, through memory from there on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
+async fn packet_pipeline_continues_through_memory() {
     let two = two([&[], &[("hearth.memory.limit", "20m")]]).await;
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
@@ -121,9 +123,10 @@ async fn a_pipeline_that_begins_with_packets_goes_on_through_memory() {
     assert_eq!(figure(&two.nodes[1], "hearth_locally_forwarded_bytes").await, all);
 }
 
-/// It has memory for more when the one behind it has answered, and hears of who waits for that.
+/// The middle DataNode grants more memory when the one after it has answered. It must receive heartbeats from the
+/// DataNode that waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_memory_for_dead() {
+async fn sender_waiting_for_memory_is_kept_alive() {
     let settings = [("dfs.client.socket-timeout", "4000")];
     let two = two([&settings, &settings]).await;
     let (slow, holds) = slow_datanode(&two.nodes[1]);
@@ -132,7 +135,7 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
     let mut writer = Writer::new(two.nodes[0].addresses().transfer, request).await;
     holds.store(true, Ordering::Relaxed);
     tokio::spawn(async move {
-        // Longer than silence is borne.
+        // Longer than the read timeout.
         tokio::time::sleep(Duration::from_secs(5)).await;
         holds.store(false, Ordering::Relaxed);
     });
@@ -141,7 +144,7 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
     }
     let heartbeat = PacketHeader { offset: 0, seqno: HEARTBEAT_SEQNO, last: false, data_bytes: 0, sync: false };
     let mut awaited = 0;
-    // Whose heartbeats are answered is not given up by anybody else.
+    // A DataNode whose heartbeats are answered is not considered dead.
     let answered = async {
         while awaited < writer.seqno {
             match tokio::time::timeout(Duration::from_secs(1), writer.ack()).await {
@@ -164,12 +167,12 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
         assert!(read(node, &stored, 0, None).await.unwrap() == data);
     }
     let forwarded = forwarded(&two).await;
-    assert!(forwarded > 0 && forwarded < data.len() as u64, "{forwarded} bytes went through memory");
+    assert!(forwarded > 0 && forwarded < data.len() as u64, "{forwarded} bytes were sent through memory");
 }
 
-/// As a client may send them: four bytes look as the CRC of a packet whose data are in place does.
+/// A client may send such packets: their four data bytes look like the CRC of a packet whose data is in place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_without_crcs_are_not_taken_for_crcs() {
+async fn data_without_crcs_is_not_taken_for_crcs() {
     let two = two([&[], &[]]).await;
     let (stored, data) = (block(1, 1001, 128 << 20), content(600, 1));
     let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1])]);
@@ -185,9 +188,9 @@ async fn bytes_without_crcs_are_not_taken_for_crcs() {
     }
 }
 
-/// A packet that comes again, and is bad this time, is refused by the last datanode, and what it had stays as it was.
+/// A packet that is sent again with bad data is refused by the last DataNode, whose previous bytes stay unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_again_is_not_put_over_what_is_there() {
+async fn bad_repeated_packet_does_not_overwrite_data() {
     let two = two([&[("hearth.local.write.trusted", "true")], &[("hearth.local.write.trusted", "true")]]).await;
     let (stored, data) = (block(1, 1001, 128 << 20), content(2 * MIB, 1));
     let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1])]);
@@ -209,12 +212,12 @@ async fn what_comes_again_is_not_put_over_what_is_there() {
     Writer::new(two.nodes[0].addresses().transfer, recovery).await.finish(&data[MIB..], 2).await;
     let asked = block(1, 1002, 0);
     assert!(read(&two.nodes[1], &asked, 0, None).await.unwrap() == data);
-    assert_eq!(forwarded(&two).await, MIB as u64, "a pipeline that goes on does so in packets");
+    assert_eq!(forwarded(&two).await, MIB as u64, "a continued pipeline uses packets");
 }
 
-/// Packets may be longer than what one that is in place may speak of.
+/// Packets may be longer than a packet with in-place data can describe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packets_of_any_length_go_on() {
+async fn packets_of_any_length_are_forwarded() {
     let two = two([&[], &[]]).await;
     let (stored, data) = (block(1, 1001, 128 << 20), content(12 * MIB, 1));
     let request = write_request(&stored, Stage::PipelineSetupCreate, vec![target(&two.nodes[1])]);
@@ -233,9 +236,9 @@ async fn packets_of_any_length_go_on() {
     assert_eq!(forwarded(&two).await, 3 * MIB as u64);
 }
 
-/// A path says nothing of who listens there now.
+/// A path does not identify the DataNode that listens there now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_socket_that_another_datanode_has_taken_is_not_used() {
+async fn socket_taken_by_other_datanode_is_not_used() {
     let two = two([&[], &[]]).await;
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
@@ -250,7 +253,7 @@ async fn a_socket_that_another_datanode_has_taken_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_wants_no_copies_through_memory_gets_streams() {
+async fn target_without_memory_copies_gets_streams() {
     let two = two([&[("hearth.datanode.forward.local", "false")], &[]]).await;
     let copies = [two.write(1, 3 * MIB).await];
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));

@@ -1,4 +1,4 @@
-//! Writers on this machine, who fill the datanode's memory and say so.
+//! Writers on this machine that fill the DataNode's memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ pub fn socket_of(dir: &Path) -> PathBuf {
     dir.join("socket")
 }
 
-/// A datanode with a domain socket in its directory, which nobody else may write to.
+/// Starts a DataNode with a domain socket in its directory, to which only this user may write.
 pub async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
     let socket = socket_of(dir).display().to_string();
     let mut all = vec![("dfs.domain.socket.path", socket.as_str())];
@@ -35,7 +35,7 @@ pub async fn start(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)
     start_datanode(namenode, dir, &all).await
 }
 
-/// A block on its way out through the datanode's memory.
+/// A block that is being written through the DataNode's memory.
 struct LocalWriter {
     connection: Arc<Connection>,
     buffer: ReceiveBuffer,
@@ -84,12 +84,12 @@ impl LocalWriter {
         PacketHeader { offset: self.offset, seqno: self.seqno, last: false, data_bytes: data.len() as u32, sync }
     }
 
-    /// Fills `data` in.
+    /// Writes `data` into the memory.
     fn fill(&self, data: &[u8]) {
         self.file.as_ref().unwrap().write_all_at(data, self.offset).unwrap();
     }
 
-    /// Says that `data` is filled in, whether it is or not.
+    /// Announces that `data` is filled in, whether that is true or not.
     async fn say(&mut self, data: &[u8], sync: bool) {
         let mut sums = Vec::new();
         ChecksumSpec::DEFAULT.compute(data, &mut sums);
@@ -111,7 +111,7 @@ impl LocalWriter {
         self.seqno += 1;
     }
 
-    /// The next acknowledgement, `None` when the datanode closed.
+    /// Returns the next acknowledgement, or `None` if the DataNode closed the connection.
     async fn ack(&mut self) -> Option<PipelineAck> {
         let ack = loop {
             match PipelineAck::decode(self.buffer.available()).unwrap() {
@@ -133,7 +133,8 @@ impl LocalWriter {
         Some(ack)
     }
 
-    /// One piece, in place as far as that is granted, acknowledged by `datanodes`. `None`: the connection broke.
+    /// Writes one piece, in place if memory is granted for it, acknowledged by `datanodes`. `None`: the connection
+    /// broke.
     async fn put(&mut self, data: &[u8], datanodes: usize) -> Option<()> {
         if self.offset + data.len() as u64 <= self.granted {
             self.fill(data);
@@ -166,13 +167,14 @@ async fn write(first: &Path, rest: &[&Handle], block: &ExtendedBlock, data: &[u8
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_filled_in_reaches_every_datanode_and_the_disk() {
+async fn filled_data_reaches_every_datanode_and_disk() {
     filled_in_reaches_every_datanode("none", "false", None).await;
     filled_in_reaches_every_datanode("tcp", "false", Some("hearth_one_sided_forwarded_bytes")).await;
     filled_in_reaches_every_datanode("tcp", "true", Some("hearth_locally_forwarded_bytes")).await;
 }
 
-/// `transport`, `forward_local`: for passing on; `counted`: where what went into the next datanode's memory is.
+/// `transport`, `forward_local`: settings for forwarding. `counted`: the metric of bytes put into the next DataNode's
+/// memory.
 async fn filled_in_reaches_every_datanode(transport: &str, forward_local: &str, counted: Option<&str>) {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch()];
@@ -200,7 +202,7 @@ async fn filled_in_reaches_every_datanode(transport: &str, forward_local: &str, 
         let mut finalized = block.block;
         finalized.length = size as u64;
         namenode.wait_event(BlockStatus::Received, finalized).await;
-        // The borrower still holds its descriptor. It is no use to it.
+        // The borrower still holds its descriptor, but can change nothing with it.
         let file = writer.file.unwrap();
         file.write_all_at(&vec![0xa5; size], 0).unwrap();
         file.set_len(0).unwrap();
@@ -217,31 +219,31 @@ async fn filled_in_reaches_every_datanode(transport: &str, forward_local: &str, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trusted_writer_keeps_the_memory_and_can_only_spoil_its_own_block() {
+async fn trusted_writer_can_corrupt_only_its_block() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    // The flusher would look at the sums as well.
+    // The flusher would check the CRCs as well.
     let settings = [("hearth.local.write.trusted", "true"), ("hearth.memory.flush.delay", "3600")];
     let node = start(&namenode, dir.path(), &settings).await;
     let (block, data) = (block(1, 1001, 4 << 20), content(4 * MIB, 1));
     let writer = write(&socket_of(dir.path()), &[], &block, &data, MIB).await;
     assert!(read(&node, &block, 0, None).await.unwrap() == data);
-    // The memory is the very same.
+    // It is the same memory.
     let mut first = [0];
     writer.file.as_ref().unwrap().write_all_at(&[data[0] ^ 1], 0).unwrap();
     writer.file.as_ref().unwrap().read_exact_at(&mut first, 0).unwrap();
     assert!(first[0] != data[0]);
     let spoilt = tokio::spawn(async move { read(&node, &block, 0, None).await });
-    assert!(spoilt.await.is_err(), "the reader's check of the sums fails");
+    assert!(spoilt.await.is_err(), "the reader's CRC check fails");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_that_ends_in_the_middle_ends_the_grants_and_not_the_block() {
+async fn full_memory_ends_grants_not_block() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start(&namenode, dirs[0].path(), &[("hearth.memory.limit", "6m")]).await;
     let second = start(&namenode, dirs[1].path(), &[]).await;
-    // Twice the memory in all; each block more than half of it.
+    // Twice the memory in total; each block takes more than half of it.
     let sizes = [4 * MIB, 12 * MIB, 4 * MIB];
     for (id, size) in sizes.into_iter().enumerate() {
         let block = block(id as i64, 1001, 128 << 20);
@@ -258,7 +260,7 @@ async fn memory_that_ends_in_the_middle_ends_the_grants_and_not_the_block() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_its_sums_is_not_taken() {
+async fn data_with_wrong_crcs_is_refused() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
@@ -266,12 +268,12 @@ async fn what_does_not_fit_its_sums_is_not_taken() {
     let request = write_request(&block, Stage::PipelineSetupCreate, Vec::new());
     let mut writer = LocalWriter::new(&socket_of(dir.path()), request).await;
     writer.put(&data[..300_032], 1).await.unwrap();
-    // Said, not done.
+    // Announced but not filled in.
     writer.say(&data[300_032..], false).await;
     let ack = writer.ack().await.unwrap();
     assert_eq!(ack.replies[0].status(), Status::ErrorChecksum);
     assert!(writer.ack().await.is_none());
-    // What was acknowledged is there, and a new pipeline goes on from it: over packets, as a client would.
+    // Acknowledged bytes are there, and a new pipeline continues after them, over packets as a client would.
     let mut recovery = write_request(&block, Stage::PipelineSetupStreamingRecovery, Vec::new());
     recovery.latest_stamp = GenerationStamp(1002);
     recovery.bytes_received_min = 300_032;
@@ -283,7 +285,7 @@ async fn what_does_not_fit_its_sums_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hsync_is_on_disk_and_messages_that_lie_end_the_connection() {
+async fn hsync_persists_and_false_messages_close_connection() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
@@ -298,7 +300,7 @@ async fn hsync_is_on_disk_and_messages_that_lie_end_the_connection() {
     assert_eq!(std::fs::read(found.trim()).unwrap(), data);
     writer.end(1).await.unwrap();
 
-    // Beyond what is granted; a gap; too much at once; a local write over a network.
+    // Beyond the grant; a gap; too much at once; a local write over a network.
     for (id, offset, bytes) in [(2, 0u64, 3 * MIB), (3, 512, 512), (4, 0, 64 * MIB)] {
         let request = write_request(&block(id, 1001, 4 << 20), Stage::PipelineSetupCreate, Vec::new());
         let mut writer = LocalWriter::new(&socket, request).await;
@@ -306,7 +308,7 @@ async fn hsync_is_on_disk_and_messages_that_lie_end_the_connection() {
         writer.say(&vec![0; bytes], false).await;
         assert!(writer.ack().await.is_none(), "{bytes} bytes at {offset}");
     }
-    // A sign of life is of no bytes.
+    // A heartbeat that claims to have bytes.
     let request = write_request(&block(5, 1001, 4 << 20), Stage::PipelineSetupCreate, Vec::new());
     let mut writer = LocalWriter::new(&socket, request).await;
     writer.seqno = HEARTBEAT_SEQNO;
@@ -318,10 +320,10 @@ async fn hsync_is_on_disk_and_messages_that_lie_end_the_connection() {
     assert!(receiver.receive_response().await.is_err());
 }
 
-/// The client is gone after its `steps`-th step of a slice. Nothing that was acknowledged is lost, and another writer
-/// makes the block whole.
+/// The client disconnects after its `steps`-th step of a slice. No acknowledged byte is lost, and another writer
+/// completes the block.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
+async fn client_death_loses_no_acknowledged_bytes() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start(&namenode, dirs[0].path(), &[]).await;
@@ -333,7 +335,7 @@ async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
         let request = write_request(&block, Stage::PipelineSetupCreate, vec![target(&second)]);
         let mut writer = LocalWriter::new(&socket_of(dirs[0].path()), request).await;
         let mut acknowledged = 0;
-        // Each piece has three steps: filled, said, acknowledged.
+        // Each piece has three steps: filled in, announced, acknowledged.
         for step in 0..steps {
             let at = step / 3 * piece;
             let piece = &data[at..at + piece];
@@ -354,7 +356,7 @@ async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
         recovery.bytes_received_min = acknowledged as u64;
         recovery.bytes_received_max = said;
         let new = Writer::new(first.addresses().transfer, recovery).await;
-        // What it left in the memory behind what it spoke of is no matter, nor what it still does there.
+        // Bytes that it left in memory beyond the announced ones do not matter, nor do its later writes there.
         left.unwrap().write_all_at(&vec![0xa5; MIB], said).unwrap();
         new.finish(&data[acknowledged..], 2).await;
         let mut asked = block.clone();
@@ -365,10 +367,9 @@ async fn a_client_that_vanishes_at_any_step_loses_nothing_acknowledged() {
     }
 }
 
-/// The datanode behind the first is gone after the `steps`-th step.
 /// 20 writers fill 64 MiB each where 1 MiB is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_beyond_grants_is_counted_and_goes_with_its_writers_connection() {
+async fn memory_beyond_grants_is_counted_and_freed() {
     const WRITERS: u64 = 20;
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
@@ -381,7 +382,7 @@ async fn memory_beyond_grants_is_counted_and_goes_with_its_writers_connection() 
         data.filter_map(|path| path.metadata().ok()).map(|about| about.blocks() * 512).sum()
     };
     let mut writers = Vec::new();
-    // One after the other, so that no more than 64 MiB are held at a time.
+    // One after the other, so that at most 64 MiB are held at a time.
     for id in 1..=WRITERS {
         let request = write_request(&block(id as i64, 1001, 128 << 20), Stage::PipelineSetupCreate, vec![]);
         let mut writer = LocalWriter::new(&socket, request).await;
@@ -395,9 +396,9 @@ async fn memory_beyond_grants_is_counted_and_goes_with_its_writers_connection() 
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
             };
-            tokio::time::timeout(WAIT, counted).await.expect("it is counted while the writer is there");
+            tokio::time::timeout(WAIT, counted).await.expect("it is counted while the writer is connected");
         }
-        // The connection ends; the descriptor stays.
+        // The connection ends; the descriptor stays open.
         writers.push(writer.file.take());
         drop(writer);
         let given_back = async {
@@ -413,15 +414,16 @@ async fn memory_beyond_grants_is_counted_and_goes_with_its_writers_connection() 
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(WAIT, given_back).await.unwrap_or_else(|_| panic!("{} bytes of what no one holds", taken()));
+    tokio::time::timeout(WAIT, given_back).await.unwrap_or_else(|_| panic!("{} bytes that no process holds", taken()));
     assert!(figure(&datanode, "hearth_memory_used_bytes").await < 64 * MIB as u64);
 }
 
+/// The DataNode after the first one stops after the `steps`-th step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
+async fn datanode_death_is_reported_and_recovered() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    // Through its memory, one-sidedly, and by packets to those that do not listen.
+    // Through its memory, one-sidedly, and by packets to DataNodes that do not listen.
     let one_sided = [("hearth.one-sided.transport", "tcp"), ("hearth.one-sided.address", "127.0.0.1:0")];
     let first = start(&namenode, dir.path(), &one_sided).await;
     let piece = 200 << 10;
@@ -441,7 +443,7 @@ async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
         }
         let mut acknowledged = writer.offset as usize;
         if steps == 4 {
-            // On its way when the datanode goes.
+            // In flight when the DataNode stops.
             writer.fill(&data[acknowledged..][..piece]);
             writer.say(&data[acknowledged..][..piece], false).await;
         }
@@ -451,7 +453,7 @@ async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
             writer.say(&data[acknowledged..][..piece], false).await;
         }
         let said = writer.offset;
-        // It may have been acknowledged before the other was gone.
+        // It may have been acknowledged before the other DataNode stopped.
         while let Some(ack) = writer.ack().await {
             if !ack.is_success() {
                 assert_eq!(ack.replies.last().unwrap().status(), Status::Error);
@@ -472,7 +474,7 @@ async fn a_datanode_that_vanishes_at_any_step_is_told_and_recovered_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finalized_replica_is_not_lent_for_an_append() {
+async fn finalized_replica_is_not_lent_for_append() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
@@ -491,7 +493,7 @@ async fn a_finalized_replica_is_not_lent_for_an_append() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_tokens_on_memory_is_lent_to_their_holders_only() {
+async fn lent_memory_requires_token() {
     let (namenode, minter) = FakeNamenode::with_tokens().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;

@@ -1,4 +1,4 @@
-//! The real datanode over real sockets, under a namenode of the test's own that says what it likes.
+//! Runs the real DataNode over real sockets, with a fake NameNode that sends what each test needs.
 
 mod bad_input;
 mod client;
@@ -38,12 +38,12 @@ use tokio::time::Instant;
 use client::WAIT;
 use namenode::FakeNamenode;
 
-/// A datanode under `namenode`, its directories below `dir`. `settings`: keys of its configuration.
+/// Starts a DataNode for `namenode`, with its directories below `dir`. `settings`: keys of its configuration.
 async fn start_datanode(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
     start_datanode_in(None, namenode, dir, settings).await
 }
 
-/// The same, its one-sided network the test's own if there is one.
+/// Like `start_datanode`, with the test's own one-sided network if given.
 async fn start_datanode_in(
     network: Option<Arc<dyn Transport>>,
     namenode: &FakeNamenode,
@@ -69,13 +69,13 @@ async fn start_datanode_in(
     if network.is_some() {
         options.one_sided.transport = network;
     }
-    // Which way bytes go is looked at: none is left because this machine stood still.
+    // The tests check which path bytes take, so a stalled machine must not make the DataNode choose another one.
     options.transfer.memory_connect_timeout = WAIT;
     let deadline = Instant::now() + WAIT;
     let handle = loop {
         match Datanode::start(options.clone()).await {
             Ok(handle) => break handle,
-            // What is left of one that was here before may have its directories for a moment yet.
+            // A previous DataNode that is still stopping may hold its directories for a moment.
             Err(error) if Instant::now() >= deadline => panic!("{error}"),
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -84,13 +84,13 @@ async fn start_datanode_in(
     handle
 }
 
-/// A directory for one datanode: on the tmpfs where there is one, as the memory tier wants.
+/// Returns a directory for one DataNode: on the tmpfs if there is one, as the memory tier requires.
 fn scratch() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     if shm.is_dir() { tempfile::tempdir_in(shm).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// The same in huge pages, where this process may mount such a tmpfs.
+/// Like `scratch`, in huge pages, if this process may mount such a tmpfs.
 struct HugeScratch {
     /// Dropped before its directory.
     huge: Option<hearth_testkit::HugePages>,

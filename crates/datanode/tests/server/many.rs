@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Asks for all of them in one write; the number of the first.
+    /// Requests all ranges in one write. Returns the number of the first request.
     pub async fn ask(&mut self, ranges: &[(ExtendedBlock, Token, u64, u64)]) -> u64 {
         let first = self.next;
         let mut bytes = Vec::new();
@@ -72,7 +72,7 @@ impl Client {
         first
     }
 
-    /// The next answer; its bytes have been verified.
+    /// Returns the next answer, after verifying its bytes.
     pub async fn answer(&mut self) -> Answer {
         let head = self.receive(RangeHead::decode).await;
         let piece = match head.piece {
@@ -92,7 +92,7 @@ pub fn wanted(id: i64, offset: u64, length: u64) -> (ExtendedBlock, Token, u64, 
     (block(id, 1001, 0), Token::default(), offset, length)
 }
 
-/// A datanode that listens on a domain socket, too.
+/// Starts a DataNode that also listens on a domain socket.
 async fn with_socket(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
     let path = dir.join("dn_PORT");
     let path = path.to_str().expect("a scratch directory's name is text");
@@ -101,12 +101,12 @@ async fn with_socket(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &st
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ranges_of_many_replicas_are_answered_on_one_connection_and_fail_apart() {
+async fn ranges_on_one_connection_fail_separately() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     for transfer_to in ["true", "false"] {
         let settings = [("dfs.datanode.transferTo.allowed", transfer_to)];
         let datanode = with_socket(&namenode, &dir.path().join(transfer_to), &settings).await;
-        // In slabs, and one with a file of its own.
+        // Replicas in slabs, and one with a file of its own.
         for id in 1..=20 {
             write(&datanode, &[], &block(id, 1001, 0), &content(1000 * id as usize, id as u64)).await;
         }
@@ -115,7 +115,7 @@ async fn ranges_of_many_replicas_are_answered_on_one_connection_and_fail_apart()
         ranges.extend(
             [(0, 1 << 20), (777, 40_000), (5, 10), (100_000, 300_000)].map(|(at, length)| wanted(50, at, length)),
         );
-        // Not there, beyond its end, too long, and nothing at all.
+        // A missing block, a range beyond its end, one that is too long, and an empty one.
         ranges.extend([wanted(99, 0, 10), wanted(1, 900, 200), wanted(50, 0, 2 << 20), wanted(3, 100, 0)]);
         let sockets = local::connect(datanode.domain_socket().unwrap()).await.unwrap();
         for mut client in [Client::tcp(&datanode).await, Client::start(sockets).await] {
@@ -147,7 +147,8 @@ async fn ranges_of_many_replicas_are_answered_on_one_connection_and_fail_apart()
     }
 }
 
-/// What a client says first that lends `descriptors` as memory of `bytes`; whether the datanode wants any.
+/// Sends the first messages of a client that lends `descriptors` as memory of `bytes`. Also returns if the DataNode
+/// accepts the memory.
 async fn lend(connection: Connection, bytes: u64, descriptors: &[BorrowedFd<'_>]) -> (Client, bool) {
     let mut client = Client { connection, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
     let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: bytes });
@@ -162,7 +163,7 @@ async fn lend(connection: Connection, bytes: u64, descriptors: &[BorrowedFd<'_>]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhere_else() {
+async fn answers_are_written_only_to_named_place() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = with_socket(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(40_000, 1)).await;
@@ -172,11 +173,11 @@ async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhe
     let (mut client, takes) = lend(connection, 256 << 10, &[lent.as_fd()]).await;
     assert!(takes);
     let memory = File::from(lent);
-    // Block, range, place; whether it can be put there.
+    // Block, range, place; true if the answer can be put there.
     let cases = [
         (1, 700, 30_000, Some((4096, 65_536)), true),
         (1, 0, 40_000, Some((100_001, 40_316)), true),
-        // A byte too few; beyond the end; past all numbers; no room at all; none named.
+        // A byte too short; beyond the end; past the largest number; no space at all; no place given.
         (1, 0, 40_000, Some((100_001, 40_315)), false),
         (1, 0, 1000, Some(((256 << 10) - 1000, 4096)), false),
         (1, 0, 1000, Some((u64::MAX - 10, 4096)), false),
@@ -217,7 +218,7 @@ async fn answers_are_put_into_memory_that_a_client_lends_where_it_says_and_nowhe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_end_the_connection() {
+async fn unusable_lent_memory_is_rejected() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = with_socket(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(10_000, 1)).await;
@@ -239,7 +240,7 @@ async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_e
         let (piece, data) = answer.unwrap();
         assert!(!piece.placed && data == content(10_000, 1));
     }
-    // More than anybody may lend, and over TCP, nobody takes.
+    // Memory above the limit, and memory over TCP, are not accepted.
     let (_, takes) = lend(connect().await, ReadMany::MEMORY_BYTES_MAX + 1, &[]).await;
     assert!(!takes);
     let tcp = tcp::connect(datanode.addresses().transfer, None, SocketOptions::default(), WAIT).await.unwrap();
@@ -252,7 +253,7 @@ async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_e
         let outcome = client.connection.read(&mut [0; 100], WAIT).await;
         assert!(matches!(outcome, Ok(0) | Err(tcp::Error::Socket { .. })), "{outcome:?}");
     }
-    // Ranges that come before the descriptor.
+    // Ranges that are sent before the descriptor.
     let client = Client { connection: connect().await, buffer: ReceiveBuffer::new(64 << 10, 4 << 20), next: 0 };
     let request = Operation::ReadMany(ReadMany { client_name: "tester".to_owned(), memory_bytes: 4096 });
     let early = [request.encode(), asked].concat();
@@ -262,9 +263,9 @@ async fn memory_that_is_of_no_use_is_not_used_and_descriptors_that_do_not_come_e
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_a_disk_is_passed_by_others_and_comes() {
+async fn disk_reads_are_overtaken_but_answered() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
-    // So little memory that the first replicas are on disk only when the last are written.
+    // So little memory that the first replicas are only on disk when the last ones are written.
     let settings = [("hearth.memory.limit", "8m")];
     let datanode = start_datanode(&namenode, dir.path(), &settings).await;
     for id in 1..=24 {
@@ -285,7 +286,7 @@ async fn what_waits_for_a_disk_is_passed_by_others_and_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
+async fn client_that_does_not_receive_blocks_itself() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(1 << 20, 1)).await;
@@ -299,7 +300,7 @@ async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
             break;
         }
     }
-    // The sockets' buffers take some; no datanode takes on all of it, again and again.
+    // The sockets' buffers take some requests; no DataNode accepts an unlimited number of them.
     let mut sent = 0u64;
     loop {
         let outcome = client.connection.write_all(&bytes, std::time::Duration::from_millis(300)).await;
@@ -307,9 +308,9 @@ async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
         if outcome.is_err() {
             break;
         }
-        assert!(sent < 64 << 20, "{sent} bytes of requests were taken");
+        assert!(sent < 64 << 20, "{sent} bytes of requests were accepted");
     }
-    // It is served on, and others are.
+    // This client is still served, and so are others.
     let (_, answer) = client.answer().await;
     assert!(answer.unwrap().1 == content(1 << 20, 1));
     let mut other = Client::tcp(&datanode).await;
@@ -318,7 +319,7 @@ async fn a_client_that_asks_and_does_not_receive_stops_in_its_own_send() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_tokens_on_each_range_needs_its_own() {
+async fn each_range_requires_its_token() {
     let ((namenode, minter), dir) = (FakeNamenode::with_tokens().await, scratch());
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
     let (here, other) = (block(1, 1001, 0), block(2, 1001, 0));
@@ -343,7 +344,7 @@ async fn with_tokens_on_each_range_needs_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn noise_ends_the_connection_and_nothing_else() {
+async fn random_bytes_close_only_their_connection() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
     write(&datanode, &[], &block(1, 1001, 0), &content(1000, 1)).await;
@@ -362,7 +363,7 @@ async fn noise_ends_the_connection_and_nothing_else() {
     inputs.push(vec![0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
     for input in inputs {
         let client = Client::tcp(&datanode).await;
-        // It may have closed already.
+        // The DataNode may already have closed the connection.
         let _ = client.connection.write_all(&input, WAIT).await;
         client.connection.shutdown_write();
         let mut rest = vec![0; 1 << 16];

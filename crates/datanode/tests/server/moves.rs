@@ -1,5 +1,5 @@
-//! Replicas that a balancer moves from one datanode to another: by a stream or into memory where the source sends them so, in packets
-//! where it does not.
+//! Replicas that a balancer moves from one DataNode to another: by a stream or into memory if the source supports it,
+//! otherwise in packets.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::streams::{Meddler, Meddling, Two};
 
 const MIB: usize = 1 << 20;
 
-/// As a balancer: from the first datanode to the second.
+/// Moves a replica like a balancer, from the first DataNode to the second.
 async fn replace(two: &Two, moved: &Block, hint: &str) -> BlockOpResponse {
     replace_from(two, target(&two.nodes[0]).datanode, moved, hint).await
 }
@@ -40,7 +40,8 @@ async fn replace_from(two: &Two, source: DatanodeInfo, moved: &Block, hint: &str
     }
 }
 
-/// Moved, whole, reported with the hint; how many came by streams or one-sidedly.
+/// Checks that the replicas were moved completely and reported with the hint, and that `replicas` of them were sent by
+/// streams or one-sidedly.
 async fn check(two: &Two, moved: &[Block], replicas: u64) {
     for (index, moved) in moved.iter().enumerate() {
         let hint = format!("datanode-{index}");
@@ -61,20 +62,21 @@ async fn some(two: &Two) -> [Block; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_go_by_streams() {
+async fn moves_use_streams() {
     let two = Two::start(&[]).await;
     let moved = some(&two).await;
     check(&two, &moved, 3).await;
     let bytes: u64 = moved.iter().map(|moved| moved.length).sum();
     assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, bytes);
-    // Whoever copies what is there is told so, by a source that knows and by one that has nothing.
+    // A copy of an existing replica is refused with that reason, by a source that has the replica and by one that does
+    // not.
     assert_eq!(replace(&two, &moved[2], "").await.status, Status::ErrorExists);
     let unknown = Block { id: hearth_types::BlockId(77), ..moved[0] };
     assert_ne!(replace(&two, &unknown, "").await.status, Status::Success);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_ones_go_through_memory_on_one_machine() {
+async fn large_moves_use_memory_on_one_machine() {
     let two = local_copies::two([&[], &[]]).await;
     let moved = some(&two).await;
     check(&two, &moved, 3).await;
@@ -82,7 +84,7 @@ async fn large_ones_go_through_memory_on_one_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_ones_go_into_memory_where_there_is_such_a_network() {
+async fn large_moves_use_one_sided_network() {
     let two = two_of_one_network([&[], &[]]).await;
     let moved = some(&two).await;
     check(&two, &moved, 3).await;
@@ -90,7 +92,7 @@ async fn large_ones_go_into_memory_where_there_is_such_a_network() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_streams_they_go_in_packets() {
+async fn moves_without_streams_use_packets() {
     for off in [0, 1] {
         let mut settings: [&[(&str, &str)]; 2] = [&[], &[]];
         settings[off] = &[("hearth.datanode.stream.connections", "0")];
@@ -100,9 +102,10 @@ async fn without_streams_they_go_in_packets() {
     }
 }
 
-/// One that has forgotten how, since it is an older one now or another make: each replica comes all the same.
+/// A source that no longer supports the request, because it was replaced by an older version or by another
+/// implementation: each replica is moved all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_hangs_up_at_the_question_is_asked_as_every_datanode_is() {
+async fn unsupported_send_replica_falls_back_to_copy() {
     let two = Two::start(&[]).await;
     let meddler = Meddler::start(two.nodes[0].addresses().transfer, Meddling::Without(OpCode::SendReplica as u8)).await;
     let mut source = target(&two.nodes[0]).datanode;
@@ -118,13 +121,13 @@ async fn a_source_that_hangs_up_at_the_question_is_asked_as_every_datanode_is() 
     );
 }
 
-/// A balancer that ends takes what it had moved with it.
+/// When a balancer disconnects, its moves are cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_ends_with_its_balancer() {
+async fn move_is_cancelled_when_balancer_disconnects() {
     for networked in [false, true] {
         let settings: &[(&str, &str)] = &[
             ("dfs.datanode.balance.bandwidthPerSec", "1m"),
-            // At half of it whoever waits is told to be patient, which is how his end is noticed.
+            // After half of this timeout the waiting balancer is sent a progress message, which detects its end.
             ("dfs.client.socket-timeout", "10000"),
             ("hearth.datanode.stream.resume.timeout", "1"),
         ];
@@ -138,24 +141,24 @@ async fn a_move_ends_with_its_balancer() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        // What has come in whole stays.
+        // Complete replicas stay.
         tokio::time::timeout(Duration::from_secs(120), wait)
             .await
-            .expect("what has come of it goes before all has come");
+            .expect("the partial replica is removed before it is complete");
         assert!(two.namenodes[1].told(|told| told.events.is_empty()));
     }
 }
 
-/// A balancer's bandwidth holds for both ends, a NameNode's copies have their own.
+/// The balancer's bandwidth applies to both ends; a NameNode's copies have their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_balancers_bandwidth_is_kept() {
+async fn balancer_bandwidth_is_enforced() {
     let slow: &[(&str, &str)] = &[("dfs.datanode.balance.bandwidthPerSec", "1m")];
     for (networked, slow) in [(false, [slow, &[]]), (false, [&[], slow]), (true, [slow, &[]]), (true, [&[], slow])] {
         let two = if networked { two_of_one_network(slow).await } else { two([None, None], slow).await };
         let moved = [two.write(1, 3 * MIB).await];
         let started = Instant::now();
         check(&two, &moved, 1).await;
-        // A second's worth and a step may go ahead.
+        // The bytes of one second and one step may be sent ahead.
         assert!(started.elapsed() > Duration::from_millis(900), "{:?}", started.elapsed());
     }
 }

@@ -1,4 +1,4 @@
-//! A namenode that registers every datanode, gives leases, and writes down what it is told.
+//! A fake NameNode that registers every DataNode, grants leases, and records what it receives.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -33,21 +33,21 @@ pub const POOL: &str = "BP-1-127.0.0.1-1";
 pub struct Told {
     pub registrations: Vec<DatanodeRegistrationProto>,
     pub heartbeats: usize,
-    /// In the last heartbeat.
+    /// From the last heartbeat.
     pub storages: usize,
     pub failed_volumes: u32,
-    /// Replicas of the last full report.
+    /// Number of replicas in the last full report.
     pub full_report: Option<u64>,
     pub events: Vec<(BlockStatus, Block)>,
-    /// The same with the type of the storage.
+    /// Like `events`, with the type of the storage.
     pub storage_events: Vec<(BlockStatus, StorageType, Block)>,
-    /// Of replicas that came: where another is to be deleted for it.
+    /// For received replicas: the DataNode whose replica is to be deleted in exchange.
     pub delete_hints: Vec<(Block, String)>,
     pub synchronized: Vec<CommitBlockSynchronizationRequestProto>,
     pub bad: Vec<ReportBadBlocksRequestProto>,
-    /// The datanode may ask for work (awaitWork): answered at once when there are commands, not before.
+    /// The DataNode may send awaitWork, which is answered as soon as there are commands.
     pub answers_questions: bool,
-    /// Given out with the next heartbeat.
+    /// Sent with the next heartbeat.
     pub commands: VecDeque<DatanodeCommandProto>,
 }
 
@@ -69,7 +69,7 @@ fn identity() -> PoolIdentity {
     PoolIdentity { pool: pool(), namespace_id: 7, cluster_id: "CID-test".to_owned(), created_ms: 1 }
 }
 
-/// Has the keys of a namenode with tokens on.
+/// Holds the keys of a NameNode with tokens enabled.
 pub struct Minter {
     keys: BlockKeys,
     now: u64,
@@ -92,7 +92,7 @@ impl FakeNamenode {
         Self { server, answers }
     }
 
-    /// With tokens on: it, and who mints tokens that its datanodes accept.
+    /// Starts a NameNode with tokens enabled. Returns it with a minter of tokens that its DataNodes accept.
     pub async fn with_tokens() -> (Self, Minter) {
         let now = SystemClock::new().wall_ms();
         let key = BlockKey { id: 5, expiry_ms: now + 3_600_000, secret: b"12345678".to_vec() };
@@ -116,7 +116,7 @@ impl FakeNamenode {
         look(&mut self.answers.told.lock())
     }
 
-    /// Waits until `found` says so.
+    /// Waits until `found` returns true.
     pub async fn wait(&self, what: &str, mut found: impl FnMut(&mut Told) -> bool) {
         let wait = async {
             while !found(&mut self.answers.told.lock()) {
@@ -131,12 +131,12 @@ impl FakeNamenode {
     }
 }
 
-/// What tells a datanode to delete `blocks`.
+/// Builds the command that makes a DataNode delete `blocks`.
 pub fn invalidate(blocks: &[Block]) -> DatanodeCommandProto {
     with_blocks(block_command_proto::Action::Invalidate, blocks, BlockCommandProto::default())
 }
 
-/// What tells a datanode to do something with `blocks`, the rest as in `command`.
+/// Builds a command for `blocks`, with the other fields from `command`.
 pub fn with_blocks(
     action: block_command_proto::Action,
     blocks: &[Block],

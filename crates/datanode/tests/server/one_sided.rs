@@ -1,4 +1,4 @@
-//! The one-sided listener, over TCP: who may ask it what, and what a datanode says that was started again.
+//! The one-sided listener, over TCP: access control, and the answers of a DataNode that was restarted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Reader {
         }
     }
 
-    /// Data, and whether the record says that they are the replica's.
+    /// Returns the data, and true if the record shows that it belongs to the replica.
     async fn read(&self, advertisement: &Advertisement) -> Result<(Vec<u8>, bool), Error> {
         let (data, shown) = (advertisement.data, advertisement.shown);
         let memory = Arc::new(Memory::fresh(data.length + shown.length).unwrap());
@@ -83,9 +83,9 @@ fn status(located: &Located) -> Option<Status> {
     }
 }
 
-/// Rule 9: a key comes only from the datanode, after it has seen the token.
+/// Rule 9: only the DataNode gives out a key, after it has checked the token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_tokens_on_keys_go_only_to_who_holds_one() {
+async fn keys_require_token() {
     let (namenode, minter) = FakeNamenode::with_tokens().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), TCP).await;
@@ -104,12 +104,12 @@ async fn with_tokens_on_keys_go_only_to_who_holds_one() {
     assert_eq!(status(&reader.ask(question(&one, token(&other, AccessMode::Read))).await), refused);
     let advertisement = reader.advertisement(&one, token(&one, AccessMode::Read)).await;
     assert!(reader.read(&advertisement).await.unwrap() == (data, true));
-    // It is advertised now; whoever asks must show his own token all the same.
+    // It is advertised now, but each request must still carry a token of its own.
     assert_eq!(status(&reader.ask(question(&one, Token::default())).await), refused);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_replicas_come_in_the_answer_or_where_the_client_says() {
+async fn small_replicas_are_sent_inline_or_written() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), TCP).await;
@@ -137,7 +137,7 @@ async fn small_replicas_come_in_the_answer_or_where_the_client_says() {
         };
         assert!(bytes == data, "{length} bytes");
         replica.checksum.verify(&bytes, &crcs).unwrap();
-        // With nowhere to put it, it is for another path.
+        // Without memory for the answer, the client has to use another path.
         if length > 4000 {
             let nowhere = reader.ask(question(&block, Token::default())).await;
             assert_eq!(status(&nowhere), Some(Status::ErrorUnsupported));
@@ -148,7 +148,7 @@ async fn small_replicas_come_in_the_answer_or_where_the_client_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_nonsense_loses_his_connection_and_nobody_elses() {
+async fn invalid_message_closes_only_its_connection() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), TCP).await;
@@ -173,7 +173,7 @@ async fn who_sends_nonsense_loses_his_connection_and_nobody_elses() {
         reader.connection.send(nonsense, LONG).await.unwrap();
         tokio::time::timeout(LONG, reader.connection.closed()).await.expect("the connection ends");
     }
-    // Far more questions at once than are answered at a time.
+    // Far more requests at once than are answered at a time.
     let block = block(1, 1001, 300_000);
     write(&datanode, &[], &block, &content(300_000, 1)).await;
     let asked = ControlMessage::Locate(question(&block, Token::default())).encode().unwrap();
@@ -186,12 +186,12 @@ async fn who_sends_nonsense_loses_his_connection_and_nobody_elses() {
     }
 }
 
-/// Rule 6 and 8: another life, the same files; what was told before is void.
+/// Rules 6 and 8: after a restart with the same files, earlier advertisements are invalid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_told_before_a_restart_is_void() {
+async fn restart_invalidates_earlier_advertisements() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
-    // Bound here, where nobody listens, so that nobody else has the port between the two lives.
+    // Bound without listening, so that no other process takes the port between the two incarnations.
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.set_reuseaddr(true).unwrap();
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -208,7 +208,7 @@ async fn what_was_told_before_a_restart_is_void() {
     assert!(reader.read(&before).await.unwrap().1);
     datanode.shutdown(false).await;
     drop(datanode);
-    tokio::time::timeout(LONG, reader.connection.closed()).await.expect("the reader hears of the end");
+    tokio::time::timeout(LONG, reader.connection.closed()).await.expect("the reader notices the end");
     assert!(matches!(reader.read(&before).await, Err(Error::Closed { .. })));
 
     let datanode = start_datanode(&namenode, dir.path(), &settings).await;

@@ -1,5 +1,5 @@
-//! Copies on a namenode's word that one datanode writes into another's memory: over a transport that needs no card, in the virtual
-//! machine over RDMA, and over a network with faults.
+//! Copies ordered by a NameNode that one DataNode writes into another's memory: over a transport that needs no card,
+//! over RDMA in the virtual machine, and over a network with faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{scratch, start_datanode_in};
 
 const MIB: usize = 1 << 20;
 
-/// `networks`, `settings`: of either datanode.
+/// `networks`, `settings`: for each of the two DataNodes.
 pub async fn two(networks: [Option<Arc<dyn Transport>>; 2], settings: [&[(&str, &str)]; 2]) -> Two {
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     let dirs = [scratch(), scratch()];
@@ -29,13 +29,13 @@ pub async fn two(networks: [Option<Arc<dyn Transport>>; 2], settings: [&[(&str, 
     Two { namenodes, nodes, dirs }
 }
 
-/// Both in the network of the machine.
+/// Starts both in the machine's network.
 pub async fn two_of_one_network(settings: [&[(&str, &str)]; 2]) -> Two {
     let settings = settings.map(|own| [&in_network(), own].concat());
     two([None, None], [&settings[0], &settings[1]]).await
 }
 
-/// Both in a network with faults.
+/// Starts both in a network with faults.
 async fn two_in(sim: &Sim, settings: &[(&str, &str)]) -> Two {
     let network: Arc<dyn Transport> = Arc::new(sim.clone());
     let settings = [&[("hearth.one-sided.address", "127.0.0.1:0")], settings].concat();
@@ -51,8 +51,8 @@ pub async fn came_in(two: &Two) -> [u64; 3] {
     ]
 }
 
-/// What is left of copies at the second datanode when its flusher, which writes there too, has had the time to end: none, if none was seen
-/// once, whatever the flusher begins after that.
+/// Returns the number of partial copies at the second DataNode, once its flusher, which writes there too, has had the
+/// time to finish. Returns 0 as soon as none was seen once, whatever the flusher begins after that.
 pub async fn temporary(two: &Two) -> usize {
     let count = || walk(two.dirs[1].path()).into_iter().filter(|path| path.contains("/tmp/blk_")).count();
     let mut left = count();
@@ -67,7 +67,7 @@ pub async fn temporary(two: &Two) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_replicas_are_written_into_the_others_memory_and_small_ones_are_streamed() {
+async fn large_replicas_use_memory_and_small_streams() {
     let two = two_of_one_network([&[], &[]]).await;
     let copies = copies_of_all_sizes(&two, 18).await;
     let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
@@ -75,14 +75,14 @@ async fn large_replicas_are_written_into_the_others_memory_and_small_ones_are_st
     assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, bytes(false));
     assert_eq!(temporary(&two).await, 0);
 
-    // Those that are there already stay, and the connections are good for more.
+    // Existing replicas stay, and the connections can be used again.
     let more = two.write(99, 3 * MIB).await;
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&[copies[4], more], &two.nodes[1])));
     two.check(&[more]).await;
     two.check(&copies).await;
 }
 
-/// Small and large ones, written to the first datanode and copied to the second.
+/// Writes small and large replicas to the first DataNode, and copies them to the second.
 pub async fn copies_of_all_sizes(two: &Two, count: i64) -> Vec<Block> {
     let mut copies = Vec::new();
     for id in 1..=count {
@@ -94,15 +94,15 @@ pub async fn copies_of_all_sizes(two: &Two, count: i64) -> Vec<Block> {
     copies
 }
 
-/// Whose size is no divisor of anything here.
+/// The chunk size divides no other size here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chunks_of_any_size_stay_whole() {
+async fn odd_chunk_sizes_are_copied_whole() {
     let two = two_of_one_network([&[], &[]]).await;
     let length = copy_of_odd_chunks(&two).await;
     assert_eq!(came_in(&two).await, [1, length, 0]);
 }
 
-/// A replica of chunks of 1536 bytes, written to the first datanode and copied to the second. Its length.
+/// Writes a replica with chunks of 1536 bytes to the first DataNode, and copies it to the second. Returns its length.
 pub async fn copy_of_odd_chunks(two: &Two) -> u64 {
     let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB + 5, 1));
     let spec = ChecksumSpec { bytes_per_chunk: 1536, ..ChecksumSpec::DEFAULT };
@@ -123,15 +123,15 @@ pub async fn copy_of_odd_chunks(two: &Two) -> u64 {
     copies[0].length
 }
 
-/// From a disk, into memory that is too small for them.
+/// From a disk into memory that is too small.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_memory_the_bytes_go_through_buffers() {
+async fn full_memory_falls_back_to_buffers() {
     let two = two_of_one_network([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;
     let bytes = copies_of_some_mebibytes(&two).await;
     assert_eq!(came_in(&two).await, [5, bytes, 0]);
 }
 
-/// Five of them, written to the first datanode and copied to the second. The bytes of all.
+/// Writes five replicas to the first DataNode, and copies them to the second. Returns their total bytes.
 pub async fn copies_of_some_mebibytes(two: &Two) -> u64 {
     let mut copies = Vec::new();
     for id in 1..=5 {
@@ -143,7 +143,7 @@ pub async fn copies_of_some_mebibytes(two: &Two) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_without_such_a_network_gets_a_stream() {
+async fn datanode_without_one_sided_network_gets_stream() {
     let two = two([None, None], [&in_network(), &[("hearth.one-sided.transport", "none")]]).await;
     let copies = [two.write(1, 3 * MIB).await];
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
@@ -151,9 +151,9 @@ async fn a_datanode_without_such_a_network_gets_a_stream() {
     assert_eq!(came_in(&two).await, [1, 0, copies[0].length]);
 }
 
-/// What was acknowledged does not go again: a stream brings the rest.
+/// Acknowledged bytes are not sent again: a stream sends the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_goes_on_where_a_connection_broke() {
+async fn stream_resumes_broken_one_sided_copy() {
     let sim = Sim::new();
     let two = two_in(&sim, &[]).await;
     let size = 24 * MIB;
@@ -165,20 +165,20 @@ async fn a_stream_goes_on_where_a_connection_broke() {
     let [replicas, _, streamed] = came_in(&two).await;
     let resumed = figure(&two.nodes[1], "hearth_stream_resumed_bytes").await;
     assert_eq!((replicas, resumed + streamed), (1, size as u64));
-    // For the thirtieth slice memory was granted four times, and each time for what had been checked.
+    // For the thirtieth slice memory was granted four times, each time for bytes that had been checked.
     assert!((2 * MIB as u64..15 * MIB as u64).contains(&resumed), "{resumed}");
     assert_eq!(temporary(&two).await, 0);
 
-    // A NameNode that says it again finds it there; another replica goes the one-sided way again.
+    // A repeated command finds the replica already there; another replica takes the one-sided path again.
     let more = two.write(2, 2 * MIB).await;
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&[more], &two.nodes[1])));
     two.check(&[more]).await;
     assert_eq!(came_in(&two).await[2], streamed);
 }
 
-/// Nobody sends the rest: what is kept goes.
+/// If the rest is never sent, the partial replica is discarded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_comes_back_for_is_removed() {
+async fn abandoned_partial_replica_is_removed() {
     let sim = Sim::new();
     let mut two = two_in(&sim, &[("hearth.datanode.stream.resume.timeout", "1")]).await;
     let copies = [two.write(1, 8 * MIB).await];
@@ -195,17 +195,17 @@ async fn what_nobody_comes_back_for_is_removed() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(WAIT, wait).await.expect("what came of it goes");
-    // The block can come as it always could.
+    tokio::time::timeout(WAIT, wait).await.expect("the partial replica is removed");
+    // The block can still be received in any way.
     let stored = block(1, 1001, 8 << 20);
     write(&two.nodes[0], &[], &stored, &content(8 * MIB, 1)).await;
 }
 
-/// A source whose replica no longer fits its CRCs says so itself; nothing of it stays at the other end.
+/// A source reports its own replica that no longer matches its CRCs; no part of it stays at the other end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrupt_replica_is_found_on_arrival_and_its_datanode_reports_it() {
+async fn corrupt_source_replica_is_detected_and_reported() {
     use std::os::unix::fs::FileExt;
-    // Once a good copy is on disk, that is sent.
+    // Once a good copy is on disk, that copy is sent.
     let two = two_of_one_network([&[("hearth.memory.flush.delay", "3600")], &[]]).await;
     let copies = [two.write(1, 4 * MIB).await];
     let data = walk(&two.dirs[0].path().join("memory"));

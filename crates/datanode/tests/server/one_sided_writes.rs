@@ -1,5 +1,5 @@
-//! Writers elsewhere, who write to memory that the datanode grants them: over a transport that needs no card, and in the
-//! virtual machine of `cargo xtask test` over RDMA.
+//! Remote writers that write into memory that the DataNode grants them: over a transport that needs no card, and over
+//! RDMA in the virtual machine of `cargo xtask test`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,10 +28,10 @@ use super::{scratch, start_datanode, start_datanode_in};
 
 const MIB: usize = 1 << 20;
 
-/// Of the host with a card, in the virtual machine.
+/// Address of the host with a card, in the virtual machine.
 const RDMA_ADDRESS: &str = "10.8.0.1";
 
-/// RDMA where the virtual machine is. Elsewhere bytes go over TCP.
+/// Returns RDMA in the virtual machine, and the TCP transport elsewhere.
 fn transport() -> Box<dyn Transport> {
     if std::env::var_os("HEARTH_VM").is_none() {
         return Box::new(TcpTransport);
@@ -40,7 +40,7 @@ fn transport() -> Box<dyn Transport> {
     Box::new(Rdma::open(Settings { address, ..Settings::default() }).unwrap())
 }
 
-/// What puts a datanode into it.
+/// Returns the settings that put a DataNode into that network.
 pub fn in_network() -> [(&'static str, &'static str); 2] {
     let is_rdma = transport().name() == "rdma";
     let (name, address) = if is_rdma { ("rdma", "10.8.0.1:0") } else { ("tcp", "127.0.0.1:0") };
@@ -57,7 +57,7 @@ async fn one_sided_address(node: &Handle) -> SocketAddr {
     receiver.receive(DatanodeDescription::decode).await.unwrap().offer.one_sided[0]
 }
 
-/// A writer's connection, and its registered memory: data first, CRCs behind.
+/// A writer's connection, and its registered memory: data first, then CRCs.
 struct RemoteWriter {
     connection: Arc<dyn Connection>,
     domain: Arc<dyn Domain>,
@@ -66,9 +66,9 @@ struct RemoteWriter {
     checksum: ChecksumSpec,
     offset: u64,
     seqno: i64,
-    /// The next one that is to be acknowledged.
+    /// Number of the next slice to be acknowledged.
     awaited: i64,
-    /// Where the next CRCs go: those before must have been looked at.
+    /// Offset of the next CRCs; earlier ones must have been checked.
     sums_at: u64,
 }
 
@@ -110,7 +110,7 @@ impl RemoteWriter {
             assert!(grant.is_none());
             return Err(*answer);
         }
-        self.grants.push(grant.expect("memory, of one kind or the other"));
+        self.grants.push(grant.expect("memory or a buffer is granted"));
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl RemoteWriter {
         self.grants.last().map_or(0, |grant| grant.offset + grant.data.length)
     }
 
-    /// The next slice: how `data` and its CRCs get to their places, and what says so.
+    /// Prepares the next slice: the transfers of `data` and its CRCs, and the message that announces it.
     fn slice(&mut self, data: &[u8], last: bool) -> (Vec<Transfer>, bytes::Bytes) {
         let mut sums = Vec::new();
         self.checksum.compute(data, &mut sums);
@@ -152,7 +152,7 @@ impl RemoteWriter {
         (transfers, WriteMessage::Slice(slice).encode().unwrap())
     }
 
-    /// Writes `data` and its CRCs, and says so.
+    /// Writes `data` and its CRCs, and announces them.
     async fn write(&mut self, data: &[u8], last: bool) -> Result<(), Error> {
         let (transfers, message) = self.slice(data, last);
         self.connection.write(transfers, Some(message), WAIT).await
@@ -170,7 +170,7 @@ impl RemoteWriter {
         }
     }
 
-    /// All of `data`, slice by slice, and the end.
+    /// Writes all of `data`, slice by slice, and the end.
     async fn finish(&mut self, data: &[u8], slice: usize, datanodes: usize) {
         let mut rest = data;
         while !rest.is_empty() {
@@ -193,7 +193,7 @@ impl RemoteWriter {
     }
 }
 
-/// A figure of `/metrics`.
+/// Returns a value of `/metrics`.
 pub async fn figure(node: &Handle, name: &str) -> u64 {
     let mut connection = tokio::net::TcpStream::connect(node.addresses().http).await.unwrap();
     connection.write_all(b"GET /metrics HTTP/1.0\r\nHost: datanode\r\n\r\n").await.unwrap();
@@ -211,7 +211,7 @@ fn create(block: &ExtendedBlock, rest: &[&Handle]) -> WriteBlock {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocks_are_written_one_after_the_other_and_passed_on() {
+async fn consecutive_blocks_are_written_and_forwarded() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start(&namenode, dirs[0].path(), &[]).await;
@@ -237,14 +237,15 @@ async fn blocks_are_written_one_after_the_other_and_passed_on() {
     let passed_on = (12 * MIB + 3 + 3 * MIB) as u64;
     assert_eq!(figure(&first, "hearth_one_sided_forwarded_bytes").await, passed_on);
     assert_eq!(figure(&second, "hearth_one_sided_written_bytes").await, passed_on);
-    // What was there first stays.
+    // The first replica stays.
     let taken = writer.open(create(&block(2, 1001, 32 << 20), &[])).await.unwrap_err();
     assert_eq!(taken.status, Status::ErrorExists);
 }
 
-/// Memory that is full anywhere in the pipeline, and a datanode in the middle or at the end that has no such network.
+/// Pipelines in which any DataNode's memory is full, or in which a DataNode in the middle or at the end has no such
+/// network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pipelines_of_all_kinds_pass_blocks_on() {
+async fn all_kinds_of_pipelines_forward_blocks() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch(), scratch()];
     let roomy = start(&namenode, dirs[0].path(), &[]).await;
@@ -277,9 +278,10 @@ async fn pipelines_of_all_kinds_pass_blocks_on() {
     }
 }
 
-/// The next datanode has memory for more when the one behind it has answered, and hears of who waits for that.
+/// The next DataNode grants more memory when the one after it has answered. It must receive heartbeats from the
+/// DataNode that waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_memory_for_dead() {
+async fn sender_waiting_for_memory_is_kept_alive() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let silence = ("dfs.client.socket-timeout", "4000");
@@ -291,7 +293,7 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
     let mut writer = RemoteWriter::connect(&first).await;
     writer.open(write_request(&block, Stage::PipelineSetupCreate, vec![target(&second), slow])).await.unwrap();
     let mut pieces = data.chunks(MIB);
-    // Until the first has memory for two at once.
+    // Until the first DataNode has memory for two at once.
     while writer.granted() - writer.offset < 2 * MIB as u64 {
         writer.write(pieces.next().unwrap(), false).await.unwrap();
         assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS; 3]);
@@ -299,10 +301,10 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
     holds.store(true, Ordering::Relaxed);
     for _ in 0..2 {
         writer.write(pieces.next().unwrap(), false).await.unwrap();
-        // Where a mebibyte's CRCs end.
+        // Where the CRCs of a mebibyte end.
         writer.sums_at += 8192;
     }
-    // Longer than silence is borne. What was kept back is acknowledged with a heartbeat of the one that waits.
+    // Longer than the read timeout. The delayed acknowledgements are sent with a heartbeat of the waiting DataNode.
     tokio::time::sleep(Duration::from_secs(5)).await;
     holds.store(false, Ordering::Relaxed);
     for _ in 0..2 {
@@ -315,9 +317,9 @@ async fn a_datanode_behind_which_another_is_slow_does_not_take_who_waits_for_mem
     }
 }
 
-/// The writer is told which datanode it was, and goes on without it.
+/// The writer is notified which DataNode stopped, and continues without it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_that_ends_downstream_is_named() {
+async fn stopped_downstream_datanode_is_named() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch()];
     let first = start(&namenode, dirs[0].path(), &[]).await;
@@ -329,7 +331,7 @@ async fn a_datanode_that_ends_downstream_is_named() {
     writer.write(&data[..MIB], false).await.unwrap();
     assert_eq!(writer.ack().await.unwrap(), vec![AckReply::SUCCESS; 3]);
     second.shutdown(false).await;
-    // Of the packet, or of none.
+    // For the packet, or for none.
     let message = writer.connection.receive(WAIT).await.unwrap();
     let WriteMessage::Acknowledged { replies, .. } = WriteMessage::decode(&message).unwrap() else { panic!("an ack") };
     assert_eq!(replies.iter().map(|reply| reply.status()).collect::<Vec<_>>(), [Status::Success, Status::Error]);
@@ -346,15 +348,16 @@ async fn a_datanode_that_ends_downstream_is_named() {
     }
 }
 
-/// Nor does one that comes before the writer has taken the last acknowledgement, for which it can let the datanode wait.
+/// A one-sided WRITE after the end of the block finds no region, even if the writer has not taken the last
+/// acknowledgement yet, with which it can make the DataNode wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_are_void_when_a_replica_is_finalized_and_not_when_its_writer_says_so() {
+async fn keys_are_invalid_once_replica_is_finalized() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
-    // As long as was announced, so that it stays in the memory that was granted.
+    // Exactly as long as announced, so that it stays in the granted memory.
     let (one, data) = (block(1, 1001, 3 * (200 << 10)), content(3 * (200 << 10), 1));
-    // The answer to the set-up and three acknowledgements: there is none left for the fourth.
+    // The answer to the set-up and three acknowledgements leave no message for the fourth acknowledgement.
     let mut writer = RemoteWriter::connect_with(&node, Limits { messages: 4, ..Limits::default() }).await;
     writer.open(create(&one, &[])).await.unwrap();
     for part in data.chunks(200 << 10) {
@@ -366,13 +369,13 @@ async fn keys_are_void_when_a_replica_is_finalized_and_not_when_its_writer_says_
     writer.local.memory().write(0, &[0xa5; 1000]);
     let late = writer.connection.write(writer.transfers(0, 1000), None, WAIT).await;
     let ended = tokio::time::timeout(WAIT, writer.connection.closed()).await;
-    assert!(late.is_err() || ended.is_ok(), "a key that is void ends the connection");
+    assert!(late.is_err() || ended.is_ok(), "an invalid key ends the connection");
     assert!(read(&node, &one, 0, None).await.unwrap() == data);
 }
 
-/// A WRITE that comes after the block's end finds no region.
+/// A WRITE that arrives after the block's end finds no region.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_write_changes_nothing_that_is_finalized() {
+async fn late_write_does_not_change_finalized_replica() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
@@ -383,7 +386,7 @@ async fn a_late_write_changes_nothing_that_is_finalized() {
     writer.offset = 0;
     let late = writer.write(&vec![0xa5; MIB], false).await;
     let ended = tokio::time::timeout(WAIT, writer.connection.closed()).await;
-    assert!(late.is_err() || ended.is_ok(), "a key that is void ends the connection");
+    assert!(late.is_err() || ended.is_ok(), "an invalid key ends the connection");
     assert!(read(&node, &one, 0, None).await.unwrap() == data);
     // Nor do the keys of one connection work on another.
     let mut other = RemoteWriter::connect(&node).await;
@@ -399,12 +402,12 @@ async fn a_late_write_changes_nothing_that_is_finalized() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_is_fenced_before_its_replica_is_taken_over() {
+async fn writer_is_fenced_before_takeover() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
     let data = content(4 * MIB, 1);
-    // After each step of a slice: written without a word, said, acknowledged.
+    // After each step of a slice: written without an announcement, announced, acknowledged.
     for steps in 0..4usize {
         let block = block(10 + steps as i64, 1001, 8 << 20);
         let mut writer = RemoteWriter::connect(&node).await;
@@ -429,8 +432,8 @@ async fn a_writer_is_fenced_before_its_replica_is_taken_over() {
         recovery.bytes_received_min = acknowledged as u64;
         recovery.bytes_received_max = said;
         let new = Writer::new(node.addresses().transfer, recovery).await;
-        // The old one is out: its connection has ended before the new one was answered.
-        tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection is over");
+        // The old writer is shut out: its connection ended before the new writer was answered.
+        tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection has ended");
         let transfers = writer.transfers(0, 1000);
         assert!(writer.connection.write(transfers, None, WAIT).await.is_err());
         new.finish(&data[acknowledged..], 1).await;
@@ -440,9 +443,10 @@ async fn a_writer_is_fenced_before_its_replica_is_taken_over() {
     }
 }
 
-/// Who takes no acknowledgements keeps the datanode waiting with the last of them; the replica has no writer before his keys are void.
+/// A writer that takes no acknowledgements makes the DataNode wait with the last ones; the replica has a writer until
+/// that writer's keys are invalid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_whose_operation_has_failed_is_shut_out_at_once() {
+async fn writer_of_failed_operation_is_fenced_at_once() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[("dfs.client.socket-timeout", "1000")]).await;
@@ -454,11 +458,11 @@ async fn a_writer_whose_operation_has_failed_is_shut_out_at_once() {
     panic!("the connection does not end with the operation");
 }
 
-/// False, too, when a second in which this machine stood still has ended it somewhere in the middle.
+/// Also returns false when a machine that stalled for a second has ended the operation halfway.
 async fn is_shut_out_at_once(node: &Handle, id: i64) -> bool {
-    // As long as was announced, so that it stays in the memory that was granted.
+    // Exactly as long as announced, so that it stays in the granted memory.
     let (one, data) = (block(id, 1001, 2 << 20), content(2 * MIB, id as u64));
-    // The answer to the set-up and three acknowledgements: there is none left for the fourth.
+    // The answer to the set-up and three acknowledgements leave no message for the fourth acknowledgement.
     let mut writer = RemoteWriter::connect_with(node, Limits { messages: 4, ..Limits::default() }).await;
     writer.open(create(&one, &[])).await.unwrap();
     let piece = 200 << 10;
@@ -469,7 +473,7 @@ async fn is_shut_out_at_once(node: &Handle, id: i64) -> bool {
         writer.sums_at += 4096;
     }
     let copied_back = figure(node, "hearth_copied_back_bytes").await;
-    // Nothing more comes, and the operation gives up after a second: long before the acknowledgement is given up.
+    // No more data arrives, and the operation fails after a second: long before the wait for the acknowledgement ends.
     let soon = std::time::Duration::from_secs(6);
     if tokio::time::timeout(soon, writer.connection.closed()).await.is_err() {
         return false;
@@ -486,20 +490,20 @@ async fn is_shut_out_at_once(node: &Handle, id: i64) -> bool {
     let rest = data[4 * piece..].to_vec();
     let begun = std::time::Instant::now();
     if tokio::spawn(async move { new.finish(&rest, 1).await }).await.is_err() {
-        // Within the datanode's patience it is no machine's fault.
-        assert!(begun.elapsed() >= std::time::Duration::from_secs(1), "the recovered pipeline ends early");
+        // An earlier end, within the DataNode's timeout, would not be caused by a stalled machine.
+        assert!(begun.elapsed() >= std::time::Duration::from_secs(1), "the recovered pipeline ended early");
         return false;
     }
     let mut asked = one.clone();
     asked.block.stamp = GenerationStamp(1002);
     assert!(read(node, &asked, 0, None).await.unwrap() == data);
-    // He was shut out: nothing had to be copied.
+    // The writer was shut out: nothing had to be copied.
     assert_eq!(figure(node, "hearth_copied_back_bytes").await, copied_back);
     true
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_memory_the_bytes_go_through_a_buffer_to_files() {
+async fn full_memory_falls_back_to_buffer() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[("hearth.memory.limit", "4m")]).await;
@@ -516,18 +520,18 @@ async fn without_memory_the_bytes_go_through_a_buffer_to_files() {
     }
 }
 
-/// A datanode in a network with faults.
+/// Starts a DataNode in a network with faults.
 async fn start_in(sim: &Sim, namenode: &FakeNamenode, dir: &Path) -> Handle {
     let network: Arc<dyn Transport> = Arc::new(sim.clone());
     start_datanode_in(Some(network), namenode, dir, &[("hearth.one-sided.address", "127.0.0.1:0")]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_a_replicas_memory_cannot_be_registered_its_bytes_go_through_a_buffer() {
+async fn unregistrable_memory_falls_back_to_buffer() {
     let (sim, namenode, dir) = (Sim::new(), FakeNamenode::start().await, scratch());
     let node = start_in(&sim, &namenode, dir.path()).await;
     let mut writer = RemoteWriter::connect_in(&sim, &node, Limits::default()).await;
-    // The first one of all; then the first grant of a block, and the second.
+    // The very first registration; then the first grant of a block, and the second.
     for (id, after) in [(1, None), (2, Some(0)), (3, Some(1)), (4, None)] {
         if let Some(after) = after {
             sim.shortage(Shortage { access: Access::RemoteWrite, after, times: 1 });
@@ -539,9 +543,10 @@ async fn where_a_replicas_memory_cannot_be_registered_its_bytes_go_through_a_buf
     }
 }
 
-/// A chunk that grows is sent again and again: a buffer comes only when the memory before it is used to its end, which is a chunk's.
+/// A growing chunk is sent repeatedly: a buffer is granted only when the memory before it is used to its end, which is
+/// on a chunk boundary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_on_its_way_into_the_last_memory_is_looked_for_there() {
+async fn slices_in_flight_to_old_memory_are_found() {
     let (sim, namenode, dir) = (Sim::new(), FakeNamenode::start().await, scratch());
     let node = start_in(&sim, &namenode, dir.path()).await;
     let mut writer = RemoteWriter::connect_in(&sim, &node, Limits::default()).await;
@@ -550,11 +555,11 @@ async fn what_is_on_its_way_into_the_last_memory_is_looked_for_there() {
     request.checksum = ChecksumSpec { bytes_per_chunk: 3000, ..ChecksumSpec::DEFAULT };
     writer.open(request).await.unwrap();
     assert_eq!(writer.granted(), MIB as u64 / 3000 * 3000);
-    // There is no more.
+    // There is no more memory.
     sim.shortage(Shortage { access: Access::RemoteWrite, after: 0, times: 1 });
     let (begun, end) = (1_044_000, 1_047_000);
     writer.write(&data[..begun + 2000], false).await.unwrap();
-    // The chunk with more in it is written before that is acknowledged, and said when it is.
+    // The chunk with more bytes is written before the shorter one is acknowledged, and announced afterwards.
     (writer.offset, writer.sums_at) = (begun as u64, 4096);
     let (transfers, message) = writer.slice(&data[begun..end], false);
     writer.connection.write(transfers, None, WAIT).await.unwrap();
@@ -566,9 +571,9 @@ async fn what_is_on_its_way_into_the_last_memory_is_looked_for_there() {
     assert!(read(&node, &block, 0, None).await.unwrap() == data);
 }
 
-/// It is not the next datanode's fault: either the block goes in packets, or this one is left out.
+/// The next DataNode is not at fault: either the block is sent in packets, or this DataNode is excluded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_datanode_is_not_blamed_for_memory_that_this_one_cannot_register() {
+async fn local_registration_failure_is_not_blamed_downstream() {
     for in_the_middle in [false, true] {
         let (sim, namenode, dirs) = (Sim::new(), FakeNamenode::start().await, [scratch(), scratch()]);
         let first = start_in(&sim, &namenode, dirs[0].path()).await;
@@ -598,7 +603,7 @@ async fn the_next_datanode_is_not_blamed_for_memory_that_this_one_cannot_registe
                     }
                 }
             }
-            assert!(ended, "there was memory for all of it");
+            assert!(ended, "memory was granted for all of it");
         } else {
             sim.shortage(shortage);
         }
@@ -610,12 +615,12 @@ async fn the_next_datanode_is_not_blamed_for_memory_that_this_one_cannot_registe
         for node in [&first, &second] {
             assert!(read(node, &two, 0, None).await.unwrap() == data);
         }
-        assert_eq!(figure(&first, "hearth_one_sided_forwarded_bytes").await, before, "it went in packets");
+        assert_eq!(figure(&first, "hearth_one_sided_forwarded_bytes").await, before, "it was sent in packets");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_its_sums_or_is_nobodys_is_refused() {
+async fn invalid_slices_are_refused() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start(&namenode, dir.path(), &[]).await;
@@ -624,13 +629,13 @@ async fn what_does_not_fit_its_sums_or_is_nobodys_is_refused() {
     writer.open(create(&block, &[])).await.unwrap();
     writer.write(&data[..300_032], false).await.unwrap();
     writer.ack().await.unwrap();
-    // Said, and not written.
+    // Announced but not written.
     let header = PacketHeader { offset: 300_032, seqno: writer.seqno, last: false, data_bytes: 1024, sync: false };
     let slice = Slice { header, checksums_at: 0, checksum_bytes: 8 };
     writer.seqno += 1;
     writer.connection.send(WriteMessage::Slice(slice).encode().unwrap(), WAIT).await.unwrap();
     assert_eq!(writer.ack().await.unwrap()[0].status(), Status::ErrorChecksum);
-    // CRCs beyond the memory for them; a slice of no block; bytes that are no message.
+    // CRCs beyond their memory; a slice without a block; bytes that are not a message.
     for wrong in 0..3 {
         let mut writer = RemoteWriter::connect(&node).await;
         let slice = Slice { header, checksums_at: u64::MAX - 3, checksum_bytes: 8 };
@@ -643,7 +648,7 @@ async fn what_does_not_fit_its_sums_or_is_nobodys_is_refused() {
         tokio::time::timeout(WAIT, writer.connection.closed()).await.expect("the connection ends");
         assert!(writer.domain.registered_bytes() > 0);
     }
-    // A block that would begin behind the end of all blocks: the task that is asked lives to answer.
+    // A block that would begin beyond the end of all possible blocks: the serving task survives and answers.
     let writer = RemoteWriter::connect(&node).await;
     let mut request = create(&super::client::block(21, 1001, 4 << 20), &[]);
     request.bytes_received_min = u64::MAX;

@@ -1,4 +1,4 @@
-//! What a datanode shows of itself over HTTP.
+//! The DataNode's web pages.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub async fn page(node: &Handle, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn storages_that_are_out_of_use_from_the_start_are_counted_and_named() {
+async fn storages_failed_at_start_are_counted_and_named() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     std::fs::write(dir.path().join("plain"), "no directory").unwrap();
     let [good, bad] = ["disk", "plain/disk"].map(|name| dir.path().join(name).display().to_string());

@@ -9,7 +9,7 @@ use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_datanode_of_a_pipeline_has_all() {
+async fn every_datanode_of_pipeline_has_all_bytes() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch(), scratch()];
     let mut nodes = Vec::new();
@@ -27,13 +27,13 @@ async fn every_datanode_of_a_pipeline_has_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unreachable_datanode_is_named_as_the_bad_link() {
+async fn unreachable_datanode_is_named_as_bad_link() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
     let second = start_datanode(&namenode, dirs[1].path(), &[]).await;
     let mut gone = target(&second);
-    // A port on which nobody listens, and that nobody else can have meanwhile.
+    // A port without a listener, which no other process can take during the test.
     let taken = tokio::net::TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     gone.datanode.id.transfer_port = taken.local_addr().unwrap().port();
@@ -44,7 +44,7 @@ async fn an_unreachable_datanode_is_named_as_the_bad_link() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipeline_that_breaks_is_told_and_recovered() {
+async fn broken_pipeline_is_reported_and_recovered() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
@@ -62,7 +62,7 @@ async fn a_pipeline_that_breaks_is_told_and_recovered() {
     assert_eq!(ack.replies.iter().map(|reply| reply.status()).collect::<Vec<_>>(), [Status::Success, Status::Error]);
     drop(writer);
 
-    // The third datanode gets what was acknowledged, from the first.
+    // The first DataNode sends the acknowledged bytes to the third.
     let (sender, mut receiver) = open(first.addresses().transfer).await;
     let transfer = TransferBlock {
         block: block.clone(),
@@ -74,7 +74,7 @@ async fn a_pipeline_that_breaks_is_told_and_recovered() {
     let answer = receiver.receive_response().await.unwrap();
     assert_eq!(answer.status, Status::Success, "{answer:?}");
 
-    // The pipeline goes on with both, under a new stamp, from the acknowledged length.
+    // The pipeline continues with both, with a new stamp, from the acknowledged length.
     let mut request = write_request(&block, Stage::PipelineSetupStreamingRecovery, vec![target(&third)]);
     request.latest_stamp = GenerationStamp(1002);
     request.bytes_received_min = 102_400;
@@ -92,7 +92,7 @@ async fn a_pipeline_that_breaks_is_told_and_recovered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn appends_and_their_recoveries() {
+async fn append_is_recovered_after_client_death() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
@@ -100,19 +100,20 @@ async fn appends_and_their_recoveries() {
     let data = content(10_000, 1);
     write(&first, &[&second], &block(1, 1001, 128 << 20), &data[..700]).await;
 
-    // An append that ends within a chunk begins there: its first packet fills the chunk, its CRC covers the new bytes.
+    // An append to a replica that ends within a chunk begins there: its first packet fills the chunk, and its CRC
+    // covers the new bytes.
     let mut append = write_request(&block(1, 1001, 0), Stage::PipelineSetupAppend, vec![target(&second)]);
     append.latest_stamp = GenerationStamp(1002);
     append.bytes_received_min = 700;
     let mut writer = Writer::new(first.addresses().transfer, append.clone()).await;
     writer.send(&data[700..1024], false).await;
     assert!(writer.ack().await.is_success());
-    // A second append while the first runs is refused; the answer names this datanode.
+    // A second append while the first runs is refused; the answer names this DataNode.
     let (_, refused) = Writer::ask(first.addresses().transfer, append).await;
     assert_ne!(refused.status, Status::Success);
     drop(writer);
 
-    // The client comes back: append recovery, then the rest.
+    // The client reconnects: append recovery, then the rest.
     let mut recovery = write_request(&block(1, 1001, 0), Stage::PipelineSetupAppendRecovery, vec![target(&second)]);
     recovery.latest_stamp = GenerationStamp(1003);
     recovery.bytes_received_min = 1024;
@@ -124,7 +125,7 @@ async fn appends_and_their_recoveries() {
     close.bytes_received_min = data.len() as u64;
     Writer::new(first.addresses().transfer, close).await;
     for node in [&first, &second] {
-        // The datanode finishes behind its answer.
+        // The DataNode finishes after its answer.
         let closed = async {
             while !read(node, &block(1, 1004, 0), 0, None).await.is_ok_and(|bytes| bytes == data) {
                 tokio::time::sleep(Duration::from_millis(20)).await;

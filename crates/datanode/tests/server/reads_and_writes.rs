@@ -21,7 +21,7 @@ async fn round_trips(settings: &[(&str, &str)]) {
 
         assert!(read(&datanode, &block, 0, Some(size as u64)).await.unwrap() == data, "{size} bytes");
         assert!(read(&datanode, &block, 0, None).await.unwrap() == data, "{size} bytes, to the end");
-        // Several on one connection.
+        // Several reads on one connection.
         let mut connection = open(datanode.addresses().transfer).await;
         for (offset, length) in [(0, 1), (1, 511), (512, 512), (700, 70_000), (size / 2, size / 3)] {
             let (offset, length) = (offset.min(size), length.min(size - offset.min(size)));
@@ -40,22 +40,22 @@ async fn round_trips(settings: &[(&str, &str)]) {
     assert_eq!(missing.status, Status::Error);
     let newer = read(&datanode, &block(3, 1002, 0), 0, None).await.unwrap_err();
     assert_eq!(newer.status, Status::Error);
-    assert!(read(&datanode, &block(3, 1000, 0), 0, None).await.is_ok(), "a higher stamp than asked for is fine");
+    assert!(read(&datanode, &block(3, 1000, 0), 0, None).await.is_ok(), "a higher stamp than requested is accepted");
     datanode.shutdown(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_is_read() {
+async fn written_blocks_are_read_back() {
     round_trips(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_is_read_without_sendfile_and_from_files() {
+async fn written_blocks_are_read_without_sendfile() {
     round_trips(&[("dfs.datanode.transferTo.allowed", "false"), ("hearth.storage.engine", "file")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_see_what_was_acknowledged_of_an_open_block() {
+async fn readers_see_acknowledged_bytes_of_open_block() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
@@ -66,7 +66,7 @@ async fn readers_see_what_was_acknowledged_of_an_open_block() {
     namenode.wait("RECEIVING", |told| told.events.iter().any(|(status, _)| *status == BlockStatus::Receiving)).await;
     let mut at = 0;
     for (index, length) in [100usize, 412, 1, 511, 70_000, 512, 9_999].into_iter().enumerate() {
-        // As Java's client: a packet begins at the start of the chunk that the one before ended in.
+        // Like Java's client: a packet begins at the start of the chunk in which the previous packet ended.
         let start = at / 512 * 512;
         writer.offset = start as u64;
         writer.send(&data[start..at + length], index % 2 == 0).await;
@@ -91,7 +91,7 @@ async fn readers_see_what_was_acknowledged_of_an_open_block() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn corrupt_packets_are_refused_and_leave_what_was_good() {
+async fn corrupt_packets_are_refused_and_good_data_stays() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
@@ -110,7 +110,7 @@ async fn corrupt_packets_are_refused_and_leave_what_was_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn checksums_of_blocks() {
+async fn block_checksums_match() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;
@@ -135,7 +135,7 @@ async fn checksums_of_blocks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_survive_a_restart_and_go_when_the_namenode_says_so() {
+async fn replicas_survive_restart_until_invalidated() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;

@@ -28,7 +28,7 @@ async fn visible_length(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_abandoned_block_is_recovered_to_one_length_on_all_holders() {
+async fn abandoned_block_is_recovered_to_one_length() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
@@ -52,7 +52,7 @@ async fn an_abandoned_block_is_recovered_to_one_length_on_all_holders() {
         ec_policy: None,
         block_indices: None,
     };
-    // To whichever datanode beats first: it leads.
+    // Sent to the DataNode with the next heartbeat, which leads the recovery.
     namenode.told(|told| {
         told.commands.push_back(DatanodeCommandProto {
             cmd_type: datanode_command_proto::Type::BlockRecovery as i32,
@@ -71,6 +71,6 @@ async fn an_abandoned_block_is_recovered_to_one_length_on_all_holders() {
     for node in [&first, &second] {
         assert!(read(node, &recovered, 0, None).await.unwrap() == data[..100_000]);
     }
-    // The old writer is gone for good.
+    // The old writer is shut out permanently.
     assert!(writer.receiver.receive_ack().await.is_err());
 }

@@ -1,4 +1,4 @@
-//! A datanode that is about to restart for an upgrade: its writers are told, and can go on when it is back.
+//! A DataNode that is about to restart for an upgrade: its writers are notified, and can continue after the restart.
 
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::GenerationStamp;
@@ -23,7 +23,7 @@ fn statuses(ack: &PipelineAck) -> Vec<Status> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_are_told_of_a_restart_for_an_upgrade_and_go_on_behind_it() {
+async fn writers_continue_after_announced_restart() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;
@@ -40,16 +40,17 @@ async fn writers_are_told_of_a_restart_for_an_upgrade_and_go_on_behind_it() {
     }
 
     ask_to_end(&second, true).await;
-    let told = tokio::time::timeout(WAIT, writer.ack()).await.expect("it is told");
+    let told = tokio::time::timeout(WAIT, writer.ack()).await.expect("the writer is notified");
     assert_eq!((told.seqno, statuses(&told)), (UNKNOWN_SEQNO, vec![Status::OobRestart]));
-    let told = tokio::time::timeout(WAIT, through.ack()).await.expect("the one through another is told");
+    let told =
+        tokio::time::timeout(WAIT, through.ack()).await.expect("the writer through another datanode is notified");
     assert_eq!((told.seqno, statuses(&told)), (UNKNOWN_SEQNO, vec![Status::Success, Status::OobRestart]));
-    tokio::time::timeout(WAIT, second.ended()).await.expect("and then it ends");
+    tokio::time::timeout(WAIT, second.ended()).await.expect("the datanode then stops");
     drop((writer, through));
     second.shutdown(true).await;
     drop(second);
 
-    // Back again, it takes up where it was.
+    // After its restart it continues the write.
     let second = start_datanode(&namenode, dirs[1].path(), &[]).await;
     let mut request = write_request(&alone, Stage::PipelineSetupStreamingRecovery, vec![]);
     request.latest_stamp = GenerationStamp(1002);
@@ -61,7 +62,7 @@ async fn writers_are_told_of_a_restart_for_an_upgrade_and_go_on_behind_it() {
     let recovered = block(1, 1002, 0);
     assert!(read(&second, &recovered, 0, None).await.unwrap() == data);
 
-    // One that had been acknowledged more than is there does not go on so.
+    // A writer with more acknowledged bytes than the replica has cannot continue.
     let mut request = write_request(&behind, Stage::PipelineSetupStreamingRecovery, vec![]);
     request.latest_stamp = GenerationStamp(1002);
     (request.bytes_received_min, request.bytes_received_max) = (100_001, 200_000);
@@ -70,7 +71,7 @@ async fn writers_are_told_of_a_restart_for_an_upgrade_and_go_on_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_said_of_a_restart_where_none_is_to_come() {
+async fn plain_shutdown_sends_no_restart_notice() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let datanode = start_datanode(&namenode, dir.path(), &[]).await;

@@ -1,4 +1,4 @@
-//! Copies beside a client who reads: they rest for him, and come to their end all the same.
+//! Copies next to a client that reads: they pause for it, and still complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,20 @@ use super::transfers::transfer;
 
 const MIB: usize = 1 << 20;
 
-/// As little as can be; with the niceness of all others a busy machine gives them more.
+/// The minimum share. The copies' threads have the niceness of all others, so that they get more of a busy machine.
 const SETTINGS: [(&str, &str); 3] = [
     ("hearth.datanode.stream.cores.share", "0.05"),
     ("hearth.datanode.stream.nice", "0"),
-    // All of them fit.
+    // All replicas fit.
     ("hearth.memory.limit", "256m"),
 ];
 
 const UNLIMITED: [(&str, &str); 2] = [("hearth.datanode.stream.cores.share", "1"), SETTINGS[2]];
 
-/// A reader who stands still while all is copied, as on a busy machine he may, is not rested for.
+/// Copies do not pause for a reader that stalls during the whole copy, as may happen on a busy machine.
 const ROUNDS: usize = 5;
 
-/// What the source and the target of 64 MiB in so many replicas have rested, in microseconds.
+/// Returns the pause times, in microseconds, of the source and the target of 64 MiB in `replicas` replicas.
 async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
     let size = 64 * MIB / replicas as usize;
     let mut copies = Vec::new();
@@ -32,7 +32,7 @@ async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
         copies.push(two.write(id, size).await);
     }
     let done = Arc::new(AtomicBool::new(false));
-    // Of the source and of the target, which has something of its own.
+    // Readers of the source, and of the target, which has a replica of its own.
     two.write_to(1, 999, 100).await;
     let readers = [(0, 1, size), (1, 999, 100)].map(|(node, id, size)| {
         let (two, done) = (two.clone(), done.clone());
@@ -58,7 +58,7 @@ async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
     [rested(0).await, rested(1).await]
 }
 
-/// The least share of many cores is more than the few threads of these copies can use.
+/// Returns true if the minimum share of this machine's cores is more than the few threads of these copies can use.
 fn has_too_many_cores() -> bool {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores > 8 {
@@ -68,7 +68,7 @@ fn has_too_many_cores() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_rest_at_both_ends() {
+async fn streams_pause_at_both_ends() {
     if has_too_many_cores() {
         return;
     }
@@ -82,13 +82,13 @@ async fn streams_rest_at_both_ends() {
     panic!("{rested:?}");
 }
 
-/// Each beside one that does not: while a source rests its target has time enough.
+/// Each end is tested next to one that does not pause: while a source pauses, its target has enough time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_into_memory_rest_at_both_ends() {
+async fn copies_into_memory_pause_at_both_ends() {
     if has_too_many_cores() {
         return;
     }
-    // More replicas for the target, which has the same to do for each whatever its size.
+    // More replicas for the target, whose work per replica does not depend on the size.
     for (end, replicas) in [(0, 8), (1, 32)] {
         let mut settings: [&[(&str, &str)]; 2] = [&UNLIMITED; 2];
         settings[end] = &SETTINGS;
@@ -97,7 +97,7 @@ async fn copies_into_memory_rest_at_both_ends() {
             let two = Arc::new(local_copies::two(settings).await);
             rested = copied_beside_a_reader(two.clone(), replicas).await;
             let forwarded = figure(&two.nodes[0], "hearth_locally_forwarded_bytes").await;
-            assert_eq!(forwarded, 64 * MIB as u64, "all go that way");
+            assert_eq!(forwarded, 64 * MIB as u64, "all replicas take that path");
             assert_eq!(rested[1 - end], 0, "of {end}: {rested:?}");
             if rested[end] > 0 {
                 break;
@@ -108,6 +108,6 @@ async fn copies_into_memory_rest_at_both_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_all_cores_they_never_rest() {
+async fn copies_never_pause_with_all_cores() {
     assert_eq!(copied_beside_a_reader(Arc::new(Two::start(&UNLIMITED).await), 8).await, [0, 0]);
 }

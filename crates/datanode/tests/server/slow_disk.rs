@@ -1,4 +1,4 @@
-//! A disk that does not answer holds up those who read from it, and nobody else.
+//! A disk that does not respond delays the reads from it, and nothing else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::pages::page;
 use super::recovery::ipc;
 use super::{many, scratch, start_datanode};
 
-/// The file named `name` somewhere below `dir`.
+/// Returns the file named `name` somewhere below `dir`.
 fn find(dir: &Path, name: &str) -> Option<PathBuf> {
     fs::read_dir(dir).ok()?.flatten().find_map(|entry| {
         let path = entry.path();
@@ -25,7 +25,7 @@ fn find(dir: &Path, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Whoever opens the file to read it waits, as for a disk that does not answer, until this is dropped.
+/// Simulates a disk that does not respond: opening the file for reading blocks until this is dropped.
 struct Hanging {
     path: PathBuf,
     aside: PathBuf,
@@ -42,7 +42,8 @@ impl Hanging {
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        // A pipe's readers go on when a writer comes, and find its end when that goes. Nobody opens it after that.
+        // A pipe's readers continue when a writer opens it, and find its end when the writer closes it. It is not
+        // opened after that.
         let writer = open(&self.path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
         let _ = fs::rename(&self.aside, &self.path);
         drop(writer);
@@ -50,7 +51,7 @@ impl Drop for Hanging {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
+async fn hanging_disk_delays_only_its_readers() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
     let datanode = Arc::new(start_datanode(&namenode, dir.path(), &[("hearth.storage.engine", "file")]).await);
     for id in 1..=3 {
@@ -58,7 +59,7 @@ async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
     }
     let meta = find(dir.path(), "blk_1_1001.meta").expect("it is on disk");
     let hanging = Hanging::in_place_of(meta);
-    // More than there are threads that serve.
+    // More reads than there are serving threads.
     let mut waiting = Vec::new();
     for _ in 0..4 {
         let datanode = datanode.clone();
@@ -77,7 +78,7 @@ async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
         }
     };
     tokio::time::timeout(WAIT, others).await.expect("others are read");
-    // Those who watch it, again and again: each page would take one of the threads that serve.
+    // Repeated requests for monitoring pages: each would block one of the serving threads.
     let watching = async {
         for _ in 0..4 {
             let beans = page(&datanode, "/jmx").await;
@@ -96,7 +97,7 @@ async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
     namenode.wait("two more heartbeats", |told| told.heartbeats >= beats + 2).await;
 
     drop(hanging);
-    // Whoever had opened the pipe finds no meta file; the others may find the file again.
+    // Reads that had opened the pipe find no meta file; others may find the file again.
     for reading in waiting {
         let read = tokio::time::timeout(WAIT, reading).await.expect("the disk answers").unwrap();
         assert!(read.is_none_or(|data| data == content(300_000, 1)));
@@ -106,7 +107,7 @@ async fn a_disk_that_hangs_holds_up_its_own_readers_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_kernel_has_forgotten_is_read_whole_and_in_part() {
+async fn uncached_replicas_are_read_whole_and_partly() {
     let namenode = FakeNamenode::start().await;
     // On a disk, unless temporary files are in memory here.
     let dir = tempfile::tempdir().unwrap();

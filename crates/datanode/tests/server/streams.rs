@@ -1,5 +1,5 @@
-//! Replicas from one datanode to another over connections that carry many, on a namenode's word; what breaks on the way, and what
-//! changes there.
+//! Replicas that a NameNode orders to be copied from one DataNode to another over connections that carry many:
+//! interruptions and changes on the way.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::one_sided_writes::figure;
 use super::transfers::{transfer, transfer_to};
 use super::{scratch, start_datanode};
 
-/// Two datanodes, a namenode each, so that a command reaches the one that it is for.
+/// Two DataNodes with a NameNode each, so that a command reaches the intended DataNode.
 pub struct Two {
     pub namenodes: [FakeNamenode; 2],
     pub nodes: Vec<Handle>,
@@ -50,7 +50,7 @@ impl Two {
         Block { length: size as u64, ..stored.block }
     }
 
-    /// All of them have come, whole, and have been reported.
+    /// Checks that all replicas were received completely and reported.
     pub async fn check(&self, copies: &[Block]) {
         for copy in copies {
             self.namenodes[1].wait_event(BlockStatus::Received, *copy).await;
@@ -60,7 +60,7 @@ impl Two {
     }
 }
 
-/// Between two datanodes: breaks or changes what goes through it.
+/// Proxy between two DataNodes that breaks the connection or changes its bytes.
 pub struct Meddler {
     pub address: SocketAddr,
     pub connections: Arc<AtomicU64>,
@@ -68,13 +68,13 @@ pub struct Meddler {
 
 #[derive(Clone, Copy)]
 pub enum Meddling {
-    /// The first connection that carries as many bytes ends there.
+    /// The first connection that carries this number of bytes ends there.
     Break(u64),
-    /// Whoever asks for an operation of Hearth's own is cut off without an answer, as by Apache's DataNode.
+    /// Requests for Hearth's own operations are cut off without an answer, as by Apache's DataNode.
     Strange,
-    /// Whoever asks for this operation is.
+    /// Requests for this operation are cut off without an answer.
     Without(u8),
-    /// One bit of the byte at that place changes, on the first connection that gets so far.
+    /// One bit of the byte at this offset changes, on the first connection that reaches it.
     Flip(u64),
 }
 
@@ -125,7 +125,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, meddling: Meddling, done:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_replicas_go_over_few_connections() {
+async fn many_replicas_use_few_connections() {
     let two = Two::start(&[]).await;
     let mut copies = Vec::new();
     for id in 1..=30 {
@@ -138,7 +138,8 @@ async fn many_replicas_go_over_few_connections() {
     assert_eq!(figure(&two.nodes[1], "hearth_stream_replicas").await, 30);
     assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, bytes);
     assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, bytes);
-    // Two of replicas, and perhaps ours; those that we read over may not have been seen to be over.
+    // Two connections of replicas, and perhaps the test's own; the DataNode may not have noticed the end of those used
+    // for reading.
     let few = async {
         while figure(&two.nodes[1], "hearth_datanode_connections").await > 2 + 1 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -147,7 +148,7 @@ async fn many_replicas_go_over_few_connections() {
     tokio::time::timeout(WAIT, few).await.expect("few connections");
     assert_eq!(temporary(&two).await, 0);
 
-    // A second time: there already. Nothing is lost by it.
+    // Ordered a second time, the replicas are already there. Nothing is lost.
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies[..3], &two.nodes[1])));
     let more = [two.write(99, 3_000_000).await];
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&more, &two.nodes[1])));
@@ -166,7 +167,7 @@ pub fn walk(dir: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_connection_does_not_make_acknowledged_bytes_go_again() {
+async fn acknowledged_bytes_are_not_sent_again() {
     let window = 2 << 20;
     let window_text = window.to_string();
     let two = Two::start(&[("hearth.datanode.stream.window.bytes", &window_text)]).await;
@@ -178,14 +179,14 @@ async fn a_broken_connection_does_not_make_acknowledged_bytes_go_again() {
     two.namenodes[0].told(|told| told.commands.push_back(transfer_to(&copies, &way)));
     two.check(&copies).await;
     let sent = figure(&two.nodes[0], "hearth_stream_sent_bytes").await;
-    assert!(sent >= size as u64 && sent <= size as u64 + window, "{} bytes went twice", sent - size as u64);
+    assert!(sent >= size as u64 && sent <= size as u64 + window, "{} bytes were sent twice", sent - size as u64);
     assert!(figure(&two.nodes[1], "hearth_stream_resumed_bytes").await >= 12 << 20);
-    assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, size as u64, "none was stored twice");
-    assert!(meddler.connections.load(Ordering::Relaxed) >= 3, "a question and two connections of replicas");
+    assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, size as u64, "no byte was stored twice");
+    assert!(meddler.connections.load(Ordering::Relaxed) >= 3, "one DESCRIBE request and two connections of replicas");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_changed_on_the_way_are_refused_and_nobody_is_blamed() {
+async fn corruption_in_transit_blames_no_replica() {
     let two = Two::start(&[]).await;
     let copies = [two.write(1, 9 << 20).await];
     let meddler = Meddler::start(two.nodes[1].addresses().transfer, Meddling::Flip(5 << 20)).await;
@@ -193,20 +194,20 @@ async fn bytes_changed_on_the_way_are_refused_and_nobody_is_blamed() {
     way.id.transfer_port = meddler.address.port();
     two.namenodes[0].told(|told| told.commands.push_back(transfer_to(&copies, &way)));
     two.check(&copies).await;
-    assert!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await > 9 << 20, "a part went again");
+    assert!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await > 9 << 20, "a part was sent again");
     for node in 0..2 {
         two.namenodes[node].told(|told| assert!(told.bad.is_empty(), "{:?}", told.bad));
         assert_eq!(figure(&two.nodes[node], "hearth_corruptions").await, 0);
     }
     let data = content(9 << 20, 1);
-    assert!(read(&two.nodes[0], &block(1, 1001, 0), 0, None).await.unwrap() == data, "the source is as it was");
+    assert!(read(&two.nodes[0], &block(1, 1001, 0), 0, None).await.unwrap() == data, "the source is unchanged");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_comes_back_for_is_removed() {
+async fn abandoned_partial_replica_is_removed() {
     let two = Two::start(&[("hearth.datanode.stream.resume.timeout", "1")]).await;
     let copies = [two.write(1, 8 << 20).await];
-    // Gone for good after half of it.
+    // Stops permanently after half of it.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, to) = (listener.local_addr().unwrap(), two.nodes[1].addresses().transfer);
     let passing = tokio::spawn(async move {
@@ -227,14 +228,14 @@ async fn what_nobody_comes_back_for_is_removed() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(WAIT, wait).await.expect("what came of it goes");
-    // The block can come as it always could.
+    tokio::time::timeout(WAIT, wait).await.expect("the partial replica is removed");
+    // The block can still be received in any way.
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
     two.check(&copies).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_that_takes_no_streams_gets_packets() {
+async fn datanode_without_streams_gets_packets() {
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     let dirs = [scratch(), scratch()];
     let off = [("hearth.datanode.stream.connections", "0")];
@@ -250,7 +251,7 @@ async fn a_datanode_that_takes_no_streams_gets_packets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datanode_that_does_not_know_the_question_is_asked_once_and_gets_packets() {
+async fn foreign_datanode_is_asked_once_and_gets_packets() {
     let two = Two::start(&[]).await;
     let copies = [two.write(1, 300_000).await, two.write(2, 2_000_000).await, two.write(3, 5).await];
     let meddler = Meddler::start(two.nodes[1].addresses().transfer, Meddling::Strange).await;
@@ -259,11 +260,15 @@ async fn a_datanode_that_does_not_know_the_question_is_asked_once_and_gets_packe
     two.namenodes[0].told(|told| told.commands.push_back(transfer_to(&copies, &way)));
     two.check(&copies).await;
     assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, 0);
-    assert_eq!(meddler.connections.load(Ordering::Relaxed), 1 + 3, "one question, and a connection for each replica");
+    assert_eq!(
+        meddler.connections.load(Ordering::Relaxed),
+        1 + 3,
+        "one DESCRIBE request, and a connection for each replica"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nonsense_ends_the_connection_and_nothing_else() {
+async fn invalid_bytes_close_only_their_connection() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start_datanode(&namenode, dir.path(), &[]).await;

@@ -6,7 +6,7 @@ use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_tokens_on_only_their_holders_read_and_write() {
+async fn reads_and_writes_require_token() {
     let (namenode, minter) = FakeNamenode::with_tokens().await;
     let dirs = [scratch(), scratch()];
     let first = start_datanode(&namenode, dirs[0].path(), &[]).await;

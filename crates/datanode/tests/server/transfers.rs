@@ -1,4 +1,4 @@
-//! Copies from one datanode to another on a namenode's word, with memory for some of them only.
+//! Copies from one DataNode to another that a NameNode orders, with memory for only some of them.
 
 use hearth_datanode::Handle;
 use hearth_types::{Block, DatanodeInfo, DatanodeUuid};
@@ -13,12 +13,12 @@ use super::namenode::{FakeNamenode, invalidate, with_blocks};
 use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
 
-/// What tells a datanode to send `blocks` to `to`.
+/// Builds the command that makes a DataNode send `blocks` to `to`.
 pub fn transfer(blocks: &[Block], to: &Handle) -> DatanodeCommandProto {
     transfer_to(blocks, &target(to).datanode)
 }
 
-/// The same to wherever it says that it is.
+/// Like `transfer`, to the address in `target`.
 pub fn transfer_to(blocks: &[Block], target: &DatanodeInfo) -> DatanodeCommandProto {
     let each = |_: &Block| DatanodeInfosProto { datanodes: vec![target.into()] };
     let command = BlockCommandProto {
@@ -31,21 +31,21 @@ pub fn transfer_to(blocks: &[Block], target: &DatanodeInfo) -> DatanodeCommandPr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_that_memory_has_no_room_for_pass_from_disk_to_disk() {
-    // A namenode each, so that a command reaches the one that it is for.
+async fn replicas_without_memory_are_copied_between_disks() {
+    // A NameNode each, so that a command reaches the intended DataNode.
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     let dirs = [scratch(), scratch()];
     let disks = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let mut nodes = Vec::new();
     for index in 0..2 {
         let disk = disks[index].path().display().to_string();
-        // The first one has no memory at all, the second one for the first few.
+        // The first DataNode has no memory at all, the second has memory for the first few replicas.
         let settings = [("hearth.memory.limit", ["1k", "8m"][index]), ("dfs.datanode.data.dir", disk.as_str())];
         nodes.push(start_datanode(&namenodes[index], dirs[index].path(), &settings).await);
     }
     let mut finalized = Vec::new();
     for id in 1..=6 {
-        // Whole pieces and parts, of chunks too.
+        // Whole pieces and parts of pieces, also of chunks.
         let size = (2 << 20) + [0, 1, 700, 4096, 512 << 10, 99_999][id as usize - 1];
         let stored = block(id, 1001, 128 << 20);
         write(&nodes[0], &[], &stored, &content(size, id as u64)).await;
@@ -61,14 +61,14 @@ async fn replicas_that_memory_has_no_room_for_pass_from_disk_to_disk() {
     }
     let used = figure(&nodes[1], "hearth_memory_used_bytes").await;
     assert!((1..7 << 20).contains(&used), "copies leave a quarter of memory: {used}");
-    // They pushed nothing out, and none moved in the middle.
+    // The copies evicted no replica, and none moved to disk halfway.
     assert_eq!(figure(&nodes[1], "hearth_memory_evictions").await, 0);
     assert_eq!(figure(&nodes[1], "hearth_memory_full").await, 0);
 }
 
-/// The datanode beats once an hour: it hears of the copy because it asks whether there is something to do.
+/// The DataNode sends a heartbeat once an hour: it receives the command because it polls for work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_is_fetched_when_the_namenode_says_that_there_is_some() {
+async fn work_is_fetched_on_namenode_notification() {
     let namenodes = [FakeNamenode::start().await, FakeNamenode::start().await];
     namenodes[0].told(|told| told.answers_questions = true);
     let dirs = [scratch(), scratch()];
@@ -85,14 +85,14 @@ async fn work_is_fetched_when_the_namenode_says_that_there_is_some() {
     }
 }
 
-/// It takes connections, and says nothing.
+/// The target accepts connections, but sends nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_to_a_target_that_does_not_answer_hold_up_nothing_else() {
+async fn unresponsive_target_delays_nothing_else() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let node = start_datanode(&namenode, dir.path(), &[]).await;
     let mut stored = Vec::new();
-    // More than are copied at once, and one that is to be deleted.
+    // More blocks than are copied at once, and one that is to be deleted.
     for id in 1..=71 {
         let new = block(id, 1001, 128 << 20);
         write(&node, &[], &new, &content(1000, id as u64)).await;
@@ -110,7 +110,7 @@ async fn copies_to_a_target_that_does_not_answer_hold_up_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namenode_that_always_asks_for_a_new_registration_gets_one_for_each_heartbeat() {
+async fn registrations_are_limited_to_heartbeat_pace() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let _node = start_datanode(&namenode, dir.path(), &[]).await;

@@ -1,4 +1,5 @@
-//! What a namenode is told when files or directories of a storage directory are gone. See docs/compatibility/volume-errors.md.
+//! Reports to a NameNode when files or directories of a storage directory are gone. See
+//! docs/compatibility/volume-errors.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ fn file(dir: &Path, name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_whose_files_are_gone_is_reported_as_deleted_after_a_failed_read() {
+async fn replica_without_files_is_reported_as_deleted() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     // Files are opened for each read.
@@ -43,13 +44,13 @@ async fn replica_whose_files_are_gone_is_reported_as_deleted_after_a_failed_read
         assert!(!told.bad.iter().flat_map(|bad| &bad.blocks).any(|bad| bad.b.block_id != 2));
     });
     assert!(read(&datanode, &blocks[2], 0, None).await.unwrap() == content(100_000, 3));
-    // Made again, it is there.
+    // Written again, the block is there.
     write(&datanode, &[], &blocks[0], &content(100_000, 1)).await;
     assert!(read(&datanode, &blocks[0], 0, None).await.unwrap() == content(100_000, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn storage_directory_replaced_by_a_file_is_a_failed_volume_that_no_one_need_use() {
+async fn storage_directory_replaced_by_file_fails_volume() {
     let namenode = FakeNamenode::start().await;
     let dir = scratch();
     let [first, second] = ["one", "two"].map(|name| dir.path().join(name));

@@ -1,32 +1,32 @@
-//! Advertise, read, withdraw, free: in every order that there is.
+//! Model of advertise, read, withdraw and free, run in every possible order.
 //!
-//! Each call of the board is one step, since it has one lock; so are a load of a reader and a change of the store. All
-//! interleavings of a few actors' steps are run, from the beginning each. What must hold is checked at every read and at
-//! the end; and that it would be noticed if it did not, by breaking the rules one by one.
+//! Each call of the lease table is one step, since it has one lock; so are each load of a reader and each change of the
+//! store. All interleavings of a few actors' steps are run, each from the beginning. The invariants are checked at
+//! every read and at the end. The rules are also broken one by one, to show that the model detects each violation.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::{AdvertisedMemory, Bounds, Claim, ClaimResult, LeaseTable, WithdrawOutcome};
 
-/// What memory holds that was given to somebody else.
+/// Content of memory that was reused for something else.
 const REUSED: u64 = 999;
 
 const LEASE: u64 = 10;
 
-/// A rule that is not kept.
+/// A rule that is violated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Broken {
     Nothing,
-    /// The store changes a replica and withdraws it then.
+    /// The store changes a replica before it withdraws it.
     WithdrawnAfterTheChange,
-    /// Memory goes with the withdrawal, lease or not.
+    /// Memory is freed on withdrawal, regardless of leases.
     NoLeases,
-    /// What was opened before a withdrawal is shown after it.
+    /// A replica that was opened before a withdrawal is shown after it.
     ShownUnasked,
-    /// What was opened while the replica was changing counts as opened after it.
+    /// A replica that was opened during a change counts as opened after it.
     OpenedMidChange,
-    /// Readers do not look at the record.
+    /// Readers do not check the record.
     RecordNotRead,
 }
 
@@ -60,7 +60,7 @@ impl Guard {
         let mut all = cells.borrow_mut();
         all[cell].guards += 1;
         let version = all[cell].content;
-        assert_ne!(version, REUSED, "the store opened memory that is not its own");
+        assert_ne!(version, REUSED, "the store opened memory that it does not own");
         Self { cells: cells.clone(), cell, version }
     }
 }
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-/// What one actor does, step by step. False: it has to wait for another.
+/// Steps of one actor. False: the actor has to wait for another one.
 #[derive(Default)]
 enum Actor {
     #[default]
@@ -148,7 +148,7 @@ enum ReadStep {
 }
 
 impl Actor {
-    /// How many steps it takes at most.
+    /// Returns the maximum number of its steps.
     fn steps(&self) -> usize {
         match self {
             Self::Done => 0,
@@ -158,7 +158,7 @@ impl Actor {
         }
     }
 
-    /// Errors: what a reader believed and was not so.
+    /// Errors: data that a reader accepted although it was wrong.
     fn step(self, world: &mut World) -> Result<Self, String> {
         Ok(match self {
             Self::Done => Self::Done,
@@ -199,7 +199,7 @@ impl Actor {
                     None => Self::Done,
                 }
             }
-            // Nothing is posted when the lease is nearly over.
+            // No read is posted when the lease is nearly over.
             Self::Read(ReadStep::Told { until, .. }) if world.now + LEASE / 2 > until => Self::Done,
             Self::Read(ReadStep::Told { cell, version, .. }) => {
                 world.reading += 1;
@@ -227,7 +227,7 @@ impl Actor {
                 }
                 Self::Done
             }
-            // One change of a replica at a time.
+            // Only one change of a replica at a time.
             Self::Change(0) if world.changing => Self::Change(0),
             Self::Change(0) => {
                 world.changing = true;
@@ -257,7 +257,8 @@ impl Actor {
                 }
                 Self::Done
             }
-            // A batch of reads has a time-out, and its lease is longer: time does not pass a lease that is being read by.
+            // A batch of reads has a time-out shorter than its lease: time does not pass the end of a lease that is
+            // being read under.
             Self::Time(0) if world.reading > 0 => Self::Time(0),
             Self::Time(0) => {
                 world.now += 2 * LEASE;
@@ -279,7 +280,7 @@ fn run(broken: Broken, make: fn() -> Vec<Actor>, schedule: &[usize]) -> Result<(
     for actor in schedule {
         actors[*actor] = std::mem::take(&mut actors[*actor]).step(&mut world)?;
     }
-    // Time may have had to wait: everybody gets to his end, one after the other.
+    // Time may have had to wait: every actor is run to its end, one after the other.
     for actor in &mut actors {
         for _ in 0..5 {
             *actor = std::mem::take(actor).step(&mut world)?;
@@ -299,7 +300,7 @@ fn run(broken: Broken, make: fn() -> Vec<Actor>, schedule: &[usize]) -> Result<(
     Ok(())
 }
 
-/// Runs all schedules; the first one that goes wrong, and how many there were.
+/// Runs all schedules. Returns their number, and the first one that fails.
 fn explore(broken: Broken, make: fn() -> Vec<Actor>) -> (usize, Option<(Vec<usize>, String)>) {
     let mut left: Vec<usize> = make().iter().map(Actor::steps).collect();
     let total = left.iter().sum();
@@ -347,12 +348,12 @@ fn read() -> Actor {
     Actor::Read(ReadStep::Begin)
 }
 
-/// One of each.
+/// One actor of each kind.
 fn one_of_each() -> Vec<Actor> {
     vec![advertise(), read(), Actor::Change(0), Actor::Time(0)]
 }
 
-/// Two who show the replica, and one who changes it.
+/// Two actors that show the replica, and one that changes it.
 fn two_who_show() -> Vec<Actor> {
     vec![advertise(), advertise(), Actor::Change(0)]
 }
@@ -363,7 +364,7 @@ fn two_changes() -> Vec<Actor> {
 }
 
 #[test]
-fn in_every_order_readers_believe_only_what_is_so() {
+fn readers_trust_only_valid_data_in_every_order() {
     for make in [one_of_each, two_who_show, two_changes] {
         let (runs, wrong) = explore(Broken::Nothing, make);
         assert_eq!(wrong, None, "after {runs} schedules");
@@ -372,7 +373,7 @@ fn in_every_order_readers_believe_only_what_is_so() {
 }
 
 #[test]
-fn a_broken_rule_is_noticed() {
+fn every_broken_rule_is_detected() {
     for broken in [
         Broken::WithdrawnAfterTheChange,
         Broken::NoLeases,
@@ -381,6 +382,6 @@ fn a_broken_rule_is_noticed() {
         Broken::RecordNotRead,
     ] {
         let found = [one_of_each, two_who_show].into_iter().any(|make| explore(broken, make).1.is_some());
-        assert!(found, "{broken:?} goes unnoticed");
+        assert!(found, "{broken:?} is not detected");
     }
 }
