@@ -1,6 +1,7 @@
-//! Chores: `cargo xtask test` is what CI runs and what a developer runs before pushing.
+//! Developer tasks: `cargo xtask test` is what CI runs, and what a developer runs before pushing.
 
 mod apache;
+mod dist;
 mod python;
 mod run;
 mod stress;
@@ -21,22 +22,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Formatting, lints, all tests, then the suites against real Apache Hadoop and hdfs-native
+    /// Run formatting, lints, all tests, then the suites against real Apache Hadoop and hdfs-native
     Test(TestArguments),
-    /// Fetches Apache Hadoop's jars from Maven Central into .cache/
+    /// Fetch Apache Hadoop's jars from Maven Central into .cache/
     Apache,
-    /// Makes the Python environment with hdfs-native in .cache/
+    /// Make the Python environment with hdfs-native in .cache/
     Python,
-    /// Runs a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
+    /// Run a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
     Vm(vm::VmArguments),
-    /// Builds the release binary, fetches Apache Hadoop and runs one benchmark, e.g. `cargo xtask bench put-get`
+    /// Build the release binary, fetch Apache Hadoop and run one benchmark, e.g. `cargo xtask bench put-get`
     #[command(disable_help_flag = true)]
     Bench {
-        /// Handed to `hearth-bench`; `--help` lists the workloads
+        /// Arguments of `hearth-bench`; `--help` lists the workloads
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Readers on every path while files change under them, for a long time
+    /// Run readers on every path while files change under them, for a long time
     Stress(stress::StressArguments),
 }
 
@@ -48,13 +49,13 @@ pub struct TestArguments {
     /// Only the suites against real Apache Hadoop and hdfs-native
     #[arg(long)]
     interop: bool,
-    /// Also what takes minutes: clusters of every mixture, high availability, jobs
+    /// Also run slow tests (minutes): clusters with every combination of daemons, high availability, jobs
     #[arg(long, conflicts_with = "unit")]
     cluster: bool,
-    /// Only the suites over RDMA, in a virtual machine that has it
+    /// Only the suites over RDMA, in a virtual machine with RDMA
     #[arg(long)]
     vm: bool,
-    /// Only the engines that keep their data on HDFS: HBase and Spark, which take minutes and are fetched first
+    /// Only the engines that store their data on HDFS: HBase and Spark, which are fetched first and take minutes
     #[arg(long, conflicts_with_all = ["unit", "interop", "cluster", "vm"])]
     ecosystem: bool,
     /// Only tests whose name contains this
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         }),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
+        Chore::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Chore::Stress(arguments) => stress::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {
@@ -82,18 +84,19 @@ fn main() -> ExitCode {
     })
 }
 
-/// The workspace's root, wherever `cargo xtask` was called from.
+/// Returns the workspace's root, independent of the current directory.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Builds the benchmarks, and the servers that they measure, in release. Returns the benchmarks' program.
+/// Builds the benchmarks, and the servers that they measure, in release mode. Returns the path of the benchmarks'
+/// program.
 pub fn bench_program() -> anyhow::Result<PathBuf> {
     run::run_or_fail(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
     Ok(root().join("target/release/hearth-bench"))
 }
 
-/// The workloads of the mission that need the virtual machine.
+/// Workloads of the mission that need the virtual machine.
 const IN_THE_MACHINE: [&[&str]; 3] =
     [&["rdma"], &["rdma-files"], &["small-files", "--files", "4000", "--network", "delay 10ms loss 0.1%"]];
 
@@ -110,7 +113,7 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
         return vm::bench(arguments).map(ExitCode::from);
     }
     if let Err(error) = python::environment() {
-        eprintln!("hdfs-native is left out: {error:#}");
+        eprintln!("skipping hdfs-native: {error:#}");
     }
     let program = bench_program()?;
     let benchmark = |arguments: &[String]| {
@@ -118,7 +121,7 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     };
     let mut outcomes = vec![benchmark(arguments)];
     if *arguments == ["mission"] {
-        // Also when some of those before have failed: an hour's work is kept.
+        // Also runs if some of the earlier workloads have failed, to keep an hour's results.
         for words in IN_THE_MACHINE {
             outcomes.push(vm::bench(&strings(words)).and_then(|status| {
                 anyhow::ensure!(status == 0, "{} ended with {status} in the virtual machine", words.join(" "));
