@@ -1,4 +1,4 @@
-//! The replicas in a full block report, whatever the count says and wherever the pieces are cut.
+//! The replicas in a full block report, with any count and any split into buffers.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Messages of NameNode and DataNode protocols on their way into the types of Hearth.
+//! Conversion of messages of the NameNode and DataNode protocols to Hearth's types.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use hearth_wire::proto::hdfs::*;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
-/// What is accepted comes back the same over the wire.
+/// Checks that an accepted message is the same after a round trip over the wire.
 fn check<M, T>(body: &[u8])
 where
     M: Message + Default + for<'a> From<&'a T>,

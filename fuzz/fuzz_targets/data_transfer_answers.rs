@@ -1,4 +1,4 @@
-//! Acknowledgements and answers of DataNodes, and what readers say at the end.
+//! Acknowledgements and answers of DataNodes, and the final status that readers send.
 
 #![no_main]
 

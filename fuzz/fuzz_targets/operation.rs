@@ -1,4 +1,4 @@
-//! Requests to a DataNode: what is understood means the same when written again.
+//! Requests to a DataNode: a decoded request has the same meaning when it is encoded again.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Control messages of one-sided connections, and advertisements as others carry them.
+//! Control messages of one-sided connections, and advertisements inside other messages.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::copy_from_slice(data);
     if let Ok(message) = ControlMessage::decode(&bytes) {
-        // Defaults are written out: what was as long as may be can have become longer.
+        // Default values are written explicitly, so a message at the maximum length can become longer.
         if let Ok(encoded) = message.encode() {
             assert_eq!(ControlMessage::decode(&encoded), Ok(message));
         }

@@ -1,4 +1,4 @@
-//! Ranges of a connection of many reads, and what stands before their bytes.
+//! Range requests on a connection of many reads, and the headers before the answers' bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Frames of a stream of replicas, both ways, and the terms before them.
+//! Frames of a replica stream, in both directions, and its handshake.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What stands in storage directories: VERSION files, meta headers, file names.
+//! Contents of storage directories: VERSION files, meta headers, file names.
 
 #![no_main]
 

@@ -7,38 +7,38 @@ use anyhow::{Context, Result};
 
 use crate::run;
 
-/// As pinned in `xtask/apache/pom.xml`.
+/// Version pinned in `xtask/apache/pom.xml`.
 pub const VERSION: &str = "3.4.2";
 
-/// The other version that clusters are run with, once: what many still have.
+/// A second version, which many users still have. One suite runs with it.
 const OLD_VERSION: &str = "3.3.6";
 
-/// The directory of jars, fetched when it is not there. `testkit` looks for it at the same place.
+/// Returns the directory of jars, which are fetched if missing. `testkit` looks in the same place.
 pub fn fetch() -> Result<PathBuf> {
     fetch_into("contract.xml", VERSION, &format!("apache-{VERSION}-contract"))?;
     fetch_into("pom.xml", VERSION, &format!("apache-{VERSION}"))
 }
 
-/// What the slow suites need besides: the jobs of MapReduce, and an older version.
+/// Fetches what only the slow suites need: the jobs of MapReduce, and an older version.
 pub fn fetch_more() -> Result<()> {
     fetch_into("jobs.xml", VERSION, &format!("apache-{VERSION}-jobs"))?;
     fetch_into("pom.xml", OLD_VERSION, &format!("apache-{OLD_VERSION}"))?;
     Ok(())
 }
 
-/// HBase, which our Hadoop's jars come with once more: it brings its own choice of what they need.
+/// Fetches HBase with another copy of Hadoop's jars, because HBase selects its own versions of their dependencies.
 pub fn fetch_hbase() -> Result<PathBuf> {
     fetch_jars("hbase.xml", "HBase", VERSION, &crate::root().join(".cache/hbase-2.6.4"))
 }
 
-/// Spark, with the Hadoop client that it was packed with.
+/// Fetches Spark, with the Hadoop client that it is packaged with.
 pub fn fetch_spark() -> Result<PathBuf> {
     fetch_jars("spark.xml", "Spark", VERSION, &crate::root().join(".cache/spark-3.5.9"))
 }
 
 fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
     let home = crate::root().join(".cache").join(name);
-    // The daemons' web servers insist on their pages' directories, which the jars do not carry.
+    // The daemons' web servers require the directories of their pages, which the jars do not contain.
     for pages in ["hdfs", "datanode", "router"] {
         let pages = home.join("web/webapps").join(pages);
         fs::create_dir_all(&pages).with_context(|| format!("cannot make {}", pages.display()))?;
@@ -48,12 +48,13 @@ fn fetch_into(pom: &str, version: &str, name: &str) -> Result<PathBuf> {
     Ok(lib)
 }
 
-/// What `pom` names and all that it needs, into `lib/` of `home`. `version`: Hadoop's, where the pom leaves it open.
+/// Fetches the artifacts that `pom` names and their dependencies into `lib/` of `home`. `version`: Hadoop's version, if
+/// the pom leaves it open.
 fn fetch_jars(pom: &str, what: &str, version: &str, home: &Path) -> Result<PathBuf> {
     let lib = home.join("lib");
     run::require(&[("java", "-version"), ("javac", "-version")], &["openjdk-17-jdk-headless"])?;
     fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-    // What the jars were fetched by, so that a changed pom is followed by a new fetch.
+    // Records the pom of the fetched jars, so that a changed pom causes a new fetch.
     let pom = crate::root().join("xtask/apache").join(pom);
     let wanted = fs::read_to_string(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
     let fetched = home.join("fetched-by.xml");
@@ -83,12 +84,12 @@ fn fetch_jars(pom: &str, what: &str, version: &str, home: &Path) -> Result<PathB
     Ok(lib)
 }
 
-/// libhadoop, which Java clients need for Unix sockets and descriptors. Apache publishes it in its distribution only; this
-/// jar has it, built from the same sources, and it loads into any Hadoop 3.
+/// The libhadoop that Java clients need for Unix sockets and file descriptors. Apache publishes it only in its
+/// distribution. This jar contains it, built from the same sources. Any Hadoop 3 can load it.
 const NATIVE: &str = "io.trino.hadoop:hadoop-apache:3.3.5-3";
 const NATIVE_FILE: &str = "nativelib/Linux-amd64/libhadoop.so";
 
-/// Into `native/` beside the jars.
+/// Fetches libhadoop into `native/` beside the jars.
 fn fetch_native(home: &Path) -> Result<()> {
     let native = home.join("native");
     if native.join("libhadoop.so").exists() {
@@ -104,11 +105,12 @@ fn fetch_native(home: &Path) -> Result<()> {
             .arg(format!("-Dartifact={NATIVE}"))
             .arg(format!("-Dmdep.unpack.includes={NATIVE_FILE}"))
             .arg(format!("-DoutputDirectory={}", part.display()))
-            // Without a project the plugin leaves marks of its work in a directory `${project.basedir}` where it runs.
+            // Without a project, the plugin creates marker files in a directory `${project.basedir}` of its working
+            // directory.
             .current_dir(&part),
     )?;
     fs::create_dir_all(&native).with_context(|| format!("cannot make {}", native.display()))?;
-    // In one step: whoever finds it finds all of it.
+    // Renamed in one step, so that other processes never see an incomplete file.
     fs::rename(part.join(NATIVE_FILE), native.join("libhadoop.so"))
         .with_context(|| format!("{NATIVE} has no {NATIVE_FILE}"))?;
     fs::remove_dir_all(&part).with_context(|| format!("cannot remove {}", part.display()))

@@ -1,4 +1,4 @@
-//! hdfs-native from PyPI, the fastest client that is not a JVM: a real one beside Apache's.
+//! hdfs-native from PyPI, the fastest client that is not a JVM. It is the second real client beside Apache's.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::run;
 
 const HDFS_NATIVE: &str = "hdfs-native==0.14.7";
 
-/// The Python of a virtual environment that has hdfs-native, made when it is not there.
+/// Returns the Python of a virtual environment that has hdfs-native. The environment is made if it does not exist.
 pub fn environment() -> Result<PathBuf> {
     let home = crate::root().join(".cache/venv");
     let python = home.join("bin/python");
@@ -21,7 +21,7 @@ pub fn environment() -> Result<PathBuf> {
     }
     run::require(&[("python3", "--version")], &["python3", "python3-venv"])?;
     println!("installing {HDFS_NATIVE} from PyPI into {}", home.display());
-    // Debian's python3 comes without ensurepip, which `venv` needs.
+    // Debian's python3 lacks ensurepip, which `venv` needs.
     if !Command::new("python3").args(["-c", "import ensurepip"]).output().is_ok_and(|output| output.status.success()) {
         run::install(&["python3-venv"])?;
     }

@@ -1,18 +1,18 @@
-//! Starting other programs and saying clearly what went wrong with them.
+//! Running other programs, with clear errors.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The cargo that runs us, in the workspace's root.
+/// Returns the cargo that runs this program, in the workspace's root.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(crate::root());
     command
 }
 
-/// Runs to the end with our own output; an error names the command.
+/// Runs a command to its end. It shares this program's output. The error names the command.
 pub fn run_or_fail(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", spelled(command)))?;
     if !status.success() {
@@ -21,7 +21,7 @@ pub fn run_or_fail(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program exists and can be started with `argument` (a version flag).
+/// Returns whether the program exists and can be started with `argument` (a version flag).
 pub fn exists(program: impl AsRef<OsStr>, argument: &str) -> bool {
     Command::new(program)
         .arg(argument)
@@ -32,8 +32,8 @@ pub fn exists(program: impl AsRef<OsStr>, argument: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Makes sure that `programs` (name and version flag) exist. As root on Debian it installs `packages`; otherwise the
-/// error says what to install.
+/// Checks that `programs` (name and version flag) exist. As root on Debian it installs `packages`; otherwise the error
+/// names the packages to install.
 pub fn require(programs: &[(&str, &str)], packages: &[&str]) -> Result<()> {
     if programs.iter().all(|(name, flag)| exists(name, flag)) {
         return Ok(());
@@ -45,9 +45,9 @@ pub fn require(programs: &[(&str, &str)], packages: &[&str]) -> Result<()> {
     }
 }
 
-/// Installs Debian packages when we may, else says how.
+/// Installs Debian packages if permitted, else returns an error that says how.
 pub fn install(packages: &[&str]) -> Result<()> {
-    // The virtual machine is prepared beside the rest, and apt runs once at a time.
+    // The virtual machine is prepared concurrently with the rest, and apt cannot run twice at a time.
     static ONCE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = ONCE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let line = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
@@ -57,7 +57,7 @@ pub fn install(packages: &[&str]) -> Result<()> {
     println!("{line}");
     let attempt = || run_or_fail(Command::new("sh").arg("-c").arg(&line).env("DEBIAN_FRONTEND", "noninteractive"));
     if attempt().is_err() {
-        // A stale package list is the usual reason for a failed first try.
+        // A stale package list is the usual cause of a failed first attempt.
         run_or_fail(Command::new("apt-get").args(["update", "-q"]))?;
         attempt()?;
     }
@@ -72,7 +72,7 @@ fn is_root() -> bool {
     })
 }
 
-/// The command as one would type it.
+/// Returns the command as typed in a shell.
 pub fn spelled(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

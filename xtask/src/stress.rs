@@ -1,5 +1,5 @@
-//! `cargo xtask stress`: readers on every path while files change under them, for a long time; here, or over RDMA in the virtual
-//! machine.
+//! `cargo xtask stress`: readers on every path while files change under them, for a long time. Runs on this machine, or
+//! over RDMA in the virtual machine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,18 +14,18 @@ use crate::{root, run, vm};
 pub struct StressArguments {
     #[arg(long, default_value_t = 15)]
     minutes: u64,
-    /// Chooses the operations
+    /// Seed for the choice of operations
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only these paths, separated by commas: local, one-sided, packets
     #[arg(long)]
     paths: Option<String>,
-    /// In the virtual machine, where the one-sided path is RDMA
+    /// Run in the virtual machine, where the one-sided path is RDMA
     #[arg(long)]
     vm: bool,
 }
 
-/// Time for the daemons' start and for what was given away to come back.
+/// Time for the start of the daemons and for the final check that all resources were returned.
 const BEFORE_AND_AFTER_S: u64 = 600;
 
 pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
@@ -54,7 +54,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// The suite's program, built.
+/// Builds the suite. Returns the path of its program.
 fn program() -> Result<PathBuf> {
     let mut build = run::cargo();
     build.args(["build", "--release", "--package", "hearth-interop", "--test", "stress"]);

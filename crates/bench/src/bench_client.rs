@@ -1,4 +1,4 @@
-//! Who takes part: a system with the client that stores and fetches in it.
+//! Participants of a benchmark: a cluster, and a client that stores and fetches files in it.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,29 +14,29 @@ use tokio::runtime::Runtime;
 
 use crate::memory;
 
-/// Bytes that a client hands over or asks for at once.
+/// Bytes that a client writes or reads with one call.
 const PIECE: usize = 128 << 10;
 
-/// A cluster of one make.
+/// Cluster of one implementation.
 pub struct System {
     pub name: &'static str,
     pub cluster: Cluster,
-    /// Where its DataNodes' sockets are.
+    /// Directory of its DataNodes' sockets.
     _sockets: tempfile::TempDir,
 }
 
 impl System {
-    /// `datanodes` DataNodes, each block on every one of them.
+    /// Starts `datanodes` DataNodes. Each block has a replica on every one of them.
     pub fn start(make: Implementation, datanodes: usize, block_bytes: u64) -> Result<Self> {
         Self::with(make, datanodes, block_bytes, &[])
     }
 
-    /// One of ours whose DataNodes pass replicas on as if each was on a machine of its own.
+    /// Starts a Hearth cluster whose DataNodes forward replicas as if each was on its own machine.
     pub fn apart(datanodes: usize, block_bytes: u64) -> Result<Self> {
         Self::with(Implementation::Hearth, datanodes, block_bytes, &[("hearth.datanode.forward.local", "false")])
     }
 
-    /// `settings`: keys of its configuration, beside those that all have.
+    /// Starts a cluster. `settings`: configuration keys in addition to the common ones.
     fn with(make: Implementation, datanodes: usize, block_bytes: u64, settings: &[(&str, &str)]) -> Result<Self> {
         let sockets = tempfile::Builder::new()
             .prefix("hearth-bench-")
@@ -48,7 +48,7 @@ impl System {
             .set("dfs.blocksize", block_bytes)
             .set("dfs.heartbeat.interval", 3)
             .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-            // The sleep of Apache's client in close(), turned down; see docs/benchmarks.
+            // Shortens the sleep of Apache's client in close(); see docs/benchmarks.
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
             .for_measuring();
@@ -56,7 +56,7 @@ impl System {
             spec = spec.within(Path::new(memory::TMPFS));
             "Apache"
         } else {
-            // As `hearth up` sets them.
+            // The same settings as `hearth up`.
             spec = spec
                 .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
                 .set("hearth.local.write.trusted", true);
@@ -73,16 +73,16 @@ impl System {
     }
 }
 
-/// Seconds of the parts of one operation: `create`, `fill` and `close` of a write; `open` and `read` of a read.
+/// Seconds of the stages of one operation: `create`, `fill` and `close` of a write; `open` and `read` of a read.
 pub type Stages = Vec<(&'static str, f64)>;
 
 pub fn total(stages: &Stages) -> f64 {
     stages.iter().map(|(_, seconds)| seconds).sum()
 }
 
-/// One client, and which system's it is.
+/// Client, and the index of its system.
 pub struct BenchClient {
-    /// Its place among the systems.
+    /// Index of its system.
     pub system: usize,
     pub client: &'static str,
     pub kind: Kind,
@@ -94,19 +94,19 @@ pub enum Kind {
 }
 
 impl BenchClient {
-    /// Apache's client in a JVM of its own.
+    /// Apache's client in its own JVM.
     pub fn java(system: usize, of: &System) -> Result<Self> {
         let driver = Driver::java(&Apache::for_measuring()?, of.cluster.conf())?;
         Ok(Self { system, client: "warm JVM", kind: Kind::Java(Box::new(driver)) })
     }
 
-    /// Our client, in this process, by the given paths.
+    /// Hearth's client in this process, over the given paths.
     pub fn own(system: usize, of: &System, client: &'static str, paths: Option<&str>) -> Result<Self> {
         let configuration = Configuration::load_dir(of.cluster.conf(), Environment::empty())?;
         Self::with(system, configuration, hearth_client::os_user_name(), client, paths)
     }
 
-    /// Our client as it is configured, whoever runs the cluster.
+    /// Hearth's client with the given configuration, for any cluster.
     pub fn with(
         system: usize,
         mut configuration: Configuration,
@@ -126,12 +126,12 @@ impl BenchClient {
         Ok(Self { system, client, kind: Kind::Own { runtime, fs, configuration, user } })
     }
 
-    /// How a curve of it is called.
+    /// Returns the label of its curve.
     pub fn label(&self, systems: &[System]) -> String {
         format!("{}: {}", systems[self.system].name, self.client)
     }
 
-    /// The client's process.
+    /// Returns the client's process id.
     pub fn process(&self) -> u32 {
         match &self.kind {
             Kind::Java(driver) => driver.id(),
@@ -139,7 +139,7 @@ impl BenchClient {
         }
     }
 
-    /// CPU seconds of that process.
+    /// Returns the CPU seconds of that process.
     pub fn cpu(&self) -> Result<f64> {
         Ok(usage(self.process())?.cpu())
     }
@@ -164,7 +164,7 @@ impl BenchClient {
                 let mut writer = fs.create(path, options).await?;
                 clock.lap("create");
                 loop {
-                    // Straight into the packet or the DataNode's memory, as `hearth fs -put` does it.
+                    // Reads directly into the packet or the DataNode's memory, as `hearth fs -put` does.
                     match from.read(writer.space().await?).with_context(unreadable)? {
                         0 => break,
                         bytes => writer.advance(bytes).await?,
@@ -203,9 +203,10 @@ impl BenchClient {
         }
     }
 
-    /// `count` clients read a file each of the `files` of `directory`, `rounds` times, all at once and none waiting for another between them:
-    /// seconds until the last is done. Their next files are those behind the others', and the first again behind the last: where all have
-    /// gone round a number of times, the same bytes were read as by any other number of clients.
+    /// `count` clients each read one of the `files` files of `directory`, `rounds` times, concurrently and without
+    /// waiting for each other between rounds. Returns the seconds until the last one is done. In the next round each
+    /// reads the file `count` further on, modulo `files`. After a number of complete cycles, the same bytes were read
+    /// as by any other number of clients.
     pub fn read_together(&mut self, directory: &str, files: usize, count: usize, rounds: usize) -> Result<f64> {
         match &mut self.kind {
             Kind::Java(driver) => {
@@ -216,13 +217,14 @@ impl BenchClient {
             }
             Kind::Own { configuration, user, .. } => {
                 let clients = (0..count).map(|index| {
-                    // A loop of events each, as programs that know nothing of each other have.
+                    // Each client has its own event loop, like independent programs.
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                     let fs = {
                         let _within = runtime.enter();
                         connect(configuration, user)?
                     };
-                    // Known to the NameNode and connected, as the threads of a JVM are by its shared client.
+                    // Registers the connection with the NameNode first, as the threads of a JVM do with their shared
+                    // client.
                     runtime.block_on(fs.exists(directory))?;
                     Ok((runtime, fs, index))
                 });
@@ -260,7 +262,7 @@ impl BenchClient {
         Ok(())
     }
 
-    /// Removes a directory in which nothing is left. One that holds something stays.
+    /// Removes a directory if it is empty.
     pub fn delete_if_empty(&mut self, path: &str) -> Result<()> {
         let Kind::Own { runtime, fs, .. } = &mut self.kind else { return Ok(()) };
         match runtime.block_on(fs.delete(path, false)) {
@@ -270,7 +272,7 @@ impl BenchClient {
     }
 }
 
-/// As the driver's `catMany` names the files of a directory.
+/// Returns a file name in the form that the driver's `catMany` uses.
 pub fn file_name(index: usize) -> String {
     format!("file-{index}")
 }
@@ -279,7 +281,7 @@ pub fn connect(configuration: &Configuration, user: &str) -> Result<FileSystem> 
     Ok(FileSystem::connect(configuration, None, user)?)
 }
 
-/// Bytes up to the end.
+/// Reads to the end. Returns the number of bytes.
 async fn drain(reader: &mut hearth_client::Reader) -> Result<u64> {
     let mut piece = vec![0; PIECE];
     let mut sum = 0;

@@ -13,10 +13,10 @@ use crate::{machine, output_paths};
 const BAR_HEIGHT: usize = 18;
 const LABEL_WIDTH: usize = 330;
 const BAR_WIDTH_MAX: f64 = 360.0;
-/// Bold letters of size 14, some 0.6 of it wide, on 760 pixels.
+/// Letters in a title line: bold letters of size 14 are about 0.6 of it wide, on 760 pixels.
 const TITLE_LINE: usize = 90;
 
-/// Writes `docs/benchmarks/NAME.svg`: one group of bars a quantity, one bar for each system and client.
+/// Writes `docs/benchmarks/NAME.svg`: one group of bars for each quantity, one bar for each system and client.
 pub fn write(name: &str, title: &str, figures: &[Figure]) -> Result<()> {
     let path = output_paths::charts()?.join(format!("{name}.svg"));
     let subtitle = format!("{}; {}", machine::commit(), machine::description());
@@ -53,7 +53,7 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
                 client => format!("{}: {client}", figure.system),
             };
             line(&mut body, 24, y, "", &label);
-            // A difference may be below 0.
+            // A difference may be negative.
             let width = (figure.median() / longest * BAR_WIDTH_MAX).max(0.0);
             let colour = match figure.system.as_str() {
                 system if system.starts_with("Hearth") => "#d9480f",
@@ -82,7 +82,7 @@ fn svg(title: &str, subtitle: &str, figures: &[Figure]) -> String {
     text
 }
 
-/// `title` in lines that fit, broken between words.
+/// Splits `title` into lines that fit, between words.
 fn lines(title: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in title.split(' ') {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_quantity_is_a_group_and_the_longest_bar_fills_the_width() {
+    fn bars_are_grouped_and_scaled_to_longest() {
         let figure = |system: &str, value: f64| Figure {
             work: "get".into(),
             system: system.into(),
@@ -122,7 +122,7 @@ mod tests {
         let text = svg("a < b", "", &[figure("Apache", 4.0), figure("Hearth", 1.0)]);
         assert!(text.contains("a &lt; b") && text.contains("get: wall (s)") && text.contains("Apache: hdfs dfs"));
         assert!(text.contains("width=\"360.0\"") && text.contains("width=\"90.0\""), "{text}");
-        // What is small is not written as nothing, and what is large fits behind its bar.
+        // A small value is not printed as 0, and a large one fits behind its bar.
         let text = svg("", "", &[figure("Apache", 15_796_058.25), figure("Hearth", 0.002), figure("memory", -1.0)]);
         assert!(text.contains(">15796058<") && text.contains(">0.002<") && !text.contains("width=\"-"), "{text}");
     }

@@ -1,6 +1,6 @@
-//! Apache's DataNode and ours side by side: both under one NameNode of Apache's, served to by one client of Apache's (a warm JVM, over
-//! TCP), by turns in one run. First what one DataNode of each make does, its replicas in memory; then what a second one of each
-//! gets when the first is decommissioned.
+//! Apache's DataNode and Hearth's side by side: both under one Apache NameNode, used by one Apache client (a warm JVM,
+//! over TCP), alternately in one run. First measures one DataNode of each implementation, with its replicas in memory.
+//! Then it decommissions that DataNode and measures the copying to a second one of the same implementation.
 
 mod rereplication;
 mod serving;
@@ -23,28 +23,29 @@ pub struct Arguments {
     /// Size of a block in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// How many read at the same time, a file each
+    /// Number of concurrent readers, each of its own file
     #[arg(long, default_value_t = 60, value_parser = at_least_one::<u64>)]
     readers: u64,
     /// Size of each of their files, in MiB
     #[arg(long, default_value_t = 16, value_parser = at_least_one::<u64>)]
     reader_mib: u64,
-    /// How many small reads at random, by all threads together
+    /// Number of small random reads, over all threads
     #[arg(long, default_value_t = 24_000, value_parser = at_least_one::<u64>)]
     random_reads: u64,
-    /// How often all but the re-replication is measured
+    /// Number of runs of everything except re-replication
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]
     runs: u64,
-    /// How much is re-replicated, in MiB, once; 0: nothing
+    /// Amount of data to re-replicate once, in MiB; 0: skip
     #[arg(long, default_value_t = 10 << 10)]
     rereplicated_mib: u64,
-    /// What each of our DataNodes may keep in memory meanwhile, in MiB [default: all of it, a quarter of the machine's memory at most]
+    /// Memory limit of each Hearth DataNode during re-replication, in MiB [default: all of the data, at most a quarter
+    /// of the machine's memory]
     #[arg(long)]
     memory_limit_mib: Option<u64>,
-    /// Without sendfile on either side (`dfs.datanode.transferTo.allowed=false`)
+    /// Disable sendfile on both sides (`dfs.datanode.transferTo.allowed=false`)
     #[arg(long)]
     no_transfer_to: bool,
-    /// Where the re-replication has its data, and our DataNode its disk [default: target/]
+    /// Directory for the data of re-replication and the disk of Hearth's DataNode [default: target/]
     #[arg(long)]
     disk: Option<PathBuf>,
     #[command(flatten)]
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_ours_to_theirs_and_only_where_both_have_the_line() {
+    fn ratios_need_figures_of_both_systems() {
         let mut figures = Figures::default();
         for (side, value) in [(Side::Apache, 4.0), (Side::Hearth, 1.0)] {
             figures.add("get", side.name(), CLIENT, "DataNode CPU", "s/GB", value);

@@ -1,9 +1,10 @@
-//! Short gets through the storage engines: 4 KiB with their CRCs, from random places, from a set that fits memory and from one that is four
-//! times as large.
+//! Random reads through the storage engines: 4 KiB with their CRCs, from a data set that fits in memory and from one
+//! that is four times as large.
 //!
-//! What is measured is the store itself, called as the DataNode calls it (`reader`, `read_at`, `checksums`), without a network. All
-//! engines read the same directory, one after the other in each round, each in a process of its own that may have so much memory and no
-//! more (a cgroup of this run's own). Beside them one `pread` of 4 KiB of a file that is open already: what no `pread` engine can beat.
+//! Measures the store itself, called as the DataNode calls it (`reader`, `read_at`, `checksums`), without a network.
+//! All engines read the same directory, one after the other in each round. Each runs in its own process, whose memory
+//! is limited by a cgroup of this run. The reference is a plain `pread` of 4 KiB from an open file, which no `pread`
+//! engine can beat.
 
 mod gets;
 mod limit;
@@ -23,32 +24,32 @@ use limit::MemoryLimit;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Memory that each engine may have, page cache included, in MiB
+    /// Memory limit of each engine, page cache included, in MiB
     #[arg(long, default_value_t = 256, value_parser = at_least_one::<u64>)]
     memory_mib: u64,
     /// Size of a replica in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// How many threads read at the same time: a disk has its peak with several of them waiting
+    /// Numbers of concurrent reader threads: a disk reaches its peak with several outstanding reads
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,16", value_parser = at_least_one::<usize>)]
     threads: Vec<usize>,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]
     seconds: u64,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// A folder on a disk for the replicas
+    /// Directory on a disk for the replicas
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     #[command(flatten)]
     recording: Recording,
-    /// One measurement, described in JSON: this is the process that makes it
+    /// One measurement, as JSON, to be made by this process
     #[arg(long, hide = true)]
     pub one: Option<String>,
 }
 
-/// What reads.
+/// System that reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum System {
     Mmap,
@@ -70,16 +71,16 @@ impl System {
     }
 }
 
-/// The task of one process.
+/// Task of one process.
 #[derive(Clone, Serialize, Deserialize)]
 struct Task {
-    /// `None`: makes the replicas.
+    /// `None`: creates the replicas.
     system: Option<System>,
-    /// Where they are.
+    /// Directory of the replicas.
     disk: PathBuf,
-    /// Of this process alone, on a tmpfs.
+    /// Directory of this process alone, on a tmpfs.
     memory: PathBuf,
-    /// Bytes that the process may have.
+    /// Memory limit of the process in bytes.
     memory_bytes: u64,
     replicas: u64,
     replica_bytes: u64,
@@ -88,14 +89,14 @@ struct Task {
     limit: Option<MemoryLimit>,
 }
 
-/// Of one measurement.
+/// Result of one measurement.
 #[derive(Clone, Serialize, Deserialize)]
 struct Measured {
     gets_per_second: f64,
-    /// Microseconds of CPU a get.
+    /// CPU microseconds of one read, in user mode.
     user_us: f64,
     kernel_us: f64,
-    /// Upper bound of a latency in microseconds, and the part of all gets below it: as a curve.
+    /// Latency distribution as a curve: an upper bound in microseconds, and the fraction of all reads below it.
     latencies: Vec<(f64, f64)>,
 }
 
@@ -121,12 +122,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let limit = match limit {
         Ok(limit) => Some(limit),
         Err(error) => {
-            println!("SKIPPED: sets larger than memory: no cgroup with a limit can be made here ({error:#})");
+            println!("SKIPPED: sets larger than memory: cannot make a cgroup with a memory limit here ({error:#})");
             None
         }
     };
     let outcome = measure(arguments, memory_bytes, limit.as_ref());
-    // What failed first is what is told.
+    // The first failure is reported.
     outcome.and(limit.map_or(Ok(()), |limit| limit.remove()))
 }
 
@@ -162,7 +163,8 @@ fn measure(arguments: &Arguments, memory_bytes: u64, limit: Option<&MemoryLimit>
                     forget(&task.disk)?;
                     let task = Task { system: Some(system), threads: *threads, limit: limit.cloned(), ..task.clone() };
                     let said = start(&task)?;
-                    let measured: Measured = serde_json::from_str(&said).context("what a measurement answered")?;
+                    let measured: Measured =
+                        serde_json::from_str(&said).context("cannot parse the result of a measurement")?;
                     let client = format!("{threads} threads");
                     let mut add =
                         |what: &str, unit, value| figures.add(work, system.name(), &client, what, unit, value);
@@ -195,10 +197,10 @@ fn measure(arguments: &Arguments, memory_bytes: u64, limit: Option<&MemoryLimit>
     Ok(())
 }
 
-/// Has a process of its own do `task`; what it says.
+/// Runs `task` in a separate process. Returns its output.
 fn start(task: &Task) -> Result<String> {
-    let program = std::env::current_exe().context("where is this program?")?;
-    // The words that led here, up to the workload's name, whoever's subcommand it is.
+    let program = std::env::current_exe().context("cannot find the running program")?;
+    // The arguments of this process up to the workload's name, also if the workload was started by another subcommand.
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let ours = words.iter().position(|word| word == "engine").context("this is `bench engine`")?;
     let output = Command::new(program)
@@ -216,7 +218,7 @@ fn start(task: &Task) -> Result<String> {
     String::from_utf8(output.stdout).context("a measurement answers in JSON")
 }
 
-/// The process that does it.
+/// Runs one task in this process.
 fn one(task: &Task) -> Result<()> {
     if let Some(limit) = &task.limit {
         limit.enter()?;
@@ -230,7 +232,8 @@ fn one(task: &Task) -> Result<()> {
     }
 }
 
-/// Drops the pages of all files below `dir`: what is in memory then counts for whoever reads it next.
+/// Drops the cached pages of all files below `dir`, because cached pages are charged to the process that reads them
+/// next.
 fn forget(dir: &Path) -> Result<()> {
     for entry in std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
         let path = entry?.path();
@@ -254,7 +257,7 @@ fn draw(title: &str, figures: &Figures, measured: &[(&str, System, Measured)]) -
         .collect();
     chart::write("engine", title, &shown)?;
     for (work, name) in [(FITS, "engine-latency"), (LARGER, "engine-latency-larger")] {
-        // The last thousandth would make the rest a wall at the left.
+        // The last 0.1 % would compress the rest of the curve at the left.
         let until = measured
             .iter()
             .filter(|(of, _, _)| *of == work)
@@ -277,7 +280,7 @@ fn draw(title: &str, figures: &Figures, measured: &[(&str, System, Measured)]) -
     Ok(())
 }
 
-/// The project's goals for this workload, each with what was measured.
+/// Prints the project's goals for this workload with the measured values.
 fn print_goals(figures: &Figures) {
     let peak = |work, system: System| figures.median(work, system.name(), "", "peak throughput");
     for (what, ours, base, goal) in [

@@ -1,5 +1,6 @@
-//! Load generators for users: files written and read as many clients do it, on any cluster. Without a cluster to be given they start a small Hearth
-//! of their own and, where Apache Hadoop is at hand, an HDFS of Apache's beside it, with its own client, by turns in one run.
+//! Load generators for users: they write and read files like many clients, on any cluster. Without a given cluster they
+//! start a small Hearth cluster. If Apache Hadoop is available, they also start an Apache HDFS cluster with its own
+//! client and alternate between both in one run.
 
 mod saturate;
 mod task;
@@ -23,13 +24,13 @@ use task::{Kind, Outcome, Task};
 const GB: f64 = 1e9;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Blocks of the clusters that are started here, unless they are to have others.
+/// Default block size of clusters that are started here.
 const BLOCK_BYTES: u64 = 64 << 20;
 
-/// Between two looks at how far one is.
+/// Interval between updates of the progress bar.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The path that the bytes are to take.
+/// Path of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PathChoice {
     /// The DataNode's own memory, on its machine
@@ -43,7 +44,7 @@ enum PathChoice {
 }
 
 impl PathChoice {
-    /// As `hearth.client.paths` has it.
+    /// Value of `hearth.client.paths` for this path.
     fn key(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -61,65 +62,66 @@ impl PathChoice {
     }
 }
 
-/// Which cluster, where in it, and what becomes of the figures: the same for all generators.
+/// Options of all generators: the cluster, the directory in it, and the output of the figures.
 #[derive(clap::Args)]
 pub struct Target {
-    /// A cluster that runs, e.g. hdfs://host:8020; without a value that of core-site.xml. Else one is started, and Apache's beside it
+    /// Use a running cluster, e.g. hdfs://host:8020; without a value, the one of core-site.xml. Without this option,
+    /// start a Hearth cluster and an Apache cluster
     #[arg(long, value_name = "URI")]
     fs: Option<Option<String>>,
-    /// A directory for the files. `write` leaves them there, the others write those that are missing
+    /// Directory for the files. `write` leaves its files there; the others first write files that are missing
     #[arg(long, default_value = "/hearth-bench")]
     path: String,
-    /// Replicas of each block [default: as the cluster is configured; 1 in one that is started]
+    /// Replicas of each block [default: as the cluster is configured; 1 in a started cluster]
     #[arg(long)]
     replication: Option<u16>,
-    /// Bytes of a block, e.g. 128m [default: as the cluster is configured; 64m in one that is started]
+    /// Bytes of a block, e.g. 128m [default: as the cluster is configured; 64m in a started cluster]
     #[arg(long, value_parser = size)]
     block_size: Option<u64>,
-    /// Only this path, and an error where it is not to be had [default: the shortest; over TCP as well where a cluster is started]
+    /// Use only this path, and fail if it is not available [default: the shortest; in a started cluster also TCP]
     #[arg(long, value_enum)]
     path_choice: Option<PathChoice>,
-    /// How often all is measured [default: 1 with --fs, else 3 behind one that warms]
+    /// Number of runs [default: 1 with --fs, else 3 after a warm-up run]
     #[arg(long, value_parser = at_least_one::<usize>)]
     runs: Option<usize>,
-    /// Without Apache's servers and client
+    /// Leave out Apache's servers and client
     #[arg(long)]
     no_apache: bool,
-    /// Figures as JSON instead of a table
+    /// Print the figures as JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Removes the files at the end, and the directory if nothing else is in it
+    /// Remove the files at the end, and the directory if it is then empty
     #[arg(long)]
     clean: bool,
     #[command(flatten)]
     recording: Recording,
 }
 
-/// How many do it, and on what.
+/// Number of clients and files, and their sizes.
 #[derive(clap::Args)]
 struct Shape {
     /// Bytes of each file, e.g. 64m
     #[arg(long, default_value = "256m", value_parser = size)]
     size: u64,
-    /// Clients, each with connections of its own
+    /// Number of clients, each with its own connections
     #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
     clients: usize,
-    /// What each client does at the same time
+    /// Number of concurrent threads of each client
     #[arg(long, default_value_t = 4, value_parser = at_least_one::<usize>)]
     threads: usize,
-    /// Files [default: one for each of all clients' threads]
+    /// Number of files [default: one for each thread of all clients]
     #[arg(long, value_parser = at_least_one::<usize>)]
     files: Option<usize>,
 }
 
-/// `write` and `read`: whole files, from front to back.
+/// Options of `write` and `read`: whole files, sequentially.
 #[derive(clap::Args)]
 pub struct Whole {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     shape: Shape,
-    /// Bytes that are handed over at once
+    /// Bytes of one call
     #[arg(long, default_value = "1m", value_parser = size)]
     piece: u64,
 }
@@ -133,7 +135,7 @@ pub struct Pread {
     /// Bytes of a read
     #[arg(long, default_value = "4k", value_parser = size)]
     piece: u64,
-    /// Reads of all together
+    /// Number of reads, over all threads
     #[arg(long, default_value_t = 100_000, value_parser = at_least_one::<u64>)]
     reads: u64,
 }
@@ -154,25 +156,25 @@ impl Pread {
     }
 }
 
-/// Who takes part.
+/// Participants of a measurement.
 struct Testbed {
-    /// Those that were started here; empty with a cluster of the user's.
+    /// Clusters that were started here. Empty if the user has given a cluster.
     systems: Vec<System>,
-    /// What is said in the figures for the user's.
+    /// Name of the user's cluster in the figures.
     name: String,
     parties: Vec<BenchClient>,
-    /// At the end, each system's files are removed by the first of its parties.
+    /// At the end, the first client of each system removes the system's files.
     clean: bool,
     path: String,
 }
 
 impl Target {
-    /// Whether the cluster is the user's.
+    /// Returns whether the cluster was given by the user.
     fn is_given(&self) -> bool {
         self.fs.is_some()
     }
 
-    /// Whether all take part that a chart is to show.
+    /// Returns whether all systems of the chart take part.
     fn is_whole(&self) -> bool {
         !self.no_apache && self.path_choice.is_none()
     }
@@ -213,13 +215,13 @@ impl Target {
                     systems.push(start(Implementation::Apache)?);
                     parties.insert(0, BenchClient::java(1, &systems[1])?);
                 }
-                Err(error) => eprintln!("Apache HDFS is left out: {error:#}"),
+                Err(error) => eprintln!("skipping Apache HDFS: {error:#}"),
             }
         }
         Ok(Testbed { systems, name: String::new(), parties, clean, path })
     }
 
-    /// Prints, and keeps what is to be kept: never what was measured on somebody's own cluster.
+    /// Prints the figures and records them, unless they were measured on a cluster given by the user.
     fn tell(&self, name: &str, workload: &str, figures: &Figures, columns: &[&str]) -> Result<()> {
         if self.json {
             println!("{}", figures.json(workload));
@@ -243,13 +245,13 @@ impl Testbed {
         system.map_or_else(|| self.name.clone(), |system| system.name.to_owned())
     }
 
-    /// CPU clocks of the DataNodes that a party reads from and writes to; none of a cluster of the user's.
+    /// Returns the CPU clocks of the DataNodes that a party uses. Empty for a cluster given by the user.
     fn datanodes(&self, party: usize) -> Result<Vec<ServerClock>> {
         let Some(system) = self.systems.get(self.parties[party].system) else { return Ok(Vec::new()) };
         system.datanodes()?.into_iter().map(ServerClock::start).collect()
     }
 
-    /// Puts the files of `task` there, once a system, where any is missing or too short.
+    /// Writes the files of `task`, once for each system, if any is missing or too short.
     fn store(&mut self, task: &Task, configuration: &str) -> Result<()> {
         for system in 0..self.systems.len().max(1) {
             let Some(party) = self.parties.iter().position(|party| party.system == system) else { continue };
@@ -266,7 +268,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// With a bar that shows how far it is.
+    /// Runs a task with a progress bar.
     fn carry_out(&mut self, party: usize, task: &Task) -> Result<Outcome> {
         let progress = AtomicU64::new(0);
         let bar = bar(&format!("{}: {}", self.system(party), task.kind.name()), task.bytes());
@@ -277,14 +279,15 @@ impl Testbed {
         Ok(outcome?.0)
     }
 
-    /// Nothing is left of a party's files, nor of their replicas in memory.
+    /// Removes a party's files, and waits until their replicas in memory are gone.
     fn remove(&mut self, party: usize, below: u64) -> Result<()> {
         let path = self.path.clone();
         self.parties[party].delete(&path)?;
         if self.systems.is_empty() { Ok(()) } else { memory::emptied(below) }
     }
 
-    /// Where that is wanted, the files of a load are removed from the user's cluster; their directory, too, unless it holds other things.
+    /// With --clean, removes the files of a load from the user's cluster, and their directory unless it contains other
+    /// files.
     fn leave(mut self, files: usize) -> Result<()> {
         if !self.clean {
             return Ok(());
@@ -293,12 +296,12 @@ impl Testbed {
             let file = format!("{}/{}", self.path, file_name(index));
             self.parties[0].delete(&file)?;
         }
-        // The root stays whatever is in it.
+        // The root directory is never deleted.
         if self.path.is_empty() { Ok(()) } else { self.parties[0].delete_if_empty(&self.path) }
     }
 }
 
-/// `write`, `read` and `pread`.
+/// Runs `write`, `read` or `pread`.
 fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64) -> Result<()> {
     let workers = (shape.clients.max(1), shape.threads.max(1));
     let task = Task {
@@ -306,7 +309,7 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64) 
         directory: target.path.trim_end_matches('/').to_owned(),
         files: shape.files.unwrap_or(workers.0 * workers.1).max(1),
         size: shape.size,
-        piece: usize::try_from(piece.min(shape.size)).context("so large a piece")?,
+        piece: usize::try_from(piece.min(shape.size)).context("piece is too large for this machine")?,
         reads,
         clients: workers.0,
         threads: workers.1,
@@ -316,7 +319,7 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64) 
     let mut field = target.enter()?;
     let figures = measure(target, &mut field, &task);
     let place = field.place();
-    // Also where it failed: what was written does not stay in a cluster of somebody's.
+    // Also after a failure: written files must not stay in the user's cluster.
     let left = field.leave(task.files);
     let figures = figures?;
     let name = kind.name();
@@ -336,13 +339,13 @@ fn generate(target: &Target, shape: &Shape, kind: Kind, piece: u64, reads: u64) 
     left
 }
 
-/// All runs of all parties, by turns.
+/// Makes all runs of all parties, alternately.
 fn measure(target: &Target, field: &mut Testbed, task: &Task) -> Result<Figures> {
     if task.kind != Kind::Write {
         field.store(task, "")?;
     }
     let mut figures = Figures::default();
-    // In a cluster of our own, the first only warms.
+    // In a started cluster, the first run only warms up.
     let first = usize::from(target.is_given());
     for run in first..=target.runs() {
         for party in 0..field.parties.len() {
@@ -355,7 +358,7 @@ fn measure(target: &Target, field: &mut Testbed, task: &Task) -> Result<Figures>
 }
 
 impl Testbed {
-    /// Where it was, for a workload's description.
+    /// Describes the cluster, for a workload's description.
     fn place(&self) -> String {
         match self.systems.len() {
             0 => format!("; {}", self.name),
@@ -365,7 +368,7 @@ impl Testbed {
     }
 }
 
-/// One run of one party.
+/// Makes one run of one party.
 fn one(field: &mut Testbed, party: usize, task: &Task, figures: &mut Figures) -> Result<()> {
     let own = !field.systems.is_empty();
     let used = if own { memory::tmpfs_used()? } else { 0 };

@@ -1,6 +1,6 @@
-//! Reads on the datanode's own machine: our client in the datanode's memory and by packets, Apache's client by TCP and by descriptor
-//! from its own datanode and from ours, a memcpy of as many bytes beside them. All take turns within each run; what is read is
-//! in memory and everybody is warm.
+//! Reads on the DataNode's own machine: Hearth's client from the DataNode's memory and by packets, Apache's client over
+//! TCP and by file descriptor from its own DataNode and from Hearth's. The reference is a memcpy of the same bytes. The
+//! systems alternate within each run. The data is in memory and all clients are warm.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::{chart, memory};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Size of the file that is read whole, in MiB
+    /// Size of the file that is read sequentially, in MiB
     #[arg(long, default_value_t = 128, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
@@ -30,26 +30,26 @@ pub struct Arguments {
     /// Size of the file that is read at random, in MiB
     #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     random_mib: u64,
-    /// How many reads at random
+    /// Number of random reads
     #[arg(long, default_value_t = 200_000, value_parser = at_least_one::<usize>)]
     random_reads: usize,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// Without Apache's servers and client
+    /// Leave out Apache's servers and client
     #[arg(long)]
     no_apache: bool,
     #[command(flatten)]
     recording: Recording,
 }
 
-/// Reads of the whole file in one measurement of the datanode's CPU time, which is counted in steps of 10 ms.
+/// Sequential reads of the file in one measurement of the DataNode's CPU time, which has a resolution of 10 ms.
 const READS_PER_CPU: usize = 10;
 
-/// Bytes of one read at random.
+/// Bytes of one random read.
 const RANDOM_BYTES: usize = 4096;
 
-/// Pieces in which Apache's client reads the whole file: the default of its buffers, and one that suits it.
+/// Sizes of the reads of Apache's client: the default of its buffers, and a size that suits it.
 const JAVA_PIECES: [usize; 2] = [1 << 10, 128 << 10];
 
 const WHOLE: &str = "/whole";
@@ -58,7 +58,7 @@ const RANDOM: &str = "/random";
 struct System {
     name: &'static str,
     cluster: Cluster,
-    /// Where its sockets are: before nobody but root and us can have put anything.
+    /// Directory of the sockets. Only root and this user can write to its ancestors.
     _sockets: tempfile::TempDir,
 }
 
@@ -93,7 +93,7 @@ impl System {
     }
 }
 
-/// Apache's client in a JVM that is warm, by descriptor or by TCP.
+/// Apache's client in a warm JVM, by file descriptor or over TCP.
 struct Java {
     name: &'static str,
     driver: Driver,
@@ -107,7 +107,7 @@ impl Java {
             &[("dfs.client.read.shortcircuit", if short_circuit { "true" } else { "false" })],
         )?;
         let mut driver = Driver::java(apache, &conf)?;
-        // Until its compiler has seen all of it.
+        // Warms up until the JIT compiler has seen all of the code.
         for piece in JAVA_PIECES {
             driver.call("timedReads", json!({"path": WHOLE, "piece": piece, "rounds": 10}))?;
         }
@@ -117,7 +117,8 @@ impl Java {
         Ok(Self { name, driver, short_circuit })
     }
 
-    /// Whether its bytes came as they should: without Hadoop's native library it reads over TCP and says nothing.
+    /// Returns whether the bytes came over the named path: without Hadoop's native library the client silently reads
+    /// over TCP.
     fn is_as_named(&self, answer: &serde_json::Value) -> bool {
         (answer["shortCircuit"].as_u64().unwrap_or(0) > 0) == self.short_circuit
     }
@@ -129,7 +130,7 @@ impl Java {
                 self.driver.call("timedReads", json!({"path": WHOLE, "piece": piece, "rounds": READS_PER_CPU}))?;
             let cpu = clock.elapsed()?.0;
             if !self.is_as_named(&answer) {
-                eprintln!("left out: {} of {} was served otherwise", self.name, system.name);
+                eprintln!("skipped: {} of {} used another path", self.name, system.name);
                 return Ok(());
             }
             let seconds: Vec<f64> =
@@ -138,7 +139,7 @@ impl Java {
             figures.add(&work, system.name, self.name, "wall", "ms", median(&seconds) * 1e3);
             figures.add(&work, system.name, self.name, "DataNode CPU of 10 reads", "s", cpu);
         }
-        // A tenth: each takes so much longer.
+        // A tenth of the reads, because each takes about ten times as long.
         let count = (arguments.random_reads / 10).max(100);
         let random = json!({"path": RANDOM, "length": RANDOM_BYTES, "count": count, "seed": run});
         let answer = self.driver.call("timedPreads", random)?;
@@ -179,7 +180,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         if run > 0 {
             eprintln!("run {run} of {}", arguments.runs);
         }
-        // The first only warms.
+        // The first run only warms up.
         let mut warming = Figures::default();
         let figures = if run == 0 { &mut warming } else { &mut figures };
         ours.measure(&runtime, &hearth, figures, run, arguments)?;
@@ -199,7 +200,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
-        // Of everything only.
+        // Draws the chart only if all systems were measured.
         if !arguments.no_apache {
             chart::write("local-read", &workload, &figures.0)?;
         }
@@ -207,7 +208,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The two files, and one for each of the clients that read at the same time.
+/// Stores the two files, and one for each of the concurrent clients.
 fn store(runtime: &Runtime, system: &System, arguments: &Arguments) -> Result<()> {
     let fs = system.client("packets")?;
     let mut files = vec![(WHOLE.to_owned(), arguments.mib), (RANDOM.to_owned(), arguments.random_mib)];
@@ -228,7 +229,7 @@ fn store(runtime: &Runtime, system: &System, arguments: &Arguments) -> Result<()
     Ok(())
 }
 
-/// Our own client, and a memcpy of as many bytes.
+/// Hearth's client, and a memcpy of the same bytes.
 struct Ours {
     local: FileSystem,
     packets: FileSystem,
@@ -255,7 +256,7 @@ impl Ours {
         arguments: &Arguments,
     ) -> Result<()> {
         let work = "read whole, into one buffer";
-        // Their median is one value: a shared machine hiccups.
+        // The median counts as one value, because a shared machine has outliers.
         let several = |mut once: Box<dyn FnMut() -> Result<f64> + '_>| -> Result<f64> {
             let seconds = (0..READS_PER_CPU).map(|_| once()).collect::<Result<Vec<f64>>>()?;
             Ok(median(&seconds) * 1e3)
@@ -347,17 +348,17 @@ impl Ours {
     }
 }
 
-/// Clients that read different files at the same time.
+/// Numbers of clients that concurrently read different files.
 const CLIENTS: [usize; 4] = [1, 2, 4, 8];
 const CLIENTS_MAX: usize = 8;
-/// Whole files that each of them reads.
+/// Number of sequential reads of each client.
 const READS_PER_CLIENT: usize = 10;
 
 fn clients_file(client: usize) -> String {
     format!("/client{client}")
 }
 
-/// What all of some clients together read in a second, each with a file system and a thread of its own.
+/// Measures the total throughput of concurrent clients, each with its own file system object and thread.
 fn clients(runtime: &Runtime, system: &System, figures: &mut Figures, arguments: &Arguments) -> Result<()> {
     let bytes = (arguments.mib << 20) as usize;
     for count in CLIENTS {
@@ -365,7 +366,7 @@ fn clients(runtime: &Runtime, system: &System, figures: &mut Figures, arguments:
         for client in 0..count {
             let fs = system.client("local")?;
             let mut buffer = vec![0; bytes];
-            // Once, to be warm.
+            // Warm-up read.
             runtime.block_on(async { fs.open(&clients_file(client)).await?.read(&mut buffer).await })?;
             ready.push((client, fs, buffer));
         }

@@ -1,12 +1,12 @@
-//! One file, which lies in a tmpfs, stored by a warm client on the DataNode's machine, replication 1: Apache's client and
-//! servers, ours by packets, and ours into the DataNode's own memory, once believed (`hearth.local.write.trusted`) and once
-//! as a stranger. All take turns; the DataNode's CPU is shown without its flusher, with the part that allocating memory took
-//! apart.
+//! One file on a tmpfs, stored by a warm client on the DataNode's machine with replication 1. Compares Apache's client
+//! and servers, Hearth's client by packets, and Hearth's client directly into the DataNode's memory. The latter is
+//! measured as a trusted client (`hearth.local.write.trusted`) and as an untrusted one. All alternate. The DataNode's
+//! CPU is shown without its flusher, with the time of memory allocation as a separate figure.
 //!
-//! Reading the file is in all clients' figures: Apache's reads it into a buffer and hands that over, ours straight to where
-//! its API wants it. The sleep of Apache's client in close() is turned down.
+//! Reading the source file is part of all clients' figures: Apache's client reads it into a buffer and passes that on,
+//! Hearth's client reads directly into the buffer of its API. The sleep of Apache's client in close() is shortened.
 //!
-//! With `--huge-pages` the tmpfs that all keep their data in is one with huge pages, as production is told to mount it.
+//! With `--huge-pages` all data is on a tmpfs with huge pages, as recommended for production.
 
 use std::path::Path;
 
@@ -28,26 +28,26 @@ pub struct Arguments {
     /// Size of a block in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// Files written between two looks at the clocks, which tick every 10 ms
+    /// Number of files written between two readings of the CPU clocks, which have a resolution of 10 ms
     #[arg(long, default_value_t = 8, value_parser = at_least_one::<u64>)]
     files: u64,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// Leave Apache's servers out
+    /// Leave out Apache's servers
     #[arg(long)]
     no_apache: bool,
     #[command(flatten)]
     recording: Recording,
 }
 
-/// Memory for the replicas of one measurement and those before that are not yet gone, in files.
+/// Memory for the replicas of one measurement and for earlier ones that are not yet deleted, in files.
 const FILES_IN_MEMORY: u64 = 4;
 
 struct System {
     name: &'static str,
     cluster: Cluster,
-    /// Its one client.
+    /// Its only client.
     party: BenchClient,
 }
 
@@ -95,7 +95,8 @@ impl System {
         (0..files).try_for_each(|file| self.party.delete(&format!("/file{file}")))
     }
 
-    /// Processor seconds that the store has spent on allocating memory for writers, and bytes that it has verified in place.
+    /// Returns the CPU seconds that the store has spent on allocating memory for writers, and the bytes that it has
+    /// verified in place.
     fn allocation(&self) -> Result<Option<(f64, u64)>> {
         if !self.is_ours() {
             return Ok(None);
@@ -112,7 +113,7 @@ fn spec(make: Implementation, arguments: &Arguments) -> ClusterSpec {
         .set("dfs.blocksize", arguments.block_mib << 20)
         .set("dfs.heartbeat.interval", 1)
         .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-        // The sleep of Apache's client in close(), turned down; see docs/benchmarks.
+        // Shortens the sleep of Apache's client in close(); see docs/benchmarks.
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
         .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
         .for_measuring()
@@ -138,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 
     let mut figures = Figures::default();
-    // The first round warms up: compilers, allocators, the sizes of buffers.
+    // The first round warms up compilers, allocators and buffer sizes.
     for run in 0..=arguments.runs {
         for system in &mut systems {
             eprintln!("run {run} of {}: {}", arguments.runs, system.name);
@@ -166,7 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 let by_packets = system.name.ends_with("packets");
                 let committed = after - before;
                 let expected = bytes * arguments.files;
-                // All but the first packet of each block, which is copied, is filled in by the client.
+                // The client fills all packets in place except the first of each block, which is copied.
                 ensure!(
                     if by_packets { committed == 0 } else { committed > expected / 2 },
                     "{}: {committed} of {expected} bytes were written in the DataNode's memory",
@@ -192,7 +193,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// CPU of the flusher for one of several files, which it copies to disk behind the write.
+/// Measures the CPU of the flusher per file. It copies several files to disk after the write.
 fn flush(system: &mut System, source: &Path, files: u64, figures: &mut Figures) -> Result<()> {
     eprintln!("waiting for the flusher of {}", system.name);
     let datanode = ServerClock::start(system.datanode()?)?;
@@ -202,7 +203,7 @@ fn flush(system: &mut System, source: &Path, files: u64, figures: &mut Figures) 
     Ok(())
 }
 
-/// The project's goals for this workload, each with what was measured.
+/// Prints the project's goals for this workload with the measured values.
 fn print_goals(figures: &Figures) {
     let median = |system: &str, client: &str, what: &str| figures.median("write", system, client, what);
     let sum = |system: &str| {

@@ -1,10 +1,11 @@
-//! Benchmarks of Hearth beside Apache Hadoop, interleaved in one run: `hearth-bench WORKLOAD`. `cargo xtask bench WORKLOAD` builds this program
-//! and `hearth`, fetches Apache Hadoop, and runs the RDMA workloads in the virtual machine.
+//! Benchmarks of Hearth beside Apache Hadoop, interleaved in one run: `hearth-bench WORKLOAD`. `cargo xtask bench
+//! WORKLOAD` builds this program and `hearth`, fetches Apache Hadoop, and runs the RDMA workloads in the virtual
+//! machine.
 //!
-//! A program of its own, so that `hearth` has none of what only measuring needs.
+//! This is a separate program, so that `hearth` contains no code that is only needed for measuring.
 //!
-//! Every figure is appended to `bench/record.jsonl`; charts go to `docs/benchmarks/`. Away from the project's own
-//! folder both go to the current one ([`places`]).
+//! Every figure is appended to `bench/record.jsonl`, and charts are written to `docs/benchmarks/`. Outside of the
+//! project's directory both go to the current directory ([`output_paths`]).
 
 mod amounts;
 mod bench_client;
@@ -43,15 +44,15 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use hearth_config::Configuration;
 
-// The allocator that `hearth` has: clients are measured inside this process too.
+// The allocator of `hearth`, because clients are measured inside this process too.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measure Hearth, beside Apache Hadoop where that is at hand
+/// Measure Hearth, beside Apache Hadoop if that is available
 #[derive(Parser)]
 #[command(name = "hearth-bench", version)]
 struct Arguments {
-    /// Flame graphs of all processes that take part, by perf, into this folder; no figure is recorded
+    /// Write flame graphs of all participating processes, made with perf, to this directory; no figure is recorded
     #[arg(long, global = true, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "target/profile")]
     profile: Option<PathBuf>,
     #[command(flatten)]
@@ -64,45 +65,52 @@ struct Arguments {
 enum Workload {
     /// One large file stored and fetched by every client: CPU of client and DataNode, wall time, idle memory
     PutGet(put_get::Arguments),
-    /// Apache's DataNode and ours under one NameNode of Apache's, with Apache's client: CPU per GB, many readers, small reads, re-replication
+    /// Apache's DataNode and Hearth's under one Apache NameNode, with Apache's client: CPU per GB, many readers, small
+    /// reads, re-replication
     Datanode(datanode::Arguments),
-    /// Short gets through the storage engines, of sets that fit memory and of sets that do not
+    /// Random reads through the storage engines, with data sets that fit in memory and that do not
     Engine(engine::Arguments),
-    /// Reads on the datanode's machine: whole files, views, at random; beside memcpy and Apache's client
+    /// Reads on the DataNode's machine: whole files, views, at random; beside memcpy and Apache's client
     LocalRead(local_read::Arguments),
-    /// One file stored by a client on the DataNode's machine: Apache's, ours by packets, ours in the DataNode's memory
+    /// One file stored by a client on the DataNode's machine: Apache's client, Hearth's by packets, Hearth's into the
+    /// DataNode's memory
     LocalWrite(local_write::Arguments),
-    /// The RDMA transport beside a probe in C and perftest: throughput, and time of single reads
+    /// The RDMA transport beside a probe in C and perftest: throughput, and latency of single reads
     Rdma(rdma::Arguments),
-    /// Load for any cluster: files written, a piece at a time. Without --fs: for a small Hearth of its own and, beside it, Apache HDFS
+    /// Load for any cluster: sequential writes of files. Without --fs: for a small Hearth cluster and an Apache HDFS
+    /// cluster started here
     Write(load::Whole),
-    /// Load for any cluster: files read from their beginning to their end
+    /// Load for any cluster: sequential reads of files
     Read(load::Whole),
-    /// Load for any cluster: short reads at random places
+    /// Load for any cluster: short random reads
     Pread(load::Pread),
-    /// Load for any cluster: 1, 2, 4 .. 32 clients read at once; what they get together, and what the DataNode takes for it
+    /// Load for any cluster: 1, 2, 4 .. 32 concurrent readers; their total throughput, and the DataNode's CPU
     Saturate(load::Saturate),
-    /// The first 32 KiB of 17,836 files by 1, 8, 60 threads, over every path; beside Apache's client
+    /// The first 32 KiB of 17,836 files read by 1, 8, 60 threads, over every path; beside Apache's client
     SmallFiles(small_files::Arguments),
-    /// Many replicas from one process to another: Hearth's streams, gRPC, a bare sendfile; CPU, and memory with a slow receiver
+    /// Many replicas sent from one process to another: Hearth's streams, gRPC, plain sendfile; CPU, and memory with a
+    /// slow receiver
     Stream(stream::Arguments),
     #[command(hide = true)]
     StreamEnd(stream::end::Arguments),
     #[command(hide = true)]
     HoldMemory,
-    /// The measurements of the thesis that Hearth began from: CPU and latency of whole files, many clients at once, beside Apache Hadoop
+    /// The measurements of the thesis that Hearth is based on: CPU and latency of whole files, many concurrent clients,
+    /// beside Apache Hadoop
     Thesis(thesis::Arguments),
-    /// Everything that is measured beside Apache Hadoop, one workload after the other (an hour), and the page
+    /// Run all comparisons with Apache Hadoop, one workload after the other (an hour), and write the page
     Mission(mission::Arguments),
-    /// Writes docs/benchmarks/mission.md from the record: each demand of the project beside what was measured
+    /// Write docs/benchmarks/mission.md from the record: each requirement of the project beside the measured value
     Page,
-    /// Names made, looked up, moved and deleted by many clients at once: operations a second and the NameNode's CPU for each, beside Apache's
+    /// Names created, looked up, renamed and deleted by many concurrent clients: operations per second and the
+    /// NameNode's CPU per operation, beside Apache's
     Metadata(metadata::Arguments),
-    /// What a file and a block take of the NameNode's memory, beside Apache's
+    /// The NameNode's memory per file and per block, beside Apache's
     NamenodeMemory(namenode_memory::Arguments),
-    /// A DataNode of ours dies under our NameNode: time until all blocks have their replicas again, and what readers get meanwhile
+    /// A Hearth DataNode dies under a Hearth NameNode: time until all blocks have their replicas again, and the
+    /// throughput of readers during it
     Rereplication(rereplication::Arguments),
-    /// A remote client over RDMA and in packets: a file written, read whole and at random
+    /// A remote client over RDMA and with packets: a file written, read sequentially and at random
     RdmaFiles(rdma_files::Arguments),
 }
 
@@ -116,24 +124,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// The configuration of this machine's clients, and the user's name: for workloads that are given a cluster.
+/// Returns the configuration of this machine's clients and the user's name, for workloads on a given cluster.
 fn config_and_user() -> Result<(Configuration, String)> {
     Ok((hearth_client::from_env::configuration()?, hearth_client::from_env::user_name()))
 }
 
-/// Runs one workload. Its servers are the `hearth` that lies beside this program.
+/// Runs one workload. Its servers run the `hearth` program in this program's directory.
 fn run(arguments: &Arguments) -> Result<()> {
-    // Each workload of the mission says for itself.
+    // Each workload of the mission decides this for itself.
     if !matches!(arguments.workload, Workload::Mission(_)) && arguments.pages.run_elsewhere()? {
         return Ok(());
     }
     let name = arguments.workload.name();
     if !name.is_empty() && !arguments.workload.is_part() {
-        // Before anything is measured: what is checked out may change meanwhile.
+        // Called before any measurement, because the checked-out commit may change during it.
         machine::commit();
     }
     match (&arguments.profile, &arguments.workload) {
-        // Its workloads are processes of their own.
+        // The mission's workloads run in processes of their own.
         (profile, Workload::Mission(mission)) => mission::run(mission, profile.as_deref(), arguments.pages.huge_pages),
         (Some(folder), workload) if !name.is_empty() => profile::profiled(folder, name, || workload.run()),
         (_, workload) => workload.run(),
@@ -141,7 +149,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Workload {
-    /// As it is called on the command line; nothing for what measures nothing itself.
+    /// Returns the workload's name on the command line, or an empty string if it measures nothing itself.
     fn name(&self) -> &'static str {
         match self {
             Self::PutGet(_) => "put-get",
@@ -165,7 +173,7 @@ impl Workload {
         }
     }
 
-    /// Whether this process is one that a workload of the same name has started for itself.
+    /// Returns whether this process is one that a workload of the same name has started for itself.
     fn is_part(&self) -> bool {
         match self {
             Self::Engine(arguments) => arguments.one.is_some(),

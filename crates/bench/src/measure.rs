@@ -1,4 +1,4 @@
-//! Wall clock and CPU time of one command and of the servers meanwhile.
+//! Wall clock and CPU time of one command, and of servers while it runs.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use hearth_testkit::{threads_cpu, usage, wait_until};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// Seconds that one command took.
+/// Costs of one command in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub wall: f64,
@@ -25,10 +25,10 @@ pub fn command(command: &mut Command) -> Result<Timing> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {name}"))?;
-    // Read in a thread, so that a talkative client does not wait for us.
+    // Read in a thread, so that a client with much output does not block.
     let stderr = child.stderr.take().context("piped above")?;
     let said = std::thread::spawn(move || std::io::read_to_string(stderr).unwrap_or_default());
-    // Waited for, but not collected yet: its times can still be read.
+    // Waits for the process without reaping it, so that its times can still be read.
     waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         .with_context(|| format!("waiting for {name}"))?;
     let wall = started.elapsed().as_secs_f64();
@@ -47,7 +47,7 @@ fn command_name(command: &Command) -> String {
     text.join(" ")
 }
 
-/// What a living process does: `work` in it, with its CPU time meanwhile.
+/// Runs `work` in a living process and measures that process's CPU time during it.
 pub fn in_process(process: u32, work: impl FnOnce() -> Result<()>) -> Result<Timing> {
     let before = usage(process)?.cpu();
     let started = Instant::now();
@@ -56,14 +56,14 @@ pub fn in_process(process: u32, work: impl FnOnce() -> Result<()>) -> Result<Tim
     Ok(Timing { wall, client_cpu: usage(process)?.cpu() - before })
 }
 
-/// CPU seconds of a server since a moment, those of its flusher apart.
+/// CPU seconds of a server since a moment, with its flusher separate.
 pub struct ServerClock {
     process: u32,
     cpu: f64,
     flusher: f64,
 }
 
-/// What the names of the threads begin with that copy replicas to disk behind the writes.
+/// Prefix of the names of the threads that copy replicas to disk after writes.
 const FLUSHER: &str = "flush";
 
 impl ServerClock {
@@ -71,14 +71,15 @@ impl ServerClock {
         Ok(Self { process, cpu: usage(process)?.cpu(), flusher: threads_cpu(process, FLUSHER)? })
     }
 
-    /// `(all but the flusher, the flusher)`.
+    /// Returns `(all but the flusher, the flusher)`.
     pub fn elapsed(&self) -> Result<(f64, f64)> {
         let flusher = threads_cpu(self.process, FLUSHER)? - self.flusher;
-        // Both are counted in steps of 10 ms, each by itself.
+        // Each of the two is counted in steps of 10 ms.
         Ok(((usage(self.process)?.cpu() - self.cpu - flusher).max(0.0), flusher))
     }
 
-    /// CPU seconds of the flusher when it is done: when it has worked and then rested for longer than its delay of 10 s.
+    /// Waits until the flusher is done, and returns its CPU seconds: it has worked and then rested for longer than its
+    /// delay of 10 s.
     pub fn flushed(&self) -> Result<f64> {
         let (mut last, mut since) = (0.0, Instant::now());
         wait_until("the flusher to be done", Duration::from_secs(120), || {
@@ -102,7 +103,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Which of `sorted` values is not exceeded by so large a `part` of them (the nearest rank).
+/// Returns the value that a fraction `part` of the `sorted` values does not exceed (nearest rank).
 pub fn percentile<T: Copy>(sorted: &[T], part: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).or(sorted.last()).copied()
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_values_that_are_there() {
+    fn percentiles_are_measured_values() {
         let hundred: Vec<u32> = (1..=100).collect();
         for (part, value) in [(0.0, 1), (0.5, 50), (0.9, 90), (0.99, 99), (0.999, 100), (1.0, 100)] {
             assert_eq!(percentile(&hundred, part), Some(value), "{part}");

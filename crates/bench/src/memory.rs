@@ -1,4 +1,4 @@
-//! Getting the machine's memory ready for a measurement.
+//! Preparing the machine's memory for a measurement.
 
 pub mod hold;
 
@@ -14,54 +14,55 @@ use hearth_testkit::{in_virtual_machine, wait_until};
 
 use self::hold::Pace;
 
-/// A tmpfs, where both sides keep their data.
+/// Tmpfs on which both sides store their data.
 pub const TMPFS: &str = "/dev/shm";
 
-/// DataNodes are told what to delete with heartbeats.
+/// DataNodes receive deletions with the answers to heartbeats.
 const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Set where [`Pages::run_elsewhere`] has run this program again.
+/// Set if [`Pages::run_elsewhere`] has re-executed this program.
 const MOUNTED: &str = "HEARTH_BENCH_HUGE_PAGES_MOUNTED";
 
-/// Memory could not be held at some time ([`hold`]), which decides more than either make is: the record says so.
+/// Set once memory could not be held ([`hold`]). That affects results more than the choice of implementation, so the
+/// record notes it.
 static ONLY_TOUCHED: AtomicBool = AtomicBool::new(false);
 
-/// Makes `bytes` of memory ready for what is measured next. On a virtual machine the first touch of memory that has been idle costs many
-/// times the copy itself; without this, whoever writes first pays it for all.
+/// Prepares `bytes` of memory for the next measurement. On a virtual machine the first touch of memory that has been
+/// idle costs many times the copy itself. Without this call, the first system to write would pay that cost.
 pub fn touch(bytes: u64) -> Result<()> {
     ready(bytes, Pace::Steadily)
 }
 
-/// The same, for what is taken all at once, faster than it would be freed piece by piece.
+/// Like `touch`, for memory that is used all at once, faster than it would be freed step by step.
 pub fn touch_for_burst(bytes: u64) -> Result<()> {
     ready(bytes, Pace::AtOnce)
 }
 
 fn ready(bytes: u64, pace: Pace) -> Result<()> {
-    // User Mode Linux gives nothing back while it runs, and each look would cost it much.
+    // User Mode Linux returns no memory while it runs, and each check would be expensive there.
     if !in_virtual_machine() {
         match hold::ready(bytes, pace) {
             Ok(()) => return Ok(()),
             Err(error) => {
                 if !ONLY_TOUCHED.swap(true, Ordering::Relaxed) {
-                    eprintln!("{error:#}: it is only touched");
+                    eprintln!("{error:#}: memory is touched instead of held");
                 }
             }
         }
     }
-    // Without a name: when we are ended meanwhile, its memory goes with us.
+    // An unnamed file: if this process is killed, its memory is freed.
     let touched = tempfile::tempfile_in(TMPFS).and_then(|file| lengthen(&file, &mut 0, bytes));
     touched.with_context(|| format!("cannot write {bytes} bytes to {TMPFS}"))
 }
 
-/// Writes a file of so many zeros.
+/// Writes a file of `bytes` zeros.
 pub fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
     lengthen(&File::create(path)?, &mut 0, bytes)
 }
 
-/// Makes `file` so many `bytes` long, with zeros behind the first `filled`, which are counted on.
+/// Extends `file` to `bytes`, with zeros after the first `filled` bytes, and updates `filled`.
 fn lengthen(file: &File, filled: &mut u64, bytes: u64) -> std::io::Result<()> {
-    // A tmpfs that has huge pages gives them to what lies within the length: as replicas get them.
+    // A tmpfs with huge pages uses them for data within the file's length, as for replicas.
     file.set_len(bytes)?;
     let zeros = vec![0; 1 << 20];
     while *filled < bytes {
@@ -72,18 +73,18 @@ fn lengthen(file: &File, filled: &mut u64, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Bytes in use on the tmpfs.
+/// Returns the bytes in use on the tmpfs.
 pub fn tmpfs_used() -> Result<u64> {
     let stat = tmpfs()?;
     Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
 }
 
-/// Waits until less than `below` bytes of it are in use: what was deleted has left it.
+/// Waits until less than `below` bytes of it are in use, that is, until deleted data is gone.
 pub fn emptied(below: u64) -> Result<()> {
     wait_until("deleted blocks to leave memory", EMPTIED_WITHIN, || Ok((tmpfs_used()? < below).then_some(())))
 }
 
-/// Bytes that it still has room for.
+/// Returns the bytes that are still available on it.
 pub fn tmpfs_free() -> Result<u64> {
     let stat = tmpfs()?;
     Ok(stat.f_bavail * stat.f_frsize)
@@ -93,17 +94,19 @@ fn tmpfs() -> Result<rustix::fs::StatVfs> {
     rustix::fs::statvfs(TMPFS).with_context(|| format!("cannot ask {TMPFS} for its size"))
 }
 
-/// On which pages everything that is measured keeps its data.
+/// Page size of all data that is measured.
 #[derive(clap::Args)]
 pub struct Pages {
-    /// All data, Apache's too, in a tmpfs mounted for this run with `huge=within_size`, as production is told to mount it
+    /// Put all data, Apache's too, on a tmpfs mounted for this run with `huge=within_size`, as recommended for
+    /// production
     #[arg(long, global = true)]
     pub huge_pages: bool,
 }
 
 impl Pages {
-    /// Where huge pages are wanted and [`TMPFS`] has none: runs this very command again where it has, in a mount namespace of
-    /// its own, so that nothing of it is left. True: that has been done, and nothing is left to do.
+    /// If huge pages are requested and [`TMPFS`] has none, runs this command again in its own mount namespace where it
+    /// has. Nothing of that remains afterwards. Returns true if the command was run there, so that nothing is left to
+    /// do.
     pub fn run_elsewhere(&self) -> Result<bool> {
         if !self.huge_pages || has_huge_pages()? {
             return Ok(false);
@@ -121,7 +124,8 @@ impl Pages {
     }
 }
 
-/// A command that runs `program`, whose arguments are still to be added, where [`TMPFS`] has huge pages: in a mount namespace of its own.
+/// Returns a command that runs `program` in its own mount namespace, where [`TMPFS`] has huge pages. The program's
+/// arguments must still be added.
 fn on_own_tmpfs(program: &Path) -> Command {
     let mount = format!("mount -t tmpfs -o huge=within_size,mode=1777 tmpfs {TMPFS} && exec \"$0\" \"$@\"");
     let mut command = Command::new("unshare");
@@ -133,15 +137,15 @@ fn on_own_tmpfs(program: &Path) -> Command {
     command
 }
 
-/// Whether [`TMPFS`] gives files huge pages by itself.
+/// Returns whether [`TMPFS`] gives files huge pages by default.
 fn has_huge_pages() -> Result<bool> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
     Ok(gives_huge_pages(&mounts, TMPFS))
 }
 
-/// Whether the mount at `place`, the last of them, has an option that gives files huge pages unasked.
+/// Returns whether the last mount at `place` has an option that gives files huge pages by default.
 ///
-/// `mounts`: lines as of proc_pid_mounts(5): device, place, type, options.
+/// `mounts`: lines in the format of proc_pid_mounts(5): device, place, type, options.
 fn gives_huge_pages(mounts: &str, place: &str) -> bool {
     let mut options = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');
@@ -152,7 +156,7 @@ fn gives_huge_pages(mounts: &str, place: &str) -> bool {
         .is_some_and(|options| options.split(',').any(|option| matches!(option, "huge=within_size" | "huge=always")))
 }
 
-/// What a workload's name says of where the data is: asked when all is measured.
+/// Returns the part of a workload's name that describes the location of the data. Called after the measurements.
 pub fn place() -> String {
     let pages = if has_huge_pages().unwrap_or(false) { "a tmpfs with huge pages at " } else { "" };
     let touched = if ONLY_TOUCHED.load(Ordering::Relaxed) { ", whose memory was not held but touched" } else { "" };
@@ -164,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mount_on_top_says_whether_there_are_huge_pages() {
+    fn topmost_mount_determines_huge_pages() {
         let plain = "sysfs /sys sysfs rw 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n";
         assert!(!gives_huge_pages(plain, "/dev/shm"));
         let over = format!("{plain}tmpfs /dev/shm tmpfs rw,relatime,huge=within_size 0 0\n");

@@ -1,6 +1,7 @@
-//! Operations on names by many clients at once, of our NameNode and of Apache's by turns: how many a second, what they cost the
-//! NameNode's process, how long each takes. Every change is on disk before it is acknowledged, at both. The load is our own generator's:
-//! it speaks to each over the same raw connections, and takes far less of the machine than Java's clients.
+//! Namespace operations by many concurrent clients, on Hearth's NameNode and on Apache's alternately: operations per
+//! second, CPU of the NameNode's process, and latencies. In both, every change is on disk before it is acknowledged.
+//! The load comes from this program's own generator. It uses the same raw connections for both, and needs far fewer
+//! resources than Java clients.
 
 mod calls;
 mod load;
@@ -23,19 +24,19 @@ use load::Load;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How often each operation is made in a run, by all connections together
+    /// Number of times that each operation is made in a run, over all connections
     #[arg(long, default_value_t = 64_000, value_parser = at_least_one::<usize>)]
     operations: usize,
-    /// Connections
+    /// Number of connections
     #[arg(long, default_value_t = 64, value_parser = at_least_one::<usize>)]
     connections: usize,
-    /// Calls that each has open at a time: more than one as those of Hadoop's clients have, whose threads share one
+    /// Concurrent calls of each connection: more than one is like Hadoop's clients, whose threads share a connection
     #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
     open_calls: usize,
-    /// Threads of the load generator
+    /// Number of threads of the load generator
     #[arg(long, default_value_t = 2, value_parser = at_least_one::<usize>)]
     threads: usize,
-    /// How often all is measured; before that it is done once to warm up
+    /// Number of runs, after one run to warm up
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
     #[command(flatten)]
@@ -51,7 +52,7 @@ struct System {
 
 const RATE: &str = "operations";
 const CPU: &str = "NameNode CPU";
-/// Row of what is of the disk alone.
+/// Row of the figures of the disk alone.
 const DISK: &str = "disk";
 
 impl System {
@@ -60,7 +61,7 @@ impl System {
         Ok(Self { name, cluster: spec.start().with_context(|| format!("starting {name}'s NameNode"))? })
     }
 
-    /// One round. `figures`: `None` to warm up.
+    /// Makes one round. `figures`: `None` to warm up.
     fn round(&self, arguments: &Arguments, round: usize, figures: Option<&mut Figures>) -> Result<()> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.cluster.namenode_rpc_port()));
         let process = self.cluster.namenode.id()?;
@@ -131,12 +132,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What is drawn, and held against Apache's.
+/// Returns whether a figure is drawn, and compared with Apache's.
 fn is_shown(figure: &Figure) -> bool {
     figure.what == RATE || figure.what == CPU
 }
 
-/// The limit of who syncs for every operation: how often the disk alone takes 4 KiB.
+/// Returns the limit of a NameNode that syncs for every operation: the rate of 4 KiB syncs of the disk alone.
 fn syncs_per_second(disk: &Path) -> Result<f64> {
     let mut file: File = tempfile::tempfile_in(disk).context("cannot make a file on the disk")?;
     let (started, mut count) = (Instant::now(), 0);

@@ -1,4 +1,4 @@
-//! The yardstick in C (`bench/baselines/minimal_datanode.c`), standing in for a DataNode of Apache's that was stopped.
+//! The reference in C (`bench/baselines/minimal_datanode.c`), which takes the place of a stopped Apache DataNode.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub struct MinimalDatanode {
 }
 
 impl MinimalDatanode {
-    /// Kills the DataNode of `cluster` and serves its finalized blocks in its stead. The NameNode takes it for the
-    /// same one until its heartbeats are missed for too long.
+    /// Kills the DataNode of `cluster` and serves its finalized blocks in its place. The NameNode takes it for the same
+    /// DataNode until it has missed heartbeats for too long.
     pub fn replace(cluster: &mut Cluster) -> Result<Self> {
         let program = compile(cluster.directory())?;
         let datanode = &mut cluster.datanodes[0];
@@ -40,7 +40,7 @@ impl MinimalDatanode {
         self.process.id()
     }
 
-    /// Removes the blocks that were written to it, of which no NameNode knows.
+    /// Removes the blocks that were written to it. No NameNode has a record of them.
     pub fn forget_written(&self) -> Result<()> {
         for entry in fs::read_dir(&self.written).with_context(|| format!("cannot list {}", self.written.display()))? {
             let path = entry.with_context(|| format!("cannot list {}", self.written.display()))?.path();
@@ -65,7 +65,7 @@ fn compile(directory: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The only block pool's `finalized` directory.
+/// Returns the `finalized` directory of the only block pool.
 fn finalized_directory(data: &Path) -> Result<PathBuf> {
     let current = data.join("current");
     let entries = fs::read_dir(&current).with_context(|| format!("cannot list {}", current.display()))?;

@@ -1,4 +1,4 @@
-//! All workloads one after the other, and the page of what the project demands of itself.
+//! Runs all workloads, one after the other, and writes the page of the project's requirements.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::{machine, page};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only workloads with this in their command line, e.g. "thesis"
+    /// Run only workloads with this text in their command line, e.g. "thesis"
     #[arg(long)]
     only: Option<String>,
     /// Print the command lines and measure nothing
@@ -18,9 +18,9 @@ pub struct Arguments {
     list: bool,
 }
 
-/// What is run, each a process of its own, so that none finds what another left in memory; on huge pages, as production is told to
-/// keep replicas, where the kernel's work on memory would else hide everybody's own. Those over RDMA need the virtual
-/// machine: `cargo xtask bench mission` runs them behind these.
+/// Command lines of the workloads. Each runs in its own process, so that none inherits memory from another one. They
+/// use huge pages, as recommended for production, because the kernel's memory management would otherwise dominate all
+/// figures. RDMA workloads need the virtual machine: `cargo xtask bench mission` runs them after these.
 const WORKLOADS: &[&[&str]] = &[
     &["put-get", "--huge-pages", "--runs", "3"],
     &["datanode", "--huge-pages", "--runs", "2"],
@@ -35,7 +35,7 @@ const WORKLOADS: &[&[&str]] = &[
     &["small-files"],
     &["engine"],
     &["metadata"],
-    // As many calls as keep both NameNodes busy: 64 of them leave ours waiting for the disk a fifth of the time.
+    // Enough calls to keep both NameNodes busy. With 64 open calls, Hearth's waits for the disk a fifth of the time.
     &["metadata", "--open-calls", "8", "--operations", "128000"],
     &["namenode-memory"],
     &["rereplication", "--huge-pages", "--runs", "5"],
@@ -43,9 +43,10 @@ const WORKLOADS: &[&[&str]] = &[
     &["stream", "--slow-receiver", "1s", "--carriers", "streams,grpc"],
 ];
 
-/// `profile`: gets flame graphs of each workload. `huge_pages`: for all of them, not only where the list says so.
+/// `profile`: directory for flame graphs of each workload. `huge_pages`: use them for all workloads, not only where the
+/// list says so.
 pub fn run(arguments: &Arguments, profile: Option<&Path>, huge_pages: bool) -> Result<()> {
-    let program = std::env::current_exe().context("finding the running program")?;
+    let program = std::env::current_exe().context("cannot find the running program")?;
     let wanted: Vec<_> = WORKLOADS
         .iter()
         .filter(|words| arguments.only.as_ref().is_none_or(|only| words.join(" ").contains(only.as_str())))
@@ -67,7 +68,7 @@ pub fn run(arguments: &Arguments, profile: Option<&Path>, huge_pages: bool) -> R
         if huge_pages && !words.contains(&"--huge-pages") {
             command.arg("--huge-pages");
         }
-        let status = command.status().context("cannot start ourselves")?;
+        let status = command.status().context("cannot start hearth-bench")?;
         println!("=== {line}: {:.0} s", started.elapsed().as_secs_f64());
         if !status.success() {
             failed.push(format!("{line} ended with {status}"));

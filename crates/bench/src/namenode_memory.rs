@@ -1,8 +1,10 @@
-//! Resident memory of a NameNode for each file, and how long it takes to start with them. Ours and Apache's are given the same files:
-//! empty ones, ones of one block, and ones of ten. Three nodes without disks report the replicas, as in Hadoop's NNThroughputBenchmark.
+//! Resident memory of a NameNode per file, and its start-up time with these files. Hearth's NameNode and Apache's get
+//! the same files: empty ones, ones with one block, and ones with ten. Three simulated DataNodes without disks report
+//! the replicas, as in Hadoop's NNThroughputBenchmark.
 //!
-//! Ours counts by the kernel's VmRSS, as an operator sees it: with the allocator's free room, and with every option at its default.
-//! Apache's counts by what lives after a full collection, which is less than a JVM needs to run.
+//! For Hearth the kernel's VmRSS counts, as an operator sees it: including free memory in the allocator, with all
+//! options at their defaults. For Apache the live objects after a full garbage collection count, which is less than a
+//! JVM needs to run.
 
 mod fill;
 mod nodes;
@@ -23,10 +25,11 @@ use fill::{Filler, Shape};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Empty files, and files of one block; a tenth as many have ten blocks. Before them come some that are not counted
+    /// Number of empty files, and of files with one block; a tenth of it have ten blocks. Before them, some uncounted
+    /// files are created
     #[arg(long, default_value_t = 300_000, value_parser = at_least_one::<usize>)]
     files: usize,
-    /// How often all is measured, on new NameNodes
+    /// Number of runs, each on new NameNodes
     #[arg(long, default_value_t = 2, value_parser = at_least_one::<usize>)]
     runs: usize,
     #[command(flatten)]
@@ -35,22 +38,23 @@ pub struct Arguments {
     recording: Recording,
 }
 
-/// A file of many blocks, to tell what each of them takes.
+/// Number of blocks of a large file, to determine the memory per block.
 const MANY: usize = 10;
-/// Before files are counted there are as many as a NameNode remembers answers: those take what they take, however many files follow.
+/// Number of uncounted files: at least as many as the NameNode's retry cache has entries. That cache has a fixed
+/// maximum, which must not count as memory of the files.
 const WARM_MIN: usize = 210_000;
 const EMPTY: &str = "an empty file";
 const FILE: &str = "a file with one block, three replicas";
 const LARGE: &str = "a file with ten blocks, three replicas";
 const BLOCK: &str = "each further block";
 const START: &str = "a start with all files";
-/// Until a NameNode answers after its start.
+/// Timeout for a NameNode's first answer after its start.
 const START_WITHIN: Duration = Duration::from_secs(600);
 const STOP_WITHIN: Duration = Duration::from_secs(120);
 const MEMORY: &str = "memory";
 const RESIDENT: &str = "resident";
 
-/// What a NameNode holds at one moment, in bytes.
+/// Memory use of a NameNode at one moment, in bytes.
 #[derive(Clone, Copy)]
 struct MemoryUse {
     memory: f64,
@@ -64,9 +68,9 @@ impl MemoryUse {
             let memory = live_objects(process)?;
             return Ok(Self { memory, resident: usage(process)?.resident as f64 });
         }
-        // What is done behind the last answer is over: changes go from the journal into the tables.
+        // Waits for work that continues after the last answer: changes move from the journal to the tables.
         std::thread::sleep(Duration::from_secs(3));
-        // A thread's allocator takes back what others have freed of its memory when that thread allocates.
+        // A thread's allocator takes back memory that other threads have freed only when that thread allocates.
         ask()?;
         let resident = usage(process)?.resident as f64;
         Ok(Self { memory: resident, resident })
@@ -78,7 +82,7 @@ impl MemoryUse {
     }
 }
 
-/// Bytes of all objects of a JVM that live after a full collection.
+/// Returns the bytes of all objects of a JVM that survive a full garbage collection.
 fn live_objects(process: u32) -> Result<f64> {
     let output = Command::new("jcmd").args([&process.to_string(), "GC.class_histogram"]).output();
     let output = output.context("cannot run jcmd, which comes with a JDK (apt-get install openjdk-17-jdk-headless)")?;
@@ -87,7 +91,7 @@ fn live_objects(process: u32) -> Result<f64> {
     let bytes = total.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     bytes.with_context(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
-        format!("jcmd {process} GC.class_histogram tells no total, but: {} {errors}", text.trim())
+        format!("jcmd {process} GC.class_histogram printed no total: {} {errors}", text.trim())
     })
 }
 
@@ -100,7 +104,7 @@ fn one(arguments: &Arguments, (name, make): (&str, Implementation), disk: &Path,
     let fill = |shape: Shape| runtime.block_on(filler.fill(&format!("{name}: {shape}"), shape));
     let held = |cluster: &Cluster| MemoryUse::of(cluster, || runtime.block_on(filler.ask()));
 
-    // Buffers, caches and what the allocator keeps for the next call are as large as they get.
+    // Lets buffers, caches and the allocator's reserves reach their maximum size.
     let warm = Shape { directory: "warm", files: arguments.files.div_ceil(2).max(WARM_MIN), blocks: 1 };
     fill(warm)?;
     let mut before = held(&cluster)?;
@@ -133,7 +137,7 @@ fn one(arguments: &Arguments, (name, make): (&str, Implementation), disk: &Path,
 }
 
 impl Arguments {
-    /// What is counted, in the order in which it is made.
+    /// Returns the counted sets of files, in the order in which they are created.
     fn shapes(&self) -> [Shape; 3] {
         [
             Shape { directory: "empty", files: self.files, blocks: 0 },

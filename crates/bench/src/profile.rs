@@ -1,6 +1,7 @@
-//! `--profile`: where the processor's time goes while a workload runs, as flame graphs, one for each kind of process that takes part.
+//! `--profile`: CPU time of a workload as flame graphs, one for each kind of participating process.
 //!
-//! perf(1) samples this process and all that it starts; what it prints is parted by process here, folded and drawn by inferno.
+//! perf(1) samples this process and all its descendants. Its output is split by process here, then folded and drawn by
+//! inferno.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -18,30 +19,31 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::watch::watched;
 
-/// Samples a second of each processor: a prime number, so that nothing periodic is in step with it.
+/// Samples per second on each processor: a prime number, so that no periodic activity is in step with it.
 const SAMPLES_PER_SECOND: &str = "197";
 
-/// Of a thread's stack are kept with each sample, in bytes; what is deeper is not seen. Two processors fill 3 MB of a disk a second.
+/// Bytes of a thread's stack that are kept with each sample. Deeper frames are not seen. Two processors write 3 MB of
+/// samples per second to disk.
 const STACK: &str = "dwarf,8192";
 
-/// How often is looked which processes there are.
+/// Interval between scans for new processes.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// perf has begun by then.
+/// Time after which perf has started.
 const BEGUN: Duration = Duration::from_millis(500);
 
 const NEEDS: &str = "--profile needs perf, which samples a running process. On Debian: apt-get install linux-perf; on Ubuntu: \
     apt-get install linux-tools-$(uname -r); on Fedora: dnf install perf. Without root, kernel.perf_event_paranoid must be 2 or less (sysctl), \
     and 1 or less to see the kernel's part";
 
-/// Whether this program is being sampled, which slows what is measured.
+/// Set while this program is being sampled, which slows what is measured.
 static SAMPLED: AtomicBool = AtomicBool::new(false);
 
 pub fn is_sampled() -> bool {
     SAMPLED.load(Ordering::Relaxed)
 }
 
-/// Runs `work` and writes `FOLDER/NAME-PROCESS.svg` for each kind of process that took processor time.
+/// Runs `work` and writes `FOLDER/NAME-PROCESS.svg` for each kind of process that used CPU time.
 pub fn profiled(folder: &Path, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let data = folder.join(format!("{name}.perf.data"));
@@ -68,7 +70,7 @@ impl Perf {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let child = command.spawn().with_context(|| format!("cannot start perf: {NEEDS}"))?;
         let mut perf = Self(child);
-        // It says nothing when it begins; when it cannot, it ends.
+        // perf prints nothing when it starts. If it cannot start, it ends.
         std::thread::sleep(BEGUN);
         perf.check()?;
         Ok(perf)
@@ -80,7 +82,7 @@ impl Perf {
         bail!("perf ended with {status}: {}\n{NEEDS}", said.and_then(Result::ok).unwrap_or_default().trim())
     }
 
-    /// It writes what it has, and ends.
+    /// Stops perf, which writes its data and ends.
     fn stop(&mut self) -> Result<()> {
         self.check()?;
         kill_process(Pid::from_child(&self.0), Signal::INT).context("cannot stop perf")?;
@@ -96,8 +98,8 @@ impl Drop for Perf {
     }
 }
 
-/// Notes what kind of process each of the processes is that descend from `own`. The last look counts: a process that has just been
-/// forked looks like its parent.
+/// Records the kind of each process that descends from `own`. The last scan counts, because a process that has just
+/// been forked looks like its parent.
 fn look(own: u32, kinds: &mut HashMap<u32, String>) {
     let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
@@ -114,7 +116,7 @@ fn look(own: u32, kinds: &mut HashMap<u32, String>) {
 
 fn descends(process: u32, from: u32) -> bool {
     let mut at = process;
-    // Deeper than any of ours.
+    // Deeper than any tree of processes here.
     for _ in 0..8 {
         let Ok(status) = fs::read_to_string(format!("/proc/{at}/status")) else { return false };
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
@@ -127,7 +129,7 @@ fn descends(process: u32, from: u32) -> bool {
     false
 }
 
-/// What a process is by its command line; `None`: none whose time is of interest.
+/// Returns the kind of a process by its command line. `None`: its time is not of interest.
 fn kind(command_line: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(command_line);
     let words: Vec<&str> = text.split('\0').collect();
@@ -150,7 +152,7 @@ fn kind(command_line: &[u8]) -> Option<String> {
     }
 }
 
-/// One graph a kind of process; those written.
+/// Draws one graph for each kind of process. Returns the written files.
 fn draw(folder: &Path, name: &str, data: &Path, kinds: &HashMap<u32, String>) -> Result<Vec<PathBuf>> {
     let mut script = Command::new("perf")
         .args(["script", "--no-inline", "-F", "comm,pid,tid,time,event,ip,sym,dso", "-i"])
@@ -180,11 +182,12 @@ fn draw(folder: &Path, name: &str, data: &Path, kinds: &HashMap<u32, String>) ->
             .with_context(|| format!("drawing {}", path.display()))?;
         written.push(path);
     }
-    ensure!(!written.is_empty(), "perf has seen nothing of {name}: was it too short?");
+    ensure!(!written.is_empty(), "perf has no samples of {name}; it may have been too short");
     Ok(written)
 }
 
-/// The samples of perf script's `lines`, a file for each kind of process. They are apart by empty lines; the first of each names the process.
+/// Splits the samples in perf script's `lines` into one file for each kind of process. Samples are separated by empty
+/// lines, and the first line of each names the process.
 fn part(lines: impl BufRead, kinds: &HashMap<u32, String>, into: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut files: BTreeMap<String, (PathBuf, BufWriter<File>)> = BTreeMap::new();
     let mut kind: Option<&String> = None;
@@ -211,7 +214,7 @@ fn part(lines: impl BufRead, kinds: &HashMap<u32, String>, into: &Path) -> Resul
     flushed.collect()
 }
 
-/// The process of a sample's first line: `a thread's name PID/TID TIME: EVENT:`.
+/// Parses the process id in a sample's first line: `a thread's name PID/TID TIME: EVENT:`.
 fn process(line: &str) -> Option<u32> {
     line.split_whitespace().find_map(|word| {
         let (process, thread) = word.split_once('/')?;
@@ -225,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_known_by_their_command_lines() {
+    fn processes_are_classified_by_command_line() {
         let of = |words: &[&str]| kind(words.join("\0").as_bytes());
         assert_eq!(of(&["/x/hearth", "datanode"]).as_deref(), Some("datanode"));
         assert_eq!(of(&["/x/hearth-bench", "stream-end", "send", "--carrier"]).as_deref(), Some("stream-send"));
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_parted_by_process() {
+    fn samples_are_split_by_process() {
         let text = "tokio worker 7/9 1.0: cpu-clock:\n\tab main (/x)\n\nsh 3/3 1.1: cpu-clock:\n\tcd f (/y)\n\n";
         let folder = tempfile::tempdir().unwrap();
         let kinds = HashMap::from([(7, "datanode".to_owned())]);

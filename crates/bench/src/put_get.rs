@@ -1,6 +1,6 @@
-//! One large file stored and fetched, replication 1, data in tmpfs: every client with Apache's servers, with ours, and
-//! (for the DataNode's CPU) with a minimal one in C. The systems take turns within each run, memory is touched
-//! before each measurement, and medians are reported.
+//! One large file stored and fetched with replication 1, with its data on a tmpfs. Every client is measured with
+//! Apache's servers, with Hearth's, and (for the DataNode's CPU) with a minimal DataNode in C. The systems alternate
+//! within each run, memory is touched before each measurement, and medians are reported.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,13 +25,13 @@ pub struct Arguments {
     /// Size of a block in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// Which systems; all by default
+    /// Systems to measure; all by default
     #[arg(long, value_delimiter = ',')]
     systems: Vec<SystemKind>,
-    /// Which clients; all by default
+    /// Clients to measure; all by default
     #[arg(long, value_delimiter = ',')]
     clients: Vec<Client>,
     #[command(flatten)]
@@ -45,18 +45,18 @@ enum SystemKind {
     Minimal,
 }
 
-/// Who stores and fetches.
+/// Client that stores and fetches.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Client {
-    /// `hdfs dfs`, a JVM of its own for each command
+    /// `hdfs dfs`, with a new JVM for each command
     HdfsDfs,
-    /// The same with the sleep in close() turned down to 2 ms
+    /// `hdfs dfs` with the sleep in close() shortened to 2 ms
     HdfsDfsTuned,
     /// Apache's FileSystem in a warm JVM
     WarmJava,
     /// hdfs-native from Python
     HdfsNative,
-    /// `hearth fs`, by the shortest path
+    /// `hearth fs`, over the shortest path
     HearthFs,
     /// `hearth fs` over TCP
     HearthFsPackets,
@@ -75,7 +75,7 @@ impl Client {
     }
 }
 
-/// The sleep of Apache's client in close(), turned down; see docs/benchmarks.
+/// Shortens the sleep of Apache's client in close(); see docs/benchmarks.
 const TUNED: (&str, &str) = ("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "2");
 
 struct System {
@@ -86,7 +86,7 @@ struct System {
     native: Option<Driver>,
     tuned_conf: PathBuf,
     apache: Apache,
-    /// Where the DataNode's domain socket is.
+    /// Directory of the DataNode's domain socket.
     _sockets: tempfile::TempDir,
 }
 
@@ -109,10 +109,11 @@ impl System {
             .for_measuring();
         let sockets = tempfile::tempdir().context("a directory for sockets")?;
         if make == Implementation::Apache {
-            // Ours has its memory on the tmpfs, and its disk on a disk.
+            // Hearth has its memory on the tmpfs, and its disk directory on a disk.
             spec = spec.within(Path::new(memory::TMPFS));
         } else {
-            // As `hearth up` sets them. Apache's client goes by TCP all the same: it asks for sockets only when told to.
+            // The same settings as `hearth up`. Apache's client still uses TCP, because it uses sockets only if
+            // configured to.
             spec = spec
                 .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
                 .set("hearth.local.write.trusted", true);
@@ -133,7 +134,7 @@ impl System {
     fn warm_java(&mut self) -> Result<&mut Driver> {
         if self.warm_java.is_none() {
             let mut java = Driver::java(&self.apache, &self.tuned_conf)?;
-            // Until its compiler has seen both directions.
+            // Warms up until the JIT compiler has seen both directions.
             java.call("store", json!({"path": "/warm", "seed": 1, "length": 256 << 20}))?;
             java.call("cat", json!({"path": "/warm"}))?;
             java.call("delete", json!({"path": "/warm"}))?;
@@ -235,7 +236,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 }
                 eprintln!("run {run} of {}: {} with {}", arguments.runs, system.name(), client.name());
                 let used = memory::tmpfs_used()?;
-                // Once the warm clients are warm: outside of the measurement.
+                // Done after the warm clients are warm, outside of the measurement.
                 match client {
                     Client::WarmJava => drop(system.warm_java()?),
                     Client::HdfsNative => drop(system.native()?),
@@ -273,7 +274,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::place()
         );
         arguments.recording.append(&workload, &figures.0)?;
-        // Of everything only.
+        // Draws the chart only if all systems and clients were measured.
         if arguments.systems.is_empty() && arguments.clients.is_empty() {
             chart::write("put-get", &workload, &figures.0)?;
         }
@@ -306,7 +307,7 @@ fn measured(
     Ok(())
 }
 
-/// Resident memory of servers that have done nothing yet.
+/// Resident memory of servers that have not served anything yet.
 fn idle_memory(system: &System, figures: &mut Figures) -> Result<()> {
     std::thread::sleep(Duration::from_secs(2));
     for (what, process) in [("NameNode", system.cluster.namenode.id()?), ("DataNode", system.datanode()?)] {
@@ -316,7 +317,7 @@ fn idle_memory(system: &System, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Apache's NameNode with the file stored, its DataNode replaced by the one in C.
+/// Starts Apache's NameNode with the file stored, and replaces its DataNode by the one in C.
 fn start_minimal(arguments: &Arguments, source: &str) -> Result<System> {
     let mut system = System::start(SystemKind::Minimal, arguments)?;
     system.put(Client::HdfsDfs, source, "/file")?;
@@ -327,8 +328,8 @@ fn start_minimal(arguments: &Arguments, source: &str) -> Result<System> {
 fn minimal_run(system: &mut System, figures: &mut Figures, source: &str, back: &str, bytes: u64) -> Result<()> {
     memory::touch(bytes)?;
     measured(figures, system, "get", Client::HdfsDfs, |system| system.get(Client::HdfsDfs, "/file", back))?;
-    // No NameNode hears of blocks that the minimal datanode received, so that a second one could not be asked for: the
-    // whole file is one block, and is given up after the last acknowledgement.
+    // No NameNode gets reports of blocks that the minimal DataNode has received, so a second block could not be
+    // allocated. So the whole file is one block, and it is abandoned after the last acknowledgement.
     let mut java = Driver::java(&system.apache, system.cluster.conf())?;
     java.call("create", json!({"path": "/written", "handle": "out", "blockSize": bytes}))?;
     memory::touch(bytes)?;
@@ -340,7 +341,7 @@ fn minimal_run(system: &mut System, figures: &mut Figures, source: &str, back: &
     system.minimal.as_ref().context("it was started")?.forget_written()
 }
 
-/// CPU of the flusher for the whole file, which it copies to disk behind the write.
+/// Measures the CPU of the flusher for the whole file, which it copies to disk after the write.
 fn flush(system: &mut System, figures: &mut Figures, source: &str) -> Result<()> {
     eprintln!("waiting for the flusher");
     let datanode = ServerClock::start(system.datanode()?)?;
@@ -355,7 +356,7 @@ fn same_content(path: &Path, digest: &str) -> Result<()> {
     Ok(())
 }
 
-/// The project's goals for this workload, each with what was measured.
+/// Prints the project's goals for this workload with the measured values.
 fn print_goals(figures: &Figures) {
     let dfs = Client::HdfsDfs.name();
     let own = Client::HearthFs.name();

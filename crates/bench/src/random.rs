@@ -1,4 +1,4 @@
-//! Where to read next: numbers that look as if by chance, the same in each run.
+//! Pseudo-random numbers for read positions, the same in each run.
 
 /// SplitMix64.
 pub struct Random {
@@ -10,7 +10,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// From 0 up to `end`, which is not among them; not 0.
+    /// Returns a number in `0..end`. `end` must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_lie_below_their_end_and_repeat() {
+    fn numbers_are_bounded_and_reproducible() {
         let all = |seed| {
             let mut random = Random::new(seed);
             (0..100).map(|_| random.below(1001)).collect::<Vec<_>>()

@@ -1,8 +1,9 @@
-//! Our RDMA transport beside a probe in C (`bench/baselines/rdma_probe.c`) that posts the same READs, WRITEs and messages at
-//! the same depth on memory of the same kind, and beside perftest's tools. One run, the systems take turns.
+//! Hearth's RDMA transport beside a probe in C (`bench/baselines/rdma_probe.c`) that posts the same READs, WRITEs and
+//! messages at the same depth on memory of the same kind, and beside perftest's tools. The systems alternate in one
+//! run.
 //!
-//! `cargo xtask bench rdma` runs this in the virtual machine. Software RDMA shows correctness and ratios; its
-//! microseconds say nothing of a card's.
+//! `cargo xtask bench rdma` runs this in the virtual machine. Software RDMA shows correctness and ratios; its latencies
+//! say nothing about a network card's.
 
 mod latency;
 
@@ -27,10 +28,10 @@ use crate::amounts::at_least_one;
 use crate::chart;
 use crate::record::{Figures, Recording};
 
-/// Far more than anything here takes.
+/// Timeout, far longer than any operation here.
 const LONG: Duration = Duration::from_secs(60);
 const CRC32C: ChecksumSpec = ChecksumSpec { kind: ChecksumKind::Crc32c, bytes_per_chunk: 512 };
-/// Chunks are copied out and checked this many bytes at a time, so that the copy is still in the cache.
+/// Chunks are copied and checked this many bytes at a time, so that the copy is still in the cache.
 const CHECKED_AT_ONCE: usize = 64 << 10;
 
 #[derive(clap::Args)]
@@ -41,31 +42,31 @@ pub struct Arguments {
     /// Bytes of one READ, and of one slice that is written, in KiB
     #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     piece_kib: u64,
-    /// READs or slices under way at once
+    /// Number of READs or slices in flight
     #[arg(long, default_value_t = 8, value_parser = at_least_one::<usize>)]
     depth: usize,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// Single READs of 4 KiB in each run
+    /// Number of single READs of 4 KiB in each run
     #[arg(long, default_value_t = 5000, value_parser = at_least_one::<usize>)]
     reads: usize,
-    /// Only what has this in its name, e.g. `4 KiB`
+    /// Only measurements with this text in their name, e.g. `4 KiB`
     #[arg(long, default_value = "")]
     only: String,
     #[command(flatten)]
     recording: Recording,
-    /// The far end of the transport measured: started by the benchmark itself
+    /// Run as the remote side of the measured transport; the benchmark starts it itself
     #[arg(long, hide = true)]
     pub far: bool,
-    /// Memories that the far end offers for writing
+    /// Number of memories that the remote side offers for writing
     #[arg(long, hide = true, default_value_t = 0)]
     sinks: usize,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    // One thread, as the probe has: those of one process do not run beside each other in User Mode Linux, and each wakes the
-    // other at the price of many system calls of the host's.
+    // One thread, as in the probe: in User Mode Linux the threads of one process do not run in parallel, and waking
+    // each other costs many system calls of the host.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if arguments.far {
         return runtime.block_on(far(arguments));
@@ -107,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             }
             match perftest(tool, &rdma, arguments) {
                 Ok(value) => note(work, tool, what, unit, value * per),
-                Err(error) => eprintln!("{tool} is left out: {error:#}"),
+                Err(error) => eprintln!("skipping {tool}: {error:#}"),
             }
         }
     }
@@ -124,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         rdma.device()
     );
     arguments.recording.append(&workload, &figures.0)?;
-    // Of everything only.
+    // Draws the chart only if all systems were measured.
     if arguments.only.is_empty() { chart::write("rdma", &workload, &figures.0) } else { Ok(()) }
 }
 
@@ -145,7 +146,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A process that is killed when this goes.
+/// Process that is killed when this is dropped.
 struct RemoteProcess(Child);
 
 impl Drop for RemoteProcess {
@@ -156,7 +157,7 @@ impl Drop for RemoteProcess {
 }
 
 impl RemoteProcess {
-    /// Starts it, and waits for the line that begins with `word`; the rest of the line.
+    /// Starts the process and waits for the line that begins with `word`. Returns the rest of the line.
     fn start(command: &mut Command, word: &str) -> Result<(Self, String)> {
         let mut far = Self(command.stdout(Stdio::piped()).spawn().with_context(|| format!("starting {command:?}"))?);
         let output = far.0.stdout.take().context("piped above")?;
@@ -170,13 +171,13 @@ impl RemoteProcess {
     }
 }
 
-/// Where the next far end listens: each has a port of its own, so that none waits for the one before it.
+/// Returns the address of the next remote side. Each has its own port, so that none waits for an earlier one.
 fn address(rdma: &Rdma) -> SocketAddr {
     static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(21000);
     SocketAddr::new(rdma.address(), NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
 }
 
-/// Passes of one measurement: the first one finds cold memory and is not counted.
+/// Passes of one measurement. The first one runs on cold memory and is not counted.
 const PASSES: usize = 3;
 
 fn probe(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, rest: &[String]) -> Result<Vec<f64>> {
@@ -192,14 +193,15 @@ fn probe(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, rest: &
     text.split_whitespace().map(|word| word.parse().context("the probe's figures")).collect()
 }
 
-/// Seconds of the best pass.
+/// Returns the seconds of the best pass.
 fn probe_passes(program: &Path, rdma: &Rdma, arguments: &Arguments, kind: &str, checked: bool) -> Result<f64> {
     let numbers = [arguments.piece_kib << 10, arguments.depth as u64, PASSES as u64, checked.into()];
     let seconds = probe(program, rdma, arguments, kind, &numbers.map(|number| number.to_string()))?;
     seconds.into_iter().skip(1).reduce(f64::min).context("the probe printed nothing")
 }
 
-/// The far end of our own transport: shows memory for reading and, fresh for each pass, for writing; checks slices.
+/// Runs the remote side of Hearth's transport: advertises memory for reading and, newly allocated for each pass, for
+/// writing; checks slices.
 async fn far(arguments: &Arguments) -> Result<()> {
     let rdma = open()?;
     let listener = rdma.listen(SocketAddr::new(rdma.address(), 0)).await?;
@@ -214,7 +216,8 @@ async fn far(arguments: &Arguments) -> Result<()> {
     for _ in 0..arguments.sinks {
         sinks.push((region(bytes, Access::RemoteWrite)?, region(bytes / 512 * 4, Access::RemoteWrite)?));
     }
-    // Only now: the kernel gives up a connection that is not accepted within seconds, and the two may share a processor.
+    // Printed only now: the kernel drops a connection that is not accepted within seconds, and both sides may share a
+    // processor.
     println!("listening on {}", listener.address());
     let connection = listener.accept().await?.accept(&domain, b"", Limits::default(), LONG).await?;
     let slice = |region: &Arc<dyn Region>| {
@@ -284,7 +287,7 @@ impl Scratch {
     }
 }
 
-/// This end of our own transport, with a far end that has just been started.
+/// Local side of Hearth's transport, with a newly started remote side.
 struct LocalEnd {
     far: RemoteProcess,
     connection: Arc<dyn Connection>,
@@ -328,7 +331,8 @@ impl LocalEnd {
     }
 }
 
-/// Seconds of the best pass, and the most CPU seconds of the far end in any: what does nothing does so in each.
+/// Returns the seconds of the best pass, and the maximum CPU seconds of the remote side in any pass: a passive side is
+/// idle in all of them.
 async fn own_passes(rdma: &Rdma, arguments: &Arguments, writing: bool, checked: bool) -> Result<(f64, f64)> {
     let near = LocalEnd::connect(rdma, arguments, if writing { PASSES } else { 0 }).await?;
     let mut passes = Vec::new();
@@ -395,7 +399,7 @@ async fn write_pass(near: &LocalEnd, arguments: &Arguments, pass: usize, checked
     }
 }
 
-/// What one of perftest's tools says: MB/s, or microseconds.
+/// Returns the result of one of perftest's tools: MB/s, or microseconds.
 fn perftest(tool: &str, rdma: &Rdma, arguments: &Arguments) -> Result<f64> {
     let IpAddr::V4(ip) = rdma.address() else { bail!("it is called by an IPv4 address") };
     let port = address(rdma).port().to_string();
@@ -403,7 +407,7 @@ fn perftest(tool: &str, rdma: &Rdma, arguments: &Arguments) -> Result<f64> {
     let size = if is_latency { 4096 } else { arguments.piece_kib << 10 };
     let call = || {
         let mut command = Command::new(tool);
-        // By rdma_cm, which iWARP needs.
+        // Connects by rdma_cm, which iWARP needs.
         command.args(["-R", "-F", "-d", rdma.device(), "-p", &port, "-s", &size.to_string(), "-n", "1000"]);
         if !is_latency {
             command.args(["-t", &arguments.depth.to_string()]);
@@ -412,7 +416,7 @@ fn perftest(tool: &str, rdma: &Rdma, arguments: &Arguments) -> Result<f64> {
     };
     let far =
         RemoteProcess(call().stdout(Stdio::null()).stderr(Stdio::null()).spawn().with_context(|| tool.to_owned())?);
-    // It prints nothing when it is ready.
+    // The tool prints nothing when it is ready.
     std::thread::sleep(Duration::from_millis(500));
     let output = call().arg(ip.to_string()).output().with_context(|| tool.to_owned())?;
     drop(far);

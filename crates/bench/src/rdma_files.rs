@@ -1,8 +1,9 @@
-//! A remote client end to end: a file written, read whole and read at random over RDMA and, beside it, in packets over TCP; client,
-//! NameNode and DataNode each on a host of its own (a network namespace of the virtual machine, SoftiWARP).
+//! A remote client end to end: a file written, read sequentially and read at random, over RDMA and with packets over
+//! TCP. Client, NameNode and DataNode each run on their own host (a network namespace of the virtual machine,
+//! SoftiWARP).
 //!
-//! `cargo xtask bench rdma-files` starts this on the client's host. Both ways use the same processor for the network,
-//! so only their ratio means anything.
+//! `cargo xtask bench rdma-files` starts this on the client's host. Both paths use the same processor for the network,
+//! so only their ratio is meaningful.
 
 use std::fs;
 use std::path::Path;
@@ -32,13 +33,13 @@ pub struct Arguments {
     /// Bytes of the file, in MiB
     #[arg(long, default_value_t = 256, value_parser = at_least_one::<u64>)]
     mib: u64,
-    /// Its blocks, in MiB
+    /// Size of its blocks, in MiB
     #[arg(long, default_value_t = 64, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// Reads of 4 KiB in each run
+    /// Number of reads of 4 KiB in each run
     #[arg(long, default_value_t = 5000, value_parser = at_least_one::<usize>)]
     reads: usize,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
     #[command(flatten)]
@@ -46,13 +47,13 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    ensure!(in_virtual_machine(), "it needs the hosts of the virtual machine: cargo xtask bench");
+    ensure!(in_virtual_machine(), "this workload needs the hosts of the virtual machine: run cargo xtask bench");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let cluster = Cluster::start(arguments)?;
     memory::touch(arguments.mib << 20)?;
     let mut figures = Figures::default();
     for run in 0..=arguments.runs {
-        // The first only warms.
+        // The first run only warms up.
         let mut warming = Figures::default();
         let figures = if run == 0 { &mut warming } else { &mut figures };
         for (system, path) in [("RDMA", DataPath::OneSided), ("packets", DataPath::Packets)] {
@@ -74,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     chart::write("rdma-files", &workload, &figures.0)
 }
 
-/// The daemons, on their hosts.
+/// The daemons on their hosts.
 struct Cluster {
     conf: Configuration,
     _namenode: Process,
@@ -96,7 +97,7 @@ impl Cluster {
             .set("dfs.namenode.name.dir", format!("file://{}", folder("name").display()))
             .set("dfs.namenode.http-address", format!("{namenode}:9870"))
             .set("dfs.namenode.safemode.extension", "0")
-            // Nobody in the machine knows names.
+            // The virtual machine has no name resolution.
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.heartbeat.interval", "1")
             .set("dfs.blocksize", arguments.block_mib << 20)
@@ -108,8 +109,8 @@ impl Cluster {
             .set("dfs.datanode.hostname", &datanode)
             .set("dfs.datanode.data.dir", format!("file://{}", folder("data").display()))
             .set("hearth.memory.dir", memory.path().join("memory").display())
-            // What may be registered is a part of it: a written file and those before it, whose memory readers may hold for a lease.
-            // No disk is measured here.
+            // Only a part of this limit may be registered. It must hold a written file and earlier ones, whose memory
+            // readers may hold for the time of a lease. No disk is measured here.
             .set("hearth.memory.limit", (arguments.mib << 20) * 8)
             .set("hearth.memory.flush.delay", 3600);
         let conf = folder("conf");
@@ -142,7 +143,7 @@ fn on_host(host: u8, conf: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// One run over one path; `note` takes work, figure, unit and value.
+/// Makes one run over one path. `note` takes work, figure, unit and value.
 async fn measure(
     cluster: &Cluster,
     arguments: &Arguments,
@@ -171,7 +172,7 @@ async fn measure(
     figures("write", clock, started.elapsed().as_secs_f64())?;
 
     let mut buffer = vec![1; bytes as usize];
-    // The first finds no connection and no lease.
+    // The first read finds no connection and no lease.
     for warm in [false, true] {
         let mut reader = client.open(FILE).await?;
         buffer.fill(1);
@@ -184,7 +185,7 @@ async fn measure(
             filled += count;
         }
         let took = started.elapsed().as_secs_f64();
-        ensure!(buffer == content, "other bytes than were written");
+        ensure!(buffer == content, "the bytes differ from those written");
         if warm {
             figures("read whole", clock, took)?;
         }
@@ -201,7 +202,7 @@ async fn measure(
         let count = reader.read_at(at, &mut bytes_read).await?;
         took.push(started.elapsed().as_secs_f64() * 1e6);
         let wanted = &content[at as usize..at as usize + RANDOM_BYTES];
-        ensure!(count == RANDOM_BYTES && bytes_read == wanted, "{count} bytes at {at}, or others");
+        ensure!(count == RANDOM_BYTES && bytes_read == wanted, "{count} bytes at {at}, or wrong ones");
     }
     took.sort_by(f64::total_cmp);
     let work = "4 KiB at random";
@@ -218,7 +219,7 @@ async fn measure(
     Ok(())
 }
 
-/// CPU seconds since a moment, of the DataNode and of the whole machine.
+/// CPU seconds of the DataNode and of the whole machine since a moment.
 struct CpuClock {
     datanode: f64,
     machine: f64,
@@ -235,7 +236,7 @@ impl CpuClock {
     }
 }
 
-/// CPU seconds of this machine since its start: everything but idleness and waiting for disks.
+/// Returns the CPU seconds of this machine since its start, without idle time and waits for disks.
 fn machine_cpu() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
     let line =

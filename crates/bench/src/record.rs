@@ -1,5 +1,5 @@
-//! `bench/record.jsonl`: one line a figure, of the latest runs. A run replaces the earlier ones of its workload that it measured everything of;
-//! git keeps those.
+//! `bench/record.jsonl`: one line for each figure of the latest runs. A run replaces an earlier run of its workload if
+//! it measured all figures of that run. Git keeps the replaced ones.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Figure {
     pub work: String,
     /// "Apache", "Hearth", "minimal C"
     pub system: String,
-    /// "hdfs dfs", "hdfs-native"; empty where none takes part.
+    /// "hdfs dfs", "hdfs-native"; empty if no client takes part.
     pub client: String,
     /// "datanode CPU", "wall", ...
     pub what: String,
@@ -34,19 +34,19 @@ impl Figure {
     }
 }
 
-/// Whether a workload's figures are kept, and with which remark: options that all of them have.
+/// Options of all workloads: whether figures are recorded, and with which note.
 #[derive(clap::Args)]
 pub struct Recording {
-    /// Print only: neither the record nor a chart changes
+    /// Print only: change neither the record nor a chart
     #[arg(long)]
     no_record: bool,
-    /// Stands beside each recorded figure, e.g. that the machine was busy
+    /// Note added to each recorded figure, e.g. that the machine was busy
     #[arg(long)]
     note: Option<String>,
 }
 
 impl Recording {
-    /// What is measured while it is sampled is slower by that, and never kept.
+    /// Returns whether to record. Figures that are measured while sampling are slower, and never recorded.
     pub fn is_wanted(&self) -> bool {
         !self.no_record && !profile::is_sampled()
     }
@@ -65,15 +65,16 @@ fn append(workload: &str, note: Option<&str>, figures: &[Figure]) -> Result<()> 
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let text = with_run(&kept, &lines(workload, note, figures));
-    // In place of the record in one step: a run that is killed leaves no half of a line.
+    // Replaces the record in one step, so that a killed run leaves no partial line.
     let new = path.with_extension("jsonl.new");
     fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
     fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The record with `run` at its end, without earlier runs of the same workload all of whose figures `run` has, too.
+/// Returns the record with `run` appended, and without earlier runs of the same workload whose figures are all in
+/// `run`.
 fn with_run(record: &str, run: &str) -> String {
-    /// Workload, then the four words that name a figure; and the run's time.
+    /// Returns the key of a line, which is the workload and the four words that name a figure, and the run's time.
     fn key(line: &str) -> Option<([String; 5], u64)> {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         let words =
@@ -85,7 +86,7 @@ fn with_run(record: &str, run: &str) -> String {
     let workloads: HashSet<&str> = new.iter().map(|figure| figure[0].as_str()).collect();
     let keyed: Vec<_> = record.lines().map(|line| (line, key(line))).collect();
     let is_of = |figure: &[String; 5]| workloads.contains(figure[0].as_str());
-    // A run that measured something besides stays whole: ratios are of figures of one run.
+    // A run that measured other figures too is kept as a whole, because ratios are computed within one run.
     let stay: HashSet<(&str, u64)> = keyed
         .iter()
         .filter_map(|(_, key)| key.as_ref())
@@ -102,12 +103,12 @@ fn with_run(record: &str, run: &str) -> String {
     text + run
 }
 
-/// A line for each figure. One that is not a number, as of nothing that was moved, is left out: JSON has no word for it, and the page
-/// could not read the line.
+/// Returns a line for each figure. A value that is not a number, such as a rate of an empty transfer, is omitted: JSON
+/// cannot represent it, and the page could not read the line.
 fn lines(workload: &str, note: Option<&str>, figures: &[Figure]) -> String {
     let (commit, machine) = (machine::commit(), machine::description());
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    // Lines of before do not say it: what took no part in short-circuit reads ran without.
+    // Older lines lack this field: figures without short-circuit reads were measured without the library.
     let libhadoop = Apache::for_measuring().is_ok_and(|apache| apache.has_native());
     let mut text = String::new();
     for figure in figures {
@@ -140,7 +141,7 @@ fn lines(workload: &str, note: Option<&str>, figures: &[Figure]) -> String {
     text
 }
 
-/// No more digits than are worth reading.
+/// Formats a value with a sensible number of digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -149,13 +150,14 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// What is below one keeps three digits that matter, down to a millionth: ratios are made of these.
+/// Rounds a value. Values below one keep three significant digits, down to a millionth, because ratios are computed
+/// from them.
 fn round(value: f64) -> f64 {
     let steps = if value.abs() < 1.0 { 1e6 } else { 1e3 };
     (value * steps).round() / steps
 }
 
-/// Figures by what they are of, in the order in which they were first measured.
+/// Figures by their key, in the order in which they were first measured.
 #[derive(Default)]
 pub struct Figures(pub Vec<Figure>);
 
@@ -184,7 +186,8 @@ impl Figures {
         self.0.iter().find(of).map(Figure::median)
     }
 
-    /// Ours to Apache's, of each of our lines that is `wanted` and that Apache's system has as well, unless its is 0.
+    /// Returns the ratios of Hearth to Apache for each of Hearth's figures that is `wanted` and that Apache's system
+    /// has as well, unless Apache's is 0.
     pub fn ratios_to_apache(&self, wanted: impl Fn(&Figure) -> bool) -> Vec<Figure> {
         let ours = self.0.iter().filter(|figure| figure.system == "Hearth" && wanted(figure));
         let ratio = |figure: &Figure| {
@@ -202,7 +205,7 @@ impl Figures {
         ours.filter_map(ratio).collect()
     }
 
-    /// As one line of JSON, for other programs.
+    /// Returns the figures as one line of JSON, for other programs.
     pub fn json(&self, workload: &str) -> serde_json::Value {
         let figures: Vec<_> = self
             .0
@@ -216,7 +219,7 @@ impl Figures {
         json!({"workload": workload, "commit": machine::commit(), "machine": machine::description(), "figures": figures})
     }
 
-    /// As a table with a line for each work, system and client, and a column for each of those of `columns` that there are.
+    /// Prints a table with a line for each work, system and client, and those of `columns` that have values.
     pub fn print_wide(&self, columns: &[&str]) {
         let unit = |column: &str| self.0.iter().find(|figure| figure.what == column).map(|figure| figure.unit);
         let columns: Vec<_> = columns.iter().filter_map(|column| Some((*column, unit(column)?))).collect();
@@ -250,7 +253,7 @@ impl Figures {
         }
     }
 
-    /// As a table; its columns are as wide as what stands in them.
+    /// Prints a table with columns as wide as their content.
     pub fn print(&self) {
         let width = |title: &str, of: fn(&Figure) -> &str| {
             self.0.iter().map(|figure| of(figure).chars().count()).chain([title.len()]).max().unwrap_or(0)
@@ -280,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_figure_is_a_line_and_what_is_no_number_is_none() {
+    fn figures_are_lines_and_non_numbers_are_omitted() {
         let mut figures = Figures::default();
         figures.add("get", "Hearth", "", "wall", "s", 1.0);
         figures.add("get", "Hearth", "", "wall", "s", 2.0);
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_replaces_the_runs_that_it_covers() {
+    fn run_replaces_runs_it_covers() {
         let line = |workload: &str, figure: &str, when: u64| {
             format!(
                 "{{\"workload\":\"{workload}\",\"work\":\"w\",\"system\":\"s\",\"client\":\"\",\"figure\":\"{figure}\",\"when\":{when}}}\n"
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_against_a_nought() {
+    fn ratios_to_zero_are_omitted() {
         let mut figures = Figures::default();
         for (system, value) in [("Apache", 0.0), ("Hearth", 0.0)] {
             figures.add("get", system, "", "wall", "s", value);

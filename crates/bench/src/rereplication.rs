@@ -1,5 +1,5 @@
-//! One of three of our DataNodes under our NameNode dies: how long it takes from the moment that the NameNode finds it dead until every
-//! block has its two replicas again, and what readers get meanwhile.
+//! One of three Hearth DataNodes under a Hearth NameNode dies. Measures the time from the moment at which the NameNode
+//! declares it dead until every block has its two replicas again, and the throughput of readers during it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::{chart, memory};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How much loses a replica, in MiB
+    /// Amount of data that loses a replica, in MiB
     #[arg(long, default_value_t = 1024, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of a block in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// Threads that read meanwhile
+    /// Number of threads that read during it
     #[arg(long, default_value_t = 2)]
     readers: usize,
-    /// How often it is measured, for each size of reads
+    /// Number of runs, for each size of reads
     #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
     runs: usize,
     /// A setting of the NameNode and the DataNodes, KEY=VALUE
@@ -39,12 +39,12 @@ const PATH: &str = "/file";
 const DATANODES: u64 = 3;
 const REPLICATION: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
-/// For as long the readers are watched before anything happens.
+/// Time for which the readers are measured before the failure.
 const BEFORE: Duration = Duration::from_secs(2);
-/// Between two looks at the NameNode's figures.
+/// Interval between queries of the NameNode's metrics.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What readers read at a time.
+/// Sizes of the reads.
 const READS: [(&str, usize); 2] = [("4 KiB", 4 << 10), ("1 MiB", 1 << 20)];
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What was measured. Behind the name stands what was set otherwise: no demand is held against that.
+/// Describes the measurement. Settings are appended to the name, so that no requirement is compared with it.
 fn described(arguments: &Arguments) -> String {
     let set: String = arguments.set.iter().map(|setting| format!(" with {setting}")).collect();
     format!(
@@ -96,7 +96,7 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
     memory::touch(length * REPLICATION + (arguments.mib << 20))?;
     let client = || -> Result<FileSystem> {
         let mut configuration = Configuration::load_dir(cluster.conf(), Environment::empty())?;
-        // As from another machine.
+        // Reads like a client on another machine.
         configuration.set("hearth.client.paths", "packets".to_owned());
         Ok(FileSystem::connect(&configuration, None, &hearth_client::os_user_name())?)
     };
@@ -118,14 +118,15 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
             })
             .collect();
         let watched = (|| -> Result<()> {
-            // The first reads find connections.
+            // The first reads open connections.
             std::thread::sleep(Duration::from_millis(500));
             let before = rate(&done, || {
                 std::thread::sleep(BEFORE);
                 Ok(())
             })?;
             cluster.datanodes[0].kill();
-            // What it had is free now and the host has it before it is wanted: memory for the copies is what was in use until then.
+            // The dead DataNode's memory is free now, and the host takes it back before it is needed. So memory is
+            // prepared for the copies.
             let copied = arguments.mib << 20;
             memory::touch(copied * 2)?;
             wait(|| Ok(figure(&cluster, "live_datanodes")? == DATANODES - 1))?;
@@ -152,7 +153,7 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
         }
         watched
     })?;
-    // All of it, from where it is now.
+    // Locates the whole file once, at its current locations.
     let located = runtime.block_on(fs.locations(PATH, 0, u64::MAX >> 1))?;
     ensure!(located.blocks.iter().all(|block| block.locations.len() == REPLICATION as usize), "blocks lack replicas");
     Ok(())
@@ -170,7 +171,7 @@ async fn store(fs: &FileSystem, content: Content, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads here and there until it is told to stop.
+/// Reads at random positions until it is stopped.
 async fn read(
     fs: &FileSystem,
     content: Content,
@@ -191,7 +192,7 @@ async fn read(
     Ok(())
 }
 
-/// Reads a second while `work` goes on.
+/// Returns the reads per second during `work`.
 fn rate(done: &AtomicU64, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let (started, before) = (Instant::now(), done.load(Ordering::Relaxed));
     work()?;
@@ -207,7 +208,7 @@ fn wait(is: impl Fn() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Blocks that lack a replica, those on their way too.
+/// Returns the number of blocks that lack a replica, including those with a pending copy.
 fn missing(cluster: &Cluster) -> Result<u64> {
     Ok(figure(cluster, "low_redundancy_blocks")? + figure(cluster, "pending_copies")?)
 }
@@ -215,5 +216,5 @@ fn missing(cluster: &Cluster) -> Result<u64> {
 fn figure(cluster: &Cluster, name: &str) -> Result<u64> {
     let page = get_text(cluster.namenode_http_port(), "/metrics")?;
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("hearth_namenode_{name} ")));
-    line.with_context(|| format!("the NameNode does not say {name}"))?.parse().context("a number")
+    line.with_context(|| format!("the NameNode does not report {name}"))?.parse().context("a number")
 }

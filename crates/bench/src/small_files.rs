@@ -1,5 +1,6 @@
-//! Many threads of one client each read the first bytes of many small files: our client over every path, with and without opening many at
-//! once, beside Apache's client on Apache's servers. They take turns within each run; what is read is in memory and everybody is warm.
+//! Many threads of one client each read the first bytes of many small files. Compares Hearth's client over every path,
+//! with and without opening many files at once, with Apache's client on Apache's servers. The systems alternate within
+//! each run. The data is in memory and all clients are warm.
 
 mod network;
 
@@ -26,31 +27,32 @@ use network::Network;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How many files
+    /// Number of files
     #[arg(long, default_value_t = 17_836, value_parser = at_least_one::<usize>)]
     files: usize,
     /// Size of each in KiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<usize>)]
     file_kib: usize,
-    /// How much of each is read from its beginning, in KiB
+    /// Amount that is read from the start of each, in KiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<usize>)]
     read_kib: usize,
-    /// Threads that read at the same time
+    /// Numbers of concurrent reader threads
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 60], value_parser = at_least_one::<usize>)]
     threads: Vec<usize>,
-    /// Files that a thread reads with one call where many are opened at once
+    /// Number of files that a thread reads with one call if many are opened at once
     #[arg(long, default_value_t = 64, value_parser = at_least_one::<usize>)]
     batch: usize,
-    /// How often everything is measured
+    /// Number of runs
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// Reads over a network that is so, in each direction, as tc-netem(8) has it: "delay 10ms loss 0.1%". In the virtual machine only
+    /// Emulate a network with these properties in each direction, in the syntax of tc-netem(8): "delay 10ms loss 0.1%".
+    /// Only in the virtual machine
     #[arg(long, value_name = "NETEM")]
     network: Option<String>,
-    /// Without Apache's servers and client
+    /// Leave out Apache's servers and client
     #[arg(long)]
     no_apache: bool,
-    /// Only what has this in its name, e.g. "local" or "one by one"
+    /// Only measurements with this text in their name, e.g. "local" or "one by one"
     #[arg(long)]
     only: Option<String>,
     #[command(flatten)]
@@ -59,15 +61,15 @@ pub struct Arguments {
 
 const DIRECTORY: &str = "/small";
 
-/// Files that are stored at the same time.
+/// Number of files that are stored concurrently.
 const STORED_AT_ONCE: usize = 32;
 
-/// How long the DataNode's flusher may take before anything is measured.
+/// Time for the DataNode's flusher before anything is measured.
 const FLUSHED_AFTER: Duration = Duration::from_secs(13);
 
 impl Arguments {
     fn path(&self, index: usize) -> String {
-        // As the driver names them.
+        // The driver's form of the name.
         format!("{DIRECTORY}/file-{index}")
     }
 
@@ -75,19 +77,21 @@ impl Arguments {
         Content::new(index as u64).bytes(0, bytes)
     }
 
-    /// A lone thread takes so much longer: it has fewer files to read.
+    /// Returns the number of files for a number of threads. A single thread takes so much longer that it has fewer
+    /// files to read.
     fn files_for(&self, threads: usize) -> usize {
         if threads < 8 { (self.files / 8).max(1) } else { self.files }
     }
 
-    /// Whether each reads all of it once before it is measured: what those before it have pushed out of the caches, and a virtual machine has
-    /// laid aside meanwhile, comes back first. Over a slow network that is nothing.
+    /// Returns whether each system reads everything once before it is measured. This brings back data that the systems
+    /// before it have evicted from the caches, or that a virtual machine's host has reclaimed. Over a slow network
+    /// these costs do not matter.
     fn warms(&self) -> bool {
         self.network.is_none()
     }
 
-    /// What our client runs in. In the virtual machine a process has one processor at a time, and a thread that waits for its turn burns the
-    /// other one: there everything is one thread's, its readers are tasks.
+    /// Returns the runtime of Hearth's client. In the virtual machine a process has one processor at a time, and a
+    /// waiting thread burns the other one. There everything runs on one thread, and the readers are tasks.
     fn runtime(&self) -> Result<Runtime> {
         Ok(if self.network.is_some() { Builder::new_current_thread().enable_all().build()? } else { Runtime::new()? })
     }
@@ -114,7 +118,7 @@ impl System {
             .short_circuit()
             .set("dfs.heartbeat.interval", 3)
             .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-            // Sixty readers with a connection each are what the thing is about.
+            // Sixty readers with a connection each are the point of this benchmark.
             .set("dfs.datanode.max.transfer.threads", 4096)
             .for_measuring();
         if make == Implementation::Apache {
@@ -158,7 +162,7 @@ impl System {
         Ok(())
     }
 
-    /// CPU seconds of NameNode and DataNode so far.
+    /// Returns the CPU seconds of NameNode and DataNode so far.
     fn cpu(&self) -> Result<(f64, f64)> {
         Ok((usage(self.cluster.namenode.id()?)?.cpu(), usage(self.cluster.datanodes[0].id()?)?.cpu()))
     }
@@ -183,7 +187,7 @@ fn add(
     Ok(())
 }
 
-/// A way in which our client reads.
+/// Read variant of Hearth's client.
 struct Ours {
     name: String,
     fs: FileSystem,
@@ -200,7 +204,7 @@ impl Ours {
         ];
         let mut all = Vec::new();
         for (name, path, paths, connections) in ways {
-            // The local path takes no network.
+            // The local path uses no network.
             if arguments.network.is_some() && path == DataPath::Local {
                 continue;
             }
@@ -209,7 +213,7 @@ impl Ours {
                 if !arguments.wants(&name) {
                     continue;
                 }
-                // As many connections are kept as there are threads, which is to the packets' advantage.
+                // Keeps as many connections as there are threads, which favours the packets.
                 let fs = system.client(&[
                     ("hearth.client.paths", paths),
                     ("hearth.client.multiplex.connections", connections),
@@ -221,8 +225,8 @@ impl Ours {
         Ok(all)
     }
 
-    /// Reads `files` files by some threads, `passes` times by the same ones, as a program that lives long does; seconds that the last pass
-    /// took. `before`: called before each. `check`: compares what was read.
+    /// Reads `files` files with some threads, `passes` times with the same ones, like a long-lived program. Returns the
+    /// seconds of the last pass. `before`: called before each pass. `check`: compare the data read.
     fn read(
         &self,
         runtime: &Runtime,
@@ -277,7 +281,8 @@ impl Ours {
                 seconds = started.elapsed().as_secs_f64();
             }
         } else {
-            // All of them and this one, at the beginning of a pass and at its end: also one that has failed.
+            // Number of all threads and this one. They meet at the start and the end of a pass, also a thread that has
+            // failed.
             let together = Barrier::new(threads + 1);
             std::thread::scope(|scope| {
                 let reader = || {
@@ -328,7 +333,7 @@ impl Ours {
     }
 }
 
-/// Apache's client in a JVM of its own.
+/// Apache's client in its own JVM.
 struct Java {
     name: &'static str,
     driver: Driver,
@@ -342,7 +347,7 @@ impl Java {
             &[
                 ("dfs.client.read.shortcircuit", if short_circuit { "true" } else { "false" }),
                 ("dfs.client.socketcache.capacity", "64"),
-                // Sixty readers want more slots at once than it has; it warns of each, and reads on.
+                // Sixty readers want more slots than it has. It logs a warning for each, and continues to read.
                 ("log4j.logger.org.apache.hadoop.hdfs.shortcircuit", "ERROR"),
             ],
         )?;
@@ -350,7 +355,7 @@ impl Java {
         let mut driver = Driver::java(apache, &conf)?;
         driver.set_answer_timeout(Duration::from_secs(600));
         let mut java = Self { name, driver, short_circuit };
-        // Until its compiler, and that of its servers, have seen all of it.
+        // Warms up until the JIT compilers of the client and its servers have seen all of the code.
         for _ in 0..3 {
             java.read(8, arguments.files, arguments)?;
         }
@@ -361,9 +366,9 @@ impl Java {
         let length = arguments.read_kib.min(arguments.file_kib) << 10;
         let request = json!({"dir": DIRECTORY, "count": files, "threads": threads, "length": length});
         let answer = self.driver.call("firstMany", request)?;
-        // Without Hadoop's native library it reads over TCP and says nothing.
+        // Without Hadoop's native library it silently reads over TCP.
         let by_descriptor = answer["shortCircuit"].as_u64().unwrap_or(0) > 0;
-        ensure!(by_descriptor == self.short_circuit, "{} was served otherwise", self.name);
+        ensure!(by_descriptor == self.short_circuit, "{} used another path", self.name);
         answer["seconds"].as_f64().context("a number")
     }
 
@@ -397,7 +402,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         apache = Some((system, java));
     }
-    // The flusher has had its time.
+    // Waits for the flusher.
     std::thread::sleep(FLUSHED_AFTER);
     let _network = arguments.network.as_deref().map(Network::begin).transpose()?;
     let ours = Ours::all(&hearth, arguments)?;
@@ -428,7 +433,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             None => ("small-files", format!("small-files {what}; {}", memory::place())),
         };
         arguments.recording.append(&workload, &figures.0)?;
-        // Of everything only.
+        // Draws the chart only if all systems were measured.
         if arguments.only.is_none() && !arguments.no_apache {
             chart::write(name, &workload, &figures.0)?;
         }

@@ -1,8 +1,9 @@
-//! The load generator of streams: many replicas from one process to another, synthetic, on a tmpfs at both ends. Over Hearth's streams; beside
-//! that over gRPC, and by a bare sendfile. CPU time of both ends, and what memory they take above idle, with a slow receiver as well.
+//! Load generator of replica streams: many synthetic replicas from one process to another, with a tmpfs at both ends.
+//! Compares Hearth's streams with gRPC and with plain sendfile. Measures the CPU time of both ends and their memory
+//! above idle, also with a slow receiver.
 //!
-//! Each end is a process of its own, this very program ([`end`]). A carrier that joins them: a line in [`Carrier`] and in [`end`]. Those of
-//! [`datanodes`] are whole DataNodes.
+//! Each end is a process that runs this same program ([`end`]). To add a carrier, add a line to [`Carrier`] and to
+//! [`end`]. The ends in [`datanodes`] are complete DataNodes.
 
 mod datanodes;
 pub mod end;
@@ -31,46 +32,47 @@ const GB: f64 = 1e9;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Written and checksummed at once when the data is made.
+/// Bytes that are written and checksummed at once when the data is made.
 const PIECE: usize = 1 << 20;
 
-/// No end is quiet for longer.
+/// Maximum time without output of an end.
 const QUIET_MAX: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// All replicas together, e.g. 512m, 5g
+    /// Size of all replicas together, e.g. 512m, 5g
     #[arg(long, default_value = "1g", value_parser = size)]
     size: u64,
-    /// Replicas, all of one size, on their way at once
+    /// Number of concurrent replicas, all of one size
     #[arg(long, default_value_t = 64, value_parser = at_least_one::<u64>)]
     streams: u64,
-    /// The receiver waits so long before it stores a piece, e.g. 1s, 50ms: then memory is measured, for --slow-for
+    /// Delay of the receiver before it stores a piece, e.g. 1s, 50ms; memory is then measured, for --slow-for
     #[arg(long, value_parser = duration)]
     slow_receiver: Option<Duration>,
-    /// How long that is looked at
+    /// Duration of that measurement
     #[arg(long, default_value = "20s", value_parser = duration)]
     slow_for: Duration,
-    /// Only these
+    /// Only these carriers
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Carrier::ALL)]
     carriers: Vec<Carrier>,
-    /// How often each is measured, by turns
+    /// Number of runs of each, alternately
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<u64>)]
     runs: u64,
     #[command(flatten)]
     recording: Recording,
 }
 
-/// What carries the replicas.
+/// Carrier of the replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Carrier {
-    /// Hearth's own between DataNodes
+    /// Hearth's own streams between DataNodes
     Streams,
     /// Protobuf messages over HTTP/2
     Grpc,
-    /// One file after the other, unverified: what the kernel can do
+    /// One file after the other, unverified: the kernel's limit
     Sendfile,
-    /// Two DataNodes of one machine, as a NameNode orders it: new replicas, 2 GiB of them at most. Not with --slow-receiver
+    /// Two DataNodes on one machine, ordered by a NameNode: new replicas, at most 2 GiB of them. Not with
+    /// --slow-receiver
     Memory,
 }
 
@@ -95,17 +97,17 @@ impl Carrier {
         }
     }
 
-    /// gRPC's receiver asks for what it gets; else the sender connects.
+    /// Returns whether the receiver listens. gRPC's receiver requests the data; otherwise the sender connects.
     fn receiver_listens(self) -> bool {
         self != Self::Grpc
     }
 }
 
-/// What the replicas are.
+/// Number and size of the replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
     pub streams: u64,
-    /// Of each.
+    /// Bytes of each replica.
     pub bytes: u64,
 }
 
@@ -113,7 +115,7 @@ pub fn checksums_name(replica: u64) -> String {
     format!("replica-{replica}.crc")
 }
 
-/// Where the receiver puts it.
+/// Returns the name of the file that the receiver writes.
 pub fn into_name(replica: u64) -> String {
     format!("into-{replica}")
 }
@@ -129,7 +131,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let runs = if arguments.slow_receiver.is_some() { 1 } else { arguments.runs };
     let mut carriers = arguments.carriers.clone();
     if arguments.slow_receiver.is_some() {
-        // DataNodes that are whole cannot be slowed down.
+        // Complete DataNodes cannot be slowed down.
         carriers.retain(|carrier| *carrier != Carrier::Memory);
     }
     for _ in 0..runs {
@@ -139,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 _ => measure(arguments, *carrier, payload, folder.path(), &mut figures)?,
             }
         }
-        // Whatever the one before has left behind: the next round begins with another.
+        // The next round begins with another carrier, so that effects of the preceding one are distributed.
         let first = usize::from(!carriers.is_empty());
         carriers.rotate_left(first);
     }
@@ -157,7 +159,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             memory::place()
         );
         arguments.recording.append(&workload, &[figures.0.as_slice(), &ratios].concat())?;
-        // Of everything only.
+        // Draws the chart only if all carriers were measured.
         if arguments.slow_receiver.is_none() && Carrier::ALL.iter().all(|carrier| carriers.contains(carrier)) {
             chart::write("stream", &workload, &figures.0)?;
         }
@@ -165,7 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Hearth's CPU to that of the others.
+/// Returns the ratios of Hearth's CPU to that of the others.
 fn ratios(figures: &Figures) -> Vec<record::Figure> {
     let what = "both ends' CPU";
     let Some(ours) = figures.0.iter().find(|figure| figure.system == Carrier::Streams.system() && figure.what == what)
@@ -184,8 +186,8 @@ fn ratios(figures: &Figures) -> Vec<record::Figure> {
     others.map(ratio).collect()
 }
 
-/// Reads all that is there once. What nobody has touched for seconds, as while whole DataNodes are measured, the machine's host has laid
-/// aside: whoever is measured next would bring it back.
+/// Reads everything once. Data that was not used for seconds, for example while complete DataNodes are measured, may
+/// have been reclaimed by the machine's host. The next measurement would pay for its return.
 fn bring_back(folder: &Path) -> Result<()> {
     let mut piece = vec![0; PIECE];
     for entry in fs::read_dir(folder)? {
@@ -195,7 +197,7 @@ fn bring_back(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the replicas and their CRCs.
+/// Creates the replicas and their CRCs.
 fn make(folder: &Path, payload: Payload) -> Result<()> {
     let bar = bar("making replicas", payload.streams * payload.bytes);
     for replica in 0..payload.streams {
@@ -215,8 +217,8 @@ fn make(folder: &Path, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// Where the replicas come to. Every carrier writes over the same files: what new memory costs is the same for all, and differs from
-/// one time to the next by more than the carriers do.
+/// Creates the receiver's files. Every carrier overwrites the same files: the cost of new memory is then the same for
+/// all. It varies between measurements by more than the carriers differ.
 fn make_room(folder: &Path, payload: Payload) -> Result<()> {
     for replica in 0..payload.streams {
         memory::write_zeros(&folder.join(into_name(replica)), payload.bytes).context("making room for replicas")?;
@@ -224,7 +226,7 @@ fn make_room(folder: &Path, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// What will be looked at in the end is not there yet.
+/// Clears the bytes that are checked at the end.
 fn forget(folder: &Path, payload: Payload) -> Result<()> {
     use std::os::unix::fs::FileExt;
     let last = (PIECE as u64).min(payload.bytes);
@@ -235,12 +237,12 @@ fn forget(folder: &Path, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// A file that a replica comes to, from its beginning.
+/// Opens the file that a replica is received into, at its start.
 pub fn open_into(path: &Path) -> std::io::Result<fs::File> {
     fs::File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// One run of one carrier.
+/// Makes one run of one carrier.
 fn measure(
     arguments: &Arguments,
     carrier: Carrier,
@@ -275,7 +277,7 @@ fn measure(
         let (system, gigabytes) = (carrier.system(), taken as f64 / GB);
         let mut add = |what: &str, unit, value| figures.add("stream", system, "", what, unit, value);
         if arguments.slow_receiver.is_none() {
-            ensure!(taken == total, "{system}: {taken} bytes came of {total}");
+            ensure!(taken == total, "{system}: {taken} of {total} bytes arrived");
             add("throughput", "MB/s", taken as f64 / 1e6 / wall);
             let cpu = |(_, before, after): &(&str, At, At)| (after.cpu - before.cpu) / gigabytes;
             add("both ends' CPU", "s/GB", ends.iter().map(cpu).sum());
@@ -296,7 +298,7 @@ fn measure(
     outcome.and(checked)
 }
 
-/// What came is what was sent: the last piece of each, which was not there before.
+/// Checks that the received data is what was sent: the last piece of each replica, which was cleared before.
 fn check(folder: &Path, payload: Payload) -> Result<()> {
     use std::os::unix::fs::FileExt;
     for replica in 0..payload.streams {
@@ -310,20 +312,20 @@ fn check(folder: &Path, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// What an end has used.
+/// Resource usage of an end.
 #[derive(Clone, Copy)]
 struct At {
     cpu: f64,
-    /// The most resident bytes since it was asked last; without replicas, which a receiver may have mapped.
+    /// Maximum resident bytes since the last query, without replicas, which a receiver may have mapped.
     peak: u64,
 }
 
-/// One of the two processes. It ends when this is dropped.
+/// One of the two processes. Dropping it ends it.
 struct End {
     child: Child,
-    /// The most resident bytes that are not of replicas, of all looks.
+    /// Maximum resident bytes that do not belong to replicas, over all samples.
     seen: u64,
-    /// Some look has found replicas mapped.
+    /// Some sample has found mapped replicas.
     mapped: bool,
     lines: mpsc::Receiver<String>,
 }
@@ -337,7 +339,7 @@ impl End {
         role: &str,
         peer: Option<&str>,
     ) -> Result<Self> {
-        let program: PathBuf = std::env::current_exe().context("finding the running program")?;
+        let program: PathBuf = std::env::current_exe().context("cannot find the running program")?;
         let mut command = Command::new(program);
         command.args(["stream-end", role, "--carrier", carrier.name(), "--folder"]).arg(folder);
         command.args(["--streams", &payload.streams.to_string(), "--bytes", &payload.bytes.to_string()]);
@@ -347,7 +349,7 @@ impl End {
         if let Some(peer) = peer {
             command.args(["--peer", peer]);
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting an end")?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start an end")?;
         let stdout = child.stdout.take().context("piped above")?;
         let (tell, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -368,10 +370,10 @@ impl End {
         }
     }
 
-    /// Waits for a line that begins with `word`, whatever it says before; the rest of it.
+    /// Waits for a line that begins with `word`, and ignores others before it. Returns the rest of it.
     fn word(&mut self, word: &str) -> Result<String> {
         loop {
-            let line = self.line(QUIET_MAX)?.with_context(|| format!("an end did not say that it is {word}"))?;
+            let line = self.line(QUIET_MAX)?.with_context(|| format!("an end did not report {word}"))?;
             if let Some(rest) = line.strip_prefix(word) {
                 return Ok(rest.trim().to_owned());
             }
@@ -383,7 +385,7 @@ impl End {
         Ok(stdin.write_all(b"go\n")?)
     }
 
-    /// Follows the receiver to its end, or to `until`. The bytes that it has stored.
+    /// Follows the receiver to its end, or to `until`. Returns the bytes that it has stored.
     fn wait(&mut self, bar: &ProgressBar, until: Option<Instant>) -> Result<u64> {
         let mut heard = Instant::now();
         loop {
@@ -407,7 +409,7 @@ impl End {
         }
     }
 
-    /// As it is before its work: the peak of its memory begins here.
+    /// Returns the usage before the work. The memory peak is counted from here.
     fn idle(&mut self) -> Result<At> {
         let path = format!("/proc/{}/clear_refs", self.child.id());
         fs::write(&path, "5").with_context(|| format!("cannot write {path}"))?;
@@ -418,11 +420,11 @@ impl End {
     fn now(&mut self) -> Result<At> {
         let cpu = usage(self.child.id())?.cpu();
         let peak = self.look()?;
-        // The kernel's own peak counts what is mapped of replicas: where there was some, it is what was seen.
+        // The kernel's peak includes mapped replicas. If there were any, the sampled maximum counts.
         Ok(At { cpu, peak: if self.mapped { self.seen } else { peak } })
     }
 
-    /// The peak that the kernel knows, in bytes.
+    /// Samples the memory. Returns the kernel's peak in bytes.
     fn look(&mut self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -440,7 +442,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,6 +1,7 @@
-//! The measurements of the thesis that Hearth began from (its figures 5.3 to 5.11): CPU of DataNodes and clients while a large
-//! file is stored and fetched, latencies of a small one and their parts, many clients at once, a DataNode that is asked for
-//! more than it can send. Apache's whole system and ours, by turns in one run; the thesis's network is the loopback here.
+//! The measurements of the thesis that Hearth is based on (its figures 5.3 to 5.11): CPU of DataNodes and clients while
+//! a large file is stored and fetched, latencies of a small file and their parts, many concurrent clients, and a
+//! DataNode with more requests than it can serve. Apache's complete system and Hearth alternate in one run. The
+//! loopback takes the place of the thesis's network.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,32 +27,32 @@ pub struct Arguments {
     /// Size of a block in MiB
     #[arg(long, default_value_t = 32, value_parser = at_least_one::<u64>)]
     block_mib: u64,
-    /// How often the large file is stored and fetched
+    /// Number of runs for the large file
     #[arg(long, default_value_t = 3, value_parser = at_least_one::<usize>)]
     runs: usize,
-    /// How often the small one is
+    /// Number of runs for the small file
     #[arg(long, default_value_t = 25, value_parser = at_least_one::<usize>)]
     small_runs: usize,
-    /// How often each of six clients reads its file, without waiting for the others
+    /// Number of times that each of six clients reads its file, without waiting for the others
     #[arg(long, default_value_t = 8, value_parser = at_least_one::<usize>)]
     saturating_rounds: usize,
     #[command(flatten)]
     recording: Recording,
 }
 
-/// Clients that read at the same time, a file each.
+/// Numbers of concurrent clients, each reading its own file.
 const CLIENTS: [usize; 4] = [1, 2, 4, CLIENTS_MAX];
 const CLIENTS_MAX: usize = 8;
 
-/// As many as the thesis had where the network was full.
+/// Number of clients that saturated the network in the thesis.
 const SATURATING: usize = 6;
 
 const GB: f64 = 1e9;
 
-/// How often the DataNodes' CPU is looked at for its course: the kernel counts in steps of 10 ms.
+/// Interval between samples of the DataNodes' CPU: the kernel counts in steps of 10 ms.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// What is drawn as curves.
+/// Data of the line charts.
 #[derive(Default)]
 struct TimeSeries {
     cpu: Vec<Curve>,
@@ -70,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let block_bytes = arguments.block_mib << 20;
         let start = |make| System::start(make, datanodes, block_bytes);
         let mut systems = vec![start(Implementation::Apache)?, start(Implementation::Hearth)?];
-        // What is said of TCP is to be true of the way between DataNodes, too.
+        // The TCP label must also be true for the connections between DataNodes.
         let over_tcp = if datanodes > 1 {
             systems.push(System::apart(datanodes, block_bytes)?);
             2
@@ -88,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         for run in 0..=arguments.runs {
             eprintln!("DataNodes: {datanodes}, large file: run {run} of {}", arguments.runs);
             for party in &mut parties {
-                // The first only warms.
+                // The first run only warms up.
                 let mut warming = Figures::default();
                 let into = if run == 0 { &mut warming } else { &mut figures };
                 let course = (datanodes == 1 && run == arguments.runs).then_some(&mut courses.cpu);
@@ -115,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Figures 5.3 to 5.5: stored and fetched once. `course`: gets the DataNodes' CPU during the write.
+/// Figures 5.3 to 5.5: stores and fetches the file once. `course`: gets the DataNodes' CPU during the write.
 fn large_file(
     systems: &[System],
     party: &mut BenchClient,
@@ -153,7 +154,7 @@ fn large_file(
     memory::emptied(used + bytes / 2)
 }
 
-/// Does `work` while the CPU time of some processes is looked at: `(seconds, processors in use)`.
+/// Runs `work` and samples the CPU time of some processes: `(seconds, processors in use)`.
 fn watched<R>(processes: Vec<u32>, work: impl FnOnce() -> Result<R>) -> Result<(R, Vec<(f64, f64)>)> {
     let used = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
     let (started, mut at, mut last) = (Instant::now(), 0.0, used().unwrap_or(0.0));
@@ -165,7 +166,7 @@ fn watched<R>(processes: Vec<u32>, work: impl FnOnce() -> Result<R>) -> Result<(
     watch::watched(SAMPLE, Vec::new(), look, work)
 }
 
-/// Figures 5.6 to 5.9: latencies, and where they go.
+/// Figures 5.6 to 5.9: latencies and their parts.
 fn small_files(
     systems: &[System],
     parties: &mut [BenchClient],
@@ -214,7 +215,7 @@ fn small_files(
     Ok(())
 }
 
-/// Figures 5.10 and 5.11: several clients at once, and six without a pause.
+/// Figures 5.10 and 5.11: several concurrent clients, and six without a pause.
 fn together(
     systems: &[System],
     parties: &mut [BenchClient],
@@ -252,7 +253,7 @@ fn together(
         let name = party.label(systems);
         courses.clients.push(Curve { name, points: points.collect() });
     }
-    // Everybody is warm by now.
+    // All clients are warm by now.
     for run in 1..=arguments.runs {
         eprintln!("{SATURATING} clients without a pause: run {run} of {}", arguments.runs);
         for party in parties.iter_mut() {
@@ -262,7 +263,7 @@ fn together(
     Ok(())
 }
 
-/// Figure 5.11: what the DataNode takes when it is asked for all that it can send, files of a `directory`, so many bytes each.
+/// Figure 5.11: CPU of the DataNode at its maximum throughput, on files of a `directory` with `bytes` bytes each.
 fn without_a_pause(
     systems: &[System],
     party: &mut BenchClient,
@@ -287,7 +288,7 @@ fn without_a_pause(
     Ok(())
 }
 
-/// Ours to Apache's, beside what the thesis had.
+/// Prints the ratios of Hearth to Apache, beside those of the thesis.
 fn print_ratios(figures: &Figures) {
     // Work, figure, the thesis's own ratio.
     let lines = [

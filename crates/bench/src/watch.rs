@@ -1,11 +1,12 @@
-//! Looking at something again and again while other work is done.
+//! Periodic sampling while other work runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
 
-/// Does `work` while a thread calls `look` every `pause`; returns what `work` did and what `look` has made of `seen`.
+/// Runs `work` while a thread calls `look` every `pause`. Returns the result of `work`, and `seen` as `look` has
+/// changed it.
 pub fn watched<S: Send, R>(
     pause: Duration,
     mut seen: S,
@@ -30,7 +31,7 @@ pub fn watched<S: Send, R>(
     })
 }
 
-/// Says that work is over when it goes, also when work has panicked: else the thread that looks would be waited for for ever.
+/// Signals on drop that the work is over, also after a panic: otherwise the sampling thread would be joined for ever.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_looked_at_until_it_is_over() {
+    fn work_is_sampled_until_it_ends() {
         let looked = AtomicBool::new(false);
         let look = |looks: &mut i32| {
             *looks += 1;
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_panics_is_over() {
+    fn panicking_work_ends_sampling() {
         let panicked = std::panic::catch_unwind(|| {
             watched(Duration::from_millis(1), (), |()| (), || -> Result<()> { panic!("as work may") })
         });

@@ -1,4 +1,4 @@
-//! The load generators as a user runs them: against a cluster that is there already.
+//! The load generators as a user runs them, on an existing cluster.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// What `hearth-bench WORDS` says of its figures.
+/// Returns the figures that `hearth-bench WORDS` prints.
 fn bench(cluster: &Cluster, words: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hearth-bench"));
     let uri = format!("hdfs://127.0.0.1:{}", cluster.namenode_rpc_port());
@@ -18,7 +18,7 @@ fn bench(cluster: &Cluster, words: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What `hearth fs WORDS` prints.
+/// Returns the output of `hearth fs WORDS`.
 fn fs(cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(hearth_program().unwrap());
     let output = command.arg("fs").args(words).env("HADOOP_CONF_DIR", cluster.conf()).output().unwrap();
@@ -32,7 +32,7 @@ fn figure(said: &Value, work: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_cluster_that_runs_is_written_to_and_read_from() {
+fn load_generators_use_existing_cluster() {
     let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).start().unwrap();
     let bytes = 3.0 * 1_500_000.0 / MIB;
     let is = |found: Option<f64>, wanted: f64| found.is_some_and(|found| (found - wanted).abs() < 0.001);
@@ -46,7 +46,7 @@ fn a_cluster_that_runs_is_written_to_and_read_from() {
     let short = bench(&cluster, &format!("pread {shape} --reads 130 --path-choice packets"));
     assert!(is(figure(&short, "pread", "by packets"), 130.0 * 4096.0 / MIB), "{short}");
 
-    // Its files are not there yet; at the end they are gone, and nothing else is.
+    // The generator's files do not exist yet. At the end they are removed, and nothing else is.
     fs(&cluster, &["-mkdir", "-p", "/load/many"]);
     fs(&cluster, &["-touchz", "/load/many/other"]);
     let many = bench(&cluster, "saturate --clients 2,1 --size 1m --bytes 4m --path /load/many --clean");
@@ -56,6 +56,6 @@ fn a_cluster_that_runs_is_written_to_and_read_from() {
     let left = fs(&cluster, &["-ls", "-R", "/load"]);
     assert!(left.contains("/load/it/file-2") && left.contains("/load/many/other"), "{left}");
     assert!(!left.contains("/load/many/file-") && !left.contains("/load/gone"), "{left}");
-    // Nobody's own cluster is in the record.
+    // Figures of a cluster given by the user are not recorded.
     assert!(!cluster.directory().join("hearth-bench.jsonl").exists());
 }

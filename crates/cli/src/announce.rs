@@ -1,5 +1,5 @@
-//! The one line that a server prints on standard output when it can be used:
-//! `READY namenode rpc=127.0.0.1:8020 http=127.0.0.1:9870`. People read it, and `hearth up --processes` does.
+//! The line that a server prints on standard output when it is ready:
+//! `READY namenode rpc=127.0.0.1:8020 http=127.0.0.1:9870`. It is meant for users and for `hearth up --processes`.
 
 use std::fmt;
 use std::io::Write;
@@ -18,14 +18,14 @@ impl Announcement {
         Self { role: role.to_string(), ports }
     }
 
-    /// Prints the line and flushes it: the reader waits for it.
+    /// Prints the line and flushes it, because the reader waits for it.
     pub fn print(&self) {
         let mut out = std::io::stdout().lock();
-        // A closed standard output only means that nobody waits for the line.
+        // A closed standard output only means that no reader waits for the line.
         let _ = writeln!(out, "{self}").and_then(|()| out.flush());
     }
 
-    /// `None` when `line` is not such a line.
+    /// Parses a line. Returns `None` if `line` is no announcement.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.trim_end().split(' ');
         if words.next() != Some("READY") {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_printed_line_is_understood() {
+    fn printed_line_is_parsed() {
         let rpc: SocketAddr = "127.0.0.1:8020".parse().unwrap();
         let announcement = Announcement::new("namenode", [("rpc", rpc), ("http", "[::1]:9870".parse().unwrap())]);
         let line = announcement.to_string();

@@ -1,4 +1,4 @@
-//! Which subcommand there is, and nothing else.
+//! The list of subcommands, and nothing else.
 
 use std::process::ExitCode;
 
@@ -28,24 +28,24 @@ enum Command {
     Datanode(datanode::Arguments),
     /// Run a NameNode, configured by HADOOP_CONF_DIR.
     Namenode(namenode::Arguments),
-    /// Look after a cluster: -report, -safemode, -printTopology.
+    /// Administer a cluster: -report, -safemode, -printTopology.
     #[command(disable_help_flag = true)]
     Admin(admin::AdminArguments),
-    /// Check the blocks of files, as `hdfs fsck`.
+    /// Check the blocks of files, like `hdfs fsck`.
     #[command(disable_help_flag = true)]
     Fsck(fsck::FsckArguments),
-    /// Work with files: -ls, -put, -get and what else `hdfs dfs` knows.
+    /// Work with files: -ls, -put, -get and the other commands of `hdfs dfs`.
     #[command(disable_help_flag = true)]
     Fs(fs::FsArguments),
-    /// Show what Hearth is: a file stored three times in memory and read back over every path.
+    /// Demonstrate Hearth: store a file three times in memory and read it back over every path.
     Demo(demo::DemoArguments),
-    /// Run a whole file system on this machine.
+    /// Run a complete file system on this machine.
     Up(up::UpArguments),
-    /// Print the version and what this build contains.
+    /// Print the version and the features of this build.
     Version,
 }
 
-/// Runs the subcommand named on the command line; its exit code is the process's.
+/// Runs the subcommand named on the command line. Returns the exit code of the process.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
@@ -72,10 +72,10 @@ fn version() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Resolves with SIGINT or SIGTERM.
+/// Waits for SIGINT or SIGTERM.
 async fn stop_requested() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -83,8 +83,8 @@ async fn stop_requested() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets a closed standard output (`| head`) end the process, as it ends other tools, instead of a panic in `println!`.
-/// For commands that only print; sockets are written with MSG_NOSIGNAL and do not raise it.
+/// Lets a closed standard output (`| head`) end the process as it ends other tools, instead of a panic in `println!`.
+/// Only for commands that just print. Sockets are written with MSG_NOSIGNAL and do not raise SIGPIPE.
 fn end_with_closed_output() {
     // SAFETY: sets the default action of one signal, before any other thread of this process is started.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -1,32 +1,33 @@
-//! What servers and commands take from their surroundings: the configuration directory, the user, the host name.
+//! The environment of servers and commands: the configuration directory, the user, the host name.
 
 use anyhow::Context;
 pub use hearth_client::from_env::user_name as user;
 use hearth_client::{FileSystem, WebFileSystem};
 use hearth_config::Configuration;
 
-/// `core-site.xml` and `hdfs-site.xml` of HADOOP_CONF_DIR, else of HADOOP_HOME/etc/hadoop; without either variable, the
-/// defaults.
+/// Reads `core-site.xml` and `hdfs-site.xml` of HADOOP_CONF_DIR, else of HADOOP_HOME/etc/hadoop. Without either
+/// variable: the defaults.
 pub fn load() -> anyhow::Result<Configuration> {
-    hearth_client::from_env::configuration().context("the configuration in HADOOP_CONF_DIR")
+    hearth_client::from_env::configuration().context("cannot read the configuration in HADOOP_CONF_DIR")
 }
 
-/// The file system at `uri`, or of `fs.defaultFS`, as this process's user: with HADOOP_PROXY_USER, that user's files, as far as the NameNode
-/// lets this one act for it.
+/// Connects to the file system at `uri`, or of `fs.defaultFS`, as this process's user. With HADOOP_PROXY_USER it acts
+/// for that user, as far as the NameNode allows it.
 ///
-/// Errors: HADOOP_PROXY_USER is set to nothing. Going on as the user of the process would do what was meant for another.
+/// Errors: HADOOP_PROXY_USER is set but empty. Continuing as the process's user would do what was meant for another
+/// user.
 pub fn connect(configuration: &Configuration, uri: Option<&str>) -> anyhow::Result<FileSystem> {
     let Identity { user, real_user } = Identity::of_process()?;
     Ok(FileSystem::connect_for(configuration, uri, &user, real_user.as_deref())?)
 }
 
-/// As `connect`, over HTTP. `authority`: `host:port` of a NameNode's web server, or a nameservice.
+/// Like `connect`, over HTTP. `authority`: `host:port` of a NameNode's web server, or a nameservice.
 pub fn connect_web(configuration: &Configuration, authority: &str) -> anyhow::Result<WebFileSystem> {
     let Identity { user, real_user } = Identity::of_process()?;
     Ok(WebFileSystem::connect(configuration, authority, &user, real_user.as_deref())?)
 }
 
-/// In whose name commands are carried out, and by whom if that is another user.
+/// User that commands act for, and the real user if that is another one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub user: String,
@@ -49,7 +50,7 @@ impl Identity {
     }
 }
 
-/// The machine's name, as clients would look it up.
+/// Returns the machine's name, as clients would look it up.
 pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxied_user_is_acted_for_by_the_real_one() {
+    fn proxied_user_keeps_the_real_user() {
         let of = |proxied: Option<&str>| Identity::of("ann".to_owned(), proxied.map(str::to_owned));
         assert_eq!(of(None).unwrap(), Identity { user: "ann".to_owned(), real_user: None });
         let bob = Identity { user: "bob".to_owned(), real_user: Some("ann".to_owned()) };

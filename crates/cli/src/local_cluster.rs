@@ -1,5 +1,5 @@
-//! A NameNode and some DataNodes on this machine: where their directories lie and how each is configured. `hearth up` and `hearth demo` are
-//! made of it.
+//! A NameNode and some DataNodes on this machine: their directories and their configurations. `hearth up` and `hearth
+//! demo` use it.
 //!
 //! ```text
 //! DIR/name                 namespace          MEMORY/hearth-UID-HASH/dataN   replicas in memory
@@ -19,27 +19,27 @@ use hearth_fabric::local::check_path;
 
 pub use processes::{Process, ProcessCluster};
 
-/// What the user chose.
+/// Options that the user chose.
 #[derive(Clone, Debug)]
 pub struct LocalClusterOptions {
     pub dir: PathBuf,
     /// A tmpfs.
     pub memory_root: PathBuf,
     pub datanodes: usize,
-    /// Of the NameNode's RPC; 0 takes any free one.
+    /// Port of the NameNode's RPC; 0 picks a free one.
     pub port: u16,
-    /// Of the NameNode's web pages; 0 takes any free one.
+    /// Port of the NameNode's web pages; 0 picks a free one.
     pub http_port: u16,
-    /// Keys that go into every configuration, such as `dfs.blocksize`.
+    /// Keys that are added to every configuration, such as `dfs.blocksize`.
     pub settings: Vec<(String, String)>,
 }
 
-/// The paths and configurations of one local cluster.
+/// Paths and configurations of one local cluster.
 #[derive(Clone, Debug)]
 pub struct LocalCluster {
     options: LocalClusterOptions,
     memory_dir: PathBuf,
-    /// Bytes of memory for replicas, by what the machine has.
+    /// Bytes of memory for replicas, derived from the machine's memory.
     memory_capacity: u64,
 }
 
@@ -59,7 +59,7 @@ impl LocalCluster {
             .dir
             .canonicalize()
             .with_context(|| format!("cannot find the directory {}", options.dir.display()))?;
-        // The same directory finds the same memory again after a restart.
+        // Makes the name the same after a restart, so that the directory finds its memory again.
         let mut hasher = DefaultHasher::new();
         options.dir.hash(&mut hasher);
         let name = format!("hearth-{}-{:016x}", rustix::process::getuid().as_raw(), hasher.finish());
@@ -82,7 +82,7 @@ impl LocalCluster {
         self.options.datanodes
     }
 
-    /// Where the replicas in memory lie.
+    /// Returns the directory of the replicas in memory.
     pub fn memory_dir(&self) -> &Path {
         &self.memory_dir
     }
@@ -96,10 +96,10 @@ impl LocalCluster {
         let mut configuration = Configuration::empty()
             .with_environment(Environment::new(std::env::vars()))
             .with("dfs.replication", replication)
-            // One machine: every DataNode has the same address, and nobody's name has to resolve.
+            // All DataNodes of one machine have the same address, and host names need not resolve.
             .with("dfs.namenode.datanode.registration.ip-hostname-check", "false")
             .with("dfs.namenode.safemode.extension", "0")
-            // The DataNodes share the machine's memory; half of it is for everything else.
+            // The DataNodes share the machine's memory. Half of it stays for everything else.
             .with("hearth.memory.limit", (self.memory_capacity / 2 / self.options.datanodes as u64).to_string())
             // Clients of the same user have the rights of the DataNodes anyway.
             .with("hearth.local.write.trusted", "true");
@@ -112,11 +112,11 @@ impl LocalCluster {
         configuration
     }
 
-    /// Where the DataNodes listen for clients of the same user on this machine: beside the memory, since nobody else can put
-    /// anything there. `None` when that path is too long for a socket.
+    /// Returns where the DataNodes listen for clients of the same user on this machine: beside the memory, because only
+    /// this user can write there. `None` if that path is too long for a socket.
     fn socket_path(&self) -> Option<String> {
         let path = self.memory_dir.join("dn_PORT");
-        // A port is no longer than the word that stands for it.
+        // A port number is at most as long as its placeholder.
         check_path(&path).is_ok().then(|| path.display().to_string())
     }
 
@@ -131,7 +131,8 @@ impl LocalCluster {
             .with("dfs.namenode.name.dir", options.dir.join("name").display().to_string())
     }
 
-    /// The configuration of DataNode `number` (from 1), which joins the NameNode at `namenode`. Its ports are free ones.
+    /// Returns the configuration of DataNode `number` (from 1), which registers with the NameNode at `namenode`. Its
+    /// ports are free ones.
     pub fn datanode(&self, number: usize, namenode: SocketAddr) -> Configuration {
         let name = format!("data{number}");
         self.base_configuration()
@@ -145,8 +146,8 @@ impl LocalCluster {
             .with("hearth.memory.dir", self.memory_dir.join(&name).display().to_string())
     }
 
-    /// What any Hadoop client needs to use the file system at `namenode`, whose web pages are at `http`: tools such as `hdfs fsck` ask
-    /// there.
+    /// Returns the configuration that any Hadoop client needs to use the file system at `namenode`. `http` is the
+    /// address of its web pages, which tools such as `hdfs fsck` use.
     pub fn client(&self, namenode: SocketAddr, http: SocketAddr) -> Configuration {
         let mut configuration = Configuration::empty()
             .with("fs.defaultFS", format!("hdfs://{namenode}"))
@@ -154,12 +155,12 @@ impl LocalCluster {
             .with("dfs.namenode.http-address", http.to_string())
             .with("dfs.replication", self.options.datanodes.min(3).to_string());
         if self.options.datanodes < 3 {
-            // With fewer than three DataNodes there is none to replace a lost one with.
+            // With fewer than three DataNodes, no other one can replace a lost one.
             configuration.set("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER");
         }
         if let Some(path) = self.socket_path() {
             configuration.set("dfs.domain.socket.path", path);
-            // A Java client without libhadoop says once that it cannot, and reads over TCP.
+            // A Java client without libhadoop logs once that it cannot do this, and reads over TCP.
             configuration.set("dfs.client.read.shortcircuit", "true");
         }
         for (key, value) in &self.options.settings {

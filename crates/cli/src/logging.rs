@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging at `default_level` unless `HEARTH_LOG` says otherwise. Called once, by the subcommand.
+/// Starts logging at `default_level`, unless `HEARTH_LOG` is set. Called once, by the subcommand.
 pub fn start(default_level: &str) {
     let filter = EnvFilter::try_from_env("HEARTH_LOG").unwrap_or_else(|_| EnvFilter::new(default_level));
     tracing_subscriber::fmt()

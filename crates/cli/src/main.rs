@@ -1,4 +1,5 @@
-//! `hearth`: arguments, configuration and start-up; no logic of its own. One file per subcommand under `commands/`.
+//! `hearth`: arguments, configuration and start-up, without logic of its own. One file per subcommand under
+//! `commands/`.
 
 use std::process::ExitCode;
 
@@ -10,7 +11,7 @@ mod logging;
 mod memory;
 mod parent;
 
-// Many small allocations on every connection: mimalloc keeps idle memory and CPU below the system allocator's.
+// Connections make many small allocations. mimalloc uses less idle memory and CPU than the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,11 +1,11 @@
-//! A server started by another `hearth` process ends with it, however that one ends.
+//! Ends a server together with the `hearth` process that started it, even if that one is killed.
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// Set by the parent to its process id.
+/// Environment variable that the parent sets to its process id.
 pub const DIES_WITH_PARENT: &str = "HEARTH_DIES_WITH_PARENT";
 
-/// Called first thing in `main`.
+/// Must be called first in `main`.
 pub fn follow() {
     let Ok(parent) = std::env::var(DIES_WITH_PARENT) else { return };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {

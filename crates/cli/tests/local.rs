@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running file system. Dropping it ends it.
+/// Running file system. Dropping it ends it.
 struct Up {
     child: Child,
     conf: PathBuf,
@@ -21,7 +21,7 @@ struct Up {
     /// `host:port`
     web: String,
     complaints: Receiver<String>,
-    /// Holds the replicas in memory and on disk.
+    /// Directory of the replicas in memory and on disk.
     directory: tempfile::TempDir,
 }
 
@@ -35,7 +35,7 @@ impl Drop for Up {
 }
 
 fn start(datanodes: usize) -> Up {
-    // On a tmpfs, as replicas in memory are.
+    // On a tmpfs, like replicas in memory.
     let directory = tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap();
     let (data, conf) = (directory.path().join("data"), directory.path().join("conf"));
     let mut child = Command::new(PROGRAM)
@@ -94,7 +94,7 @@ impl Up {
         text(&output.stdout)
     }
 
-    /// Waits for a complaint with `part` in it.
+    /// Waits for an error output that contains `part`.
     fn complains(&self, part: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -117,7 +117,7 @@ impl Up {
         kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     }
 
-    /// The files of replicas, in memory and on disk.
+    /// Returns the files of replicas, in memory and on disk.
     fn replica_files(&self) -> Vec<PathBuf> {
         fn find(directory: &Path, found: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -149,7 +149,7 @@ fn content() -> Vec<u8> {
     (0..1_500_000_u32).map(|at| (at >> 4) as u8).collect()
 }
 
-/// Asks until `is_so`.
+/// Polls until `is_so` returns true.
 fn until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -159,7 +159,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_killed_datanode_is_started_again_and_the_file_system_goes_on() {
+fn killed_datanode_is_restarted() {
     let up = start(2);
     let conf = fs::read_to_string(up.conf.join("hdfs-site.xml")).unwrap();
     let expected = format!("<value>{}</value>", up.web);
@@ -178,7 +178,7 @@ fn a_killed_datanode_is_started_again_and_the_file_system_goes_on() {
 }
 
 #[test]
-fn fsck_asks_the_namenode_and_goes_on_past_what_may_not_be_read() {
+fn fsck_continues_after_unreadable_paths() {
     let up = start(1);
     let local = up.local_file("local", &content());
     for directory in ["/open", "/private", "/open/shut"] {
@@ -196,7 +196,7 @@ fn fsck_asks_the_namenode_and_goes_on_past_what_may_not_be_read() {
     assert!(said.ends_with("The filesystem under path '/' is HEALTHY\n") && said.contains("DISK:1(HOT)"), "{said}");
     assert!(text(&all.stderr).starts_with(&format!("Connecting to namenode via http://{}/fsck?ugi=root", up.web)));
 
-    // By the NameNode's report, and by the one that is made without it, since another port is asked.
+    // With the NameNode's report, and with the one made without it, because another port is configured.
     let other_port = ["-D", "dfs.namenode.http-address=127.0.0.1:1"];
     for before in [&[][..], &other_port[..]] {
         let line = [&["fsck"], before, &["/", "-files"]].concat();
@@ -214,7 +214,7 @@ fn fsck_asks_the_namenode_and_goes_on_past_what_may_not_be_read() {
         assert!(said.ends_with("Fsck on path '/' FAILED\n") && !said.contains("/private/file"), "{said}");
         assert_eq!(text(&by_bob.stderr).contains("cannot be asked over HTTP"), !before.is_empty(), "{by_bob:?}");
     }
-    // What only the NameNode can do is refused without it.
+    // Options that only the NameNode can carry out are rejected without it.
     let refused = up.hearth(&[&["fsck"], &other_port[..], &["/", "-delete"]].concat());
     assert!(!refused.status.success() && text(&refused.stderr).contains("-delete asks the NameNode"), "{refused:?}");
     let moved = up.hearth(&["fsck", "/", "-move"]);
@@ -263,12 +263,12 @@ fn lost_files_are_listed_and_deleted() {
 }
 
 #[test]
-fn bytes_that_do_not_fit_their_checksums_are_read_with_ignore_crc_only() {
+fn corrupt_bytes_are_read_only_with_ignore_crc() {
     let up = start(1);
     let mut bytes = content();
     let local = up.local_file("local", &bytes);
     up.done(&["fs", "-put", &local, "/file"]);
-    // All copies of the data: in memory, and behind it on disk.
+    // Number of corrupted copies: in memory and on disk.
     let mut spoiled = 0;
     for path in up.replica_files() {
         let is_data = fs::metadata(&path).unwrap().len() >= bytes.len() as u64;
@@ -299,7 +299,7 @@ fn bytes_that_do_not_fit_their_checksums_are_read_with_ignore_crc_only() {
 }
 
 #[test]
-fn many_files_are_copied_several_at_a_time_with_their_attributes() {
+fn concurrent_copies_keep_attributes() {
     let up = start(1);
     let tree = up.directory.path().join("tree");
     for number in 0..40 {
@@ -308,7 +308,7 @@ fn many_files_are_copied_several_at_a_time_with_their_attributes() {
         fs::write(directory.join(format!("f{number}")), vec![number as u8; 1000 + number]).unwrap();
     }
     let tree = tree.to_str().unwrap();
-    // Fewer may wait than there are files.
+    // The queue is shorter than the number of files.
     up.done(&["fs", "-put", "-p", "-t", "4", "-q", "3", tree, "/tree"]);
     let back = up.directory.path().join("back");
     up.done(&["fs", "-get", "-crc", "-p", "-t", "8", "/tree", back.to_str().unwrap()]);
@@ -317,14 +317,14 @@ fn many_files_are_copied_several_at_a_time_with_their_attributes() {
         assert!(fs::read(back.join(&name)).unwrap() == vec![number as u8; 1000 + number], "{name}");
         assert!(back.join(format!("d{}/.f{number}.crc", number % 4)).exists());
     }
-    // A directory's time is that of its source, though files came into it afterwards.
+    // A directory has the time of its source, although files were created in it afterwards.
     let time =
         |path: PathBuf| fs::metadata(path).unwrap().modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
     for directory in ["d0", "d3"] {
         let (from, to) = (time(Path::new(tree).join(directory)), time(back.join(directory)));
         assert_eq!(from.as_millis(), to.as_millis(), "{directory}");
     }
-    // Failures are reported, and the other files are there.
+    // Failures are reported, and the other files are copied.
     let failing = up.hearth(&["fs", "-put", "-t", "4", tree, "/tree/d0/f0"]);
     assert_eq!(failing.status.code(), Some(1), "{failing:?}");
     up.done(&["fs", "-rm", "-r", "-skipTrash", "/tree/d1"]);

@@ -1,4 +1,4 @@
-//! Apache Hadoop's programs: its daemons, its command-line tools and the Java client driver.
+//! Apache Hadoop's programs: daemons, command-line tools and the Java client driver.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -11,16 +11,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::prerequisites::{APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, workspace_root};
 
-/// Where the jars are and how a JVM is started with them.
+/// Location of the jars, and the options of JVMs that use them.
 #[derive(Clone)]
 pub struct Apache {
     lib: PathBuf,
     options: Vec<String>,
 }
 
-/// What a command-line tool said and how it ended.
+/// Output and exit code of a command-line tool.
 pub struct ToolOutput {
-    /// The exit code; -1 when a signal ended it.
+    /// Exit code; -1 if a signal ended the tool.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
@@ -35,7 +35,7 @@ impl ToolOutput {
         }
     }
 
-    /// The standard output of a tool that must succeed.
+    /// Returns the standard output of a tool that must succeed.
     pub fn success(self) -> Result<String> {
         if self.code != 0 {
             bail!("ended with {}\n{}\n{}", self.code, self.stdout, self.stderr);
@@ -45,21 +45,21 @@ impl ToolOutput {
 }
 
 impl Apache {
-    /// An error of kind [`crate::Missing`] when the jars were not fetched. JVMs start as fast as they can, which is
-    /// what tests want; measurements use [`Apache::for_measuring`].
+    /// Finds the jars. Error of kind [`crate::Missing`] if they were not fetched. JVMs start with options for a fast
+    /// start, which suits tests; measurements use [`Apache::for_measuring`].
     pub fn find() -> Result<Self> {
         let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
         Ok(Self { lib: apache_lib(APACHE_VERSION)?, options: options.map(str::to_owned).to_vec() })
     }
 
-    /// The same of another version, e.g. 3.3.6.
+    /// Finds the jars of another version, e.g. 3.3.6.
     pub fn of_version(version: &str) -> Result<Self> {
         Ok(Self { lib: apache_lib(version)?, ..Self::find()? })
     }
 
-    /// The same with libhadoop, as a Hadoop distribution has it: Unix sockets, descriptors, its own CRCs.
+    /// Adds libhadoop, as in a Hadoop distribution: Unix sockets, file descriptors, native CRCs.
     ///
-    /// An error of kind [`crate::Missing`] when that was not fetched.
+    /// Error of kind [`crate::Missing`] if it was not fetched.
     pub fn with_native(mut self) -> Result<Self> {
         if !self.has_native() {
             bail!(crate::Missing { what: "libhadoop", cure: "cargo xtask apache" });
@@ -71,13 +71,14 @@ impl Apache {
         Ok(self)
     }
 
-    /// As Hadoop's own scripts start it: the JVM's defaults, and libhadoop where there is one.
+    /// Uses the JVM options of Hadoop's own scripts: the JVM's defaults, and libhadoop if it exists.
     pub fn for_measuring() -> Result<Self> {
         let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new() };
         if apache.has_native() { apache.with_native() } else { Ok(apache) }
     }
 
-    /// Whether libhadoop was fetched, which is built for one processor: on others a JVM goes on without it, and says nothing.
+    /// Returns whether libhadoop was fetched. It is built for one processor architecture. On others a JVM silently
+    /// continues without it.
     pub fn has_native(&self) -> bool {
         cfg!(target_arch = "x86_64") && self.native().join("libhadoop.so").exists()
     }
@@ -86,20 +87,20 @@ impl Apache {
         self.lib.with_file_name("native")
     }
 
-    /// `java MAIN` with the configuration in `conf`.
+    /// Returns `java MAIN` with the configuration in `conf`.
     pub fn java(&self, conf: &Path, main: &str) -> Command {
         self.java_with(&[conf], main)
     }
 
-    /// A Java program of `tests/interop/java`, compiled when it has changed.
+    /// Returns a Java program of `tests/interop/java`, compiled if it has changed.
     pub fn our_java(&self, conf: &Path, main: &str) -> Result<Command> {
         let class_path = format!("{}/*", self.lib.display());
         Ok(self.java_with(&[conf, &compiled("tests/interop/java", &class_path)?], main))
     }
 
-    /// A Java program of `tests/interop/java/contract`, with Apache's contract tests and JUnit.
+    /// Returns a Java program of `tests/interop/java/contract`, with Apache's contract tests and JUnit.
     ///
-    /// An error of kind [`crate::Missing`] when those were not fetched.
+    /// Error of kind [`crate::Missing`] if those were not fetched.
     pub fn contract(&self, conf: &Path, main: &str) -> Result<Command> {
         let jars = PathBuf::from(format!("{}/*", apache_contract_lib()?.display()));
         let class_path = format!("{}:{}/*", jars.display(), self.lib.display());
@@ -112,7 +113,7 @@ impl Apache {
         let web = self.lib.with_file_name("web");
         let class_path = format!("{}:{}:{}/*", class_path.join(":"), web.display(), self.lib.display());
         let mut command = Command::new("java");
-        // What JAXB, which Hadoop's WebHDFS starts, reaches into.
+        // JAXB, which Hadoop's WebHDFS loads, needs access to this package.
         command.arg("--add-opens=java.base/java.lang=ALL-UNNAMED");
         command.args(&self.options).arg("-cp").arg(class_path);
         command.arg(main).stdin(Stdio::null());
@@ -120,22 +121,22 @@ impl Apache {
         command
     }
 
-    /// `hdfs dfs ARGUMENTS`.
+    /// Runs `hdfs dfs ARGUMENTS`.
     pub fn fs<A: AsRef<OsStr>>(&self, conf: &Path, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
         self.run(conf, "org.apache.hadoop.fs.FsShell", arguments)
     }
 
-    /// `hdfs dfsadmin ARGUMENTS`.
+    /// Runs `hdfs dfsadmin ARGUMENTS`.
     pub fn dfsadmin<A: AsRef<OsStr>>(&self, conf: &Path, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
         self.run(conf, "org.apache.hadoop.hdfs.tools.DFSAdmin", arguments)
     }
 
-    /// `hdfs fsck ARGUMENTS`.
+    /// Runs `hdfs fsck ARGUMENTS`.
     pub fn fsck<A: AsRef<OsStr>>(&self, conf: &Path, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
         self.run(conf, "org.apache.hadoop.hdfs.tools.DFSck", arguments)
     }
 
-    /// A program of Apache's MapReduce, run in one JVM (LocalJobRunner), to its end.
+    /// Runs a program of Apache's MapReduce in one JVM (LocalJobRunner) to its end.
     pub fn job<A: AsRef<OsStr>>(
         &self,
         conf: &Path,
@@ -148,7 +149,7 @@ impl Apache {
         Ok(ToolOutput::of(output))
     }
 
-    /// Any main class to its end.
+    /// Runs any main class to its end.
     pub fn run<A: AsRef<OsStr>>(
         &self,
         conf: &Path,
@@ -161,14 +162,15 @@ impl Apache {
     }
 }
 
-/// The environment of whoever runs the tests must not reach what they start.
+/// Removes Hadoop variables of the test's environment, which must not reach the started programs.
 pub(crate) fn without_environment(command: &mut Command) {
     for name in ["HADOOP_CONF_DIR", "HADOOP_USER_NAME", "HADOOP_HOME", "JAVA_TOOL_OPTIONS", "CLASSPATH"] {
         command.env_remove(name);
     }
 }
 
-/// The directory of our compiled Java classes, named after the content of their sources, which lie in `sources` of the workspace.
+/// Returns the directory of the project's compiled Java classes. It is named after the content of their sources, which
+/// are in `sources` of the workspace.
 pub(crate) fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
     let sources = workspace_root().join(sources);
     let mut files: Vec<PathBuf> = fs::read_dir(&sources)
@@ -185,7 +187,7 @@ pub(crate) fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
     if classes.is_dir() {
         return Ok(classes);
     }
-    // Compiled aside and renamed, because test programs run side by side.
+    // Compiled in a temporary directory and renamed, because test programs run concurrently.
     let aside = tempfile::Builder::new()
         .prefix("compiling-")
         .tempdir_in(parent_made(&classes)?)

@@ -1,4 +1,4 @@
-//! A NameNode and DataNodes of either make, as processes on free ports in a directory of their own.
+//! A NameNode and DataNodes of either implementation, as processes on free ports in their own directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,25 +12,25 @@ use serde_json::Value;
 
 use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until};
 
-/// Longest start of a JVM on a machine with everything else running; and in the virtual machine.
+/// Timeout for the start of a JVM: on a busy machine, or in the virtual machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const READY_IN_VM_WITHIN: Duration = Duration::from_secs(300);
 
-/// Where every Linux has a tmpfs.
+/// A tmpfs that every Linux has.
 const TMPFS: &str = "/dev/shm";
 
-/// Whose program it is.
+/// Implementation of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Implementation {
     Apache,
     Hearth,
 }
 
-/// What to start. `ClusterSpec::new(..).datanodes(3).start()`.
+/// Description of a cluster to start: `ClusterSpec::new(..).datanodes(3).start()`.
 #[derive(Clone)]
 pub struct ClusterSpec {
     namenode: Implementation,
-    /// One for each datanode.
+    /// Implementation of each DataNode.
     datanodes: Vec<Implementation>,
     settings: Settings,
     files: Vec<(String, String)>,
@@ -45,7 +45,8 @@ pub struct ClusterSpec {
     address: &'static str,
 }
 
-/// Where the NameNode listens, and where DataNodes and clients find it: a proxy of the caller's may stand there.
+/// Ports on which the NameNode listens, and the ones that DataNodes and clients use. A proxy of the caller may be in
+/// between.
 #[derive(Clone, Copy, Debug)]
 pub struct NamenodePorts {
     pub rpc: u16,
@@ -53,7 +54,7 @@ pub struct NamenodePorts {
 }
 
 impl ClusterSpec {
-    /// One DataNode, replication 1, blocks of 1 MiB, allowed to be as small as one chunk.
+    /// Describes a cluster with one DataNode, replication 1, and blocks of 1 MiB, which may be as small as one chunk.
     pub fn new(namenode: Implementation, datanodes: Implementation) -> Self {
         let mut settings = Settings::default();
         settings
@@ -64,7 +65,7 @@ impl ClusterSpec {
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.datanode.du.reserved", 0)
             .set("dfs.heartbeat.interval", 1)
-            // Dead after 2 * recheck + 10 * heartbeat: 14 s.
+            // A DataNode is dead after 2 * recheck + 10 * heartbeat: 14 s.
             .set("dfs.namenode.heartbeat.recheck-interval", 2000);
         Self {
             namenode,
@@ -83,12 +84,12 @@ impl ClusterSpec {
         }
     }
 
-    /// DataNodes of different makes, in this order.
+    /// Describes a cluster with DataNodes of different implementations, in this order.
     pub fn mixed(namenode: Implementation, datanodes: &[Implementation]) -> Self {
         Self { datanodes: datanodes.to_vec(), ..Self::new(namenode, Implementation::Apache) }
     }
 
-    /// Every combination of makes, for suites that run over all of them; the first is the oracle.
+    /// Returns every combination of implementations, for suites that run over all of them. The first is the oracle.
     pub fn every_combination() -> [Self; 4] {
         [
             Self::new(Implementation::Apache, Implementation::Apache),
@@ -98,7 +99,8 @@ impl ClusterSpec {
         ]
     }
 
-    /// "ApacheNN+HearthDN", "ApacheNN+2HearthDN+1ApacheDN"; with what [`ClusterSpec::labelled`] added.
+    /// Returns the name, such as "ApacheNN+HearthDN" or "ApacheNN+2HearthDN+1ApacheDN", with the label of
+    /// [`ClusterSpec::labelled`].
     pub fn name(&self) -> String {
         let of = |make| self.datanodes.iter().filter(|datanode| **datanode == make).count();
         let datanodes = match (of(Implementation::Hearth), of(Implementation::Apache)) {
@@ -110,62 +112,64 @@ impl ClusterSpec {
         format!("{:?}NN+{datanodes}{label}", self.namenode)
     }
 
-    /// `count` DataNodes, all like the first.
+    /// Sets the number of DataNodes to `count`, all like the first.
     pub fn datanodes(mut self, count: usize) -> Self {
         self.datanodes = vec![self.datanodes[0]; count];
         self
     }
 
-    /// Apache's daemons and tools of another version.
+    /// Uses another version of Apache's daemons and tools.
     pub fn apache_version(mut self, version: &str) -> Self {
         self.version = Some(version.to_owned());
         self
     }
 
-    /// Tells apart clusters of the same makes.
+    /// Adds a label, to distinguish clusters of the same implementations.
     pub fn labelled(mut self, label: &str) -> Self {
         self.label = Some(label.to_owned());
         self
     }
 
-    /// A setting for the daemons and the clients alike.
+    /// Sets a key for both the daemons and the clients.
     pub fn set(mut self, key: &str, value: impl ToString) -> Self {
         self.settings.set(key, value);
         self
     }
 
-    /// A setting that names a file of the cluster's directory, which is made empty.
+    /// Sets a key to a file in the cluster's directory, which is created empty.
     pub fn set_file(mut self, key: &str, name: &str) -> Self {
         self.files.push((key.to_owned(), name.to_owned()));
         self
     }
 
-    /// Where the cluster's own directory is made, e.g. on a tmpfs; the system's temporary directory otherwise.
+    /// Makes the cluster's directory below `directory`, e.g. on a tmpfs, instead of the system's temporary directory.
     pub fn within(mut self, directory: &Path) -> Self {
         self.directory = Some(directory.to_owned());
         self
     }
 
-    /// A variable in the environment of Hearth's daemons.
+    /// Sets a variable in the environment of Hearth's daemons.
     pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
         self
     }
 
-    /// JVMs with their default options instead of those that start fast.
+    /// Starts JVMs with their default options instead of the fast-start options.
     pub fn for_measuring(mut self) -> Self {
         self.for_measuring = true;
         self
     }
 
-    /// Domain sockets, in the cluster's directory unless a setting says where, and Java with libhadoop that makes use of them. Apache's DataNode wants a
-    /// directory above which nobody else may write: see [`ClusterSpec::within`].
+    /// Enables domain sockets, in the cluster's directory unless a setting names another one, and Java with libhadoop,
+    /// which uses them. Apache's DataNode needs a directory whose ancestors other users cannot write to: see
+    /// [`ClusterSpec::within`].
     pub fn short_circuit(mut self) -> Self {
         self.short_circuit = true;
         self
     }
 
-    /// The address of this machine that all daemons listen on, but for the NameNode's web pages; 127.0.0.1 otherwise. A proxy does not know it.
+    /// Address of this machine that all daemons listen on, except for the NameNode's web pages; 127.0.0.1 by default.
+    /// Proxies do not support it.
     pub fn at(mut self, address: &'static str) -> Self {
         self.address = address;
         self
@@ -176,13 +180,14 @@ impl ClusterSpec {
         self
     }
 
-    /// [`ClusterSpec::start`] starts no DataNode: the caller does, one by one, perhaps after a change of its configuration.
+    /// Lets [`ClusterSpec::start`] start no DataNodes. The caller starts them one by one, for example after a
+    /// configuration change.
     pub fn only_namenode(mut self) -> Self {
         self.only_namenode = true;
         self
     }
 
-    /// Starts everything and waits until all DataNodes are live and safe mode is left.
+    /// Starts everything, and waits until all DataNodes are live and the NameNode has left safe mode.
     pub fn start(self) -> Result<Cluster> {
         let name = self.name();
         let at_once = if self.only_namenode { 0 } else { self.datanodes.len() };
@@ -195,7 +200,7 @@ impl ClusterSpec {
         Ok(cluster)
     }
 
-    /// Directories and configuration of a cluster, nothing started.
+    /// Makes the directories and configurations of a cluster without starting it.
     fn prepare(self) -> Result<Cluster> {
         let apache = match &self.version {
             Some(version) => Apache::of_version(version),
@@ -278,7 +283,7 @@ impl ClusterSpec {
     }
 }
 
-/// One daemon of a cluster: its configuration stays while the process comes and goes.
+/// Daemon of a cluster. Its configuration remains while its process stops and starts.
 pub struct NodeProcess {
     make: Implementation,
     role: String,
@@ -291,7 +296,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// `role`: begins with `namenode` or `datanode`. Configuration and log go into `directory`.
+    /// Prepares a daemon. `role`: begins with `namenode` or `datanode`. Configuration and log go to `directory`.
     pub fn prepare(make: Implementation, role: &str, directory: &Path, settings: &Settings) -> Result<Self> {
         let conf = directory.join(format!("{role}-conf"));
         settings.write(&conf)?;
@@ -307,20 +312,20 @@ impl NodeProcess {
         })
     }
 
-    /// The port of `key`'s value `127.0.0.1:PORT`.
+    /// Returns the port in `key`'s value `127.0.0.1:PORT`.
     pub fn port(&self, key: &str) -> Result<u16> {
         let value = self.settings.get(key).with_context(|| format!("{} has no {key}", self.role))?;
         let port = value.rsplit(':').next().and_then(|port| port.parse().ok());
         port.with_context(|| format!("{key} is {value}"))
     }
 
-    /// The storage directory on disk.
+    /// Returns the storage directory on disk.
     pub fn data_directory(&self) -> Option<PathBuf> {
         let key = if self.role.starts_with("namenode") { "dfs.namenode.name.dir" } else { "dfs.datanode.data.dir" };
         self.settings.get(key).and_then(|value| value.strip_prefix("file://")).map(PathBuf::from)
     }
 
-    /// Where its configuration lies, to be changed between a kill and a start.
+    /// Returns the directory of its configuration, which may be changed between a kill and a start.
     pub fn conf(&self) -> &Path {
         &self.conf
     }
@@ -329,12 +334,12 @@ impl NodeProcess {
         self.process.as_ref()
     }
 
-    /// The process's number; an error when it does not run.
+    /// Returns the process id. Error if it does not run.
     pub fn id(&self) -> Result<u32> {
         self.process.as_ref().map(Process::id).with_context(|| format!("{} does not run", self.role))
     }
 
-    /// Starts its process; a NameNode without a directory is formatted first.
+    /// Starts its process. A NameNode without a directory is formatted first.
     pub fn start(&mut self, apache: Option<&Apache>) -> Result<()> {
         if self.process.is_some() {
             bail!("{} runs already", self.role);
@@ -378,7 +383,7 @@ impl NodeProcess {
         self.make
     }
 
-    /// A setting of its configuration.
+    /// Returns a setting of its configuration.
     pub fn setting(&self, key: &str) -> Option<&str> {
         self.settings.get(key)
     }
@@ -391,24 +396,24 @@ impl NodeProcess {
         self.settings.write(&self.conf)
     }
 
-    /// NameNodes that share DataNodes are formatted with one cluster id.
+    /// Sets the cluster id for formatting. NameNodes that share DataNodes need the same one.
     pub fn set_cluster_id(&mut self, id: &str) {
         self.cluster_id = Some(id.to_owned());
     }
 
-    /// The next start is of the other make, with the same configuration and directories.
+    /// Starts the other implementation the next time, with the same configuration and directories.
     pub fn switch_implementation(&mut self, make: Implementation) {
         self.make = make;
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill();
         }
     }
 
-    /// SIGTERM and its end.
+    /// Sends SIGTERM and waits for the end.
     pub fn stop(&mut self, within: Duration) -> Result<()> {
         if let Some(mut process) = self.process.take() {
             process.terminate(within)?;
@@ -416,16 +421,16 @@ impl NodeProcess {
         Ok(())
     }
 
-    /// An error with the end of its log if it ended by itself.
+    /// Returns an error with the end of its log if it has ended by itself.
     pub fn check_alive(&mut self) -> Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::check_alive)
     }
 }
 
-/// A running cluster. Dropping it kills every process and removes its directory; the logs' ends are shown first when a
-/// test is failing.
+/// Running cluster. Dropping it kills all processes and removes its directory. If the test is failing, the ends of the
+/// logs are printed first.
 pub struct Cluster {
-    // Before `directory`: the processes go first.
+    // Declared before `directory`, so that the processes end first.
     pub namenode: NodeProcess,
     pub datanodes: Vec<NodeProcess>,
     conf: PathBuf,
@@ -433,7 +438,7 @@ pub struct Cluster {
     rpc_port: u16,
     http_port: u16,
     apache: Option<Apache>,
-    /// Where Hearth's DataNodes keep replicas in memory.
+    /// Directory of Hearth's DataNodes for replicas in memory.
     _memory: Option<Scratch>,
     directory: Scratch,
 }
@@ -444,23 +449,23 @@ impl Cluster {
         self.client.get("fs.defaultFS").expect("set when prepared")
     }
 
-    /// Whether all daemons are Apache's.
+    /// Returns whether all daemons are Apache's.
     pub fn is_apache(&self) -> bool {
         self.namenode.make == Implementation::Apache
             && self.datanodes.iter().all(|datanode| datanode.make == Implementation::Apache)
     }
 
-    /// Whether none of the DataNodes is Apache's.
+    /// Returns whether none of the DataNodes is Apache's.
     pub fn all_datanodes_are_hearth(&self) -> bool {
         self.datanodes.iter().all(|datanode| datanode.make == Implementation::Hearth)
     }
 
-    /// The clients' HADOOP_CONF_DIR.
+    /// Returns the clients' HADOOP_CONF_DIR.
     pub fn conf(&self) -> &Path {
         &self.conf
     }
 
-    /// Another configuration directory for clients, with some settings changed.
+    /// Makes another configuration directory for clients, with some settings changed.
     pub fn conf_with(&self, name: &str, changes: &[(&str, &str)]) -> Result<PathBuf> {
         let mut settings = self.client.clone();
         for (key, value) in changes {
@@ -471,7 +476,7 @@ impl Cluster {
         Ok(conf)
     }
 
-    /// The cluster's directory: for files of the test's own too.
+    /// Returns the cluster's directory, where a test may put files too.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -496,25 +501,25 @@ impl Cluster {
         self.datanodes[index].start(self.apache.as_ref())
     }
 
-    /// Waits until every DataNode that runs can be reached and is live, and safe mode is left.
+    /// Waits until every running DataNode is reachable and live, and the NameNode has left safe mode.
     pub fn wait_ready(&mut self) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process.is_some()).count() as u64;
         let within = if in_virtual_machine() { READY_IN_VM_WITHIN } else { READY_WITHIN };
         let ready = wait_until("the cluster to be ready", within, || {
-            // An error here is final: nobody starts the process again.
+            // An error here is final, because the process is not restarted.
             let mut nodes = std::iter::once(&mut self.namenode).chain(&mut self.datanodes);
             if let Err(ended) = nodes.try_for_each(NodeProcess::check_alive) {
                 return Ok(Some(Err(ended)));
             }
             let state = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
             let live = state["NumLiveDataNodes"].as_u64().unwrap_or(0);
-            // One that was killed a moment ago still counts as live while it starts again.
+            // A DataNode that was just killed still counts as live while it restarts.
             let started = |datanode: &&NodeProcess| datanode.process.is_some();
             let reached = self.datanodes.iter().filter(started).all(|datanode| {
                 let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
                 TcpStream::connect(address).is_ok()
             });
-            // One that has registered is live, and gets blocks only when it has said what room it has.
+            // A registered DataNode is live, but gets no blocks before it has reported its free space.
             let has_room = self.datanodes.iter().filter(started).all(|datanode| {
                 let address = datanode.setting("dfs.datanode.address").unwrap_or_default();
                 self.live_datanode(address).map_or(true, |shown| shown["capacity"].as_u64() != Some(0))
@@ -527,8 +532,8 @@ impl Cluster {
         ready.and_then(|ended| ended).with_context(|| self.log_tails())
     }
 
-    /// Whether the process of one of Hearth's DataNodes has registered. Where it was started again, what the NameNode shows as live may
-    /// still be the one before, whatever it serves by then.
+    /// Returns whether the current process of a Hearth DataNode has registered. After a restart, the live entry of the
+    /// NameNode may still be that of the old process, even if the new one serves already.
     fn has_registered(&self, datanode: &NodeProcess) -> Result<bool> {
         let key = "dfs.datanode.http.address";
         let is_here = datanode.setting(key).is_some_and(|address| address.starts_with("127.0.0.1:"));
@@ -549,7 +554,7 @@ impl Cluster {
         })
     }
 
-    /// What the NameNode's page says of the live DataNode that serves data at `address`, ip:port.
+    /// Returns the NameNode's entry of the live DataNode whose data port is at `address`, ip:port.
     pub fn live_datanode(&self, address: &str) -> Result<Value> {
         let info = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
         let nodes: BTreeMap<String, Value> =
@@ -558,13 +563,13 @@ impl Cluster {
         wanted.with_context(|| format!("{address} is not live"))
     }
 
-    /// The ends of all logs.
+    /// Returns the ends of all logs.
     pub fn log_tails(&self) -> String {
         let nodes = std::iter::once(&self.namenode).chain(&self.datanodes);
         nodes.filter_map(|node| node.process.as_ref()).map(Process::log_tail).collect::<Vec<_>>().join("\n")
     }
 
-    /// Removes what a NameNode stored, so that the next start begins anew.
+    /// Removes the data of a NameNode, so that its next start formats a new namespace.
     pub fn forget_namespace(&mut self) -> Result<()> {
         let directory = self.namenode.data_directory().context("the namenode's directory is known")?;
         fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))

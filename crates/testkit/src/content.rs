@@ -1,5 +1,6 @@
-//! Varied file content that every byte of can be computed from a seed and its position, by Rust and Java alike
-//! (`tests/interop/java/Content.java`): no compressible runs, no two blocks alike, nothing to be kept for comparison.
+//! Varied file content in which each byte is computed from a seed and its position, by Rust and Java alike
+//! (`tests/interop/java/Content.java`). It has no compressible runs and no two equal blocks, and tests need to store
+//! nothing for comparison.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,13 +8,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// Endless content; different for each seed.
+/// Endless content, different for each seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Content {
     pub seed: u64,
 }
 
-/// Computed and written at once.
+/// Bytes that are computed and written at once.
 const PIECE: usize = 256 << 10;
 
 impl Content {
@@ -21,7 +22,7 @@ impl Content {
         Self { seed }
     }
 
-    /// Eight bytes, little-endian, at `8 * index`: SplitMix64's output for state `seed + index * gamma`.
+    /// Returns eight bytes, little-endian, at `8 * index`: SplitMix64's output for state `seed + index * gamma`.
     fn word(self, index: u64) -> u64 {
         let mut z = self.seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +30,7 @@ impl Content {
         z ^ (z >> 31)
     }
 
-    /// Fills `into` with what stands at `position` (bytes from the start).
+    /// Fills `into` with the content at `position` (bytes from the start).
     pub fn fill(self, position: u64, into: &mut [u8]) {
         let mut index = position / 8;
         let skip = (position % 8) as usize;
@@ -76,7 +77,7 @@ impl Content {
         make().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// SHA-256, in hexadecimal, of `length` bytes from `position`.
+    /// Returns the SHA-256, in hexadecimal, of `length` bytes from `position`.
     pub fn sha256(self, position: u64, length: u64) -> String {
         let mut hasher = Sha256::new();
         self.write_to(position, length, &mut hasher).expect("hashing does not fail");
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_part_is_the_same_as_in_the_whole() {
+    fn any_part_matches_the_whole_content() {
         let content = Content::new(7);
         let whole = content.bytes(0, 100);
         for start in 0..40 {
@@ -109,9 +110,9 @@ mod tests {
         assert_eq!(content.sha256(3, 50), sha256_hex(&whole[3..53]));
     }
 
-    /// Java's twin checks itself against the same bytes.
+    /// The Java implementation checks itself against the same bytes.
     #[test]
-    fn the_first_word_is_splitmix64s() {
+    fn first_word_matches_splitmix64() {
         assert_eq!(Content::new(0).bytes(0, 8), 0xe220_a839_7b1d_cdaf_u64.to_le_bytes());
     }
 }

@@ -1,7 +1,8 @@
-//! One client process that carries out many operations: requests and answers are lines of JSON.
+//! A client process that carries out many operations: requests and answers are lines of JSON.
 //!
-//! The other ends are `tests/interop/java/Driver.java` (Apache's FileSystem) and `tests/interop/python/driver.py`
-//! (hdfs-native); the operations and their arguments are listed there. So does `tests/interop/java/hbase/Tables.java`.
+//! The clients are `tests/interop/java/Driver.java` (Apache's FileSystem) and `tests/interop/python/driver.py`
+//! (hdfs-native), which list the operations and their arguments. `tests/interop/java/hbase/Tables.java` uses the same
+//! protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::Apache;
 use crate::prerequisites::{python_with_hdfs_native, workspace_root};
 
-/// Long enough for 2 GiB on a busy machine with two cores.
+/// Timeout of an answer: long enough for 2 GiB on a busy machine with two cores.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub struct Driver {
@@ -25,14 +26,14 @@ pub struct Driver {
     answer_timeout: Duration,
 }
 
-/// Why an operation did not give a value.
+/// Reason why an operation returned no value.
 #[derive(Debug)]
 pub enum DriverError {
-    /// The client threw this.
+    /// The client threw this exception.
     Thrown { class: String, message: String },
-    /// No answer in time; the client was killed.
+    /// No answer arrived in time, and the client was killed.
     Silent { operation: String, after: Duration },
-    /// The client is gone or does not speak our JSON.
+    /// The client has ended or does not speak this protocol.
     Broken { operation: String, reason: String },
 }
 
@@ -49,7 +50,7 @@ impl std::fmt::Display for DriverError {
 impl std::error::Error for DriverError {}
 
 impl DriverError {
-    /// The exception's class name without its package; empty when none was thrown.
+    /// Returns the exception's class name without its package. Empty if no exception was thrown.
     pub fn class(&self) -> &str {
         match self {
             Self::Thrown { class, .. } => class.rsplit('.').next().unwrap_or_default(),
@@ -59,19 +60,19 @@ impl DriverError {
 }
 
 impl Driver {
-    /// A JVM with Apache's FileSystem configured by `conf`.
+    /// Starts a JVM with Apache's FileSystem, configured by `conf`.
     pub fn java(apache: &Apache, conf: &Path) -> Result<Self> {
         Self::start(&mut apache.our_java(conf, "Driver")?)
     }
 
-    /// Python with hdfs-native configured by `conf`.
+    /// Starts Python with hdfs-native, configured by `conf`.
     pub fn python(conf: &Path) -> Result<Self> {
         let mut command = Command::new(python_with_hdfs_native()?);
         command.arg(workspace_root().join("tests/interop/python/driver.py")).arg(conf).env("HADOOP_CONF_DIR", conf);
         Self::start(&mut command)
     }
 
-    /// Any program that speaks the drivers' JSON.
+    /// Starts any program that speaks the drivers' JSON.
     pub fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -91,12 +92,12 @@ impl Driver {
         Ok(Self { child, input, answers, answer_timeout: ANSWER_TIMEOUT })
     }
 
-    /// The process, for its CPU time and memory.
+    /// Returns the process id, to measure its CPU time and memory.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How long an operation may take.
+    /// Sets the timeout of an operation.
     pub fn set_answer_timeout(&mut self, patience: Duration) {
         self.answer_timeout = patience;
     }
@@ -107,7 +108,8 @@ impl Driver {
         self.answer(operation)
     }
 
-    /// Asks without waiting, so that the operation can be disturbed while it runs; [`Driver::answer`] follows.
+    /// Sends a request without waiting, so that the test can disturb the operation while it runs. [`Driver::answer`]
+    /// must follow.
     pub fn send(&mut self, operation: &str, mut arguments: Value) -> Result<(), DriverError> {
         arguments["op"] = operation.into();
         let mut line = arguments.to_string();
@@ -140,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// SIGKILL: a client that vanishes with its files open.
+    /// Sends SIGKILL: the client vanishes with its files open.
     pub fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -149,7 +151,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Its input ends: it ends. A client with open files may take its time over them, which nobody waits for.
+        // The client ends when its input ends. With open files that may take a while, so its end is not awaited.
         drop(self.input.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! Engines that keep their data on HDFS: Apache HBase and Apache Spark, with the Hadoop clients that they bring.
+//! Engines that store their data on HDFS: Apache HBase and Apache Spark, with the Hadoop clients that they include.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,16 +8,16 @@ use anyhow::{Result, bail};
 use crate::apache::{compiled, without_environment};
 use crate::prerequisites::{Missing, workspace_root};
 
-/// Where an engine's jars are and how a JVM is started with them.
+/// Location of an engine's jars, and the options of JVMs that use them.
 #[derive(Clone)]
 pub struct Engine {
     lib: PathBuf,
-    /// Where our Java programs for it lie, below the workspace.
+    /// Directory of the project's Java programs for it, below the workspace.
     sources: &'static str,
     options: Vec<String>,
 }
 
-/// What both reach into, as their own scripts tell Java 17 to let them.
+/// Packages that both need access to, from the options that their own scripts give Java 17.
 const ADD_OPENS: [&str; 10] = [
     "java.base/java.io",
     "java.base/java.lang",
@@ -32,12 +32,12 @@ const ADD_OPENS: [&str; 10] = [
 ];
 
 impl Engine {
-    /// An error of kind [`Missing`] when its jars were not fetched.
+    /// Finds HBase. Error of kind [`Missing`] if its jars were not fetched.
     pub fn hbase() -> Result<Self> {
         Self::find("HBase", ".cache/hbase-2.6.4/lib", "tests/interop/java/hbase")
     }
 
-    /// An error of kind [`Missing`] when its jars were not fetched.
+    /// Finds Spark. Error of kind [`Missing`] if its jars were not fetched.
     pub fn spark() -> Result<Self> {
         Self::find("Spark", ".cache/spark-3.5.9/lib", "tests/interop/java/spark")
     }
@@ -55,12 +55,12 @@ impl Engine {
         Ok(Self { lib, sources, options })
     }
 
-    /// `java MAIN` with the configuration in `conf` and at most `heap_mib` MiB for its objects.
+    /// Returns `java MAIN` with the configuration in `conf` and a heap of at most `heap_mib` MiB.
     pub fn java(&self, conf: &Path, heap_mib: u32, main: &str) -> Command {
         self.java_with(&[conf], heap_mib, main)
     }
 
-    /// One of our Java programs for it, compiled when it has changed.
+    /// Returns one of the project's Java programs for it, compiled if it has changed.
     pub fn our_java(&self, conf: &Path, heap_mib: u32, main: &str) -> Result<Command> {
         let class_path = format!("{}/*", self.lib.display());
         Ok(self.java_with(&[conf, &compiled(self.sources, &class_path)?], heap_mib, main))

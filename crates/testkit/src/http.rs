@@ -1,4 +1,5 @@
-//! HTTP as tests ask with it: a GET, enough for /jmx, and single requests whose every part is the caller's, for WebHDFS.
+//! HTTP client of tests: a simple GET for /jmx, and single requests with every part under the caller's control, for
+//! WebHDFS.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -6,32 +7,32 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// More than any answer that tests ask for.
+/// Maximum answer size, larger than any answer in the tests.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Of an answer's head.
+/// Maximum length of a line of an answer's head.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const HEADERS_MAX: usize = 100;
-/// A server that says nothing, or takes nothing, for so long is given up.
+/// Timeout for a server that sends or receives nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// One request, on a connection of its own.
+/// One request, on its own connection.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {
     pub method: &'a str,
-    /// Path and query, encoded.
+    /// Encoded path and query.
     pub target: &'a str,
     pub body: HttpBody<'a>,
-    /// Whether the body waits until the server wants it (`Expect: 100-continue`).
+    /// Send the body only after the server has asked for it (`Expect: 100-continue`).
     pub expect_continue: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum HttpBody<'a> {
-    /// Nothing, and nothing is said of its length.
+    /// No body, and no header about its length.
     Absent,
     /// With `Content-Length`.
     Whole(&'a [u8]),
-    /// In chunks of so many bytes.
+    /// In chunks of this size.
     Chunked(&'a [u8], usize),
 }
 
@@ -41,19 +42,19 @@ pub struct HttpAnswer {
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Whether `100 Continue` came before it.
+    /// `100 Continue` came before this answer.
     pub continued: bool,
 }
 
 impl HttpAnswer {
-    /// The first of this name, which is in lower case.
+    /// Returns the first header of this name, which must be in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
 }
 
 impl HttpRequest<'_> {
-    /// Asks 127.0.0.1. Any status is an answer; a redirect is not followed.
+    /// Sends the request to 127.0.0.1. Any status is a valid answer; a redirect is not followed.
     pub fn send(&self, port: u16) -> Result<HttpAnswer> {
         self.exchange(port).with_context(|| format!("{} http://127.0.0.1:{port}{}", self.method, self.target))
     }
@@ -82,7 +83,7 @@ impl HttpRequest<'_> {
             first = Some(read_head(&mut reader)?);
         }
         if first.as_ref().is_none_or(|(status, _)| *status == 100) {
-            // A server that refuses may close before it has taken all: what it says is what counts.
+            // A server that refuses may close the connection before it has read everything. Its answer counts.
             let _ = self.body.write_to(&mut writer);
         }
         let mut continued = false;
@@ -126,7 +127,7 @@ fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
 }
 
-/// Status and headers.
+/// Reads status and headers.
 fn read_head(reader: &mut impl BufRead) -> Result<(u16, Vec<(String, String)>)> {
     let first = read_line(reader)?;
     let status: Option<u16> = first.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -143,20 +144,20 @@ fn read_head(reader: &mut impl BufRead) -> Result<(u16, Vec<(String, String)>)> 
     }
 }
 
-/// As its headers say where it ends.
+/// Reads the body, whose end is determined by the headers.
 fn read_body(reader: &mut impl BufRead, headers: &[(String, String)]) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     let mut more = |reader: &mut dyn Read, length: u64| -> Result<()> {
         ensure!(body.len() as u64 + length <= ANSWER_BYTES_MAX, "the answer is longer than {ANSWER_BYTES_MAX} bytes");
         let read = reader.take(length).read_to_end(&mut body)?;
-        ensure!(read as u64 == length, "{read} bytes came of {length}");
+        ensure!(read as u64 == length, "{read} of {length} bytes arrived");
         Ok(())
     };
     if header(headers, "transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked")) {
         loop {
             let line = read_line(reader)?;
             let size = line.split(';').next().unwrap_or_default().trim();
-            let size = u64::from_str_radix(size, 16).with_context(|| format!("no length of a chunk: {line:?}"))?;
+            let size = u64::from_str_radix(size, 16).with_context(|| format!("invalid chunk length: {line:?}"))?;
             if size == 0 {
                 break;
             }
@@ -165,14 +166,14 @@ fn read_body(reader: &mut impl BufRead, headers: &[(String, String)]) -> Result<
         }
         while !read_line(reader)?.is_empty() {}
     } else if let Some(length) = header(headers, "content-length") {
-        more(reader, length.parse().with_context(|| format!("no length: {length:?}"))?)?;
+        more(reader, length.parse().with_context(|| format!("invalid length: {length:?}"))?)?;
     } else {
         reader.take(ANSWER_BYTES_MAX).read_to_end(&mut body)?;
     }
     Ok(body)
 }
 
-/// Without its end.
+/// Reads a line without its line end.
 fn read_line(reader: &mut impl BufRead) -> Result<String> {
     let mut line = Vec::new();
     reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
@@ -180,12 +181,12 @@ fn read_line(reader: &mut impl BufRead) -> Result<String> {
     Ok(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// The body of `http://127.0.0.1:PORT/PATH`; an error for any status but 200.
+/// Returns the body of `http://127.0.0.1:PORT/PATH`. Error for any status but 200.
 pub fn get_text(port: u16, path: &str) -> Result<String> {
     get_text_at(Ipv4Addr::LOCALHOST, port, path)
 }
 
-/// As [`get_text`], of a server elsewhere.
+/// Like [`get_text`], for a server on another host.
 pub fn get_text_at(host: Ipv4Addr, port: u16, path: &str) -> Result<String> {
     let address = SocketAddr::from((host, port));
     let asked = || format!("GET http://{address}{path}");
@@ -204,7 +205,7 @@ pub fn get_text_at(host: Ipv4Addr, port: u16, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// One bean of a Hadoop daemon's /jmx, e.g. `Hadoop:service=NameNode,name=FSNamesystemState`.
+/// Returns one bean of a Hadoop daemon's /jmx, e.g. `Hadoop:service=NameNode,name=FSNamesystemState`.
 pub fn jmx_bean(port: u16, name: &str) -> Result<serde_json::Value> {
     let text = get_text(port, &format!("/jmx?qry={name}"))?;
     let mut answer: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("/jmx of port {port}"))?;
@@ -221,8 +222,8 @@ mod tests {
 
     use super::*;
 
-    /// A server of one connection: when what it has heard ends with the first of a pair, it says the second. At its end it tells
-    /// what it heard.
+    /// Server of one connection: when the received data ends with the first element of a pair, it sends the second. At
+    /// its end it returns the received data.
     fn server(says: &'static [(&'static str, &'static str)]) -> (u16, JoinHandle<String>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_waits_for_the_server_and_chunks_are_put_together() {
+    fn body_waits_for_continue_and_chunks_are_joined() {
         let (port, heard) = server(&[
             ("\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n"),
             (
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_not_wanted_is_not_sent() {
+    fn unwanted_body_is_not_sent() {
         let (port, heard) = server(&[("\r\n\r\n", "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 2\r\n\r\nhi")]);
         let request =
             HttpRequest { method: "PUT", target: "/", body: HttpBody::Whole(b"unwanted"), expect_continue: true };
@@ -277,11 +278,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_ends_early_is_an_error() {
+    fn truncated_answer_is_an_error() {
         let (port, heard) = server(&[("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi")]);
         let request = HttpRequest { method: "GET", target: "/", body: HttpBody::Absent, expect_continue: false };
         let error = format!("{:#}", request.send(port).unwrap_err());
-        assert!(error.contains("2 bytes came of 5"), "{error}");
+        assert!(error.contains("2 of 5 bytes arrived"), "{error}");
         heard.join().unwrap();
     }
 }

@@ -2,18 +2,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// A tmpfs with huge pages, until it is dropped.
+/// Tmpfs with huge pages, mounted until it is dropped.
 pub struct HugePages(PathBuf);
 
 impl HugePages {
-    /// Mounts one, which root may do. `None`: whatever is put there will be in small pages.
+    /// Mounts a tmpfs, which needs root. `None`: data below `at` will be in small pages.
     ///
-    /// Not by mount(8): until a process that is being started executes its program, it has copies of all our descriptors, and other tests
-    /// look at who has files open.
+    /// Does not use mount(8): until a started process executes its program, it has copies of all descriptors of this
+    /// process, and other tests check which processes have files open.
     pub fn mount(at: &Path) -> Option<Self> {
         let options = c"huge=within_size,mode=700";
         if let Err(error) = rustix::mount::mount("tmpfs", at, "tmpfs", MountFlags::empty(), options) {
-            eprintln!("no tmpfs of its own: in small pages: {error}");
+            eprintln!("cannot mount a tmpfs with huge pages, using small ones: {error}");
             return None;
         }
         Some(Self(at.to_owned()))
@@ -22,7 +22,7 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        // Lazily: somebody may have something open there.
+        // Lazy unmount, because a process may have files open there.
         let _ = rustix::mount::unmount(self.0.as_path(), UnmountFlags::DETACH);
     }
 }

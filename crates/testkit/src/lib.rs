@@ -1,11 +1,11 @@
-//! Clusters of real processes, Apache's and ours, and real clients for them.
+//! Clusters of real processes, of Apache Hadoop and of Hearth, and real clients for them.
 //!
-//! [`ClusterSpec`] starts a NameNode and DataNodes of either make on free ports in a directory of their own; dropping
-//! the [`Cluster`] kills them. [`Driver`] is one client process (a JVM with Apache's FileSystem, or Python with
-//! hdfs-native) that carries out many operations; [`Apache`] runs Apache's command-line tools. File content comes from
-//! [`Content`], which Rust and Java compute alike, so that nothing large travels between test and client.
+//! [`ClusterSpec`] starts a NameNode and DataNodes of either implementation on free ports in their own directory.
+//! Dropping the [`Cluster`] kills them. [`Driver`] is a client process (a JVM with Apache's FileSystem, or Python with
+//! hdfs-native) that carries out many operations. [`Apache`] runs Apache's command-line tools. File content comes from
+//! [`Content`], which Rust and Java compute alike, so that large data need not be passed between test and client.
 //!
-//! Everything here blocks; an async test calls it from `spawn_blocking` or before its runtime starts.
+//! All calls here block. An async test must call them from `spawn_blocking` or before its runtime starts.
 
 mod apache;
 mod cluster;

@@ -4,17 +4,18 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// A file system of its own on a disk that is a file: one that can be made to hang. Root may mount one.
+/// A separate file system on a loop device, which can be made to hang. Mounting it needs root.
 pub struct LoopDisk {
     mounted_at: PathBuf,
     _image: TempDir,
 }
 
-/// Whoever writes to the disk waits until this is dropped, as for one that does not answer, and no signal ends that.
+/// Frozen disk: writers block until this is dropped, as on a disk that does not answer, and cannot be interrupted by
+/// signals.
 pub struct Frozen(PathBuf);
 
 impl LoopDisk {
-    /// `at`: a directory that is there. `bytes`: its size, as zeros that take no space.
+    /// Mounts the disk. `at`: an existing directory. `bytes`: size of the disk, whose zeros take no space.
     pub fn mount(at: &Path, bytes: u64) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let image = directory.path().join("image");
@@ -38,12 +39,12 @@ impl Drop for Frozen {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // Lazily: somebody may still run in it.
+        // Lazy unmount, because a process may still use it.
         let _ = run(Command::new("umount").arg("-l").arg(&self.mounted_at));
     }
 }
 
-/// To its end; an error with what it said, if that is not success.
+/// Runs a command to its end. An unsuccessful end is an error with its output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot start {program}"))?;

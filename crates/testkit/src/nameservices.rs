@@ -1,5 +1,5 @@
-//! Apache's NameNodes in nameservices: several for one namespace (high availability, edits in a shared directory, states
-//! changed by hand), or several namespaces (federation), and DataNodes of either make that serve them all.
+//! Apache's NameNodes in nameservices: several for one namespace (high availability, edits in a shared directory,
+//! manual state changes), or several namespaces (federation). DataNodes of either implementation serve all of them.
 
 use std::fs;
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::{Apache, Implementation, NodeProcess, Process, Scratch, Settings, fre
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const TMPFS: &str = "/dev/shm";
 
-/// What to start.
+/// Description of the daemons to start.
 pub struct NameservicesSpec {
     /// Names, each with the number of its NameNodes.
     pub nameservices: Vec<(&'static str, usize)>,
     pub datanodes: Vec<Implementation>,
-    /// Of daemons and clients.
+    /// Settings of daemons and clients.
     pub settings: Settings,
 }
 
-/// Running NameNodes and DataNodes. Dropping it kills them.
+/// Running NameNodes and DataNodes. Dropping this kills them.
 pub struct Nameservices {
-    // Before `directory`: the processes go first.
+    // Declared before `directory`, so that the processes end first.
     pub namenodes: Vec<NamenodeInstance>,
     pub datanodes: Vec<NodeProcess>,
     client: Settings,
@@ -36,7 +36,7 @@ pub struct Nameservices {
 /// One NameNode.
 pub struct NamenodeInstance {
     pub nameservice: &'static str,
-    /// As `haadmin` calls it: nn0, nn1, ...
+    /// Id as in `haadmin`: nn0, nn1, ...
     pub id: String,
     pub rpc_port: u16,
     pub http_port: u16,
@@ -44,7 +44,7 @@ pub struct NamenodeInstance {
 }
 
 impl NameservicesSpec {
-    /// Starts everything. NameNodes of a highly available nameservice come up as standby; the first becomes active.
+    /// Starts everything. NameNodes of a highly available nameservice start as standby, and the first becomes active.
     pub fn start(self) -> Result<Nameservices> {
         let apache = Apache::find()?;
         let directory = tempfile::Builder::new().prefix("hearth-test-").tempdir().context("a temporary directory")?;
@@ -83,7 +83,7 @@ impl NameservicesSpec {
             }
         }
         if !planned[0].4 {
-            // Only a highly available nameservice is found by its name.
+            // Only a highly available nameservice is addressed by its name.
             client.set("fs.defaultFS", format!("hdfs://127.0.0.1:{}", planned[0].2));
         }
         client.write(&directory.path().join("client-conf"))?;
@@ -130,7 +130,8 @@ impl Nameservices {
             let first =
                 (0..index).find(|earlier| self.namenodes[*earlier].nameservice == self.namenodes[index].nameservice);
             if let Some(first) = first {
-                // As -bootstrapStandby would, without another JVM. The first is standby yet and writes nothing.
+                // Does the work of -bootstrapStandby without another JVM. The first NameNode is still standby and
+                // writes nothing.
                 self.copy_namespace(first, index)?;
             }
             self.start_namenode(index)?;
@@ -177,7 +178,7 @@ impl Nameservices {
         &self.apache
     }
 
-    /// The clients' HADOOP_CONF_DIR.
+    /// Returns the clients' HADOOP_CONF_DIR.
     pub fn conf(&self) -> std::path::PathBuf {
         self.directory.path().join("client-conf")
     }
@@ -186,12 +187,12 @@ impl Nameservices {
         self.directory.path()
     }
 
-    /// A client's setting.
+    /// Returns a client's setting.
     pub fn setting(&self, key: &str) -> Option<&str> {
         self.client.get(key)
     }
 
-    /// Waits until its pages answer.
+    /// Waits until its web pages answer.
     pub fn wait_up(&mut self, index: usize) -> Result<()> {
         let NamenodeInstance { id, http_port, node, .. } = &mut self.namenodes[index];
         wait_until(&format!("{id} to come up"), READY_WITHIN, || {
@@ -203,7 +204,7 @@ impl Nameservices {
         })?
     }
 
-    /// Waits until it counts every running DataNode as live, and is out of safe mode.
+    /// Waits until it counts every running DataNode as live and has left safe mode.
     pub fn wait_datanodes(&mut self, index: usize) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process().is_some()).count() as u64;
         let Self { namenodes, datanodes, .. } = self;
@@ -220,13 +221,13 @@ impl Nameservices {
         })?
     }
 
-    /// active, standby, observer.
+    /// Returns its state: active, standby, observer.
     pub fn state(&self, index: usize) -> Result<String> {
         let bean = jmx_bean(self.namenodes[index].http_port, "Hadoop:service=NameNode,name=NameNodeStatus")?;
         Ok(bean["State"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// `hdfs haadmin COMMAND OPTIONS ID`.
+    /// Runs `hdfs haadmin COMMAND OPTIONS ID`.
     pub fn admin(&self, index: usize, command: &str, options: &[&str]) -> Result<String> {
         let NamenodeInstance { nameservice, id, .. } = &self.namenodes[index];
         let mut arguments = vec!["-ns", nameservice, command];
@@ -236,7 +237,7 @@ impl Nameservices {
         output.success().with_context(|| format!("hdfs haadmin {}", arguments.join(" ")))
     }
 
-    /// The ends of all logs.
+    /// Returns the ends of all logs.
     pub fn log_tails(&self) -> String {
         let nodes = self.namenodes.iter().map(|served| &served.node).chain(&self.datanodes);
         nodes.filter_map(|node| node.process()).map(Process::log_tail).collect::<Vec<_>>().join("\n")

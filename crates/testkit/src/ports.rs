@@ -4,14 +4,14 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A port of 127.0.0.1 that nobody listens on now. Taken below the range from which Linux gives outgoing connections
-/// their ports, so that no connection takes it before the server that it is meant for; and no other process that looks
-/// for ports here gets it while this one lives, though the server may be long in coming, or go and come again.
+/// Returns a port of 127.0.0.1 without a listener. It is below the range of ports that Linux gives to outgoing
+/// connections, so no connection takes it before its server starts. While this process lives, other processes that call
+/// this function do not get the same port, even if the server starts late or restarts.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 22_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test programs run side by side: each starts looking somewhere else.
+    // Test programs run concurrently, so each starts its search at a different port.
     let start = std::process::id().wrapping_mul(7919);
     for _ in 0..COUNT {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
@@ -23,8 +23,8 @@ pub fn free_port() -> u16 {
     panic!("no free port of 127.0.0.1 between {FIRST} and {}", FIRST + COUNT);
 }
 
-/// Makes a port ours among those who ask here: by a name that is in no file system, belongs to the same network namespace
-/// as the port, and goes with this process.
+/// Reserves a port among the callers of this function. The reservation is an abstract socket name: it is in no file
+/// system, belongs to the network namespace of the port, and disappears with this process.
 fn reserve(port: u16) -> bool {
     static RESERVED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
     let name = format!("hearth-test-port-{port}");

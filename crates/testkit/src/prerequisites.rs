@@ -1,4 +1,4 @@
-//! Where the things lie that tests need from outside of cargo, and what happens when they are absent.
+//! Location of the files that tests need from outside of cargo, and the behaviour if they are missing.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
-/// Something that `cargo xtask test` would have fetched is not there.
+/// Error: something that `cargo xtask test` would have fetched is missing.
 #[derive(Debug)]
 pub struct Missing {
     pub what: &'static str,
-    /// The command that brings it.
+    /// Command that fetches it.
     pub cure: &'static str,
 }
 
@@ -24,10 +24,10 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Says aloud that `test` is left out because of `why`. With `CI=true` it fails instead.
+/// Reports that `test` is skipped because of `why`. With `CI=true` it fails instead.
 pub fn skip_or_fail(test: &str, why: &anyhow::Error) {
     assert!(!std::env::var("CI").is_ok_and(|value| value == "true"), "{test}: {why:#}");
-    // Past libtest's capture of print!, so that `cargo xtask test` can report it.
+    // Bypasses libtest's capture of print!, so that `cargo xtask test` can report it.
     let _ = writeln!(std::io::stdout(), "\nSKIPPED {test}: {why:#}");
 }
 
@@ -39,8 +39,9 @@ pub fn workspace_root() -> &'static Path {
     })
 }
 
-/// A directory that nobody but root and us may put anything in, nor in any above it: Java's datanode opens a socket nowhere
-/// else. The workspace's `target`, unless it was cloned into a place that everybody may write, such as /tmp.
+/// Returns a directory that, like its ancestors, only root and this user can write to: Java's DataNode opens a socket
+/// nowhere else. This is the workspace's `target`, unless the workspace is below a directory that every user can write
+/// to, such as /tmp.
 pub fn unshared_directory() -> PathBuf {
     let unshared = |path: &Path| {
         let ours = |path: &Path| std::fs::metadata(path).is_ok_and(|data| data.is_dir() && data.mode() & 0o022 == 0);
@@ -54,10 +55,10 @@ pub fn unshared_directory() -> PathBuf {
     candidates.into_iter().flatten().find(|path| unshared(path) && writable(path)).unwrap_or(target)
 }
 
-/// The version of Apache Hadoop that tests run with unless they say otherwise.
+/// Default version of Apache Hadoop in tests.
 pub(crate) const APACHE_VERSION: &str = "3.4.2";
 
-/// The directory of Apache Hadoop's jars.
+/// Returns the directory of Apache Hadoop's jars.
 pub(crate) fn apache_lib(version: &str) -> Result<PathBuf> {
     let lib = workspace_root().join(format!(".cache/apache-{version}/lib"));
     if !lib.is_dir() {
@@ -67,7 +68,7 @@ pub(crate) fn apache_lib(version: &str) -> Result<PathBuf> {
     Ok(lib)
 }
 
-/// The directory of the jars with Apache's jobs.
+/// Returns the directory of the jars with Apache's jobs.
 pub(crate) fn apache_jobs_lib() -> Result<PathBuf> {
     let lib = workspace_root().join(format!(".cache/apache-{APACHE_VERSION}-jobs/lib"));
     if !lib.is_dir() {
@@ -76,7 +77,7 @@ pub(crate) fn apache_jobs_lib() -> Result<PathBuf> {
     Ok(lib)
 }
 
-/// The directory of the jars with Apache's contract tests.
+/// Returns the directory of the jars with Apache's contract tests.
 pub(crate) fn apache_contract_lib() -> Result<PathBuf> {
     let lib = workspace_root().join(format!(".cache/apache-{APACHE_VERSION}-contract/lib"));
     if !lib.is_dir() {
@@ -85,7 +86,7 @@ pub(crate) fn apache_contract_lib() -> Result<PathBuf> {
     Ok(lib)
 }
 
-/// A Python that can import `hdfs_native`.
+/// Returns a Python that can import `hdfs_native`.
 pub fn python_with_hdfs_native() -> Result<PathBuf> {
     let python = workspace_root().join(".cache/venv/bin/python");
     if !python.exists() {
@@ -96,13 +97,13 @@ pub fn python_with_hdfs_native() -> Result<PathBuf> {
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Clusters run this program from now on, unless one was started already.
+/// Makes clusters run this program from now on. Has no effect after the first cluster was started.
 pub fn use_program(program: PathBuf) {
     let _ = PROGRAM.set(program);
 }
 
-/// The `hearth` program of this build: `HEARTH_PROGRAM` when set, else the one beside the running test, built first so
-/// that it is never a stale one.
+/// Returns the `hearth` program of this build: `HEARTH_PROGRAM` if set, else the one beside the running test. The
+/// latter is built first, so that it is never stale.
 pub fn hearth_program() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("HEARTH_PROGRAM") {
         return Ok(program.into());
@@ -118,7 +119,7 @@ pub fn hearth_program() -> Result<PathBuf> {
         .find(|directory| directory.file_name().is_some_and(|name| name != "deps"))
         .context("the running program lies in no target directory")?;
     let program = profile.join("hearth");
-    // In the virtual machine nothing is built: what is outside was, just now.
+    // Nothing is built in the virtual machine: the host has just built it.
     let builds = !in_virtual_machine();
     if builds && profile.file_name().is_some_and(|name| name == "debug") {
         let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -136,12 +137,12 @@ pub fn hearth_program() -> Result<PathBuf> {
     Ok(PROGRAM.get_or_init(|| program).clone())
 }
 
-/// Whether this runs in the virtual machine that `cargo xtask` starts, where there is RDMA.
+/// Returns whether this runs in the virtual machine that `cargo xtask` starts, which has RDMA.
 pub fn in_virtual_machine() -> bool {
     std::env::var_os("HEARTH_VM").is_some()
 }
 
-/// All files in and below `directory`, as far as they stay while it is walked.
+/// Returns all files in and below `directory`. Files that are removed during the walk are ignored.
 pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut directories = vec![directory.to_owned()];

@@ -1,4 +1,4 @@
-//! A child process that leaves nothing behind: dropping it, or dying ourselves, kills it and its children.
+//! A child process without leftovers: dropping it, or the end of this process, kills it and its children.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-/// How much of a log an error shows.
+/// Number of log lines that an error shows.
 const TAIL_LINES: usize = 40;
 
 pub struct Process {
     name: String,
     child: Child,
     log: PathBuf,
-    /// A shell that kills the group when our end of its input closes, as it does when we are killed.
+    /// Shell that kills the process group when its input closes, which also happens if this process is killed.
     watchdog: Child,
     _watchdog_input: Option<ChildStdin>,
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts `command` in a process group of its own, output appended to `log`.
+    /// Starts `command` in its own process group, with its output appended to `log`.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let output = File::options().create(true).append(true).open(log);
         let output = output.with_context(|| format!("cannot write {}", log.display()))?;
@@ -58,16 +58,16 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
-    /// SIGKILL to the process and all its children; returns when it is gone.
+    /// Sends SIGKILL to the process and all its children. Returns when it is gone.
     pub fn kill(&mut self) {
         if self.ended.is_none() {
-            // Its group is gone already when the process ended by itself without children.
+            // The group is already gone if the process ended by itself without children.
             let _ = kill_process_group(self.pid(), Signal::KILL);
             self.ended = self.child.wait().ok();
         }
     }
 
-    /// SIGTERM, then waits for the end.
+    /// Sends SIGTERM and waits for the end.
     pub fn terminate(&mut self, within: Duration) -> Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
@@ -76,8 +76,8 @@ impl Process {
         self.wait(within)
     }
 
-    /// Stops the process, for tests of peers that hang; returns when none of its threads runs any more, which on a busy
-    /// machine is long enough after the signal for it to answer a call.
+    /// Stops the process, for tests of hanging peers. Returns when none of its threads runs any more. On a busy machine
+    /// a process can still answer a call after the signal was sent.
     pub fn pause(&self) -> Result<()> {
         kill_process_group(self.pid(), Signal::STOP).with_context(|| format!("cannot stop {}", self.name))?;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -85,14 +85,14 @@ impl Process {
         while waitid(WaitId::Pid(self.pid()), stopped).with_context(|| format!("waiting for {}", self.name))?.is_none()
         {
             if Instant::now() >= deadline {
-                bail!("{} goes on after SIGSTOP", self.name);
+                bail!("{} still runs after SIGSTOP", self.name);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// Lets a process that was paused go on.
+    /// Resumes a paused process.
     pub fn resume(&self) -> Result<()> {
         kill_process_group(self.pid(), Signal::CONT).with_context(|| format!("cannot continue {}", self.name))
     }
@@ -110,7 +110,7 @@ impl Process {
         }
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status if the process has ended.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().with_context(|| format!("waiting for {}", self.name))?;
@@ -118,7 +118,7 @@ impl Process {
         Ok(self.ended)
     }
 
-    /// An error with the end of its log if the process is no more.
+    /// Returns an error with the end of its log if the process has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         match self.exited()? {
             Some(status) => bail!("{} ended with {status}\n{}", self.name, self.log_tail()),
@@ -134,7 +134,7 @@ impl Process {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// The last lines of its log, for error messages.
+    /// Returns the last lines of its log, for error messages.
     pub fn log_tail(&self) -> String {
         let text = self.log_text();
         let lines: Vec<&str> = text.lines().collect();
@@ -145,20 +145,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the watchdog: once we have reaped the process, its number may be another's.
+        // The watchdog ends first: once the process is reaped, its id may belong to another process.
         let _ = self.watchdog.kill();
         let _ = self.watchdog.wait();
         let group = self.pid();
         let ended_before = self.ended.is_some();
         self.kill();
         if !ended_before {
-            // Children that were being forked while the first signal went out.
+            // Kills children that were being forked during the first signal.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// Polls until `probe` gives a value; an error names `what` was waited for and the last reason that it was not there.
+/// Polls until `probe` returns a value. The error names `what` was waited for, and the last reason why it was missing.
 pub fn wait_until<T>(what: &str, within: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + within;
     let mut pause = Duration::from_millis(10);
@@ -170,7 +170,7 @@ pub fn wait_until<T>(what: &str, within: Duration, mut probe: impl FnMut() -> Re
             Err(error) => last = Some(error),
         }
         if Instant::now() >= deadline {
-            return Err(last.unwrap_or_else(|| anyhow::anyhow!("still not so")))
+            return Err(last.unwrap_or_else(|| anyhow::anyhow!("the condition is still false")))
                 .with_context(|| format!("waited {within:?} for {what}"));
         }
         std::thread::sleep(pause);
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_process_takes_its_children_with_it() {
+    fn dropping_a_process_kills_its_children() {
         let directory = tempfile::tempdir().unwrap();
         let marker = directory.path().join("child");
         let script = format!("sleep 1000 & echo $! > {}; wait", marker.display());
@@ -196,14 +196,14 @@ mod tests {
         drop(process);
         wait_until("the child's end", Duration::from_secs(60), || {
             let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-            // Gone, or a zombie that init has not collected yet.
+            // Gone, or a zombie that init has not reaped yet.
             Ok((stat.is_empty() || stat.contains(") Z ")).then_some(()))
         })
         .unwrap();
     }
 
     #[test]
-    fn an_early_end_shows_the_log() {
+    fn early_exit_error_contains_the_log() {
         let directory = tempfile::tempdir().unwrap();
         let mut process = Process::start(
             "failing",

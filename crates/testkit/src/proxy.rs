@@ -1,4 +1,4 @@
-//! A TCP proxy between a real client and a real server that keeps what passes: the source of golden vectors.
+//! A TCP proxy between a real client and a real server that records the traffic: the source of golden vectors.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// One connection's bytes, each direction whole and in order.
+/// Bytes of one connection, each direction complete and in order.
 #[derive(Clone, Default, Debug)]
 pub struct Recorded {
     pub to_server: Vec<u8>,
@@ -29,11 +29,11 @@ pub struct RecordingProxy {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// Kept of each direction of a connection; what passes behind it is forwarded and forgotten.
+/// Maximum recorded bytes of each direction of a connection. Further bytes are forwarded but not recorded.
 const RECORDED_BYTES_MAX: usize = 4 << 20;
 
 impl RecordingProxy {
-    /// Forwards connections that come to `listen_on` to `server`.
+    /// Forwards connections to `listen_on` on to `server`.
     pub fn start(listen_on: SocketAddr, server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(listen_on).with_context(|| format!("cannot listen on {listen_on}"))?;
         let address = listener.local_addr().context("the proxy's address")?;
@@ -48,7 +48,7 @@ impl RecordingProxy {
                     }
                     let recorded = Arc::default();
                     connections.lock().expect("no thread panics with it").push(Arc::clone(&recorded));
-                    // A server that is down is a closed connection to the client.
+                    // If the server is down, the client sees a closed connection.
                     let Ok(server) = TcpStream::connect(server) else { continue };
                     forward(&client, &server, Direction::ToServer, recorded.clone());
                     forward(&server, &client, Direction::ToClient, recorded);
@@ -62,7 +62,7 @@ impl RecordingProxy {
         self.address
     }
 
-    /// What passed so far, one entry a connection in the order in which they came.
+    /// Returns the traffic so far, one entry for each connection, in the order of their arrival.
     pub fn recorded(&self) -> Vec<Recorded> {
         let connections = self.connections.lock().expect("no thread panics with it");
         connections.iter().map(|one| one.lock().expect("no thread panics with it").clone()).collect()
@@ -96,7 +96,7 @@ fn forward(from: &TcpStream, to: &TcpStream, direction: Direction, recorded: Arc
 impl Drop for RecordingProxy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Wakes the acceptor.
+        // Wakes the acceptor thread.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_are_forwarded_and_kept() {
+    fn both_directions_are_forwarded_and_recorded() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = server.local_addr().unwrap();
         let served = std::thread::spawn(move || {

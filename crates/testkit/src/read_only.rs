@@ -6,15 +6,17 @@ use tempfile::TempDir;
 
 use crate::loop_disk::run;
 
-/// Writes below the directory fail with EROFS, as on a disk that the kernel gave up, until it is dropped.
+/// Makes writes below the directory fail with EROFS until this is dropped, as on a disk that the kernel has remounted
+/// read-only.
 pub struct ReadOnly {
     mounts: Vec<PathBuf>,
     _aside: TempDir,
 }
 
 impl ReadOnly {
-    /// A mount of the directory onto itself: files that are open do not keep that from becoming read-only. It becomes so aside, where
-    /// nobody can open a file for writing before that is done: then it would be busy. Root may do that.
+    /// Bind-mounts the directory onto itself read-only; files that are open do not prevent that. The mount becomes
+    /// read-only before it is moved into place, so that no file can be opened for writing in between, which would make
+    /// it busy. Needs root.
     pub fn new(at: &Path) -> Result<Self> {
         let mount = |options: &[&str], paths: &[&Path]| run(Command::new("mount").args(options).args(paths));
         let directory = tempfile::tempdir()?;
@@ -31,7 +33,7 @@ impl ReadOnly {
 impl Drop for ReadOnly {
     fn drop(&mut self) {
         for at in self.mounts.iter().rev() {
-            // Lazily: somebody may still run in it.
+            // Lazy unmount, because a process may still use it.
             let _ = Command::new("umount").arg("-l").arg(at).status();
         }
     }

@@ -1,4 +1,4 @@
-//! A directory that goes with us, however we go.
+//! A temporary directory that is removed even if this process is killed.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// A directory that is removed when this is dropped, and also when this process is killed before: what lies on a tmpfs takes memory
-/// that nobody else gives back.
+/// Directory that is removed when this is dropped, and also when this process is killed first. Files on a tmpfs would
+/// otherwise keep their memory for ever.
 pub struct Scratch {
     directory: TempDir,
-    /// A shell that removes it when our end of its input closes, a little after the daemons that write to it were killed.
+    /// Shell that removes the directory when its input closes, shortly after the daemons that write to it were killed.
     watchdog: Child,
     _watchdog_input: Option<ChildStdin>,
 }
 
 impl Scratch {
-    /// `prefix`: what its name begins with.
+    /// Makes a directory. `prefix`: start of its name.
     pub fn within(parent: &Path, prefix: &str) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix(prefix)
@@ -44,7 +44,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The directory itself goes with its field.
+        // The directory itself is removed with its field.
         let _ = self.watchdog.kill();
         let _ = self.watchdog.wait();
     }
@@ -58,7 +58,7 @@ mod tests {
     use crate::wait_until;
 
     #[test]
-    fn a_scratch_directory_is_removed_when_it_is_dropped_and_when_nobody_drops_it() {
+    fn scratch_directory_is_removed_on_drop_and_kill() {
         let parent = tempfile::tempdir().unwrap();
         let dropped = Scratch::within(parent.path(), "one-").unwrap();
         let path = dropped.path().to_owned();
@@ -69,7 +69,7 @@ mod tests {
         let mut lost = Scratch::within(parent.path(), "two-").unwrap();
         let path = lost.path().to_owned();
         std::fs::write(path.join("file"), "x").unwrap();
-        // As it is when we are killed.
+        // The same happens if this process is killed.
         drop(lost._watchdog_input.take());
         wait_until("the watchdog", Duration::from_secs(60), || Ok((!path.exists()).then_some(()))).unwrap();
         lost.watchdog.wait().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Hadoop configuration to be written into a directory that `HADOOP_CONF_DIR` names.
+/// Hadoop configuration for a directory that `HADOOP_CONF_DIR` names.
 #[derive(Clone, Default)]
 pub struct Settings {
     values: BTreeMap<String, String>,
@@ -30,13 +30,13 @@ impl Settings {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Writes all of them into the file `path`, for programs that have one of their own.
+    /// Writes all settings to the file `path`, for programs with their own configuration file.
     pub fn write_as(&self, path: &Path) -> Result<()> {
         fs::write(path, xml(self.iter())).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Writes core-site.xml (keys of `fs.`, `hadoop.`, `io.`, `ipc.`, `net.`), hdfs-site.xml (the rest) and a
-    /// log4j.properties that says warnings on standard error, and what keys of `log4j.` want besides.
+    /// log4j.properties. The latter logs warnings to standard error, plus what the `log4j.` keys select.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let core = |key: &str| ["fs.", "hadoop.", "io.", "ipc.", "net."].iter().any(|prefix| key.starts_with(prefix));
         let write = |name: &str, text: String| {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_go_to_the_file_that_hadoop_reads_them_from() {
+    fn keys_are_written_to_hadoops_files() {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();
         settings.set("fs.defaultFS", "hdfs://127.0.0.1:1").set("dfs.hosts", "a<b&c").set("log4j.logger.a.B", "INFO");

@@ -1,4 +1,4 @@
-//! What processes used, from /proc.
+//! Resource usage of processes, from /proc.
 
 use std::fs;
 
@@ -12,17 +12,17 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Usage {
     /// Seconds in user mode since its start.
     pub user: f64,
-    /// Seconds in the kernel for it since its start.
+    /// Seconds in kernel mode since its start.
     pub system: f64,
     /// Resident bytes, shared memory included.
     pub resident: u64,
-    /// Of those, bytes of tmpfs and shared memory.
+    /// Part of `resident` that is tmpfs and shared memory.
     pub shared_memory: u64,
     pub threads: u64,
 }
 
 impl Usage {
-    /// CPU seconds, user and system.
+    /// Returns the CPU seconds, user and system.
     pub fn cpu(&self) -> f64 {
         self.user + self.system
     }
@@ -40,7 +40,8 @@ pub fn usage(process: u32) -> Result<Usage> {
     Ok(Usage { user, system, resident: bytes("VmRSS:"), shared_memory: bytes("RssShmem:"), threads })
 }
 
-/// CPU seconds of the living threads of a process whose name starts with `prefix` (the kernel keeps 15 bytes of it).
+/// Returns the CPU seconds of a process's living threads whose names start with `prefix` (the kernel keeps 15 bytes of
+/// a name).
 pub fn threads_cpu(process: u32, prefix: &str) -> Result<f64> {
     let directory = format!("/proc/{process}/task");
     let mut sum = 0.0;
@@ -57,10 +58,10 @@ pub fn threads_cpu(process: u32, prefix: &str) -> Result<f64> {
     Ok(sum)
 }
 
-/// Seconds in user mode and in the kernel from a `stat` file.
+/// Returns the seconds in user mode and in kernel mode from a `stat` file.
 fn times(path: &str) -> Result<(f64, f64)> {
     let stat = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    // The name, in parentheses, may hold anything; utime and stime are the 12th and 13th fields behind it.
+    // The name, in parentheses, may contain any characters. utime and stime are the 12th and 13th fields after it.
     let behind = stat.rsplit_once(')').map(|(_, behind)| behind).unwrap_or_default();
     let mut fields = behind.split_whitespace().skip(11);
     let mut seconds = || -> Result<f64> {
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_use_is_seen() {
+    fn usage_of_this_process_is_measured() {
         let before = usage(std::process::id()).unwrap();
         assert!(before.resident > 0 && before.threads > 0);
         let started = std::time::Instant::now();

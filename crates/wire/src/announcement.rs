@@ -1,5 +1,6 @@
-//! What a Hearth datanode tells Hearth's namenode of memory that clients may read one-sidedly, and what of it comes with the
-//! locations of blocks. The bytes of fields 10400 of Hadoop's messages; docs/design/0002 has the lease that goes with them.
+//! Messages by which a Hearth DataNode announces memory that clients may read one-sidedly to Hearth's NameNode, and the
+//! part of them that is sent with the locations of blocks. They are the bytes of fields 10400 of Hadoop's messages.
+//! docs/design/0002 describes the lease.
 
 use std::time::Duration;
 
@@ -9,44 +10,45 @@ use prost::Message;
 
 use crate::proto::hearth as proto;
 
-/// Longest encoded advertisement that anybody keeps or passes on. The usual ones have 150 bytes or so.
+/// Longest encoded advertisement that is kept or passed on. Usual ones have about 150 bytes.
 pub const ADVERTISEMENT_BYTES_MAX: usize = 1024;
 
-/// Replicas that one datanode announces to one namenode at most.
+/// Maximum number of replicas that one DataNode announces to one NameNode.
 pub const ANNOUNCED_MAX: usize = 4096;
 
-/// With a heartbeat: what was announced and not withdrawn holds for `lease` from when the namenode said `word`.
+/// Part of a heartbeat. Announced replicas that were not withdrawn hold for `lease`, counted from the time at which the
+/// NameNode sent `word`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Announcement {
-    /// Of the last answer that was heard.
+    /// Word of the last answer that was received.
     pub word: u64,
     pub lease: Duration,
-    /// All that was announced before is void.
+    /// All earlier announcements are void.
     pub anew: bool,
     pub added: Vec<AnnouncedReplica>,
     pub withdrawn: Vec<BlockId>,
 }
 
-/// A replica's memory.
+/// Memory of a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AnnouncedReplica {
     pub block: BlockId,
     pub stamp: GenerationStamp,
-    /// An [`Advertisement`](crate::rdma_control::Advertisement), for clients alone.
+    /// An [`Advertisement`](crate::rdma_control::Advertisement), which only clients decode.
     pub advertisement: Bytes,
 }
 
-/// With the answer to a heartbeat.
+/// Part of the answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnnouncementAck {
-    /// A number that nobody was told before.
+    /// Number that was never sent to any DataNode before.
     pub word: u64,
-    /// The announcement that came with the heartbeat counts, if there was one.
+    /// The heartbeat's announcement was accepted, if it had one.
     pub taken: bool,
 }
 
 fn milliseconds(duration: Duration) -> u32 {
-    // Rounded down: a lease is never longer than was promised.
+    // Rounded down, so that a lease is never longer than promised.
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
@@ -67,7 +69,8 @@ impl Announcement {
         message.encode_to_vec().into()
     }
 
-    /// `None`: it cannot be read. Advertisements that are too long are left out; the others share the memory of `bytes`.
+    /// Decodes an announcement. `None`: invalid. Advertisements that are too long are omitted; the others share the
+    /// memory of `bytes`.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         let message = proto::AnnouncementProto::decode(bytes.clone()).ok()?;
         let added = message.added.into_iter().filter(|added| added.advertisement.len() <= ADVERTISEMENT_BYTES_MAX);
@@ -107,7 +110,7 @@ pub(crate) fn encode_located_advertisement(located: &LocatedAdvertisement) -> By
     message.encode_to_vec().into()
 }
 
-/// `None`: it cannot be read, or is too long.
+/// Decodes an advertisement. `None`: invalid or too long.
 pub(crate) fn decode_located_advertisement(bytes: &Bytes) -> Option<LocatedAdvertisement> {
     let message = proto::HandedOnProto::decode(bytes.clone()).ok()?;
     if message.advertisement.len() > ADVERTISEMENT_BYTES_MAX {
@@ -116,7 +119,7 @@ pub(crate) fn decode_located_advertisement(bytes: &Bytes) -> Option<LocatedAdver
     Some(LocatedAdvertisement {
         location: message.location as usize,
         lease: Duration::from_millis(message.lease_ms.into()),
-        // A copy: it is kept for a while, the frame that it came in is not.
+        // A copy, because it is kept for a while, but the frame that contains it is not.
         advertisement: Bytes::copy_from_slice(&message.advertisement),
     })
 }
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn announcements_and_words_travel() {
+    fn announcements_and_words_round_trip() {
         let announced = |length| AnnouncedReplica {
             block: BlockId(-7),
             stamp: GenerationStamp(1001),
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_is_never_longer_than_it_was() {
+    fn located_advertisement_keeps_its_maximum_length() {
         let located = |advertisement| LocatedAdvertisement {
             location: 2,
             lease: Duration::from_micros(1_999_999),

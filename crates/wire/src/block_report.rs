@@ -1,27 +1,27 @@
-//! The replicas of one storage in a full block report: four varints each (id zig-zag, length, stamp, state), cut into
-//! pieces of at most 64 KiB wherever the cut falls.
+//! The replicas of one storage in a full block report: four varints each (id zig-zag, length, stamp, state), split into
+//! buffers of at most 64 KiB at any byte.
 //!
-//! Source: DatanodeProtocol.proto, `StorageBlockReportProto.blocksBuffers`; used when bit 0 of the namenode's capabilities
-//! is set, as on every Hadoop 3.
+//! Source: DatanodeProtocol.proto, `StorageBlockReportProto.blocksBuffers`; used when bit 0 of the namenode's
+//! capabilities is set, as on every Hadoop 3.
 
 use bytes::Bytes;
 use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
 
-/// Bytes of one piece, at most.
+/// Maximum bytes of one buffer.
 pub const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Bit 0 of a namenode's capabilities: it takes reports in this format.
+/// Bit 0 of a NameNode's capabilities: it accepts reports in this format.
 pub const CAPABILITY_BLOCK_REPORT_BUFFERS: u64 = 1;
 
-/// One replica as its datanode reports it.
+/// One replica as reported by its DataNode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReportedReplica {
-    /// The length is that on disk.
+    /// Block with the length on disk.
     pub block: Block,
     pub state: ReplicaState,
 }
 
-/// A report that cannot be read.
+/// Error of an unreadable report.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockReportError {
     #[error("block report ends within replica {index}")]
@@ -32,7 +32,7 @@ pub enum BlockReportError {
     State { index: u64, state: u64 },
 }
 
-/// Encodes the report of one storage: the number of replicas and the pieces.
+/// Encodes the report of one storage. Returns the number of replicas and the buffers.
 pub fn encode(replicas: impl IntoIterator<Item = ReportedReplica>) -> (u64, Vec<Bytes>) {
     let mut count = 0;
     let mut pieces = Vec::new();
@@ -55,9 +55,9 @@ pub fn encode(replicas: impl IntoIterator<Item = ReportedReplica>) -> (u64, Vec<
     (count, pieces)
 }
 
-/// Reads the replicas of one storage; stops after the first error. Bytes beyond the last replica are ignored.
+/// Decodes the replicas of one storage, and stops after the first error. Bytes after the last replica are ignored.
 ///
-/// `count`: what the report says; may be any number, nothing is allocated for it.
+/// `count`: number in the report. It may be any number, because nothing is allocated for it.
 pub fn decode(count: u64, pieces: &[Bytes]) -> impl Iterator<Item = Result<ReportedReplica, BlockReportError>> + '_ {
     let mut reader = VarintReader { pieces, at: 0 };
     let mut failed = false;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn long_reports_are_cut_and_joined() {
+    fn long_reports_are_split_and_joined() {
         let replicas: Vec<_> =
             (0..20_000).map(|i| replica(1 << 40 | i, 1000 + i as u64, i as u64 * 7, ReplicaState::Finalized)).collect();
         let (count, pieces) = encode(replicas.iter().copied());
@@ -168,14 +168,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_pieces_are_read_or_refused(count: u64, pieces in vec(vec(any::<u8>(), 0..30), 0..5)) {
+        fn any_buffers_are_decoded_or_rejected(count: u64, pieces in vec(vec(any::<u8>(), 0..30), 0..5)) {
             let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
             let bytes: usize = pieces.iter().map(Bytes::len).sum();
             prop_assert!(decode(count, &pieces).count() <= bytes / 4 + 1);
         }
 
         #[test]
-        fn cuts_may_fall_anywhere(id: i64, stamp: u64, length: u64, state in 0u8..5, cut in 0usize..31) {
+        fn splits_may_be_at_any_byte(id: i64, stamp: u64, length: u64, state in 0u8..5, cut in 0usize..31) {
             let replica = replica(id, stamp, length, ReplicaState::from_number(state).unwrap());
             let (_, pieces) = encode([replica]);
             let cut = cut.min(pieces[0].len());

@@ -1,5 +1,5 @@
-//! The identifier within a block token: who may do what with which block, until when. In two encodings, told apart by the
-//! first byte: above 0 a protobuf message, else the older one of Hadoop's Writables.
+//! Identifier in a block token: the user, the block, the permitted access, and the expiry. It has two encodings,
+//! distinguished by the first byte: above 0 a protobuf message, else the older one of Hadoop's Writables.
 //!
 //! ```text
 //! vlong expiry | vint key id | user | pool | vlong block id | vint n, n mode names | vint n, n storage type names
@@ -15,10 +15,10 @@ use prost::Message;
 use crate::convert::storage_type_from_wire;
 use crate::proto::hdfs::{AccessModeProto, BlockTokenSecretProto};
 
-/// The kind that tokens with such an identifier have.
+/// Kind of tokens with such an identifier.
 pub const BLOCK_TOKEN_KIND: &str = "HDFS_BLOCK_TOKEN";
 
-/// What a token allows. Numbers as in `AccessModeProto`.
+/// Permitted access. Numbers as in `AccessModeProto`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum AccessMode {
@@ -43,7 +43,7 @@ impl AccessMode {
     }
 }
 
-/// How a namenode writes identifiers: `dfs.block.access.token.protobuf.enable`.
+/// Encoding in which a NameNode writes identifiers: `dfs.block.access.token.protobuf.enable`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BlockTokenEncoding {
     #[default]
@@ -55,20 +55,20 @@ pub enum BlockTokenEncoding {
 pub struct BlockTokenIdentifier {
     /// Milliseconds since the epoch.
     pub expiry_ms: u64,
-    /// Of the key that signs.
+    /// Id of the signing key.
     pub key_id: u32,
-    /// Empty for null.
+    /// Empty if null.
     pub user: String,
     pub pool: BlockPoolId,
     pub block: BlockId,
     pub modes: Vec<AccessMode>,
-    /// What the replica may be written to, one entry per datanode; empty: anything.
+    /// Permitted storage types for writes, one entry per DataNode. Empty: any.
     pub storage_types: Vec<StorageType>,
     pub storage_ids: Vec<StorageId>,
     pub handshake_secret: Vec<u8>,
 }
 
-/// Bytes that are no identifier.
+/// Error of bytes that are not an identifier.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockTokenFormatError {
     #[error("block token identifier ends early")]
@@ -91,7 +91,7 @@ impl BlockTokenIdentifier {
         }
     }
 
-    /// Either encoding.
+    /// Decodes either encoding.
     pub fn decode(bytes: &[u8]) -> Result<Self, BlockTokenFormatError> {
         match bytes.first() {
             None => Err(BlockTokenFormatError::Truncated),
@@ -173,7 +173,7 @@ impl BlockTokenIdentifier {
             let name = reader.short_text("mode")?;
             AccessMode::from_name(&name).ok_or(BlockTokenFormatError::UnknownName { what: "mode", name })
         })?;
-        // Older namenodes end here.
+        // Identifiers of older NameNodes end here.
         let storage_types = reader.optional_list(|reader| {
             let name = reader.short_text("storage type")?;
             let kind = (1..=6).filter_map(StorageType::from_number).find(|kind| kind.name() == name);
@@ -194,7 +194,8 @@ fn out_of_range(what: &'static str) -> BlockTokenFormatError {
     BlockTokenFormatError::OutOfRange { what }
 }
 
-/// Hadoop's number of variable length: one byte from -112 to 127, else the first byte says sign and how many follow.
+/// Writes Hadoop's variable-length number: one byte for -112 to 127, else the first byte gives the sign and the number
+/// of bytes that follow.
 fn put_vlong(value: i64, into: &mut Vec<u8>) {
     if (-112..=127).contains(&value) {
         into.push(value as u8);
@@ -247,7 +248,7 @@ impl<'a> WritableReader<'a> {
         self.text(length, what)
     }
 
-    /// Null reads as the empty text.
+    /// Reads a text. Null is read as the empty text.
     fn long_text(&mut self, what: &'static str) -> Result<String, BlockTokenFormatError> {
         let prefix = self.take(4)?;
         let length = i32::from_be_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]);
@@ -262,7 +263,7 @@ impl<'a> WritableReader<'a> {
         String::from_utf8(self.take(length)?.to_vec()).map_err(|_| BlockTokenFormatError::NotText { what })
     }
 
-    /// Grows with what is really there, whatever the count says.
+    /// Reads a list. Memory grows with the actual data, independent of the count.
     fn list<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, BlockTokenFormatError>,
@@ -332,7 +333,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn identifiers_come_back(expiry in 128u64..1 << 62, key: u32, block: i64, user in ".{0,20}", ids in vec(".{0,9}", 0..4), secret in vec(any::<u8>(), 0..9)) {
+        fn identifiers_round_trip(expiry in 128u64..1 << 62, key: u32, block: i64, user in ".{0,20}", ids in vec(".{0,9}", 0..4), secret in vec(any::<u8>(), 0..9)) {
             let identifier = BlockTokenIdentifier {
                 expiry_ms: expiry,
                 key_id: key,
@@ -349,7 +350,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_come_back(value: i64) {
+        fn numbers_round_trip(value: i64) {
             let mut encoded = Vec::new();
             put_vlong(value, &mut encoded);
             prop_assert!(encoded.len() <= 9);

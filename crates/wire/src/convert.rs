@@ -1,8 +1,8 @@
 //! Protobuf messages ⇄ `hearth_types`.
 //!
 //! To the wire: `From<&Type> for Message`, never fails. From the wire: `TryFrom<Message> for Type`, which checks what
-//! the schema cannot: ports that fit, names that are not empty, lists that belong together. Whatever the rest of Hearth
-//! sees has passed here.
+//! the schema cannot: valid ports, names that are not empty, lists of matching lengths. All messages pass through these
+//! conversions before the rest of Hearth uses them.
 
 mod acl;
 mod block;
@@ -16,10 +16,10 @@ pub use block::storage_info;
 pub use datanode::{storage_type_from_wire, storage_types_from_wire, storage_types_to_wire};
 pub use file::{file_status_with_locations, file_status_with_locations_to_wire, type_quotas};
 
-/// A well-formed message whose content makes no sense.
+/// Error of a well-formed message with invalid content.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// Also what a missing required field looks like.
+    /// A missing required field also reads as empty.
     #[error("{field} is empty")]
     Empty { field: &'static str },
     #[error("{field} is {value}, out of range")]

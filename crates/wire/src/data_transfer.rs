@@ -1,4 +1,4 @@
-//! DataTransferProtocol, pure bytes: what clients and DataNodes say to a DataNode about the bytes of blocks.
+//! DataTransferProtocol as pure bytes: messages of clients and DataNodes to a DataNode about block data.
 //!
 //! ```text
 //! request    u16 version, u8 operation, delimited message                     [Operation]
@@ -6,8 +6,9 @@
 //! packet     u32 payload length, u16 header length, header, CRCs, data        [PacketHeader]
 //! ack        delimited PipelineAckProto, upstream, one per packet             [PipelineAck]
 //! ```
-//! Decoders take what has arrived so far and either consume a whole message or say how many bytes they still need
-//! ([`Decoded`]); sockets live elsewhere. Each has a limit on what it lets a peer announce.
+//! Decoders get the bytes that have arrived so far. They either consume a complete message or return how many more
+//! bytes they need ([`Decoded`]). Sockets are handled elsewhere. Each decoder limits the sizes that a peer may
+//! announce.
 //!
 //! Source: datatransfer.proto of Hadoop 3; `PacketHeader`, `PacketReceiver` and `PipelineAck` of its client.
 
@@ -52,16 +53,16 @@ pub const OPERATION_BYTES_MAX: usize = 512 << 10;
 /// Longest answer or acknowledgement accepted, in bytes. A composite checksum has 4 bytes for each stripe of a block.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
-/// What came of the bytes that have arrived so far.
+/// Result of decoding the bytes that have arrived so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decoded<T> {
-    /// At least so many bytes more are needed.
+    /// At least this many more bytes are needed.
     Needs(usize),
-    /// The message, and how many bytes it took.
+    /// The message, and the number of its bytes.
     Complete(T, usize),
 }
 
-/// A message of DataTransferProtocol that cannot be understood.
+/// Error of an invalid DataTransferProtocol message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
     #[error("unreadable data transfer message: {0}")]
@@ -79,7 +80,7 @@ fn decode_delimited<M: prost::Message + Default>(bytes: &[u8], limit: usize) -> 
     })
 }
 
-/// As [`decode_delimited`], then turns the message into a type of this module.
+/// Like [`decode_delimited`], then converts the message to a type of this module.
 fn decode_into<M, T, E>(bytes: &[u8], limit: usize) -> Result<Decoded<T>, MessageError>
 where
     M: prost::Message + Default,

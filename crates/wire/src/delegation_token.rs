@@ -1,4 +1,4 @@
-//! The identifier within a delegation token: who may act for whom, until when.
+//! Identifier in a delegation token: the owner, the renewer, the user that acts for the owner, and the validity.
 //!
 //! ```text
 //! version 0 | owner | renewer | real user | vlong issued | vlong latest end | vint number | vint key
@@ -8,9 +8,9 @@
 
 use std::fmt;
 
-/// The kind that tokens with such an identifier have.
+/// Kind of tokens with such an identifier.
 pub const DELEGATION_TOKEN_KIND: &str = "HDFS_DELEGATION_TOKEN";
-/// Bytes of a name. Source: `Text.DEFAULT_MAX_LEN`.
+/// Maximum bytes of a name. Source: `Text.DEFAULT_MAX_LEN`.
 const NAME_BYTES_MAX: i64 = 1 << 20;
 
 /// Times are milliseconds since the epoch.
@@ -25,7 +25,7 @@ pub struct DelegationTokenIdentifier {
     pub key_id: i32,
 }
 
-/// Bytes that are no such identifier; the texts are Java's.
+/// Error of bytes that are not such an identifier. The texts are Java's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DelegationTokenFormatError {
     #[error("Unknown version of delegation token {0}")]
@@ -58,7 +58,7 @@ impl DelegationTokenIdentifier {
     }
 }
 
-/// As Java's exceptions name it.
+/// The form of Java's exception messages.
 impl fmt::Display for DelegationTokenIdentifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -83,7 +83,8 @@ fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], DelegationTok
     Ok(taken)
 }
 
-/// Hadoop's number of variable length: one byte from -112 to 127, else the first byte says sign and how many follow.
+/// Reads Hadoop's variable-length number: one byte for -112 to 127, else the first byte gives the sign and the number
+/// of bytes that follow.
 fn vlong(rest: &mut &[u8]) -> Result<i64, DelegationTokenFormatError> {
     let first = take(rest, 1)?[0] as i8;
     if first >= -112 {
@@ -112,11 +113,11 @@ fn name(rest: &mut &[u8]) -> Result<String, DelegationTokenFormatError> {
 mod tests {
     use super::*;
 
-    /// As `DelegationTokenIdentifier.write` of Hadoop writes it.
+    /// Written by Hadoop's `DelegationTokenIdentifier.write`.
     const ANN: &[u8] = b"\0\x03ann\x04yarn\0\x8a\x01\x9a\x00\x00\x00\x00\x8a\x01\x9b\x00\x00\x00\x00\x07\x02";
 
     #[test]
-    fn an_identifier_is_read_and_named() {
+    fn identifier_is_decoded_and_formatted() {
         let id = DelegationTokenIdentifier::decode(ANN).unwrap();
         assert_eq!((id.owner.as_str(), id.renewer.as_str(), id.real_user.as_str()), ("ann", "yarn", ""));
         assert_eq!((id.issued_ms, id.latest_end_ms), (0x019a_0000_0000, 0x019b_0000_0000));
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_comes_is_an_error() {
+    fn other_bytes_are_errors() {
         for length in 0..ANN.len() {
             let error = DelegationTokenIdentifier::decode(&ANN[..length]).unwrap_err();
             assert_eq!(error, DelegationTokenFormatError::Truncated, "{length}");

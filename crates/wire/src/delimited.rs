@@ -1,9 +1,9 @@
-//! Protobuf messages with their length in front (`writeDelimitedTo`), and the varints that say the length.
+//! Protobuf messages with a length prefix (`writeDelimitedTo`), and the varints of that prefix.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// Why bytes are not the message that they should be.
+/// Reason why bytes are not a valid delimited message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DelimitedError {
     #[error("length of a message is not a varint of at most 5 bytes")]
@@ -16,16 +16,16 @@ pub enum DelimitedError {
     Malformed(#[from] prost::DecodeError),
 }
 
-/// How much of a delimited message lies in a buffer.
+/// Extent of a delimited message in a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// The message occupies `bytes[start..end]`.
     Complete { start: usize, end: usize },
-    /// At least so many bytes more are needed. Exact once the length prefix has arrived.
+    /// At least this many more bytes are needed. Exact once the length prefix has arrived.
     Needs(usize),
 }
 
-/// Looks for a delimited message at the start of `bytes`. `limit`: longest message accepted, in bytes.
+/// Finds a delimited message at the start of `bytes`. `limit`: longest message accepted, in bytes.
 pub fn find(bytes: &[u8], limit: usize) -> Result<Framing, DelimitedError> {
     let mut length: u64 = 0;
     for (index, byte) in bytes.iter().take(5).enumerate() {
@@ -46,7 +46,7 @@ pub fn find(bytes: &[u8], limit: usize) -> Result<Framing, DelimitedError> {
     if bytes.len() >= 5 { Err(DelimitedError::BadLength) } else { Ok(Framing::Needs(1)) }
 }
 
-/// Cuts the bytes of one delimited message off the front of `frame`, without copying.
+/// Splits the bytes of one delimited message off the front of `frame`, without copying.
 pub fn take_bytes(frame: &mut Bytes) -> Result<Bytes, DelimitedError> {
     match find(frame, usize::MAX)? {
         Framing::Complete { start, end } => {
@@ -59,12 +59,12 @@ pub fn take_bytes(frame: &mut Bytes) -> Result<Bytes, DelimitedError> {
     }
 }
 
-/// Decodes one delimited message off the front of `frame`.
+/// Decodes and removes one delimited message from the front of `frame`.
 pub fn take<M: Message + Default>(frame: &mut Bytes) -> Result<M, DelimitedError> {
     Ok(M::decode(take_bytes(frame)?)?)
 }
 
-/// Appends `message` with its length in front.
+/// Appends `message` with a length prefix.
 pub fn put(message: &impl Message, into: &mut BytesMut) {
     let length = message.encoded_len();
     into.reserve(length + prost::length_delimiter_len(length));
@@ -72,7 +72,7 @@ pub fn put(message: &impl Message, into: &mut BytesMut) {
     message.encode_raw(into);
 }
 
-/// Appends the length prefix alone.
+/// Appends only the length prefix.
 pub fn put_length(length: usize, into: &mut BytesMut) {
     let mut rest = length;
     while rest >= 0x80 {
@@ -82,7 +82,7 @@ pub fn put_length(length: usize, into: &mut BytesMut) {
     into.put_u8(rest as u8);
 }
 
-/// As [`put`], to a plain vector.
+/// Like [`put`], to a plain vector.
 pub fn append(message: &impl Message, into: &mut Vec<u8>) {
     let length = message.encoded_len();
     into.reserve(length + prost::length_delimiter_len(length));
@@ -90,7 +90,7 @@ pub fn append(message: &impl Message, into: &mut Vec<u8>) {
     message.encode_raw(into);
 }
 
-/// The bytes of `message` with its length in front.
+/// Returns `message` with a length prefix.
 pub fn to_vec(message: &impl Message) -> Vec<u8> {
     message.encode_length_delimited_to_vec()
 }
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_length_is_found(length in 0usize..100_000) {
+        fn written_length_is_decoded(length in 0usize..100_000) {
             let mut bytes = BytesMut::new();
             put_length(length, &mut bytes);
             prop_assert_eq!(bytes.len(), prost::length_delimiter_len(length));

@@ -1,15 +1,15 @@
-//! Bytes ⇄ types, both ways, for every protocol of Hadoop that Hearth speaks. No sockets, no async.
+//! Bytes ⇄ types, both ways, for every Hadoop protocol that Hearth speaks. No sockets, no async.
 //!
 //! - [`proto`]: the protobuf messages;
 //! - [`convert`]: protobuf messages ⇄ `hearth_types`;
 //! - [`rpc`]: frames of Hadoop RPC;
 //! - [`data_transfer`]: operations, packets and acknowledgements of DataTransferProtocol;
 //! - [`block_report`]: the replicas in a full block report;
-//! - [`block_token`]: the identifier within a block token;
+//! - [`block_token`]: the identifier in a block token;
 //! - [`rdma_control`]: control messages of one-sided connections;
-//! - [`offer`]: what Hearth's datanodes offer beyond Hadoop's;
-//! - [`announcement`]: what they tell Hearth's namenode of memory that can be read;
-//! - [`delimited`]: messages with their length in front.
+//! - [`offer`]: additional features of Hearth's DataNodes;
+//! - [`announcement`]: readable memory that they announce to Hearth's NameNode;
+//! - [`delimited`]: messages with a length prefix.
 
 pub mod announcement;
 pub mod block_report;

@@ -1,5 +1,5 @@
-//! What a Hearth datanode offers beyond what every datanode does. It says so itself (DESCRIBE), and its namenode, when that is
-//! Hearth's too, hands it on with the locations of blocks, as bytes that mean nothing to it.
+//! Additional features of a Hearth DataNode, compared with a standard DataNode. The DataNode reports them itself
+//! (DESCRIBE). Hearth's NameNode also passes them on with the locations of blocks, as opaque bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,42 +9,43 @@ use prost::Message;
 use crate::data_transfer::OpCode;
 use crate::proto::hearth as proto;
 
-/// Longest encoded offer that anybody keeps or passes on.
+/// Longest encoded offer that is kept or passed on.
 pub const OFFER_BYTES_MAX: usize = 1024;
 
-/// Where a datanode can be reached beside its transfer port, for as long as it lives. Names no block, and is no secret.
+/// Addresses of a DataNode besides its transfer port. They are valid for the process's lifetime, do not depend on a
+/// block, and are not secret.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    /// Another number after each start: what the datanode has handed out in an earlier life is void.
+    /// Changes at each start. Everything that the DataNode has handed out in an earlier incarnation is void.
     pub incarnation: u64,
-    /// Where it listens on its own machine, if it does.
+    /// Path of its domain socket for clients on the same machine, if any.
     pub domain_socket: Option<String>,
-    /// Listeners for one-sided reads and writes; an unspecified address stands for that of the transfer port.
+    /// Listeners for one-sided reads and writes. An unspecified address stands for that of the transfer port.
     pub one_sided: Vec<SocketAddr>,
-    /// Which network those are in: `rdma`, `tcp`.
+    /// Network of those listeners: `rdma`, `tcp`.
     pub transport: Option<String>,
     /// Hearth's own operations that it serves on its transfer port.
     pub operations: Vec<OpCode>,
 }
 
 impl Offer {
-    /// Whether its transfer port serves `op`, one of Hearth's own.
+    /// Returns whether its transfer port serves `op`, one of Hearth's own operations.
     pub fn serves(&self, op: OpCode) -> bool {
         self.operations.contains(&op)
     }
 
-    /// Where it listens for one-sided connections; `own`: an address by which its transfer port is reached.
+    /// Returns the address for one-sided connections. `own`: address of its transfer port as reached by the caller.
     pub fn listener(&self, own: IpAddr) -> Option<SocketAddr> {
         let address = self.one_sided.iter().find(|address| address.is_ipv4() == own.is_ipv4())?;
         Some(if address.ip().is_unspecified() { SocketAddr::new(own, address.port()) } else { *address })
     }
 
-    /// For whoever carries it without knowing what it means.
+    /// Encodes the offer, for servers that pass it on as opaque bytes.
     pub fn encode(&self) -> Bytes {
         proto::OfferProto::from(self).encode_to_vec().into()
     }
 
-    /// `None`: it cannot be read. It is a hint: the datanode can be asked.
+    /// Decodes an offer. `None`: invalid. An offer is a hint, because the DataNode can be asked directly.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > OFFER_BYTES_MAX {
             return None;
@@ -66,7 +67,7 @@ impl From<&Offer> for proto::OfferProto {
 }
 
 impl From<proto::OfferProto> for Offer {
-    /// What a later version may add, e.g. other forms of address or operations, is left out.
+    /// Skips additions of later versions, e.g. other forms of addresses, or other operations.
     fn from(message: proto::OfferProto) -> Self {
         let known = |number: u32| u8::try_from(number).ok().and_then(OpCode::from_number);
         Self {
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offer_travels_and_what_is_too_long_or_no_offer_is_none() {
+    fn offers_round_trip_and_invalid_ones_are_none() {
         let offer = Offer {
             incarnation: u64::MAX,
             domain_socket: Some("/run/hearth/9866".into()),

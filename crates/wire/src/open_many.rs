@@ -1,5 +1,5 @@
-//! `openMany`, Hearth's own method of ClientProtocol: where the bytes of many files are, in one call. DataNodes, of which many
-//! blocks have the same, are said once.
+//! `openMany`, Hearth's own method of ClientProtocol: the block locations of many files, in one call. DataNodes are
+//! listed once, because many blocks share them.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,16 @@ use prost::Message;
 use crate::convert::ConvertError;
 use crate::proto::hearth as proto;
 
-/// The method's name.
+/// Name of the method.
 pub const METHOD: &str = "openMany";
 
-/// Paths of one call.
+/// Maximum number of paths of one call.
 pub const PATHS_MAX: usize = 4096;
 
-/// An answer that is longer ends with the file that made it so.
+/// Size from which an answer is complete: the file that exceeds it is the last one in it.
 pub const ANSWER_BYTES: usize = 4 << 20;
 
-/// Why one of the paths could not be opened.
+/// Reason why a path could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenFailure {
     /// Java's exception class.
@@ -30,15 +30,15 @@ pub struct OpenFailure {
     pub message: String,
 }
 
-/// One path's part of the answer.
+/// Part of the answer for one path.
 pub type Opened = Result<LocatedBlocks, OpenFailure>;
 
-/// The request's bytes.
+/// Returns the request message.
 pub fn request(paths: &[String], offset: u64, length: u64) -> proto::OpenManyRequestProto {
     proto::OpenManyRequestProto { paths: paths.to_vec(), offset, length }
 }
 
-/// An answer that is being put together.
+/// Builder of an answer.
 #[derive(Default)]
 pub struct OpenManyAnswer {
     message: proto::OpenManyResponseProto,
@@ -47,9 +47,9 @@ pub struct OpenManyAnswer {
 }
 
 impl OpenManyAnswer {
-    /// Adds the next path's part.
+    /// Adds the part for the next path.
     ///
-    /// Panics: a block of another pool than that of the others, which no namenode has.
+    /// Panics: if a block has another pool than the others, which does not occur on a NameNode.
     pub fn push(&mut self, opened: Opened) {
         let file = match opened {
             Ok(located) => {
@@ -67,12 +67,12 @@ impl OpenManyAnswer {
                 proto::OpenedFileProto { exception: Some(exception), message: Some(message), ..Default::default() }
             }
         };
-        // Its length in front counts as nothing.
+        // The length prefix is not counted.
         self.bytes += file.encoded_len();
         self.message.files.push(file);
     }
 
-    /// Whether no further part is to be added.
+    /// Returns whether no further part may be added.
     pub fn is_full(&self) -> bool {
         self.bytes >= ANSWER_BYTES || self.message.files.len() >= PATHS_MAX
     }
@@ -109,7 +109,7 @@ impl OpenManyAnswer {
     }
 }
 
-/// The parts of an answer to `asked` paths.
+/// Returns the parts of an answer to `asked` paths.
 pub fn decode_response(message: proto::OpenManyResponseProto, asked: usize) -> Result<Vec<Opened>, ConvertError> {
     let actual = message.files.len();
     if actual == 0 || actual > asked {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_comes_back_in_its_place_and_datanodes_go_once() {
+    fn parts_round_trip_and_datanodes_are_sent_once() {
         let (one, other) = (datanode("one"), datanode("other"));
         let not = OpenFailure { exception: "java.io.FileNotFoundException".into(), message: "no".into() };
         let parts = vec![
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn places_beyond_the_list_and_blocks_without_a_pool_are_refused() {
+    fn invalid_indices_and_missing_pool_are_rejected() {
         let bytes = answer(&[Ok(file(vec![block(1, 10, vec![datanode("one")])], None))]);
         let mut message = proto::OpenManyResponseProto::decode(&bytes[..]).unwrap();
         message.files[0].blocks[0].replicas = vec![1];

@@ -1,8 +1,8 @@
 //! Control messages of one-sided connections: bytes ⇄ types.
 //!
-//! A message is a byte that says its kind, and a protobuf message. Kinds 1 and 2 ask for a replica's memory and tell of it, kinds
-//! 3 to 7 are those of writers ([`WriteMessage`]);
-//! docs/design/0002 has the table of all. A peer that sends anything else breaks the protocol: the connection ends.
+//! A message is a kind byte followed by a protobuf message. Kinds 1 and 2 request and return the location of a
+//! replica's memory. Kinds 3 to 7 are those of writers ([`WriteMessage`]). docs/design/0002 has the table of all kinds.
+//! If a peer sends anything else, it violates the protocol, and the connection ends.
 
 mod locate;
 mod slices;
@@ -16,19 +16,19 @@ use prost::Message;
 
 use crate::convert::ConvertError;
 
-/// Longest message, bytes: what a one-sided transport carries in one.
+/// Maximum bytes of a message: the message size of a one-sided transport.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 
-/// What the first private byte of a connection says it is for.
+/// First private byte of a connection for reading, which states the purpose.
 pub const PURPOSE_READING: u8 = 1;
 
-/// A connection of this purpose writes replicas, one after the other.
+/// The same for a connection that writes replicas, one after the other.
 pub const PURPOSE_WRITING: u8 = 2;
 
-/// What the second private byte says: the version of these messages.
+/// Second private byte: version of these messages.
 pub const VERSION: u8 = 1;
 
-/// The private bytes by which a datanode accepts: purpose, version, and which life of it this is.
+/// Returns the private bytes with which a DataNode accepts a connection: purpose, version, and its incarnation.
 pub fn encode_acceptance(purpose: u8, incarnation: u64) -> [u8; 10] {
     let mut bytes = [0; 10];
     (bytes[0], bytes[1]) = (purpose, VERSION);
@@ -36,19 +36,19 @@ pub fn encode_acceptance(purpose: u8, incarnation: u64) -> [u8; 10] {
     bytes
 }
 
-/// Which life of a datanode accepted with `private`; `None`: it does not say.
+/// Returns the incarnation in the private bytes of an acceptance. `None`: they do not contain it.
 pub fn decode_acceptance(private: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(private.get(2..10)?.try_into().ok()?))
 }
 
-/// Any control message of reading.
+/// Control message of a reading connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControlMessage {
     Locate(Locate),
     Located(Located),
 }
 
-/// Why bytes are no control message.
+/// Reason why bytes are not a control message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ControlError {
     #[error("an empty control message")]
@@ -64,7 +64,7 @@ pub enum ControlError {
 }
 
 impl ControlMessage {
-    /// Errors: `TooLong` when it does not fit into one message.
+    /// Encodes a message. Errors: `TooLong` if it does not fit into one message.
     pub fn encode(&self) -> Result<Bytes, ControlError> {
         match self {
             Self::Locate(locate) => with_kind(1, &locate.message()),

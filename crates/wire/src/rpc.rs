@@ -1,7 +1,7 @@
-//! Frames of Hadoop RPC (IPC version 9), pure bytes: sockets are in `hearth-protocol`.
+//! Frames of Hadoop RPC (IPC version 9) as pure bytes; sockets are in `hearth-protocol`.
 //!
-//! A client sends seven bytes ([`ConnectionHeader`]), then frames; a server answers with frames. Each frame is
-//! `u32 length` and as many bytes of delimited protobuf messages:
+//! A client sends seven bytes ([`ConnectionHeader`]), then frames; a server answers with frames. Each frame is `u32
+//! length` and as many bytes of delimited protobuf messages:
 //!
 //! | frame | call id | messages |
 //! |---|---|---|
@@ -35,23 +35,24 @@ pub use response::{
 /// The version of Hadoop RPC that Hadoop 2 and 3 speak.
 pub const IPC_VERSION: u8 = 9;
 
-/// Longest frame that Hadoop's servers and clients take by default: `ipc.maximum.data.length`,
+/// Longest frame that Hadoop's servers and clients accept by default: `ipc.maximum.data.length`,
 /// `ipc.maximum.response.length`.
 pub const FRAME_BYTES_MAX_DEFAULT: usize = 128 << 20;
 
-/// Bytes of the length in front of each frame.
+/// Bytes of the length prefix of each frame.
 pub const FRAME_LENGTH_BYTES: usize = 4;
 
 /// Call ids of frames that are not calls.
 pub mod call_id {
-    /// Of errors that belong to no call.
+    /// Call id of errors without a call.
     pub const INVALID: i32 = -1;
     pub const CONTEXT: i32 = -3;
     pub const PING: i32 = -4;
     pub const SASL: i32 = -33;
 }
 
-/// A frame announced longer than allowed. Java's `int` makes lengths of 2 GiB and more negative; they are too long, too.
+/// Error of a frame that is announced longer than allowed. Java's `int` makes lengths of 2 GiB and more negative; they
+/// are too long, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("frame of {length} bytes is over the limit of {limit}")]
 pub struct FrameTooLong {
@@ -59,7 +60,7 @@ pub struct FrameTooLong {
     pub limit: usize,
 }
 
-/// Reads the length in front of a frame. `limit`: bytes of the longest frame accepted.
+/// Reads the length prefix of a frame. `limit`: bytes of the longest frame accepted.
 pub fn frame_length(prefix: [u8; FRAME_LENGTH_BYTES], limit: usize) -> Result<usize, FrameTooLong> {
     let length = u32::from_be_bytes(prefix) as usize;
     if length > limit { Err(FrameTooLong { length, limit }) } else { Ok(length) }

@@ -1,6 +1,6 @@
-//! `src/proto/*.rs` is what prost makes of `proto/*/*.proto`. It is kept in the repository because the compiler of schemas takes longer to
-//! build than everything else in this crate, and only who changes a schema needs it:
-//! `HEARTH_WRITE_GENERATED=1 cargo test -p hearth-wire --test generated`.
+//! Checks that `src/proto/*.rs` is what prost generates from `proto/*/*.proto`. The result is kept in the repository,
+//! because building the schema compiler takes longer than building the rest of this crate, and it is needed only to
+//! change a schema: `HEARTH_WRITE_GENERATED=1 cargo test -p hearth-wire --test generated`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Messages byte for byte as Apache Hadoop 3.4.2 writes them.
+//! Messages compared byte by byte with those of Apache Hadoop 3.4.2.
 
 use hearth_wire::proto::hdfs::*;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! RPC frames byte for byte as Apache Hadoop writes them, and what must hold for any bytes.
+//! RPC frames compared byte by byte with those of Apache Hadoop, and properties for arbitrary bytes.
 
 use bytes::Bytes;
 use hearth_wire::proto::common::RpcSaslProto;
@@ -85,11 +85,11 @@ fn errors_and_frame_limits() {
 }
 
 #[test]
-fn bad_requests_say_which_call_and_why() {
+fn bad_requests_report_call_and_reason() {
     // callId 5 without rpcKind.
     let error = decode_request(Bytes::from(bytes("0610001 80a2200".replace(' ', "").as_str()))).unwrap_err();
     assert_eq!((error.call_id, error.kind.code()), (5, ErrorCode::FatalInvalidRpcHeader));
-    // A negative id that means nothing (-2).
+    // A negative id without a meaning (-2).
     let error = decode_request(Bytes::from(bytes("08080210001803220 0".replace(' ', "").as_str()))).unwrap_err();
     assert_eq!(error.kind, RequestErrorKind::OutOfBand { call_id: -2 });
     // A call without its request message.
@@ -102,7 +102,7 @@ fn bad_requests_say_which_call_and_why() {
 
 proptest! {
     #[test]
-    fn calls_come_back(id in 0i32.., retry in -1i32..100, protocol in ".{0,40}", method in ".{0,40}", body in any::<u64>()) {
+    fn calls_round_trip(id in 0i32.., retry in -1i32..100, protocol in ".{0,40}", method in ".{0,40}", body in any::<u64>()) {
         let frame = encode_call(id, CLIENT, retry, &protocol, &method, &body);
         match decode(&frame) {
             Request::Call(call) => {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn responses_come_back(id in any::<i32>(), retry in any::<i32>(), body in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn responses_round_trip(id in any::<i32>(), retry in any::<i32>(), body in proptest::collection::vec(any::<u8>(), 0..300)) {
         let frame = encode_success(id, &Bytes::from_static(&CLIENT.0), retry, &body);
         let response = decode_response(frame.slice(4..)).unwrap();
         prop_assert_eq!(response.call_id, id);

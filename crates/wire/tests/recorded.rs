@@ -1,5 +1,5 @@
-//! What Apache Hadoop 3.4.2 really said, connection by connection (`vectors/`, taken by `capture-vectors` of
-//! `tests/interop`): every byte of it is understood, and says the same when it is encoded again.
+//! Recorded connections of Apache Hadoop 3.4.2 (`vectors/`, made by `capture-vectors` of `tests/interop`): every byte
+//! is decoded, and encoding the result again gives the same message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use hearth_wire::rpc::{
 };
 use prost::Message;
 
-/// The recorded connections whose names start with `kind`: name, bytes to the server, bytes to the client.
+/// Returns the recorded connections whose names start with `kind`: name, bytes to the server, bytes to the client.
 fn connections(kind: &str) -> Vec<(String, Bytes, Bytes)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let mut paths: Vec<PathBuf> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -33,7 +33,7 @@ fn connections(kind: &str) -> Vec<(String, Bytes, Bytes)> {
     found
 }
 
-/// Cuts a stream into its frames. The recording may end within one.
+/// Splits a stream into its frames. The recording may end within one.
 fn frames(mut stream: Bytes) -> Vec<Bytes> {
     let mut frames = Vec::new();
     while let Some(prefix) = stream.first_chunk::<FRAME_LENGTH_BYTES>() {
@@ -47,16 +47,17 @@ fn frames(mut stream: Bytes) -> Vec<Bytes> {
     frames
 }
 
-/// Decodes and encodes again: a field that our schema lacks, or has with another number or type, does not come back.
+/// Decodes and encodes again. A field that Hearth's schema lacks, or has with another number or type, is not in the
+/// result.
 fn again<M: Message + Default + std::fmt::Debug>(bytes: &Bytes) -> (Vec<u8>, String) {
     let message = M::decode(bytes.clone()).unwrap();
     (message.encode_to_vec(), format!("{message:?}"))
 }
 
-/// What one message becomes: its bytes again, and how it reads.
+/// Result for one message: its bytes after re-encoding, and its debug text.
 type Again = fn(&Bytes) -> (Vec<u8>, String);
 
-/// Decoders of the request and of the response of each method.
+/// Returns the decoders of the request and of the response of each method.
 fn methods() -> BTreeMap<&'static str, (Again, Again)> {
     macro_rules! methods {
         ($($name:literal $request:ident $response:ident;)*) => {
@@ -103,7 +104,7 @@ fn methods() -> BTreeMap<&'static str, (Again, Again)> {
 }
 
 #[test]
-fn every_call_and_answer_is_understood() {
+fn calls_and_answers_round_trip() {
     let methods = methods();
     let (mut seen, mut lost, mut errors) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (name, to_server, to_client) in connections("rpc-") {
@@ -151,7 +152,7 @@ fn every_call_and_answer_is_understood() {
     assert!(missing.is_empty(), "never called: {missing:?}");
 }
 
-/// Takes one decoded thing off the front of `bytes`.
+/// Removes one decoded item from the front of `bytes`.
 fn take<T>(bytes: &mut Bytes, decoded: Decoded<T>) -> T {
     match decoded {
         Decoded::Complete(value, used) => {
@@ -162,14 +163,14 @@ fn take<T>(bytes: &mut Bytes, decoded: Decoded<T>) -> T {
     }
 }
 
-/// Takes an operation off the front, and holds it against what we encode for it.
+/// Removes an operation from the front, and compares it with Hearth's encoding of it.
 fn take_operation(bytes: &mut Bytes) -> Operation {
     let all = bytes.clone();
     let operation = take(bytes, Operation::decode(&all).unwrap());
     let (mut said, mut ours) = (all.slice(..all.len() - bytes.len()), Bytes::from(operation.encode()));
     if matches!(operation, Operation::WriteBlock(_)) {
-        // Version and code, then the message. A source without identity says nothing, and a moment of another machine's
-        // monotonic clock neither: they are not said again.
+        // Version and code, then the message. Hearth does not encode a source without identity, nor a time on another
+        // machine's monotonic clock.
         let parse = |bytes: &Bytes| {
             let mut message = OpWriteBlockProto::decode_length_delimited(bytes.slice(3..)).unwrap();
             message.source = message.source.filter(|source| !source.id.datanode_uuid.is_empty());
@@ -191,7 +192,7 @@ fn take_packet(bytes: &mut Bytes) -> PacketHead {
     head
 }
 
-/// By the definition: polynomial 0x1edc6f41, reflected.
+/// Bit by bit, from the definition: polynomial 0x1edc6f41, reflected.
 fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -203,7 +204,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The bytes behind a packet's header, with their CRCs checked.
+/// Returns the bytes after a packet's header, after checking their CRCs.
 fn take_body(bytes: &mut Bytes, head: PacketHead) -> Bytes {
     let checksums = bytes.split_to(head.checksum_bytes);
     let data = bytes.split_to(head.data_bytes);
@@ -213,7 +214,7 @@ fn take_body(bytes: &mut Bytes, head: PacketHead) -> Bytes {
 }
 
 #[test]
-fn writes_are_understood() {
+fn recorded_writes_round_trip() {
     let mut stages = Vec::new();
     for (name, mut to_server, mut to_client) in connections("write-block") {
         let Operation::WriteBlock(write) = take_operation(&mut to_server) else { panic!("{name}: no write") };
@@ -239,7 +240,7 @@ fn writes_are_understood() {
 }
 
 #[test]
-fn reads_are_understood() {
+fn recorded_reads_round_trip() {
     for (name, mut to_server, mut to_client) in connections("read-block") {
         while !to_server.is_empty() {
             let Operation::ReadBlock(read) = take_operation(&mut to_server) else { panic!("{name}: no read") };
@@ -266,7 +267,7 @@ fn reads_are_understood() {
 }
 
 #[test]
-fn checksums_of_blocks_are_understood() {
+fn recorded_block_checksums_round_trip() {
     for (name, mut to_server, mut to_client) in connections("block-checksum") {
         let operation = take_operation(&mut to_server);
         assert!(matches!(operation, Operation::BlockChecksum(_)), "{name}: {operation:?}");

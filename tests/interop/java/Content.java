@@ -2,7 +2,7 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.security.MessageDigest;
 
-/** Varied content computed from a seed and a position: the twin of Rust's `hearth_testkit::Content`. */
+/** Varied content computed from a seed and a position, the same as Rust's `hearth_testkit::Content`. */
 final class Content {
     private static final long GAMMA = 0x9e3779b97f4a7c15L;
     private final long seed;

@@ -58,7 +58,7 @@ import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.util.Tool;
 
 /**
- * Carries out file system operations that come as lines of JSON on standard input, each answered by one line:
+ * Carries out file system operations that arrive as lines of JSON on standard input. Each is answered by one line:
  * {"value": ...} or {"error": exception class, "message": text}. Each `case` below names its arguments.
  */
 public final class Driver {
@@ -71,7 +71,7 @@ public final class Driver {
 
     public static void main(String[] arguments) throws IOException {
         PrintStream answers = System.out;
-        // Whatever else prints must not get between the answers.
+        // Other output must not be mixed with the answers.
         System.setOut(System.err);
         Driver driver = new Driver();
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -87,7 +87,7 @@ public final class Driver {
             answers.println(JSON.writeValueAsString(answer));
             answers.flush();
         }
-        // Not an orderly close: open files stay open, as when a program dies.
+        // Not an orderly close: open files stay open, as when a program crashes.
         Runtime.getRuntime().halt(0);
     }
 
@@ -124,7 +124,7 @@ public final class Driver {
         System.setOut(new PrintStream(said, true, "UTF-8"));
         System.setErr(new PrintStream(complained, true, "UTF-8"));
         try {
-            // Some look at the streams when they are made.
+            // Some commands read the standard streams in their constructor.
             Tool tool = made(Class.forName(text(r, "class")).asSubclass(Tool.class));
             tool.setConf(conf);
             int code = tool.run(arguments.toArray(new String[0]));
@@ -212,25 +212,26 @@ public final class Driver {
             // path or handle, position, length
             case "pread":
                 return withReader(r, in -> pread(in, r));
-            // handle: how its bytes came, since it was opened
+            // handle: the path of its bytes since it was opened
             case "statistics": {
                 org.apache.hadoop.hdfs.ReadStatistics s = ((HdfsDataInputStream) readers.get(text(r, "handle")))
                         .getReadStatistics();
                 return object("total", s.getTotalBytesRead(), "local", s.getTotalLocalBytesRead(), "shortCircuit",
                         s.getTotalShortCircuitBytesRead(), "zeroCopy", s.getTotalZeroCopyBytesRead());
             }
-            // path or handle; piece, skipChecksums: to the end by read(ByteBufferPool, ...)
+            // path or handle; piece, skipChecksums: reads to the end with read(ByteBufferPool, ...)
             case "zeroCopyRead":
                 return withReader(r, in -> zeroCopyRead(in, r));
-            // path or handle; piece: reads all and throws it away, for measuring
+            // path or handle; piece: reads everything and discards it, for measurements
             case "cat":
                 return withReader(r, in -> cat(in, r.path("piece").asInt(PIECE)));
-            // path, piece, rounds: opens and reads all of it into one buffer, each round; seconds of each, and how many bytes of
-            // the last came from descriptors
+            // path, piece, rounds: in each round, opens the file and reads all of it into one buffer; answers the
+            // seconds of each round, and how many bytes of the last one came from descriptors
             case "timedReads":
                 return timedReads(r);
-            // path, length, count, seed; threads: positioned reads at random places, as many by each thread, which has a reader
-            // of its own, and with files a file of its own below path; seconds of all, microseconds by their rank
+            // path, length, count, seed; threads: positioned reads at random offsets, the same number by each thread,
+            // which has its own reader, and with files its own file below path; answers the total seconds, and the
+            // microseconds by rank
             case "timedPreads":
                 return timedPreads(r);
             case "list":
@@ -283,7 +284,7 @@ public final class Driver {
             case "chown":
                 fs().setOwner(path(r, "path"), r.path("owner").asText(null), r.path("group").asText(null));
                 return null;
-            // path, modified, accessed (milliseconds, -1: as it is)
+            // path, modified, accessed (milliseconds, -1: unchanged)
             case "times":
                 fs().setTimes(path(r, "path"), r.get("modified").asLong(), r.get("accessed").asLong());
                 return null;
@@ -294,7 +295,7 @@ public final class Driver {
             case "as":
                 fs = FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf, text(r, "user"));
                 return null;
-            // user, real (who acts for it), uri (optional): takes effect on a new FileSystem
+            // user, real (the user that acts for it), uri (optional): takes effect on a new FileSystem
             case "asProxy": {
                 java.net.URI uri = r.has("uri") ? java.net.URI.create(text(r, "uri")) : FileSystem.getDefaultUri(conf);
                 UserGroupInformation real = UserGroupInformation.createRemoteUser(text(r, "real"));
@@ -304,20 +305,20 @@ public final class Driver {
             }
             case "home":
                 return fs().getHomeDirectory().toUri().getPath();
-            // target, link: as a client that has not switched links off asks
+            // target, link: calls like a client that has symbolic links enabled
             case "symlink":
                 dfs().getClient().createSymlink(text(r, "target"), text(r, "link"), true);
                 return null;
             case "linkTarget":
                 return dfs().getClient().getLinkTarget(text(r, "path"));
-            // path, blockSize, replication: past the checks of the client
+            // path, blockSize, replication: bypasses the checks of the client
             case "rawCreate":
                 dfs().getClient().getNamenode().create(text(r, "path"), FsPermission.getFileDefault(), "raw",
                         new org.apache.hadoop.io.EnumSetWritable<>(EnumSet.of(org.apache.hadoop.fs.CreateFlag.CREATE)),
                         true, (short) r.get("replication").asInt(), r.get("blockSize").asLong(),
                         org.apache.hadoop.crypto.CryptoProtocolVersion.supported(), null, null);
                 return null;
-            // path, favored: the addresses of the targets of the next block of a file that rawCreate made
+            // path, favored: answers the addresses of the targets of the next block of a file that rawCreate made
             case "rawAddBlock": {
                 List<String> favored = new ArrayList<>();
                 r.get("favored").forEach(node -> favored.add(node.asText()));
@@ -330,19 +331,19 @@ public final class Driver {
                 }
                 return object("block", block.getBlock().getBlockId(), "targets", targets);
             }
-            // path; in a snapshot: what is read of it
+            // path; in a snapshot: answers the length, and the number of bytes read
             case "lengths":
                 return object("status", fs().getFileStatus(path(r, "path")).getLen(), "read", withReader(r, in -> read(in, r)));
-            // context, signature: of all later calls
+            // context, signature: for all later calls
             case "callerContext":
                 CallerContext.setCurrent(new CallerContext.Builder(text(r, "context"))
                         .setSignature(text(r, "signature").getBytes(StandardCharsets.UTF_8)).build());
                 return null;
-            // path; names, space (bytes; Long.MAX_VALUE: as it is, -1: none)
+            // path; names, space (bytes; Long.MAX_VALUE: unchanged, -1: none)
             case "setQuota":
                 dfs().setQuota(path(r, "path"), r.get("names").asLong(), r.get("space").asLong());
                 return null;
-            // path, acl: entries as setfacl -m takes them
+            // path, acl: entries in the form of setfacl -m
             case "modifyAcl":
                 fs().modifyAclEntries(path(r, "path"), AclEntry.parseAclSpec(text(r, "acl"), true));
                 return null;
@@ -350,7 +351,8 @@ public final class Driver {
             case "setXAttr":
                 fs().setXAttr(path(r, "path"), text(r, "name"), text(r, "value").getBytes(StandardCharsets.UTF_8));
                 return null;
-            // path: a directory; answers everything below it with all that distcp can preserve, and each file's content
+            // path: a directory; answers everything below it with all attributes that distcp can preserve, and the
+            // content of each file
             case "tree": {
                 Map<String, Object> all = new TreeMap<>();
                 tree(path(r, "path"), "", all);
@@ -381,8 +383,8 @@ public final class Driver {
                 }
                 return all;
             }
-            // path; avoid (a datanode, ip:port): reads every replica of every block, but those of that one; answers one
-            // reading of the whole file for each replica
+            // path; avoid (a datanode, ip:port): reads every replica of every block, except those on that datanode;
+            // answers one reading of the whole file for each replica
             case "readEach":
                 return readEach(r);
             // handle: the datanodes of the writer's pipeline
@@ -392,7 +394,7 @@ public final class Driver {
             case "policy":
                 fs().setStoragePolicy(path(r, "path"), text(r, "policy"));
                 return null;
-            // path, pool; replication: makes the pool when it is not there; answers the directive's id
+            // path, pool; replication: makes the pool if it does not exist; answers the directive's id
             case "cache": {
                 try {
                     dfs().addCachePool(new CachePoolInfo(text(r, "pool")));
@@ -414,15 +416,15 @@ public final class Driver {
                 CacheDirectiveStats s = dfs().listCacheDirectives(wanted).next().getStats();
                 return object("needed", s.getBytesNeeded(), "cached", s.getBytesCached());
             }
-            // class, arguments: one of Hadoop's commands, as its main() runs it; exit code and what it printed
+            // class, arguments: runs one of Hadoop's commands as its main() does; answers the exit code and the output
             case "tool":
                 return tool(r);
-            // path, policy: which is enabled first
+            // path, policy: the policy is enabled first
             case "erasureCode":
                 dfs().enableErasureCodingPolicy(text(r, "policy"));
                 dfs().setErasureCodingPolicy(path(r, "path"), text(r, "policy"));
                 return null;
-            // the state of each, and whether it is alive
+            // answers the state of each, and whether it is alive
             case "datanodes": {
                 List<Object> list = new ArrayList<>();
                 List<String> live = new ArrayList<>();
@@ -442,7 +444,7 @@ public final class Driver {
                 return dfs().recoverLease(path(r, "path"));
             case "isClosed":
                 return dfs().isFileClosed(path(r, "path"));
-            // dir, count, length, seed, threads: file i holds the content of seed + i; answers what it took
+            // dir, count, length, seed, threads: file i holds the content of seed + i; answers the costs
             case "storeMany":
                 return many(r, (file, i) -> {
                     try (FSDataOutputStream out = fs().create(file, true)) {
@@ -450,7 +452,8 @@ public final class Driver {
                                 .writeTo(out, 0, r.get("length").asLong(), PIECE);
                     }
                 });
-            // dir, count, threads, length; piece, replication, blockSize: writes as many bytes into each; answers what it took
+            // dir, count, threads, length; piece, replication, blockSize: writes the same number of bytes into each;
+            // answers the costs
             case "pourMany": {
                 byte[] piece = new byte[r.path("piece").asInt(PIECE)];
                 new java.util.Random(1).nextBytes(piece);
@@ -464,8 +467,8 @@ public final class Driver {
                     }
                 });
             }
-            // dir, count, threads; piece, rounds, files: reads a file for each of count, so often, the next time the one count behind it of so many
-            // files; throws away what it read; answers what it took
+            // dir, count, threads; piece, rounds, files: `count` readers each read a file, `rounds` times. The next
+            // file of each is `count` further on, modulo `files`. The data is discarded; answers the costs
             case "catMany":
                 return many(r, (file, i) -> {
                     int count = r.get("count").asInt();
@@ -476,7 +479,8 @@ public final class Driver {
                         }
                     }
                 });
-            // dir, count, threads; length: reads so many bytes from the start of each; answers what it took, and the bytes that came by descriptor
+            // dir, count, threads; length: reads `length` bytes from the start of each; answers the costs, and the
+            // bytes that came by descriptor
             case "firstMany": {
                 java.util.concurrent.atomic.AtomicLong shortCircuit = new java.util.concurrent.atomic.AtomicLong();
                 int length = r.get("length").asInt();
@@ -490,7 +494,7 @@ public final class Driver {
                 return ((ObjectNode) JSON.valueToTree(took))
                         .put("shortCircuit", shortCircuit.get());
             }
-            // as storeMany; fails at the first file that differs
+            // like storeMany; fails at the first file that differs
             case "readMany":
                 return many(r, (file, i) -> {
                     byte[] wanted = new Content(r.get("seed").asLong() + i).bytes(0, r.get("length").asInt());
@@ -576,13 +580,13 @@ public final class Driver {
             long length = 0;
             java.util.List<String> datanodes = new java.util.ArrayList<>();
             for (int i = 0; i < blocks.size(); i++) {
-                // To the end of the file in the last one, which may be growing.
+                // The last block is read to the end of the file, which may be growing.
                 boolean last = i == blocks.size() - 1;
                 long left = last ? Long.MAX_VALUE : blocks.get(i).getBlockSize();
                 try (FSDataInputStream in = fs().open(path)) {
-                    // As this reader knows it: a token is good for a while only.
+                    // From this reader's own blocks: a token is valid only for a while.
                     LocatedBlock block = Replicas.blocks(in).get(i);
-                    // Each listing comes in an order of its own.
+                    // The order of the locations differs between listings.
                     String holder = holders.get(i).get(replica);
                     Replicas.readOnlyFrom(in, block, holder);
                     datanodes.add(holder);
@@ -675,7 +679,7 @@ public final class Driver {
                 "p999", ranked(micros, 0.999), "shortCircuit", shortCircuit.get());
     }
 
-    /** The nearest rank, as the benchmarks have it of our own client. */
+    /** The nearest rank, as in the benchmarks of Hearth's client. */
     private static double ranked(double[] sorted, double part) {
         return sorted[Math.max(0, (int) Math.ceil(sorted.length * part) - 1)];
     }
@@ -755,7 +759,7 @@ public final class Driver {
         for (FileStatus s : fs().listStatus(directory)) {
             ObjectNode node = JSON.valueToTree(status(s));
             node.remove("path");
-            // Reading changes it.
+            // Reading changes the access time.
             node.remove("accessed");
             node.put("acl", fs().getAclStatus(s.getPath()).getEntries().toString());
             ObjectNode attributes = node.putObject("xattrs");

@@ -32,8 +32,8 @@ import org.apache.hadoop.io.compress.CompressionCodec;
 import org.apache.hadoop.io.compress.CompressionCodecFactory;
 
 /**
- * Writes files that `hdfs dfs -text` shows as text into a local directory: compressed ones, sequence files and Avro files.
- * Arguments: the directory, then simple names of the codecs.
+ * Writes files that `hdfs dfs -text` shows as text into a local directory: compressed files, sequence files and Avro
+ * files. Arguments: the directory, then simple names of the codecs.
  */
 public final class Packed {
     private final Configuration conf = new Configuration();
@@ -61,7 +61,7 @@ public final class Packed {
         return new CompressionCodecFactory(conf).getCodecByName(name);
     }
 
-    /** Long enough for more than one of the blocks that codecs make. */
+    /** Writes a text that is longer than a codec's block. */
     private void compressed(String name) throws IOException {
         CompressionCodec codec = codec(name);
         File file = new File(directory, "lines-" + name + codec.getDefaultExtension());
@@ -83,7 +83,7 @@ public final class Packed {
                     SequenceFile.Writer.valueClass(Text.class),
                     SequenceFile.Writer.metadata(metadata),
                     SequenceFile.Writer.compression(type, codec(name)))) {
-                // In blocks of a few records, and with marks between records.
+                // In blocks of a few records, with sync marks between records.
                 for (int record = 0; record < 400; record++) {
                     writer.append(new IntWritable(record), new Text("the value of " + record + " \u00e9"));
                     if (record % 150 == 149) {

@@ -8,7 +8,7 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
-/** What Apache's client keeps to itself about single replicas; hence in its package. */
+/** Access to package-private state of Apache's client about single replicas; hence in its package. */
 public final class Replicas {
     private Replicas() {
     }
@@ -27,7 +27,7 @@ public final class Replicas {
         return holders;
     }
 
-    /** Makes the reader take every datanode for dead that holds the block, but one (ip:port). */
+    /** Makes the reader treat all datanodes with the block as dead, except one (ip:port). */
     public static void readOnlyFrom(FSDataInputStream in, LocatedBlock block, String holder) {
         DFSInputStream stream = (DFSInputStream) in.getWrappedStream();
         for (DatanodeInfo datanode : block.getLocations()) {
@@ -37,7 +37,7 @@ public final class Replicas {
         }
     }
 
-    /** The datanode, ip:port, that the reader reads from now. */
+    /** The datanode, ip:port, that the reader currently reads from. */
     public static String readsFrom(FSDataInputStream in) {
         DatanodeInfo datanode = ((DFSInputStream) in.getWrappedStream()).getCurrentDatanode();
         return datanode == null ? null : datanode.getXferAddr();

@@ -61,7 +61,8 @@ class Driver:
             try:
                 return self.send_file(r["local"], self.client.create(r["path"], self.options(r)))
             except Exception as error:
-                # Java's client asks again, hdfs-native does not: a datanode's report may come a moment later than the request.
+                # Java's client retries, hdfs-native does not: a datanode's report may arrive a moment after the
+                # request.
                 if "NotReplicatedYet" not in str(error) or attempt == 4 or not r.get("overwrite", True):
                     raise
                 time.sleep(1)

@@ -1,4 +1,4 @@
-//! What command lines say, made comparable.
+//! Output of command lines, made comparable.
 
 use std::process::Output;
 
@@ -6,22 +6,22 @@ use anyhow::Result;
 use hearth_testkit::Driver;
 use serde_json::{Value, json};
 
-/// Runs a tool of Apache's in a driver of Java's: its exit code, what it said line by line, and what it complained of. `local`: a
-/// directory of this machine whose name is not to be told.
+/// Runs one of Apache's tools in a Java driver. Returns its exit code, its output by lines, and its error output.
+/// `local`: a directory of this machine whose name is masked.
 pub fn tool_said(java: &mut Driver, class: &str, arguments: &[String], local: &str) -> Result<Value> {
     let answer = java.call("tool", json!({"class": class, "arguments": arguments}))?;
     let said = |part: &str| alike(&answer[part], local);
-    // In what Apache's server complains of there may be a stack trace, with an end of a line before it.
+    // Error messages of Apache's server may contain a stack trace, after a line end.
     Ok(json!([answer["code"], said("out"), said("err").concat()]))
 }
 
-/// What a program of ours said, as `tool_said` tells it of Apache's.
+/// Returns the output of a Hearth program in the form of `tool_said`.
 pub fn program_said(output: &Output, local: &str) -> Value {
     let said = |bytes: &[u8]| alike(&Value::from(String::from_utf8_lossy(bytes)), local);
     json!([output.status.code(), said(&output.stdout), said(&output.stderr).concat()])
 }
 
-/// Line by line, without what differs from one run to the next: log lines, moments, durations, ports, names of this machine's files.
+/// Returns the lines without parts that differ between runs: log lines, times, durations, ports, names of local files.
 fn alike(text: &Value, local: &str) -> Vec<String> {
     let is_said = |line: &&str| {
         let line = line.trim_start();
@@ -48,7 +48,7 @@ fn word_alike(word: &str) -> String {
         "00:00" => return "TIME".to_owned(),
         _ => {}
     }
-    // `hdfs://127.0.0.1:4711/c`, `127.0.0.1:4711`, `localhost/127.0.0.1:4711`: the port is this run's.
+    // `hdfs://127.0.0.1:4711/c`, `127.0.0.1:4711`, `localhost/127.0.0.1:4711`: the port differs between runs.
     let mut out = String::new();
     let mut rest = word;
     while let Some(at) = rest.find("127.0.0.1:") {
@@ -58,7 +58,7 @@ fn word_alike(word: &str) -> String {
         rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
     }
     let out = out + rest;
-    // `BP-1732300000-127.0.0.1-1732300000000:blk_1073741825_1001`: how many were given up before is nobody's business.
+    // `BP-1732300000-127.0.0.1-1732300000000:blk_1073741825_1001`: the ids depend on the number of earlier blocks.
     match (out.find("BP-"), out.find(":blk_")) {
         (Some(start), Some(end)) if start < end => {
             let behind = out[end + ":blk_".len()..].trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');

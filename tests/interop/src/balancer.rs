@@ -8,12 +8,12 @@ use anyhow::{Result, ensure};
 use crate::Session;
 
 const BALANCER: &str = "org.apache.hadoop.hdfs.server.balancer.Balancer";
-/// Longest row of runs.
+/// Maximum number of consecutive runs.
 const RUNS_MAX: u32 = 8;
 
-/// Runs the balancer with `arguments` until it says that the cluster is balanced; how many runs that took.
+/// Runs the balancer with `arguments` until it reports that the cluster is balanced. Returns the number of runs.
 ///
-/// 3.4.2 ends with an exception of its metrics when a second iteration is wanted; then it is run again.
+/// Version 3.4.2 fails with an exception of its metrics if a second iteration is needed; it is then run again.
 pub fn balance(session: &Session, conf: &Path, arguments: &[&str]) -> Result<u32> {
     let mut runs = 0;
     loop {

@@ -1,8 +1,8 @@
-//! Suites that hold Hearth against real Apache Hadoop and hdfs-native, as processes on this machine.
+//! Suites that compare Hearth with real Apache Hadoop and hdfs-native, as processes on this machine.
 //!
-//! Run by `cargo xtask test --interop`, which fetches what they need first. A suite is a list of checks carried out on
-//! one cluster after the other: Apache's alone first (of some with `--cluster` only), as the oracle that shows the checks themselves to be right, then
-//! the combinations with ours. Each check of each cluster counts as one test.
+//! Run by `cargo xtask test --interop`, which first fetches what they need. A suite is a list of checks that run on
+//! several clusters in turn. The first is Apache's alone (in some suites only with `--cluster`): as the oracle, it
+//! shows that the checks are right. The combinations with Hearth follow. Each check on each cluster counts as one test.
 
 mod alike;
 mod balancer;

@@ -1,4 +1,4 @@
-//! A test harness whose tests share a cluster: starting one costs seconds of CPU.
+//! A test harness whose tests share a cluster, because starting one costs seconds of CPU.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,27 +14,27 @@ use serde_json::Value;
 /// A named check on a running cluster.
 pub type Check = (&'static str, fn(&mut Session) -> Result<()>);
 
-/// Checks to be carried out, in order, on one cluster of each kind.
+/// Checks that run, in order, on one cluster of each kind.
 pub struct Suite {
     pub name: &'static str,
     pub clusters: Vec<ClusterSpec>,
     pub checks: &'static [Check],
 }
 
-/// What a check works with: the cluster and one client of each kind, started when first asked for.
+/// Context of a check: the cluster, and one client of each kind, which is started on first use.
 pub struct Session<'a> {
     pub cluster: Cluster,
     java: Option<Driver>,
     python: Option<Driver>,
-    /// What the checks of a suite hand on to those after them, e.g. an engine that runs on the cluster.
+    /// State that checks pass to later checks of the suite, e.g. an engine that runs on the cluster.
     pub kept: Option<Box<dyn Any>>,
-    /// What earlier clusters of this suite answered.
+    /// Answers of earlier clusters of this suite.
     observed: &'a mut BTreeMap<String, (String, Value)>,
     cluster_name: String,
 }
 
 impl Session<'_> {
-    /// A JVM with Apache's FileSystem, kept for all checks.
+    /// Returns a JVM with Apache's FileSystem, shared by all checks.
     pub fn java(&mut self) -> Result<&mut Driver> {
         if self.java.is_none() {
             self.java = Some(Driver::java(self.cluster.apache()?, self.cluster.conf())?);
@@ -42,19 +42,19 @@ impl Session<'_> {
         Ok(self.java.as_mut().expect("made above"))
     }
 
-    /// Another JVM, e.g. to be killed.
+    /// Starts another JVM, e.g. to be killed.
     pub fn another_java(&self) -> Result<Driver> {
         Driver::java(self.cluster.apache()?, self.cluster.conf())
     }
 
-    /// Kills the JVM that was kept; the next check starts another.
+    /// Kills the shared JVM. The next check starts another one.
     pub fn end_java(&mut self) {
         if let Some(java) = self.java.take() {
             java.kill();
         }
     }
 
-    /// Python with hdfs-native, kept for all checks.
+    /// Returns Python with hdfs-native, shared by all checks.
     pub fn python(&mut self) -> Result<&mut Driver> {
         if self.python.is_none() {
             self.python = Some(Driver::python(self.cluster.conf())?);
@@ -62,25 +62,25 @@ impl Session<'_> {
         Ok(self.python.as_mut().expect("made above"))
     }
 
-    /// `hdfs dfs ARGUMENTS`, which must succeed; its standard output.
+    /// Runs `hdfs dfs ARGUMENTS`, which must succeed. Returns its standard output.
     pub fn dfs(&self, arguments: &[&str]) -> Result<String> {
         let output = self.cluster.apache()?.fs(self.cluster.conf(), arguments)?;
         output.success().with_context(|| format!("hdfs dfs {}", arguments.join(" ")))
     }
 
-    /// A local directory for this cluster's checks.
+    /// Returns a local directory for this cluster's checks.
     pub fn local(&self, name: &str) -> Result<PathBuf> {
         let directory = self.cluster.directory().join("local").join(name);
         std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(directory)
     }
 
-    /// Whether this is Apache's own servers, which show that the test is right.
+    /// Returns whether all servers are Apache's, which show that the test is right.
     pub fn is_oracle(&self) -> bool {
         self.cluster.is_apache()
     }
 
-    /// Compares an answer with what the first cluster of the suite gave under the same name.
+    /// Compares an answer with the one of the suite's first cluster under the same name.
     pub fn same_as_oracle(&mut self, name: &str, answer: Value) -> Result<()> {
         match self.observed.get(name) {
             None => {
@@ -94,13 +94,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What the first cluster of the suite answered under this name.
+    /// Returns the answer of the suite's first cluster under this name.
     pub fn oracle(&self, name: &str) -> Option<Value> {
         self.observed.get(name).map(|(_, answer)| answer.clone())
     }
 
-    /// As [`Session::same_as_oracle`], of lines that are all different: the error shows those that only the oracle has behind `-`,
-    /// and those that only this cluster has behind `+`.
+    /// Like [`Session::same_as_oracle`], for distinct lines: the error lists lines of the oracle only with `-`, and
+    /// lines of this cluster only with `+`.
     pub fn same_lines_as_oracle(&mut self, name: &str, lines: &[String]) -> Result<()> {
         let Some((oracle, expected)) = self.observed.get(name) else {
             self.observed.insert(name.to_owned(), (self.cluster_name.clone(), Value::from(lines)));
@@ -116,17 +116,17 @@ impl Session<'_> {
     }
 }
 
-/// Whether checks that take minutes are wanted, too: `cargo xtask test --cluster`.
+/// Returns whether checks that take minutes are requested: `cargo xtask test --cluster`.
 pub fn slow() -> bool {
     std::env::var("HEARTH_TEST_CLUSTER").is_ok_and(|value| value == "1")
 }
 
-/// Whether the engines are wanted that keep their data on HDFS: `cargo xtask test --ecosystem`.
+/// Returns whether the engines that store data on HDFS are requested: `cargo xtask test --ecosystem`.
 pub fn ecosystem() -> bool {
     std::env::var("HEARTH_TEST_ECOSYSTEM").is_ok_and(|value| value == "1")
 }
 
-/// Between these two lines `cargo xtask test` finds what it shows once more at its end.
+/// Prints a failure between two marker lines, which `cargo xtask test` extracts and repeats at its end.
 fn say_failed(name: &str, error: &str) {
     println!("---- {name} ----\n{error}\ntest {name} ... FAILED");
 }
@@ -182,14 +182,14 @@ pub fn run(suites: &[Suite]) -> ExitCode {
                         continue;
                     }
                     Ok(Err(error)) => format!("{error:#}"),
-                    // The panic's own message stands above already.
+                    // The panic's own message was already printed.
                     Err(_) => "panicked".to_owned(),
                 };
-                // What went wrong stands last: of a long report, the end is what people are shown.
+                // The error is printed last, because only the end of a long report may be visible.
                 println!("{}", session.cluster.log_tails());
                 say_failed(&name, &error);
                 failed += 1;
-                // A client may be in the middle of something.
+                // The shared client may be in the middle of an operation.
                 session.java = None;
                 session.python = None;
             }

@@ -1,5 +1,5 @@
-//! The audit log: the same commands leave the same lines as with Apache's NameNode, character for character, but for the time and
-//! what log4j puts in front.
+//! The audit log: the same commands produce the same lines as with Apache's NameNode, character by character, except
+//! for the time and log4j's prefix.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use hearth_testkit::{ClusterSpec, Implementation, get_text, wait_until};
 use serde_json::{Value, json};
 
 const LOG: &str = "audit.log";
-const CHECKS: &[Check] = &[("the_same_lines_are_written_for_the_same_commands", same_lines)];
+const CHECKS: &[Check] = &[("same_commands_give_same_audit_lines", same_lines)];
 
 fn main() -> ExitCode {
     let clusters = [Implementation::Apache, Implementation::Hearth].map(|namenode| {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     run(&[Suite { name: "audit", clusters: clusters.to_vec(), checks: CHECKS }])
 }
 
-/// Operations of the Java driver; those that must be refused have `true`.
+/// Operations of the Java driver. `true` marks those that must be refused.
 fn commands() -> Vec<(&'static str, Value, bool)> {
     let mut all = Vec::new();
     let mut add = |operation: &'static str, arguments: Value| all.push((operation, arguments, false));
@@ -56,7 +56,7 @@ fn commands() -> Vec<(&'static str, Value, bool)> {
     add("setXAttr", json!({"path": "/a/f", "name": "user.colour", "value": "blue"}));
     add("modifyAcl", json!({"path": "/a/f", "acl": "user:carol:rw-"}));
     add("tree", json!({"path": "/a"}));
-    // Its block is recovered behind it.
+    // Block recovery follows.
     add("truncate", json!({"path": "/a/f", "length": 1000}));
     add("setQuota", json!({"path": "/a", "names": 100, "space": i64::MAX}));
     add("setQuota", json!({"path": "/a", "names": i64::MAX, "space": 1 << 30}));
@@ -72,7 +72,7 @@ fn commands() -> Vec<(&'static str, Value, bool)> {
     add("defaults", json!({}));
     add("delete", json!({"path": "/a/h"}));
     add("delete", json!({"path": "/a/nothing"}));
-    // What clients say of themselves; the second is cut, its signature is too long.
+    // Caller contexts of clients. The second is truncated, and its signature is too long.
     add("callerContext", json!({"context": "job\t1", "signature": "signed"}));
     add("mkdirs", json!({"path": "/a/c"}));
     add("callerContext", json!({"context": "a context that is too long", "signature": "s".repeat(41)}));
@@ -93,7 +93,7 @@ fn commands() -> Vec<(&'static str, Value, bool)> {
     all
 }
 
-/// The same as a user for whom another one acts.
+/// The same commands for a user, sent by a proxy user.
 fn commands_for_another() -> Vec<(&'static str, Value, bool)> {
     vec![
         ("asProxy", json!({"user": "bob", "real": "alice"}), false),
@@ -134,12 +134,12 @@ fn same_lines(session: &mut Session) -> Result<()> {
     tool_said(session.java()?, "org.apache.hadoop.hdfs.tools.DFSAdmin", &arguments, "LOCAL")?;
     get_text(port, "/fsck?ugi=alice&doas=bob&path=%2Fa%2Fd")?;
     get_text(port, "/fsck?ugi=root&path=%2Fa%2Fd")?;
-    // Apache's writes it behind the answer.
+    // Apache's NameNode writes this line after its answer.
     until("cmd=fsck")?;
     session.java()?.call("exists", json!({"path": "/the-end"}))?;
     let lines = until("src=/the-end")?;
     ensure!(lines.len() > 60, "{} lines:\n{}", lines.len(), lines.join("\n"));
-    // One by one: a difference is told by its line.
+    // Compared one by one, so that the failure shows the line.
     for (i, line) in lines.iter().enumerate() {
         session.same_as_oracle(&format!("line {i}"), line.as_str().into())?;
     }

@@ -1,6 +1,6 @@
-//! Apache's balancer, mover and disk balancer at work under the embedded NameNode, with block tokens off and on.
+//! Apache's balancer, mover and disk balancer on Hearth's servers, with block tokens off and on.
 //!
-//! All of them begin with NamenodeProtocol's `getBlockKeys` and read the answer without a check.
+//! All of them begin with NamenodeProtocol's `getBlockKeys` and use the answer without a check.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 const BLOCK: u64 = 1 << 20;
 const FILES: u64 = 40;
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
-/// Where the disks are; each DataNode counts so little of it its own that the balancer sees what the checks write.
+/// Directory of the DataNodes' disks. Each DataNode has a capacity so small that the balancer notices the checks' data.
 const TMPFS: &str = "/dev/shm";
 const CAPACITY: u64 = 500 << 20;
 
 const CHECKS: &[Check] = &[
     ("datanodes_start_with_two_kinds_of_storage", start),
     ("the_balancer_moves_blocks", balancer),
-    ("the_mover_moves_blocks_to_the_medium_of_their_policy", mover),
+    ("the_mover_applies_storage_policies", mover),
     ("the_disk_balancer_reports", disk_balancer),
 ];
 
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     run(&[Suite { name: "balancing", clusters: oracle.into_iter().chain(ours).collect(), checks: CHECKS }])
 }
 
-/// All files lie on the first DataNode: it is alone when they are written.
+/// Writes all files to the first DataNode, because only that one runs.
 fn start(session: &mut Session) -> Result<()> {
     for datanode in &mut session.cluster.datanodes {
         let directory = datanode.data_directory().context("a directory")?;
@@ -74,7 +74,7 @@ fn path(file: u64) -> String {
 
 fn balancer(session: &mut Session) -> Result<()> {
     let full = format!("127.0.0.1:{}", session.cluster.datanodes[0].port("dfs.datanode.address")?);
-    wait_until("the heartbeat that tells of all files", SETTLES_WITHIN, || {
+    wait_until("the heartbeat that reports all files", SETTLES_WITHIN, || {
         Ok((session.cluster.live_datanode(&full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
     })?;
     let runs = balance(session, session.cluster.conf(), &["-threshold", "1"])?;
@@ -113,7 +113,7 @@ fn mover(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// It asks the NameNode for keys and for a report of every storage.
+/// The disk balancer asks the NameNode for keys and for a report of every storage.
 fn disk_balancer(session: &mut Session) -> Result<()> {
     let main = "org.apache.hadoop.hdfs.tools.DiskBalancerCLI";
     let said = session.cluster.apache()?.run(session.cluster.conf(), main, ["-report", "-top", "3"])?.success()?;
@@ -121,7 +121,7 @@ fn disk_balancer(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Where the one block of a file lies, when its one replica has settled.
+/// Returns the location of a file's only block, after its only replica has settled.
 fn place(session: &mut Session, file: u64) -> Result<Value> {
     wait_until("one replica", SETTLES_WITHIN, || {
         let located = session.java()?.call("locations", json!({"path": path(file)}))?;
@@ -136,7 +136,7 @@ fn reads(session: &mut Session, file: u64) -> Result<()> {
     Ok(())
 }
 
-/// The size of the tmpfs.
+/// Returns the size of the tmpfs.
 fn tmpfs_bytes() -> u64 {
     let output = Command::new("df").args(["--block-size=1", "--output=size", TMPFS]).output();
     let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The clients that people have, `hdfs dfs`, Apache's FileSystem and hdfs-native, storing and reading real files.
+//! The common clients, `hdfs dfs`, Apache's FileSystem and hdfs-native, store and read real files.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,13 @@ use hearth_testkit::{ClusterSpec, Content, Driver, sha256_hex};
 use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
-/// Around the edges of chunks (512 bytes), packets (about 64 KiB) and blocks.
+/// Sizes around the boundaries of chunks (512 bytes), packets (about 64 KiB) and blocks.
 const SIZES: [u64; 12] =
     [0, 1, 511, 512, 513, 65_024, 65_025, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 70_001];
 
-/// Bytes of a large file, and how many small files are many.
+/// Bytes of a large file, and number of small files.
 const LARGE: (u64, u64) = (2 << 30, 10_000);
-/// The same where they lie on Apache's DataNodes, which show there that a check is right, and take minutes with more.
+/// The same for Apache's DataNodes, which only show that a check is right. Larger amounts would take minutes.
 const LARGE_ON_APACHE: (u64, u64) = (256 << 20, 1000);
 
 const CHECKS: &[Check] = &[
@@ -26,7 +26,7 @@ const CHECKS: &[Check] = &[
     ("java_stores_reads_and_extends_every_size", java_sizes),
     ("java_reads_anywhere", java_preads),
     ("java_checksums", java_checksums),
-    ("what_is_flushed_is_seen_before_the_close", flushed_is_seen),
+    ("flushed_data_is_visible_before_close", flushed_is_seen),
     ("java_truncates", java_truncates),
     ("java_concatenates", java_concatenates),
     ("java_renames_and_deletes", java_namespace),
@@ -40,13 +40,15 @@ const CHECKS: &[Check] = &[
 
 fn main() -> ExitCode {
     let [oracle, ours_below_apaches, apaches_below_ours, ours] = ClusterSpec::every_combination();
-    // One of ours keeps its replicas in mapped files, the other in memory.
+    // One of the clusters with Hearth's DataNodes keeps its replicas in mapped files, the other in memory.
     let ours_below_apaches = ours_below_apaches.labelled("mmap").set("hearth.storage.engine", "mmap");
-    // Without it, too, what must be alike is compared: Apache's NameNode and Apache's DataNode each stand in one of the others.
+    // The comparison works without the oracle, too: Apache's NameNode and Apache's DataNode each take part in another
+    // cluster.
     let oracle = slow().then_some(oracle);
     let clusters = oracle.into_iter().chain([ours_below_apaches, apaches_below_ours, ours]).map(|spec| {
         spec.set("dfs.blocksize", BLOCK)
-            // Else Java's client sleeps 400 ms in most closes (see docs/benchmarks): minutes with small files.
+            // Otherwise Java's client sleeps 400 ms in most closes (see docs/benchmarks), which takes minutes with
+            // small files.
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
     });
@@ -79,7 +81,7 @@ fn local_sha256(path: &Path) -> Result<String> {
     Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads `path` whole and compares it with `expected`, given as the parts that it was written in.
+/// Reads all of `path` and compares it with `parts`, in which the file was written.
 fn reads_as(client: &mut Driver, path: &str, parts: &[(Content, u64, u64)]) -> Result<()> {
     let mut whole = Vec::new();
     for (content, position, length) in parts {
@@ -115,7 +117,7 @@ fn dfs_sizes(session: &mut Session) -> Result<()> {
     for size in SIZES {
         same_file(&back.join(size.to_string()), content(size), size)?;
     }
-    // Bytes, not text: `dfs` would replace what is not UTF-8.
+    // Compares bytes, not text, because `dfs` would replace invalid UTF-8.
     let output = session.cluster.apache()?.fs(session.cluster.conf(), ["-checksum", "/sizes/513"])?.success()?;
     let sum = output.split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
     session.same_as_oracle("checksum of /sizes/513", Value::String(sum))
@@ -156,7 +158,7 @@ fn java_sizes(session: &mut Session) -> Result<()> {
         let path = format!("/java/{size}");
         java.call("store", json!({"path": path, "seed": content(size).seed, "length": size}))?;
         reads_as(java, &path, &[(content(size), 0, size)])?;
-        // Across the same edges once more, from every starting point.
+        // Reads across the same boundaries again, from every starting offset.
         for more in [1, 511, BLOCK] {
             let part = json!({"path": path, "seed": 5, "length": more});
             java.call("extend", part)?;
@@ -291,7 +293,7 @@ fn java_namespace(session: &mut Session) -> Result<()> {
     for (number, (operation, arguments)) in answers.iter().enumerate() {
         let answer = match java.call(operation, arguments.clone()) {
             Ok(value) => value,
-            // The class is part of the contract; the text may name ports and inodes.
+            // The exception class is part of the contract; the text may contain ports and inode ids.
             Err(error) if !error.class().is_empty() => json!({ "thrown": error.class() }),
             Err(error) => return Err(error.into()),
         };
@@ -349,7 +351,7 @@ fn java_small_files(session: &mut Session) -> Result<()> {
 }
 
 fn native_small_files(session: &mut Session) -> Result<()> {
-    // hdfs-native sleeps in most closes, which no setting changes: few, and eight at a time.
+    // hdfs-native sleeps in most closes, and no setting changes that. So it stores few files, eight at a time.
     small_files(session.python()?, "/native-small", 300, 3000)
 }
 
@@ -375,7 +377,7 @@ fn lease_recovery(session: &mut Session) -> Result<()> {
     reads_as(java, "/left-open", &[(Content::new(14), 0, length), (Content::new(15), 0, 100)])
 }
 
-/// Closed files, and what was flushed of an open one, are there after SIGKILL of every daemon.
+/// Checks that closed files, and flushed data of an open one, survive SIGKILL of every daemon.
 fn survives_kills(session: &mut Session) -> Result<()> {
     let size = 2 * BLOCK + 77;
     let java = session.java()?;

@@ -1,7 +1,7 @@
-//! DataNodes of both makes in one cluster of Apache's NameNode: every replica of every block is the same wherever it
-//! lies, whoever wrote, copied, cut or moved it, and whichever DataNode dies meanwhile.
+//! DataNodes of both implementations in one cluster of Apache's NameNode. Every replica of every block must be the same
+//! on any DataNode, whichever daemon wrote, copied, truncated or moved it, and whichever DataNode died during it.
 //!
-//! The slow part (`cargo xtask test --cluster`) does the same with one, two and three of Hearth's among three.
+//! The slow part (`cargo xtask test --cluster`) does the same with one, two and three Hearth DataNodes among three.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,51 +20,51 @@ use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
 const SIZES: [u64; 8] = [0, 1, 511, 513, 65_537, BLOCK - 1, BLOCK, 2 * BLOCK + 70_001];
-/// In which a copy, a deletion, a decommissioning is done. It takes seconds; this is for a machine with much else to do.
+/// Timeout for a copy, a deletion, or a decommissioning. It takes seconds; this is for a busy machine.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 const EXCLUDED: &str = "excluded";
 const HOSTS: &str = "hosts.json";
 const COMBINED_HOSTS: &str = "org.apache.hadoop.hdfs.server.blockmanagement.CombinedHostFileManager";
-/// Where the disks are, of which each DataNode counts so little its own that the balancer sees what the checks write.
+/// Directory of the DataNodes' disks. Each DataNode has a capacity so small that the balancer notices the checks' data.
 const TMPFS: &str = "/dev/shm";
 const CAPACITY: u64 = 500 << 20;
-/// What may be cached on each DataNode.
+/// Cache limit of each DataNode.
 const CACHE: u64 = 8 << 20;
 
 const CHECKS: &[Check] = &[
-    ("every_replica_of_what_is_put_and_appended_is_the_same", put_and_append),
+    ("replicas_of_puts_and_appends_are_equal", put_and_append),
     ("the_rust_client_puts_and_gets", rust_client),
-    ("what_is_flushed_is_seen_at_every_replica", flushed_is_seen),
+    ("flushed_data_is_visible_at_every_replica", flushed_is_seen),
     ("every_replica_is_truncated", truncates),
     ("replication_is_raised_and_lowered", replication),
     ("erasure_coded_files_are_stored_and_read", erasure_coded),
     ("a_dead_writers_file_is_recovered", lease_recovery),
     ("writers_survive_the_death_of_any_datanode", writers_survive),
-    ("each_datanode_is_decommissioned_onto_the_others_and_back", decommission),
-    ("the_balancer_spreads_what_lies_on_one", balancer),
+    ("each_datanode_is_decommissioned_and_recommissioned", decommission),
+    ("the_balancer_spreads_blocks_of_one_datanode", balancer),
     ("everything_is_healthy_at_the_end", healthy),
 ];
 
-/// Of a cluster whose DataNodes are all Hearth's, with what Apache's would need native code or a patch for.
+/// Checks for clusters whose DataNodes are all Hearth's. Apache's would need native code or a patch for them.
 const SERVICES: &[Check] = &[
-    ("pages_show_what_apaches_do", pages),
-    ("lazily_persisted_files_go_to_the_ram_disk_and_move_on", lazy_persist),
-    ("dfsadmin_asks_and_tells_a_datanode", administration),
-    ("protection_that_is_not_there_is_refused", protection_refused),
+    ("web_pages_match_apaches", pages),
+    ("lazy_persist_files_use_ram_disk_first", lazy_persist),
+    ("dfsadmin_queries_and_configures_a_datanode", administration),
+    ("unsupported_protection_is_rejected", protection_refused),
     ("a_failed_storage_directory_is_taken_out_of_service", failed_volume),
 ];
 
-/// Of every NameNode with every DataNode.
-const SPOILED: &[Check] = &[("a_spoiled_replica_is_never_read_and_gives_way_to_a_good_one", spoiled)];
+/// Checks for every NameNode with every DataNode.
+const SPOILED: &[Check] = &[("corrupt_replica_is_never_read_and_replaced", spoiled)];
 
-/// Of Apache's NameNode and ours.
+/// Checks for Apache's NameNode and Hearth's.
 const CACHING: &[Check] =
-    &[("cacheadmin_says_the_same", cacheadmin), ("what_a_namenode_wants_cached_stays_in_memory", caching)];
+    &[("cacheadmin_output_matches_apaches", cacheadmin), ("cached_files_stay_in_memory", caching)];
 
-/// Of Apache's NameNode and ours.
+/// Checks for Apache's NameNode and Hearth's.
 const MAINTENANCE: &[Check] = &[("a_datanode_in_maintenance_is_waited_for", maintenance)];
 
-/// Minutes: a key is good for one.
+/// Takes minutes: a key is valid for one minute.
 const KEYS: &[Check] = &[("readers_and_writers_outlive_block_keys", keys_roll_over)];
 
 fn main() -> ExitCode {
@@ -76,25 +76,25 @@ fn main() -> ExitCode {
             .set("dfs.replication", 3)
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
-            // Three DataNodes, of which one is killed: there is no fourth.
+            // One of three DataNodes is killed, and there is no fourth.
             .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
             .set("dfs.client.socket-timeout", 10_000)
             .set_file("dfs.hosts.exclude", EXCLUDED)
-            // What a check before has left connected for a moment is no reason to go elsewhere.
+            // Connections of earlier checks must not make the NameNode choose another DataNode.
             .set("dfs.namenode.redundancy.considerLoad", false)
             .set("dfs.namenode.redundancy.interval.seconds", 1)
-            // What was to be copied to a DataNode that died is copied elsewhere soon.
+            // A copy to a DataNode that died is soon scheduled to another one.
             .set("dfs.namenode.reconstruction.pending.timeout-sec", 3)
             .set("dfs.namenode.decommission.interval", 1)
             .set("dfs.namenode.replication.max-streams", 20)
             .set("dfs.namenode.replication.max-streams-hard-limit", 40)
             .set("dfs.namenode.replication.work.multiplier.per.iteration", 20)
-            // Small blocks are worth moving here.
+            // Even small blocks are moved.
             .set("dfs.balancer.getBlocks.min-block-size", 1)
             .set("dfs.balancer.getBlocks.size", 4 * BLOCK)
             .within(Path::new(TMPFS))
             .set("dfs.datanode.du.reserved", reserved)
-            // Java leaves 1 GiB of each disk alone otherwise.
+            // Java otherwise reserves 1 GiB of each disk.
             .set("dfs.datanode.round-robin-volume-choosing-policy.additional-available-space", 0)
             .set("hearth.memory.limit", "512m")
             .set("hearth.memory.flush.delay", 1)
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     let with_tokens = |spec: ClusterSpec| spec.set("dfs.block.access.token.enable", true).labelled("tokens");
     let clusters = if slow() {
         vec![
-            // The oracle: Apache's alone passes the same checks.
+            // The oracle: Apache's daemons alone pass the same checks.
             spec(&[Apache, Apache, Apache]),
             spec(&[Hearth, Apache, Apache]),
             with_tokens(spec(&[Apache, Hearth, Hearth])),
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
             .set("dfs.blocksize", BLOCK)
             .set("dfs.replication", 2)
             .set("dfs.namenode.redundancy.interval.seconds", 1)
-            // Nobody finds it but who reads it.
+            // Only a reader can find the corruption.
             .set("dfs.datanode.scan.period.hours", -1)
             .set("hearth.memory.limit", "64m")
             .set("hearth.memory.flush.delay", 1)
@@ -192,7 +192,7 @@ fn rust_client(session: &mut Session) -> Result<()> {
     let got = fs::read(&got)?;
     let (first, second) = got.split_at(size as usize);
     let wanted = Content::new(77).sha256(0, size);
-    ensure!(sha256_hex(first) == wanted && sha256_hex(second) == wanted, "what was got differs from what was put");
+    ensure!(sha256_hex(first) == wanted && sha256_hex(second) == wanted, "the file read differs from the file written");
     Ok(())
 }
 
@@ -236,7 +236,7 @@ fn truncates(session: &mut Session) -> Result<()> {
 fn replication(session: &mut Session) -> Result<()> {
     let size = 2 * BLOCK + 70_001;
     let ports = transfer_addresses(session)?;
-    // One file on each, so that each DataNode is a source once.
+    // One file on each, so that each DataNode is the source once.
     for (index, holder) in ports.iter().enumerate() {
         let path = format!("/replication/{index}");
         let create = json!({"path": path, "handle": "out", "replication": 1, "favored": [holder]});
@@ -257,7 +257,7 @@ fn replication(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// DataNodes hold the parts as any other block; Apache's client puts them together, and does without one of them.
+/// DataNodes store the parts like any other block. Apache's client combines them, and tolerates the loss of one.
 fn erasure_coded(session: &mut Session) -> Result<()> {
     session.java()?.call("mkdirs", json!({"path": "/coded"}))?;
     session.java()?.call("erasureCode", json!({"path": "/coded", "policy": "XOR-2-1-1024k"}))?;
@@ -271,14 +271,14 @@ fn erasure_coded(session: &mut Session) -> Result<()> {
     reads(session, &path, &[(3 * BLOCK + 70_001, 3 * BLOCK + 70_001)])?;
     session.cluster.start_datanode(1)?;
     session.cluster.wait_ready()?;
-    // Our own checksum of such a block group does not exist, and nothing hangs.
+    // The checksum of such a block group is not implemented, and the call must not hang.
     let checksum = session.java()?.call("checksum", json!({"path": path}));
     println!("checksum of an erasure-coded file: {checksum:?}");
     session.java()?.call("delete", json!({"path": "/coded", "recursive": true}))?;
     Ok(())
 }
 
-/// A writer that vanishes with what it flushed: its blocks are recovered by whichever DataNode the NameNode chooses.
+/// A writer vanishes after a flush. Its blocks are recovered by any DataNode that the NameNode chooses.
 fn lease_recovery(session: &mut Session) -> Result<()> {
     let mut doomed = session.another_java()?;
     for file in 0..6 {
@@ -300,8 +300,8 @@ fn lease_recovery(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Several writers at once, so that the DataNode that dies is the first of some pipelines, in the middle of others, and
-/// the last of the rest.
+/// Several concurrent writers, so that the killed DataNode is the first in some pipelines, in the middle of others, and
+/// the last in the rest.
 fn writers_survive(session: &mut Session) -> Result<()> {
     const WRITERS: u64 = 8;
     let ports = transfer_addresses(session)?;
@@ -321,7 +321,8 @@ fn writers_survive(session: &mut Session) -> Result<()> {
         session.cluster.datanodes[victim].kill();
         for writer in 0..WRITERS {
             let handle = path(writer);
-            // The rest of this block, with the bytes that the dead one never acknowledged, and one more block.
+            // The rest of this block, including the bytes that the dead DataNode never acknowledged, and one more
+            // block.
             write_on(session, &handle, writer, 300_000, 2 * BLOCK - 300_000)?;
             session.java()?.call("close", json!({"handle": handle}))?;
             reads(session, &path(writer), &[(writer, 2 * BLOCK)])?;
@@ -350,7 +351,7 @@ fn decommission(session: &mut Session) -> Result<()> {
         let store = json!({"path": path(file), "seed": file, "length": size, "replication": 2});
         session.java()?.call("store", store)?;
     }
-    // With three replicas each there would be nowhere to go.
+    // With three replicas of each block, the DataNode would have no target for them.
     for directory in ["/put", "/killed", "/dead", "/rust", "/flushed", "/truncated"] {
         session.java()?.call("delete", json!({"path": directory, "recursive": true}))?;
     }
@@ -369,7 +370,7 @@ fn decommission(session: &mut Session) -> Result<()> {
             let wanted = Content::new(file).sha256(0, size);
             ensure!(each.iter().all(|replica| replica["sha256"] == wanted), "{}: {each:?}", path(file));
         }
-        // Back in service; what is too much goes.
+        // Back in service: excess replicas are deleted.
         fs::write(&excluded, "")?;
         session.java()?.call("refreshNodes", json!({}))?;
         wait_until(&format!("{node} to be in service again"), SETTLES_WITHIN, || {
@@ -382,10 +383,11 @@ fn decommission(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Switched off for longer than it takes to be dead, it keeps its replicas, nothing is copied, and it comes back with them.
+/// A DataNode in maintenance is stopped for longer than the dead timeout. It keeps its replicas, nothing is copied, and
+/// it comes back with them.
 fn maintenance(session: &mut Session) -> Result<()> {
     const FILES: u64 = 12;
-    // One block each.
+    // Each file has one block.
     const SIZE: u64 = BLOCK - 7;
     let path = |file: u64| format!("/maintained/{file}");
     for file in 0..FILES {
@@ -417,7 +419,7 @@ fn maintenance(session: &mut Session) -> Result<()> {
             Ok(node.filter(|node| node["state"] == state && node["live"] == live).map(drop))
         })
     };
-    // What lies on the others, by file.
+    // Replicas on other DataNodes, by file.
     let elsewhere = |session: &mut Session| -> Result<Vec<usize>> {
         let each = |file| -> Result<usize> {
             let read = session.java()?.call("readEach", json!({"path": path(file), "avoid": addresses[0].as_str()}))?;
@@ -442,7 +444,7 @@ fn maintenance(session: &mut Session) -> Result<()> {
     for file in 0..FILES {
         settles(session, &path(file), &[(file, SIZE)], 2)?;
     }
-    // For good this time: then everything is copied.
+    // Does not come back this time, so everything is copied.
     put_in(session, "IN_MAINTENANCE")?;
     is(session, "IN_MAINTENANCE", true)?;
     session.cluster.datanodes[0].stop(SETTLES_WITHIN)?;
@@ -455,7 +457,7 @@ fn maintenance(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Replicas that Hearth's DataNodes have taken in from each other by streams.
+/// Returns the number of replicas that Hearth's DataNodes have received from each other by streams.
 fn streamed(session: &Session) -> Result<u64> {
     let ours = session.cluster.datanodes.iter().filter(|datanode| datanode.implementation() == Implementation::Hearth);
     ours.map(|datanode| {
@@ -466,7 +468,7 @@ fn streamed(session: &Session) -> Result<u64> {
     .sum()
 }
 
-/// A clean slate but for files that lie on one DataNode only, on disks so small that this is much.
+/// Starts with no files but some on one DataNode only, on disks so small that these count.
 fn balancer(session: &mut Session) -> Result<()> {
     const FILES: u64 = 60;
     for directory in ["/replication", "/decommissioned"] {
@@ -481,7 +483,7 @@ fn balancer(session: &mut Session) -> Result<()> {
             write_on(session, "out", file, 0, BLOCK)?;
             session.java()?.call("close", json!({"handle": "out"}))?;
         }
-        wait_until("the heartbeat that tells of all files", SETTLES_WITHIN, || {
+        wait_until("the heartbeat that reports all files", SETTLES_WITHIN, || {
             Ok((session.cluster.live_datanode(full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
         })?;
         let before = streamed(session)?;
@@ -496,7 +498,7 @@ fn balancer(session: &mut Session) -> Result<()> {
         ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
         let all_are_ours =
             session.cluster.datanodes.iter().all(|datanode| datanode.implementation() == Implementation::Hearth);
-        ensure!(!all_are_ours || streamed >= moved, "{streamed} of {moved} went by streams");
+        ensure!(!all_are_ours || streamed >= moved, "{streamed} of {moved} were moved by streams");
         session.java()?.call("delete", json!({"path": format!("/balanced-{round}"), "recursive": true}))?;
         wait_until("the files' deletion", SETTLES_WITHIN, || {
             Ok((session.cluster.live_datanode(full)?["numBlocks"].as_u64() < Some(10)).then_some(()))
@@ -531,7 +533,7 @@ fn pages(session: &mut Session) -> Result<()> {
         let text = info[key].as_str().with_context(|| format!("{key} of {info}"))?;
         serde_json::from_str(text).with_context(|| format!("{key}: {text}"))
     };
-    // What Apache's datanode.html reads.
+    // The bean that Apache's datanode.html reads.
     let actors = inner("BPServiceActorInfo")?;
     let actor = &actors[0];
     ensure!(actor["NamenodeHaState"] == "active" && actor["ActorState"] == "RUNNING", "{actor}");
@@ -555,7 +557,7 @@ fn pages(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Command lines of `hdfs cacheadmin`, one after the other.
+/// Command lines of `hdfs cacheadmin`, in order.
 const CACHEADMIN: &[&str] = &[
     "-listPools",
     "-addPool one",
@@ -603,14 +605,14 @@ fn cacheadmin(session: &mut Session) -> Result<()> {
         let answer = session.java()?.call("tool", call)?;
         answers.push(json!([line, answer["code"], unhurried(&answer["out"]), unhurried(&answer["err"])]));
     }
-    ensure!(answers[1][2][0].as_array().is_some_and(|words| !words.is_empty()), "nothing was said: {}", answers[1]);
+    ensure!(answers[1][2][0].as_array().is_some_and(|words| !words.is_empty()), "no output: {}", answers[1]);
     for (nth, answer) in answers.into_iter().enumerate() {
         session.same_as_oracle(&format!("{nth}: {}", CACHEADMIN[nth]), answer)?;
     }
     Ok(())
 }
 
-/// Without log lines, the moments at which directives end, and what is cached by now.
+/// Removes log lines, expiry times of directives, and the current amount of cached data.
 fn unhurried(text: &Value) -> Vec<Vec<String>> {
     let lines = text.as_str().unwrap_or_default().lines();
     let said = lines.filter(|line| !line.contains("WARN") && !line.trim_start().starts_with("at "));
@@ -620,7 +622,7 @@ fn unhurried(text: &Value) -> Vec<Vec<String>> {
             false => word.to_owned(),
         });
         let mut words: Vec<String> = words.collect();
-        // A directive with its figures: id, pool, copies, end, path, bytes needed and cached, files needed and cached.
+        // Statistics of a directive: id, pool, copies, expiry, path, bytes needed and cached, files needed and cached.
         if words.len() == 9 && words[0].parse::<u64>().is_ok() {
             words.remove(8);
             words.remove(6);
@@ -648,8 +650,8 @@ fn caching(session: &mut Session) -> Result<()> {
     all_cached(session, 2 * size)?;
     let locations = session.java()?.call("locations", json!({"path": "/hot"}))?;
     let hosts = locations[0]["cached"].as_array().map_or(0, Vec::len);
-    ensure!(hosts > 0, "readers are not told: {locations}");
-    // Far more than fits in memory passes through; the cached file stays.
+    ensure!(hosts > 0, "the locations do not show the cached replica: {locations}");
+    // Much more data than fits in memory is read; the cached file stays.
     for other in 0..40 {
         let store = json!({"path": format!("/passing/{other}"), "seed": other, "length": 2 * BLOCK});
         session.java()?.call("store", store)?;
@@ -658,11 +660,11 @@ fn caching(session: &mut Session) -> Result<()> {
     let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
     ensure!(state["NumBlocksCached"] == 4, "{state}");
     reads(session, "/hot", &[(2, size)])?;
-    // An append ends it for the last block, which is cached again when it is closed.
+    // An append uncaches the last block, which is cached again when it is closed.
     session.java()?.call("extend", json!({"path": "/hot", "seed": 3, "length": 70_000}))?;
     all_cached(session, 2 * (size + 70_000))?;
     reads(session, "/hot", &[(2, size), (3, 70_000)])?;
-    // More than dfs.datanode.max.locked.memory is not cached, and hurts nobody.
+    // Data beyond dfs.datanode.max.locked.memory is not cached, and does no harm.
     session.java()?.call("store", json!({"path": "/too-much", "seed": 4, "length": 2 * CACHE}))?;
     let more = session.java()?.call("cache", json!({"path": "/too-much", "pool": "pool"}))?;
     std::thread::sleep(Duration::from_secs(3));
@@ -678,7 +680,8 @@ fn caching(session: &mut Session) -> Result<()> {
     })
 }
 
-/// A directory of the policy LAZY_PERSIST: Apache's NameNode names DISK for all of it, and its client says that it may be persisted lazily.
+/// A directory with policy LAZY_PERSIST. Apache's NameNode names DISK for all replicas, and its client permits lazy
+/// persistence.
 fn lazy_persist(session: &mut Session) -> Result<()> {
     let node = 0;
     let disk = session.cluster.datanodes[node].setting("dfs.datanode.data.dir").context("it is set")?.to_owned();
@@ -690,11 +693,11 @@ fn lazy_persist(session: &mut Session) -> Result<()> {
         session.cluster.datanodes[node].change(&changes)?;
         session.cluster.start_datanode(node)?;
         session.cluster.wait_ready()?;
-        // The first heartbeat of the new process.
+        // Waits for the first heartbeat of the new process.
         std::thread::sleep(Duration::from_secs(3));
         session.cluster.wait_ready()
     };
-    // What the replicas of the file's blocks lie on, all together.
+    // Storage types of all replicas of the file.
     let types = |session: &mut Session| -> Result<Vec<String>> {
         let blocks = session.java()?.call("locations", json!({"path": "/lazy/file"}))?;
         let blocks = blocks.as_array().context("a list of blocks")?;
@@ -709,7 +712,7 @@ fn lazy_persist(session: &mut Session) -> Result<()> {
     session.java()?.call("policy", json!({"path": "/lazy", "policy": "LAZY_PERSIST"}))?;
     let parts: Parts = &[(9, 2 * BLOCK + 70_001)];
     session.java()?.call("store", json!({"path": "/lazy/file", "seed": 9, "length": parts[0].1}))?;
-    // One replica of each block is at the DataNode that has a RAM disk.
+    // One replica of each block is on the DataNode that has a RAM disk.
     wait_until("the blocks to be reported on RAM_DISK", SETTLES_WITHIN, || {
         let types = types(session)?;
         let in_memory = types.iter().filter(|kind| *kind == "RAM_DISK").count();
@@ -728,7 +731,7 @@ fn lazy_persist(session: &mut Session) -> Result<()> {
         Ok(Some(()))
     })?;
     everywhere(session, "/lazy/file", parts, 2)?;
-    // Nothing is left where memory ends with the machine.
+    // No replica survives if the memory is lost with the machine.
     restart(session, &disk, "60")?;
     everywhere(session, "/lazy/file", parts, 2)?;
     session.java()?.call("delete", json!({"path": "/lazy", "recursive": true}))?;
@@ -782,7 +785,8 @@ fn protection_refused(session: &mut Session) -> Result<()> {
     session.cluster.wait_ready()
 }
 
-/// One of two storage directories fails while it is written to: borne once when that is tolerated, else the end.
+/// One of two storage directories fails during a write. The DataNode continues if one failure is tolerated, else it
+/// stops.
 fn failed_volume(session: &mut Session) -> Result<()> {
     let second = session.cluster.directory().join("second-disk");
     fs::create_dir_all(&second)?;
@@ -809,7 +813,7 @@ fn failed_volume(session: &mut Session) -> Result<()> {
         session.cluster.datanodes[0].change(&changes)?;
         session.cluster.start_datanode(0)?;
         session.cluster.wait_ready()?;
-        // The first heartbeat of the new process.
+        // Waits for the first heartbeat of the new process.
         std::thread::sleep(Duration::from_secs(3));
         session.cluster.wait_ready()
     };
@@ -825,7 +829,7 @@ fn failed_volume(session: &mut Session) -> Result<()> {
     read(session, "/two-disks")?;
     read(session, "/one-disk")?;
     store(session, "/after-the-failure")?;
-    // Whatever was on the one that failed is made anew on the other.
+    // Replicas of the failed disk are copied to the other one.
     for directory in ["/two-disks", "/one-disk", "/after-the-failure"] {
         (0..8).try_for_each(|file| settles(session, &format!("{directory}/{file}"), &[(file, BLOCK)], 2))?;
     }
@@ -849,7 +853,7 @@ fn failed_volume(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// One byte of one replica changes below everybody, in memory and on disk. Java's client reads it, and ours.
+/// Changes one byte of one replica, in memory and on disk. Java's client reads it, then Hearth's.
 fn spoiled(session: &mut Session) -> Result<()> {
     let local = session.local("spoiled")?;
     for client in ["java", "rust"] {
@@ -858,7 +862,7 @@ fn spoiled(session: &mut Session) -> Result<()> {
         session.java()?.call("store", json!({"path": path, "seed": 3, "length": BLOCK}))?;
         everywhere(session, &path, &[(3, BLOCK)], 2)?;
         let (block, datanode) = wait_until("the new block to be on a disk", SETTLES_WITHIN, || {
-            // By the block alone: an earlier one's new replica may reach its disk only now.
+            // Compared by block id only, because a new replica of an earlier block may reach the disk only now.
             let is_new = |block| !before.iter().any(|(known, _)| *known == block);
             Ok(stored(session)?.into_iter().find(|(block, _)| is_new(*block)))
         })?;
@@ -875,7 +879,7 @@ fn spoiled(session: &mut Session) -> Result<()> {
                 reads(session, &path, &[(3, BLOCK)])?;
             } else {
                 hearth_fs(session, &["-get", "-f", &path, text(&got)?])?;
-                ensure!(sha256_hex(&fs::read(&got)?) == sha256_of(&[(3, BLOCK)]), "what was got is not what was put");
+                ensure!(sha256_hex(&fs::read(&got)?) == sha256_of(&[(3, BLOCK)]), "the file read differs");
             }
             Ok((!files.iter().any(|file| file.exists())).then_some(()))
         })?;
@@ -886,7 +890,7 @@ fn spoiled(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of blocks with data on disks, each with the DataNode.
+/// Returns the ids of blocks with data on disks, each with the DataNode.
 fn stored(session: &Session) -> Result<BTreeSet<(u64, usize)>> {
     let mut found = BTreeSet::new();
     for (index, datanode) in session.cluster.datanodes.iter().enumerate() {
@@ -898,7 +902,7 @@ fn stored(session: &Session) -> Result<BTreeSet<(u64, usize)>> {
     Ok(found)
 }
 
-/// With the bytes of `block`: on its disk, and in its memory, which Java has none of.
+/// Returns the files with the data of `block`: on disk, and in memory, which Java's DataNode does not have.
 fn files_of(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBuf>> {
     let datanode = &session.cluster.datanodes[datanode];
     let mut files = files_below(&datanode.data_directory().context("a DataNode has a disk")?);
@@ -911,7 +915,7 @@ fn files_of(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBu
     Ok(files)
 }
 
-/// Of `blk_7`, or of `blk_7_12.data` as it lies in memory; of no meta file.
+/// Parses the id in `blk_7`, or in `blk_7_12.data` as in memory. `None` for a meta file.
 fn block_of(file: &Path) -> Option<u64> {
     let name = file.file_name()?.to_str()?.strip_prefix("blk_")?;
     match name.strip_suffix(".data") {
@@ -920,7 +924,7 @@ fn block_of(file: &Path) -> Option<u64> {
     }
 }
 
-/// Longer than any key is good for.
+/// Runs for longer than any key is valid.
 fn keys_roll_over(session: &mut Session) -> Result<()> {
     session.java()?.call("store", json!({"path": "/old", "seed": 1, "length": 2 * BLOCK}))?;
     session.java()?.call("open", json!({"path": "/old", "handle": "in"}))?;
@@ -939,9 +943,9 @@ fn keys_roll_over(session: &mut Session) -> Result<()> {
     everywhere(session, "/old", &[(1, 2 * BLOCK)], 3)
 }
 
-// --- What the checks are made of.
+// --- Helpers of the checks.
 
-/// The size of the tmpfs.
+/// Returns the size of the tmpfs.
 fn tmpfs_bytes() -> u64 {
     let output = Command::new("df").args(["--block-size=1", "--output=size", TMPFS]).output();
     let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -974,19 +978,19 @@ fn read_each(session: &mut Session, path: &str) -> Result<Vec<Value>> {
     each.as_array().cloned().context("a list of replicas")
 }
 
-/// Whether any block of this reading came from `datanode`.
+/// Returns whether any block of this reading came from `datanode`.
 fn lies_at(replica: &Value, datanode: &str) -> bool {
     replica["datanodes"].as_array().is_some_and(|datanodes| datanodes.iter().any(|at| *at == *datanode))
 }
 
-/// Every block of the file has `replicas` replicas, all the same.
+/// Checks that every block of the file has `replicas` equal replicas.
 fn everywhere(session: &mut Session, path: &str, parts: Parts, replicas: usize) -> Result<()> {
     let wanted = sha256_of(parts);
     if parts.iter().all(|(_, length)| *length == 0) {
-        // No block lies anywhere.
+        // An empty file has no blocks.
         return reads(session, path, parts);
     }
-    // Of those written by a pipeline the last ones may be reported a moment later.
+    // The last replicas of a pipeline may be reported a moment later.
     let settled = wait_until("all replicas to be reported", SETTLES_WITHIN, || {
         let each = read_each(session, path)?;
         Ok((each.len() == replicas).then_some(each))
@@ -999,7 +1003,7 @@ fn everywhere(session: &mut Session, path: &str, parts: Parts, replicas: usize) 
     Ok(())
 }
 
-/// The same after the NameNode's own time.
+/// Checks the same after the NameNode has had time to settle.
 fn settles(session: &mut Session, path: &str, parts: Parts, replicas: usize) -> Result<()> {
     wait_until(&format!("{replicas} replicas of {path}"), SETTLES_WITHIN, || {
         let each = read_each(session, path)?;

@@ -1,4 +1,4 @@
-//! Command lines of `hdfs` on Apache's servers and on ours: output, complaints and exit codes are the same.
+//! Command lines of `hdfs` on Apache's servers and on Hearth's: output, error output and exit codes are the same.
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }])
 }
 
-/// `LOCAL` is a directory of this machine with the files `small` (60 lines) and `large` (2,600,000 bytes).
+/// `LOCAL`: a directory of this machine with the files `small` (60 lines) and `large` (2,600,000 bytes).
 const FILES: &[&str] = &[
     "dfs -mkdir /c",
     "dfs -mkdir /c",
@@ -289,7 +289,7 @@ fn said_as_by_apaches(session: &mut Session, name: &str, lines: &[&str]) -> Resu
             Some("fsck") => "org.apache.hadoop.hdfs.tools.DFSck",
             Some("storagepolicies") => "org.apache.hadoop.hdfs.tools.StoragePolicyAdmin",
             Some("groups") => "org.apache.hadoop.hdfs.tools.GetGroups",
-            _ => bail!("{line} is no command"),
+            _ => bail!("{line} is not a command"),
         };
         let arguments: Vec<String> = words.collect();
         let answer = tool_said(session.java()?, class, &arguments, &local)?;

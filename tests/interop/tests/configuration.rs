@@ -1,4 +1,4 @@
-//! The table of Hadoop's keys beside Hadoop's own files of defaults: no key is missing, no default differs.
+//! The table of Hadoop's keys is compared with Hadoop's default files: no key is missing, no default differs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use hearth_config::{Configuration, Environment, Source, hadoop_keys};
 use hearth_testkit::{Missing, python_with_hdfs_native, skip_or_fail, workspace_root};
 
-/// Names and defaults of `core-default.xml` and `hdfs-default.xml` in the jars of `lib`.
+/// Returns names and defaults from `core-default.xml` and `hdfs-default.xml` in the jars of `lib`.
 fn defaults_of_hadoop(lib: &Path) -> BTreeMap<String, String> {
     let scratch = tempfile::tempdir().unwrap();
     for (jar, file) in [("hadoop-common-", "core-default.xml"), ("hadoop-hdfs-", "hdfs-default.xml")] {
@@ -33,9 +33,9 @@ fn defaults_of_hadoop(lib: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_key_of_hadoop_stands_in_the_table_with_its_default() {
+fn key_table_has_hadoops_keys_and_defaults() {
     let cache = workspace_root().join(".cache");
-    // The newest one decides about defaults; version 3.3 is there with --cluster only.
+    // The newest version determines the defaults. Version 3.3 exists only with --cluster.
     let versions: Vec<PathBuf> = ["apache-3.4.2", "apache-3.3.6"]
         .map(|name| cache.join(name).join("lib"))
         .into_iter()

@@ -1,10 +1,11 @@
-//! Apache Hadoop's own tests of what a file system must do, through Apache's client: every one that passes against Apache's
-//! servers passes against ours.
+//! Apache Hadoop's own tests of file system behaviour, through Apache's client: every test that passes on Apache's
+//! servers must pass on Hearth's.
 //!
-//! `tests/interop/contract/apache.tsv` is what Apache's servers were seen to do, by this same program: `HEARTH_CONTRACT_RECORD=1
-//! cargo test -p hearth-interop --test contract` runs them and writes it anew. `not-yet.tsv` beside it says what does not pass
-//! here yet, and why; a line of it that passes after all is a failure, so that the list only shrinks. A run of everything writes
-//! docs/contract.md. Filters (`-- Append Quota`) choose classes.
+//! `tests/interop/contract/apache.tsv` contains the results of Apache's servers, recorded by this program:
+//! `HEARTH_CONTRACT_RECORD=1 cargo test -p hearth-interop --test contract` runs them and rewrites the file.
+//! `not-yet.tsv` beside it lists the tests that do not pass here yet, with reasons. A listed test that passes is a
+//! failure, so that the list only shrinks. A run of everything writes docs/contract.md. Filters (`-- Append Quota`)
+//! select classes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hearth_testkit::{Cluster, ClusterSpec, Implementation, Missing, skip_or_fail, workspace_root};
 
-/// Apache's test classes that run it on HDFS, and ours for those of its abstract ones that it does not run there.
+/// Apache's test classes that run on HDFS, and classes of this project for abstract ones that Apache does not run
+/// there.
 ///
 /// Left out: Etag, GetEnclosingRoot and StreamIOStatistics, which Apache's HDFS does not pass either.
 const CLASSES: &[&str] = &[
@@ -49,7 +51,7 @@ const CLASSES: &[&str] = &[
     "org.apache.hadoop.hdfs.TestHDFSFileSystemContract",
     "hearth.contract.FileContextUri",
     "hearth.contract.FsMainOperations",
-    // Beyond the contract: what else of Apache's tests of HDFS asks little of the servers' insides.
+    // Beyond the contract: other Apache tests of HDFS that need little of the servers' internals.
     "org.apache.hadoop.cli.TestAclCLIWithPosixAclInheritance",
     "org.apache.hadoop.cli.TestXAttrCLI",
     "org.apache.hadoop.cli.TestDeleteCLI",
@@ -75,7 +77,7 @@ const CLASSES: &[&str] = &[
     "org.apache.hadoop.cli.TestCacheAdminCLI",
 ];
 
-/// No test says anything for longer than its own time-out of three minutes.
+/// No test is silent for longer than its own timeout of three minutes.
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +106,7 @@ impl Outcome {
     }
 }
 
-/// What one test did.
+/// Result of one test.
 struct Seen {
     outcome: Outcome,
     milliseconds: u64,
@@ -175,22 +177,23 @@ fn run() -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Replication 2, as the cluster of Apache's own contract tests; a third DataNode for what wants three replicas.
+/// Starts a cluster with replication 2, like that of Apache's own contract tests. The third DataNode is for tests that
+/// need three replicas.
 fn cluster(make: Implementation) -> Result<Cluster> {
     ClusterSpec::new(make, make)
         .datanodes(3)
         .set("dfs.replication", 2)
         .set("hearth.memory.limit", "256m")
-        // As TestNameNodeXAttr has them.
+        // The limits of TestNameNodeXAttr.
         .set("dfs.namenode.fs-limits.max-xattrs-per-inode", 3)
         .set("dfs.namenode.fs-limits.max-xattr-size", 37)
-        // Apache's NameNode sends each writer to sleep for 400 ms before a file is closed; nothing here is about that.
+        // Apache's client otherwise sleeps for 400 ms before a file is closed, which is irrelevant here.
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
         .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
         .start()
 }
 
-/// The last part of a class's name.
+/// Returns the last part of a class's name.
 fn short(class: &str) -> &str {
     class.rsplit('.').next().unwrap_or(class)
 }
@@ -238,7 +241,7 @@ fn run_classes(cluster: &mut Cluster, classes: &[&str]) -> Result<BTreeMap<Key, 
     Ok(seen)
 }
 
-/// One line of `Contract.java`.
+/// Parses one line of `Contract.java`.
 fn parse(line: &str) -> Result<Option<(Key, Seen)>> {
     let Some(rest) = line.strip_prefix("RESULT\t") else { return Ok(None) };
     let mut parts = rest.splitn(5, '\t');
@@ -253,7 +256,7 @@ fn place(name: &str) -> PathBuf {
     workspace_root().join("tests/interop/contract").join(name)
 }
 
-/// Of other classes what was recorded stays.
+/// Records results. Those of other classes are kept.
 fn record(classes: &[&str], seen: BTreeMap<Key, Seen>) -> Result<()> {
     let ran = |class: &str| classes.iter().any(|wanted| short(wanted) == class);
     let known = |class: &str| CLASSES.iter().any(|wanted| short(wanted) == class);
@@ -280,7 +283,7 @@ fn lines(path: &Path) -> Result<Vec<String>> {
     Ok(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// Class, test, and what the third column says.
+/// Returns class, test, and the third column.
 fn three(line: &str) -> Result<(Key, &str)> {
     let mut parts = line.splitn(3, '\t');
     let (Some(class), Some(test), Some(third)) = (parts.next(), parts.next(), parts.next()) else {
@@ -297,7 +300,7 @@ fn not_yet() -> Result<BTreeMap<Key, String>> {
     lines(&place("not-yet.tsv"))?.iter().map(|line| three(line).map(|(key, why)| (key, why.to_owned()))).collect()
 }
 
-/// What is wrong, by class.
+/// Returns the failures, by class.
 fn compare(
     classes: &[&str],
     seen: &BTreeMap<Key, Seen>,
@@ -329,7 +332,7 @@ fn compare(
     failures
 }
 
-/// docs/contract.md.
+/// Returns the content of docs/contract.md.
 fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &BTreeMap<Key, String>) -> String {
     let mut text = String::from(
         "# Apache's contract tests\n\n\
@@ -358,12 +361,12 @@ fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &B
     text
 }
 
-/// As the page calls a class.
+/// Returns the page's name of a class.
 fn named(class: &str) -> &str {
     short(class).trim_start_matches("TestHDFSContract").trim_start_matches("Test")
 }
 
-/// Run, passed, skipped, failed: Apache's, and ours.
+/// Returns the numbers of run, passed, skipped and failed tests: Apache's, and Hearth's.
 fn figures(class: &str, seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>) -> [usize; 8] {
     let theirs: Vec<Outcome> = apache.iter().filter(|((of, _), _)| of == class).map(|(_, outcome)| *outcome).collect();
     let ours: Vec<Outcome> = seen.iter().filter(|((of, _), _)| of == class).map(|(_, seen)| seen.outcome).collect();

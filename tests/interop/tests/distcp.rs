@@ -1,5 +1,5 @@
-//! DistCp from an Apache cluster and back to it: what lies on the other side afterwards is the same, bytes and attributes,
-//! and as much is copied and skipped as between two clusters of Apache's. Slow: `cargo xtask test --cluster`.
+//! DistCp from an Apache cluster and back to it: content and attributes on the target are the same. The numbers of
+//! copied and skipped files are the same as between two Apache clusters. Slow: `cargo xtask test --cluster`.
 
 use std::process::ExitCode;
 
@@ -52,13 +52,13 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     session.same_as_oracle("back", counters)?;
     let tree_back = tree(&mut there, "/back")?;
     same_trees("back", &tree(session.java()?, "/copied")?, &tree_back)?;
-    // Nothing has changed: everything is skipped, by its checksum.
+    // Nothing has changed, so everything is skipped, by its checksum.
     let counters = distcp(&session.cluster, &["-update", PRESERVE_ALL, &copied, &back])?;
     ensure!(!counters.to_string().contains("Files Copied"), "nothing had changed: {counters}");
     session.same_as_oracle("unchanged", counters)
 }
 
-/// Files of no, one and several blocks, with everything that can be preserved different from what a new file gets.
+/// Files of zero, one and several blocks. Every attribute that can be preserved differs from that of a new file.
 fn populate(there: &mut Driver) -> Result<()> {
     there.call("mkdirs", json!({"path": "/source/deep/deeper"}))?;
     there.call("mkdirs", json!({"path": "/source/empty"}))?;
@@ -91,7 +91,8 @@ fn populate(there: &mut Driver) -> Result<()> {
     Ok(())
 }
 
-/// What an update has to see: other bytes of the same length, more bytes, a new file, one that is gone, and attributes alone.
+/// Changes that an update must detect: other bytes of the same length, more bytes, a new file, a deleted file, and
+/// changed attributes alone.
 fn change(there: &mut Driver) -> Result<()> {
     let changed = json!({"path": "/source/changed", "seed": 99, "position": 0, "length": 70_001, "overwrite": true});
     there.call("store", changed)?;
@@ -113,7 +114,8 @@ fn same_trees(what: &str, from: &Value, to: &Value) -> Result<()> {
     ensure!(from.len() >= 8, "{what}: {} entries", from.len());
     for (path, expected) in from {
         let found = to.get(path).with_context(|| format!("{what}: {path} is missing"))?;
-        // Of a directory that was copied into, only DistCp's last step knows the time: it is the same nevertheless.
+        // Only DistCp's last step can set the time of a directory that files were copied into. It must be the same
+        // nevertheless.
         ensure!(found == expected, "{what}: {path} is\n{found}, but was\n{expected}");
     }
     let surplus: Vec<_> = to.keys().filter(|path| !from.contains_key(*path)).collect();
@@ -121,9 +123,9 @@ fn same_trees(what: &str, from: &Value, to: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Runs it in one JVM (LocalJobRunner), against the files of `cluster`; its counters, but for the speed.
+/// Runs DistCp in one JVM (LocalJobRunner) on the files of `cluster`. Returns its counters, except for the speed.
 fn distcp(cluster: &Cluster, arguments: &[&str]) -> Result<Value> {
-    // Who says the counters.
+    // The logger that prints the counters.
     let conf = cluster.conf_with("distcp-conf", &[("log4j.logger.org.apache.hadoop.mapreduce.Job", "INFO")])?;
     let output = cluster.apache()?.job(&conf, DISTCP, arguments)?;
     let said = format!("{}\n{}", output.stdout, output.stderr);

@@ -1,4 +1,5 @@
-//! Paths, patterns, listings and mistakes on the command line of `hearth fs`, beside `hdfs dfs`: the same output, complaint and exit code.
+//! Paths, patterns, listings and errors on the command line of `hearth fs`, compared with `hdfs dfs`: the same output,
+//! error message and exit code.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -9,19 +10,19 @@ use hearth_testkit::{ClusterSpec, Driver, Implementation, hearth_program};
 use serde_json::{Value, json};
 
 const CHECKS: &[Check] = &[
-    ("patterns_and_paths_are_understood_alike", patterns),
-    ("listings_are_sorted_alike", listings),
-    ("changes_and_mistakes_are_answered_alike", changes),
-    ("nothing_above_a_pattern_is_removed", removals),
-    ("a_file_in_the_middle_of_a_pattern_is_passed_over_for_other_users", other_user),
-    ("nothing_is_removed_when_a_file_has_the_trashs_name", trash),
-    ("a_closed_output_is_no_failure_and_a_full_one_is", outputs),
-    ("packed_files_are_shown_alike", packed),
-    ("paths_over_http_are_understood_alike", over_http),
-    ("paths_of_mount_tables_are_understood_alike", mounted),
-    ("paths_in_archives_are_understood_alike", archived),
-    ("a_proxied_user_is_acted_for", proxied),
-    ("kerberos_is_refused", kerberos),
+    ("patterns_and_paths_match_apaches", patterns),
+    ("listing_order_matches_apaches", listings),
+    ("changes_and_errors_match_apaches", changes),
+    ("removal_never_affects_pattern_parents", removals),
+    ("file_inside_pattern_is_skipped_for_other_users", other_user),
+    ("removal_fails_if_trash_is_a_file", trash),
+    ("closed_output_succeeds_and_full_output_fails", outputs),
+    ("text_of_packed_files_matches_apaches", packed),
+    ("webhdfs_paths_match_apaches", over_http),
+    ("mount_table_paths_match_apaches", mounted),
+    ("archive_paths_match_apaches", archived),
+    ("proxy_user_acts_for_another", proxied),
+    ("kerberos_is_rejected", kerberos),
 ];
 
 fn main() -> ExitCode {
@@ -36,10 +37,10 @@ fn main() -> ExitCode {
     run(&[Suite { name: "fs_lines", clusters, checks: CHECKS }])
 }
 
-/// Of `hdfs dfs` and of `hearth fs`.
+/// Directories of `hdfs dfs` and of `hearth fs`.
 const DIRECTORIES: [&str; 2] = ["/apache", "/hearth"];
 
-/// In a directory of each shell's own, `DIR`, with `a/x`, `a/y`, `b/x`, `f`, `f1`, `s*r`.
+/// Lines in a separate directory for each shell, `DIR`, with `a/x`, `a/y`, `b/x`, `f`, `f1`, `s*r`.
 const PATTERN_LINES: &[&str] = &[
     "-ls -d DIR/*",
     "-ls -d DIR//*",
@@ -118,7 +119,7 @@ fn patterns(session: &mut Session) -> Result<()> {
     said_alike(session, &local, PATTERN_LINES)
 }
 
-/// In `DIR/l`: names whose order differs with what they are sorted by, and a directory.
+/// Lines in `DIR/l`: names whose order depends on the sort key, and a directory.
 const LISTING_LINES: &[&str] = &[
     "-ls DIR/l",
     "-ls -r DIR/l",
@@ -155,7 +156,7 @@ fn listings(session: &mut Session) -> Result<()> {
         }
         done(session, &["-put", &bytes, &at("big")])?;
         done(session, &["-chown", "a-long-name:g", &at("sub/one")])?;
-        // Two of the same time.
+        // Two names with the same time.
         done(session, &["-touch", "-m", "-t", "20200102:030405", &at("a b"), &at("a-b"), &at("big")])?;
         done(session, &["-touch", "-m", "-t", "20210102:030405", &at("z"), &at("é"), &at("a%b")])?;
         for directory in ["sub", "sub-x", "empty", "sub/deep", "sub/one"] {
@@ -230,13 +231,13 @@ const CHANGE_LINES: &[&str] = &[
 fn changes(session: &mut Session) -> Result<()> {
     let local = session.local("changes")?;
     said_alike(session, &local, CHANGE_LINES)?;
-    // With a space, which a line here cannot have.
+    // Names with a space, which a line here cannot contain.
     for owner in ["a b", "a b:c", "", " "] {
         let theirs = apache(session, &["-chown".to_owned(), owner.to_owned(), "/apache/c/d".to_owned()], &local, 0)?;
         let ours = hearth(session, &["-chown".to_owned(), owner.to_owned(), "/hearth/c/d".to_owned()], &local, 1)?;
         ensure!(ours == theirs, "-chown {owner:?}: {ours}, but Apache's says {theirs}");
     }
-    // Apache's empties the file before it is read.
+    // Apache's shell empties the file before it is read.
     done(session, &["-put", "/etc/passwd", "/hearth/c/kept"])?;
     let conf = session.cluster.conf().to_owned();
     let output = program(&conf, &["-cp", "-f", "-d", "/hearth/c/kept", "/hearth/c/kept"])?.output()?;
@@ -248,7 +249,8 @@ fn changes(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// What must leave `/kept/d` and `/kept/d/a` as they are, in HDFS and on this machine. Apache's removes some of them.
+/// Commands that must not change `/kept/d` and `/kept/d/a`, in HDFS and on this machine. Apache's shell removes some of
+/// them.
 const REMOVALS: &[&str] = &[
     "{}",
     "{,f1}",
@@ -327,7 +329,7 @@ fn trash(session: &mut Session) -> Result<()> {
         done(session, &["-touchz", &format!("{home}/.Trash"), &format!("{home}/file")])?;
         done(session, &["-chown", "-R", user, &home])?;
     }
-    // What cannot go to the trash stays where it is.
+    // An item that cannot be moved to the trash stays.
     let line = ["-D", "fs.trash.interval=60", "-rm", "file"];
     let mut theirs = java.java(&conf, "org.apache.hadoop.fs.FsShell");
     let theirs = theirs.args(line).env("HADOOP_USER_NAME", "ann").output()?;
@@ -339,7 +341,7 @@ fn trash(session: &mut Session) -> Result<()> {
         ensure!(said.contains(&format!("/user/{user}/file to trash")), "{user}: {output:?}");
         done(session, &["-test", "-f", &format!("/user/{user}/file")])?;
     }
-    // The file that has the trash's name goes for good.
+    // The file with the trash's name is deleted permanently.
     let ours =
         program(&conf, &["-D", "fs.trash.interval=60", "-rm", ".Trash"])?.env("HADOOP_USER_NAME", "bob").output()?;
     ensure!(ours.status.success(), "{ours:?}");
@@ -365,13 +367,13 @@ fn outputs(session: &mut Session) -> Result<()> {
         &["-text", "/large"],
         &["-rm", "/many/*0"],
     ] {
-        // Its reader reads nothing and is gone.
+        // The reader of its output ends without reading.
         let mut child = program(&conf, line)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         drop(child.stdout.take());
         let output = child.wait_with_output()?;
         ensure!(output.status.code() == Some(0) && output.stderr.is_empty(), "{line:?}: {output:?}");
     }
-    // Nobody read what it said, but it removed them all.
+    // Its output was not read, but it removed all of them.
     ensure!(done(session, &["-count", "/many"])?.split_whitespace().nth(1) == Some("2700"), "not all were removed");
     for line in [&["-ls", "/many"][..], &["-cat", "/large"], &["-help"], &["-count", "/"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full")?;
@@ -383,7 +385,7 @@ fn outputs(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Codecs that Apache's client has without more than its own jars.
+/// Codecs of Apache's client that need only its own jars.
 const CODECS: [&str; 4] = ["GzipCodec", "DefaultCodec", "BZip2Codec", "SnappyCodec"];
 
 fn packed(session: &mut Session) -> Result<()> {
@@ -411,7 +413,7 @@ fn packed(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// `WEB`: `webhdfs://HOST:PORT`.
+/// `WEB` stands for `webhdfs://HOST:PORT`.
 const WEB_LINES: &[&str] = &[
     "-mkdir -p WEBDIR/w/sub",
     "-mkdir WEBDIR/w/sub",
@@ -459,7 +461,7 @@ const WEB_LINES: &[&str] = &[
 
 fn over_http(session: &mut Session) -> Result<()> {
     let local = session.local("web")?;
-    // More than a piece, and than a packet.
+    // Longer than a piece, and than a packet.
     std::fs::write(local.join("bytes"), (0..700_001_u32).map(|at| (at >> 3) as u8 & 63 | 64).collect::<Vec<_>>())?;
     let web = format!("webhdfs://127.0.0.1:{}", session.cluster.namenode_http_port());
     let lines: Vec<String> = WEB_LINES.iter().map(|line| line.replace("WEB", &web)).collect();
@@ -535,7 +537,7 @@ fn proxied(session: &mut Session) -> Result<()> {
     let (conf, java) = (session.cluster.conf().to_owned(), session.cluster.apache()?.clone());
     done(session, &["-mkdir", "-p", "/user/zoe"])?;
     done(session, &["-chown", "zoe", "/user/zoe"])?;
-    // Nothing allows ann to act for others: both are told so by the NameNode.
+    // User ann may not act for others: both programs get this answer from the NameNode.
     let line = ["-touchz", "/user/zoe/file"];
     let as_ann = |command: &mut Command| {
         Ok::<_, anyhow::Error>(command.env("HADOOP_USER_NAME", "ann").env("HADOOP_PROXY_USER", "zoe").output()?)
@@ -547,7 +549,7 @@ fn proxied(session: &mut Session) -> Result<()> {
         ensure!(output.status.code() == Some(1), "{output:?}");
         ensure!(said.contains("User: ann is not allowed to impersonate zoe"), "{said}");
     }
-    // Set to nothing, it does not mean the user of the process.
+    // An empty value does not mean the user of the process.
     for line in [&["fs", "-ls", "/"][..], &["fsck", "/"], &["admin", "-safemode", "get"]] {
         let mut command = Command::new(hearth_program()?);
         let output = command.args(line).env("HADOOP_CONF_DIR", &conf).env("HADOOP_PROXY_USER", "").output()?;
@@ -572,7 +574,7 @@ fn kerberos(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// `hdfs dfs LINE` in the JVM that is kept, which must succeed; its standard output.
+/// Runs `hdfs dfs LINE`, which must succeed, in the shared JVM. Returns its standard output.
 fn done(session: &mut Session, line: &[&str]) -> Result<String> {
     let arguments = json!({"class": "org.apache.hadoop.fs.FsShell", "arguments": line});
     let answer = session.java()?.call("tool", arguments)?;
@@ -588,7 +590,7 @@ fn program(conf: &Path, line: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Output, complaint and exit code of each line by `hdfs dfs` and by `hearth fs`.
+/// Compares output, error message and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()> {
     let conf = session.cluster.conf().to_owned();
     said_alike_by(session.java()?, &conf, local, lines)
@@ -631,7 +633,7 @@ fn hearth_by(conf: &Path, words: &[String], local: &Path, nth: usize) -> Result<
     Ok(comparable(program_said(&output, &local.display().to_string()), nth))
 }
 
-/// Without the name of the shell's own directory, and of a complaint only what stands in front of the list of all commands. Java's -1 is
+/// Removes the name of the shell's own directory, and of an error message the list of all commands. Java's -1 becomes
 /// the shell's 255.
 fn comparable(said: Value, nth: usize) -> Value {
     let text = said.to_string().replace(DIRECTORIES[nth], "DIR");

@@ -1,5 +1,5 @@
-//! `/jmx` beside Apache's: the beans that monitoring and Apache's router read have every attribute that Apache's servers give, of
-//! the same kind.
+//! `/jmx` compared with Apache's: the beans that monitoring and Apache's router read have every attribute of Apache's
+//! servers, with values of the same kind.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const NAMENODE_BEANS: &[&str] = &[
     "SnapshotInfo",
 ];
 const DATANODE_BEANS: &[&str] = &["FSDatasetState", "DataNodeInfo"];
-/// Attributes whose text holds JSON.
+/// Attributes whose text is JSON.
 const JSON_TEXTS: &[&str] = &[
     "LiveNodes",
     "DeadNodes",
@@ -43,7 +43,7 @@ const JSON_TEXTS: &[&str] = &[
 
 const CHECKS: &[Check] = &[
     ("beans_have_every_attribute_of_apaches", every_attribute),
-    ("the_router_finds_what_it_reads", attributes_of_the_router),
+    ("beans_have_the_routers_attributes", attributes_of_the_router),
     ("the_router_shows_the_namenodes_statistics", statistics_of_the_router),
 ];
 
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     run(&[Suite { name: "jmx", clusters: clusters.to_vec(), checks: CHECKS }])
 }
 
-/// `number`, `text` and so on; what may be null on a quiet cluster is of any kind.
+/// Returns the kind of a value: `number`, `text` and so on. Values that may be null on an idle cluster match any kind.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -65,7 +65,8 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Names and kinds of a bean's attributes; of those that hold JSON, also of what is inside, whatever it is called there.
+/// Returns names and kinds of a bean's attributes. For JSON attributes, also those of the content, except for variable
+/// names.
 fn shape(bean: &Value) -> Result<Vec<(String, &'static str)>> {
     let mut shape = Vec::new();
     for (name, value) in bean.as_object().into_iter().flatten() {
@@ -74,9 +75,9 @@ fn shape(bean: &Value) -> Result<Vec<(String, &'static str)>> {
         }
         shape.push((name.clone(), kind(value)));
         if JSON_TEXTS.contains(&name.as_str()) {
-            let Some(text) = value.as_str() else { bail!("{name} is no text: {value}") };
+            let Some(text) = value.as_str() else { bail!("{name} is not a string: {value}") };
             let inside: Value = serde_json::from_str(text)?;
-            // Lists and maps of like things: the first one stands for all.
+            // In lists and maps of similar elements, the first one stands for all.
             let like = match &inside {
                 Value::Array(list) => list.first().cloned(),
                 Value::Object(map) => {
@@ -85,7 +86,7 @@ fn shape(bean: &Value) -> Result<Vec<(String, &'static str)>> {
                 _ => None,
             };
             for (inner, value) in like.as_ref().and_then(Value::as_object).into_iter().flatten() {
-                // What is called by a path or an address here is called by another one there.
+                // Names that are paths or addresses differ between clusters.
                 if !inner.contains(['/', ':']) && name != "NamenodeAddresses" {
                     shape.push((format!("{name}: {inner}"), kind(value)));
                 }
@@ -125,7 +126,8 @@ fn every_attribute(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Source: NamenodeHeartbeatService.java, `updateJMXParameters`: without one of them the router drops all statistics.
+/// Source: NamenodeHeartbeatService.java, `updateJMXParameters`: if one of these is missing, the router drops all
+/// statistics.
 fn attributes_of_the_router(session: &mut Session) -> Result<()> {
     const READ: &[&str] = &[
         "BlocksTotal",
@@ -167,7 +169,7 @@ fn attributes_of_the_router(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Apache's own router, in front of the NameNode as its only nameservice.
+/// Apache's own router, with the NameNode as its only nameservice.
 fn statistics_of_the_router(session: &mut Session) -> Result<()> {
     let here = |port: u16| format!("127.0.0.1:{port}");
     let [rpc, admin, http] = [(); 3].map(|()| free_port());

@@ -1,5 +1,5 @@
-//! Apache's own jobs with input and output on Hearth's DataNodes, under Apache's NameNode and under ours: the same output as on
-//! Apache's servers. Slow: `cargo xtask test --cluster`.
+//! Apache's own jobs with input and output on Hearth's DataNodes, under Apache's NameNode and under Hearth's: the same
+//! output as on Apache's servers. Slow: `cargo xtask test --cluster`.
 
 use std::process::ExitCode;
 
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             .set("hearth.memory.limit", "512m")
-            // Anything but 1 GiB of these is too much for a test.
+            // The default of 1 GiB is too much for a test.
             .set("mapreduce.randomwriter.mapsperhost", 1)
             .set("mapreduce.randomwriter.bytespermap", 4 << 20)
     });
@@ -50,12 +50,12 @@ fn job(session: &Session, main: &str, arguments: &[&str]) -> Result<String> {
     output.success().with_context(|| format!("{main} {}", arguments.join(" ")))
 }
 
-/// The output of a job's reducers, as text.
+/// Returns the output of a job's reducers, as text.
 fn output(session: &Session, directory: &str) -> Result<String> {
     session.dfs(&["-cat", &format!("{directory}/part*")])
 }
 
-/// Words, always the same, in several files of several blocks.
+/// Writes words, the same in every run, to several files of several blocks.
 fn texts(session: &mut Session) -> Result<()> {
     if session.java()?.call("exists", json!({"path": "/texts"}))? == true {
         return Ok(());
@@ -91,7 +91,7 @@ fn streaming(session: &mut Session) -> Result<()> {
     let arguments = ["-input", "/texts", "-output", "/streamed", "-mapper", "cat", "-reducer", "wc"];
     job(session, STREAMING, &arguments)?;
     let streamed = output(session, "/streamed")?;
-    ensure!(streamed.contains("750000"), "wc says {streamed}");
+    ensure!(streamed.contains("750000"), "wc printed {streamed}");
     session.same_as_oracle("streaming", streamed.into())
 }
 
@@ -114,7 +114,8 @@ fn tera_sort(session: &mut Session) -> Result<()> {
     session.same_as_oracle("tera_sort", json!([report, sums]))
 }
 
-/// What is written is random: sorted, it holds the same records, in order. (Apache's own SortValidator fails in one JVM.)
+/// The job writes random data: sorted, it has the same records, in order. (Apache's own SortValidator fails in one
+/// JVM.)
 fn random_sort(session: &mut Session) -> Result<()> {
     job(session, EXAMPLES, &["randomwriter", "/random"])?;
     job(session, EXAMPLES, &["sort", "-r", "1", "/random", "/sorted"])?;

@@ -1,5 +1,5 @@
-//! DataNodes of ours, and the Rust client, under several NameNodes of Apache's: a highly available pair (failed over in good
-//! order and by a kill, while files are written and read), an observer, and two namespaces on the same DataNodes.
+//! Hearth's DataNodes and the Rust client under several Apache NameNodes: a highly available pair (failed over in order
+//! and by a kill, during writes and reads), an observer, and two namespaces on the same DataNodes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use serde_json::json;
 const BLOCK: u64 = 1 << 20;
 const OBSERVER_PROVIDER: &str = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider";
 
-/// The test runs unless Apache's Hadoop is missing.
+/// Runs the test unless Apache Hadoop is missing.
 fn with_cluster(
     name: &str,
     nameservices: &[(&'static str, usize)],
@@ -83,14 +83,14 @@ async fn reads_as(fs: &FileSystem, path: &str, seed: u64, length: u64) -> Result
     Ok(())
 }
 
-/// How often a NameNode was asked.
+/// Returns the number of calls of a method that a NameNode has received.
 fn asked(cluster: &Nameservices, index: usize, method: &str) -> Result<u64> {
     let served = &cluster.namenodes[index];
     let name = format!("Hadoop:service=NameNode,name=RpcDetailedActivityForPort{}", served.rpc_port);
     Ok(jmx_bean(served.http_port, &name)?[format!("{method}NumOps")].as_u64().unwrap_or(0))
 }
 
-/// Every replica of a file reads alike.
+/// Checks that every replica of a file has the same content.
 fn everywhere(java: &mut Driver, path: &str, seed: u64, length: u64, replicas: usize) -> Result<()> {
     let wanted = Content::new(seed).sha256(0, length);
     wait_until(&format!("{replicas} replicas of {path}"), Duration::from_secs(60), || {
@@ -102,7 +102,7 @@ fn everywhere(java: &mut Driver, path: &str, seed: u64, length: u64, replicas: u
     })
 }
 
-/// What one round of writing and reading leaves behind.
+/// Files of one round of writing and reading.
 fn round(
     cluster: &mut Nameservices,
     java: &mut Driver,
@@ -117,7 +117,7 @@ fn round(
     java.call("write", json!({"handle": "out", "seed": 7, "length": 300_000}))?;
     java.call("hflush", json!({"handle": "out"}))?;
 
-    // While the states change: Rust writes and reads, Java stores many.
+    // During the state changes, Rust writes and reads, and Java stores many files.
     let writing = {
         let (fs, path) = (fs.clone(), format!("/rust-{number}"));
         runtime.spawn(async move {
@@ -158,7 +158,7 @@ fn round(
 }
 
 #[test]
-fn writers_and_readers_go_on_when_the_active_namenode_changes() {
+fn writers_and_readers_survive_failover() {
     let makes = [Implementation::Hearth, Implementation::Apache, Implementation::Hearth];
     with_cluster("ha", &[("ha", 2)], &makes, &[], |cluster| {
         let mut java = Driver::java(cluster.apache(), &cluster.conf())?;
@@ -174,7 +174,7 @@ fn writers_and_readers_go_on_when_the_active_namenode_changes() {
             cluster.admin(0, "-transitionToActive", &["--forceactive"])?;
             Ok(())
         })?;
-        // What happened while it was away it hears of, as standby and when it is active again.
+        // The restarted NameNode learns of the events during its absence, as standby and after it becomes active again.
         cluster.start_namenode(1)?;
         cluster.wait_up(1)?;
         cluster.wait_datanodes(1)?;
@@ -189,14 +189,14 @@ fn writers_and_readers_go_on_when_the_active_namenode_changes() {
 }
 
 #[test]
-fn the_rust_client_reads_from_an_observer_and_never_sees_the_past() {
+fn observer_reads_are_never_stale() {
     let settings = [
         ("dfs.namenode.state.context.enabled", "true"),
         ("dfs.ha.tail-edits.in-progress", "true"),
         ("dfs.ha.tail-edits.period", "100ms"),
         ("dfs.ha.tail-edits.period.backoff-max", "0"),
         ("dfs.client.failover.proxy.provider.ha", OBSERVER_PROVIDER),
-        // Before every read: other clients' changes are seen, too.
+        // Before every read, so that other clients' changes are visible, too.
         ("dfs.client.failover.observer.auto-msync-period.ha", "0ms"),
     ];
     with_cluster("observer", &[("ha", 3)], &[Implementation::Hearth], &settings, |cluster| {
@@ -208,7 +208,7 @@ fn the_rust_client_reads_from_an_observer_and_never_sees_the_past() {
             for round in 0..20 {
                 let path = format!("/observed-{round}");
                 put(&fs, &path, round, 70_000).await?;
-                // Of its own writes nothing is missed, nor of another client's.
+                // Its own writes are visible, and those of another client.
                 ensure!(fs.status(&path).await?.length == 70_000, "{path}");
                 ensure!(other.status(&path).await?.length == 70_000, "{path} for another client");
                 reads_as(&other, &path, round, 70_000).await?;
@@ -218,7 +218,7 @@ fn the_rust_client_reads_from_an_observer_and_never_sees_the_past() {
         let (active, observer) = (asked(cluster, 0, "GetFileInfo")?, asked(cluster, 2, "GetFileInfo")?);
         println!("getFileInfo: active {active}, observer {observer}; msync {}", asked(cluster, 0, "Msync")?);
         ensure!(observer >= 40, "the observer was asked {observer} times, the active one {active}");
-        // Without it the active one answers.
+        // Without the observer, the active NameNode answers.
         cluster.namenodes[2].node.kill();
         runtime.block_on(async {
             put(&fs, "/unobserved", 1, BLOCK).await?;
@@ -242,7 +242,7 @@ fn datanodes_serve_two_namespaces() {
         for (number, fs) in connections.iter().enumerate() {
             runtime.block_on(reads_as(fs, "/file", number as u64, 3 * BLOCK))?;
         }
-        // One namenode's word is nothing to the other's blocks.
+        // A command of one NameNode does not affect blocks of the other.
         runtime.block_on(connections[0].delete("/file", false))?;
         cluster.namenodes[0].node.kill();
         for datanode in 0..2 {
@@ -254,7 +254,7 @@ fn datanodes_serve_two_namespaces() {
             wait_for_read(&connections[1], "/file", 1, 3 * BLOCK).await?;
             put(&connections[1], "/after", 5, BLOCK).await
         })?;
-        // And the other namespace when its namenode is back.
+        // The other namespace is readable again after its NameNode has restarted.
         cluster.start_namenode(0)?;
         cluster.wait_up(0)?;
         cluster.wait_datanodes(0)?;
@@ -266,7 +266,7 @@ fn datanodes_serve_two_namespaces() {
     });
 }
 
-/// A restarted DataNode is live a moment before its report has come.
+/// A restarted DataNode is live a moment before its report arrives.
 async fn wait_for_read(fs: &FileSystem, path: &str, seed: u64, length: u64) -> Result<()> {
     let mut last = None;
     for _ in 0..240 {
@@ -279,7 +279,7 @@ async fn wait_for_read(fs: &FileSystem, path: &str, seed: u64, length: u64) -> R
     Err(last.context("tried at least once")?)
 }
 
-/// Forwards connections to `port` of this machine until `held_up`, when nothing passes any more and nothing is closed.
+/// Forwards connections to `port` of this machine. After `held_up` is set, no data passes, but connections stay open.
 fn forward_to(port: u16, held_up: Arc<AtomicBool>) -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let own = listener.local_addr()?.port();
@@ -304,9 +304,9 @@ fn forward_to(port: u16, held_up: Arc<AtomicBool>) -> Result<u16> {
     Ok(own)
 }
 
-/// The namenode's own port is held up; its lifeline port is not.
+/// The NameNode's own port is blocked; its lifeline port is not.
 #[test]
-fn a_lifeline_keeps_a_datanode_alive_whose_heartbeats_are_not_answered() {
+fn lifeline_keeps_datanode_alive_without_heartbeats() {
     if !slow() {
         println!("takes half a minute: cargo xtask test --cluster");
         return;
@@ -333,7 +333,7 @@ fn a_lifeline_keeps_a_datanode_alive_whose_heartbeats_are_not_answered() {
         })?;
         held_up.store(true, Ordering::Release);
         wait_until("a lifeline", Duration::from_secs(60), || Ok(log(cluster).contains("lifeline").then_some(())))?;
-        // Longer than it takes to be dead without.
+        // Longer than the dead timeout without lifelines.
         for _ in 0..25 {
             ensure!(live(cluster)? == 1, "dead: {}", cluster.log_tails());
             std::thread::sleep(Duration::from_secs(1));

@@ -1,7 +1,7 @@
-//! Our client and our DataNodes under Apache's NameNode, of which nothing was changed, and under ours: every path that they have
-//! between them is taken, each by itself, for writing and for reading, and the bytes are counted where they went.
+//! Hearth's client and DataNodes under an unmodified Apache NameNode, and under Hearth's. Each path between client and
+//! DataNodes is used separately, for writing and for reading, and its byte counters are checked.
 //!
-//! In the virtual machine of `cargo xtask test` the one-sided path is RDMA; elsewhere it goes over TCP.
+//! In the virtual machine of `cargo xtask test` the one-sided path is RDMA; elsewhere it uses TCP.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -16,29 +16,29 @@ use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
 
-/// Of one block in a file of its own, of exactly one, and of several with a short last chunk.
+/// Sizes of less than one block in a separate file, of exactly one, and of several with a short last chunk.
 const SIZES: [u64; 3] = [200_003, BLOCK, 3 * BLOCK + 777_001];
 
-/// Kept in a slab: its memory is never lent to a writer, but every reader gets at it.
+/// Size of a replica in a slab: its memory is never lent to a writer, but every reader can access it.
 const SMALL: u64 = 60_000;
 
-/// Of a client's wait for a one-sided connection or answer. A client takes the next path after it, and here that is a failure;
-/// a machine that does much else at once may take longer than users would want to wait.
+/// Timeout of a client for a one-sided connection or answer. After it, a client uses the next path, which is a failure
+/// here. A busy machine may take longer than users would accept.
 const PATIENCE: &str = "30s";
 
-/// How long a client may use what it was told of a replica's memory.
+/// Time for which a client may use an advertisement of a replica's memory.
 const LEASE: &str = "120s";
 
 /// The address of the virtual machine's RDMA device.
 const RDMA_ADDRESS: &str = "10.8.0.1";
 
 const CHECKS: &[Check] = &[
-    ("what_is_written_by_each_path_is_read_by_each", each_by_each),
+    ("every_path_reads_data_of_every_path", each_by_each),
     ("small_files_are_read_by_each_path", small),
-    ("the_first_path_that_leads_there_is_taken", shortest),
-    ("a_client_that_was_told_nothing_takes_it_too", told_nothing),
-    ("what_a_namenode_says_of_datanodes_need_not_be_asked", offered),
-    ("a_cold_reader_is_told_of_memory_by_the_namenode", handed_on),
+    ("shortest_available_path_is_used", shortest),
+    ("client_without_settings_uses_shortest_path", told_nothing),
+    ("offers_from_namenode_avoid_describe", offered),
+    ("namenode_sends_advertisements_to_new_readers", handed_on),
 ];
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             .set("hearth.client.one-sided.timeout", PATIENCE)
-            // A third of it is how long a batch of reads is waited for.
+            // A third of it is the timeout of a batch of reads.
             .set("hearth.advertise.lease", LEASE)
             .set("hearth.announce.lease", LEASE)
             .short_circuit();
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }])
 }
 
-/// A client that has moved nothing yet, and may take `paths` only.
+/// Returns a new client without any traffic, which may use only `paths`.
 fn client(session: &Session, paths: &str) -> Result<FileSystem> {
     let mut conf = Configuration::load_dir(session.cluster.conf(), Environment::empty())?;
     conf.set("hearth.client.paths", paths.to_owned());
@@ -81,7 +81,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 async fn write(fs: &FileSystem, path: &str, content: Content, length: u64) -> Result<()> {
     let mut writer = fs.create(path, CreateOptions::default()).await?;
-    // In pieces that end at no boundary of anything.
+    // In pieces that do not end at a boundary.
     let mut at = 0;
     while at < length {
         let piece = (length - at).min(700_001);
@@ -92,24 +92,24 @@ async fn write(fs: &FileSystem, path: &str, content: Content, length: u64) -> Re
     Ok(())
 }
 
-/// All of it in order, then some of it at places of its own; how many bytes that were.
+/// Reads everything in order, then ranges at unaligned offsets. Returns the number of bytes.
 async fn read(fs: &FileSystem, path: &str, content: Content, length: u64) -> Result<u64> {
     let mut reader = fs.open(path).await?;
     ensure!(reader.length() == length, "{path} has {} of {length} bytes", reader.length());
     let mut bytes = vec![0; length as usize];
     let count = reader.read(&mut bytes).await?;
-    ensure!(count == bytes.len() && bytes == content.bytes(0, count), "{count} bytes of {path}, or others");
+    ensure!(count == bytes.len() && bytes == content.bytes(0, count), "{count} bytes of {path}, or wrong ones");
     let mut total = length;
     for at in [1, length / 2, length - 3001] {
         let mut bytes = vec![0; 3000];
         let count = reader.read_at(at, &mut bytes).await?;
-        ensure!(count == 3000 && bytes == content.bytes(at, count), "{count} bytes at {at} of {path}, or others");
+        ensure!(count == 3000 && bytes == content.bytes(at, count), "{count} bytes at {at} of {path}, or wrong ones");
         total += count as u64;
     }
     Ok(total)
 }
 
-/// Every byte of `fs` by `path`, and by no other.
+/// Checks that all bytes of `fs` used `path`, and no other path.
 fn all_by(path: DataPath, total: u64, bytes: impl Fn(DataPath) -> u64) -> Result<()> {
     for any in DataPath::ALL {
         let expected = if any == path { total } else { 0 };
@@ -135,9 +135,9 @@ fn each_by_each(session: &mut Session) -> Result<()> {
                 all_by(from, total, |any| reader.statistics().read_bytes(any))
                     .with_context(|| format!("reading {path}"))?;
             }
-            // Apache's client takes it for what it is, too; in the machine there is no compiler's output for it.
+            // Apache's client must read the same content. In the virtual machine there are no compiled Java classes.
             if !in_virtual_machine() {
-                // One of them may be reported a moment later.
+                // One of the two replicas may be reported a moment later.
                 let replicas = wait_until(&format!("both replicas of {path}"), Duration::from_secs(120), || {
                     let read = session.java()?.call("readEach", json!({"path": path}))?;
                     let replicas = read.as_array().context("a list of replicas")?;
@@ -167,7 +167,7 @@ fn small(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// As clients are configured unless somebody says otherwise.
+/// With the default configuration of clients.
 fn shortest(session: &mut Session) -> Result<()> {
     let (runtime, content, length) = (runtime()?, Content::new(20), 2 * BLOCK + 300_001);
     let fs = client(session, "local,one-sided,packets")?;
@@ -177,7 +177,7 @@ fn shortest(session: &mut Session) -> Result<()> {
     all_by(DataPath::Local, total, |any| fs.statistics().read_bytes(any))
 }
 
-/// A client that knows where the namenode is, and nothing of datanodes.
+/// Returns a client that has the address of the NameNode and no settings for DataNodes.
 fn stranger(session: &Session, paths: &str) -> Result<FileSystem> {
     let settings = [
         ("dfs.blocksize", BLOCK.to_string()),
@@ -208,7 +208,7 @@ fn told_nothing(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Clients so far that asked the datanodes what they offer.
+/// Returns the number of clients so far that have sent DESCRIBE to the DataNodes.
 fn descriptions(session: &Session) -> Result<u64> {
     let host = if in_virtual_machine() { RDMA_ADDRESS.parse()? } else { Ipv4Addr::LOCALHOST };
     let mut sum = 0;
@@ -220,7 +220,7 @@ fn descriptions(session: &Session) -> Result<u64> {
     Ok(sum)
 }
 
-/// Hearth's namenode has it in fields of its own, which Java's client passes over.
+/// Hearth's NameNode sends the offers in additional fields, which Java's client ignores.
 fn offered(session: &mut Session) -> Result<()> {
     let (runtime, content, length) = (runtime()?, Content::new(40), BLOCK + 1);
     runtime.block_on(write(&client(session, "packets")?, "/offered/file", content, length))?;
@@ -242,7 +242,8 @@ fn offered(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The memory of every replica of the file, as the namenode hands it on; an Apache NameNode does not.
+/// Waits until the NameNode passes on the memory advertisement of every replica of the file. An Apache NameNode does
+/// not.
 async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
     for _ in 0..600 {
         let located = fs.locations(path, 0, u64::MAX >> 1).await?;
@@ -254,7 +255,7 @@ async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
     bail!("the namenode does not tell of the memory of {path}")
 }
 
-/// Hearth's namenode has that, too, in fields of its own, which Java's client passes over.
+/// Hearth's NameNode sends the advertisements in additional fields, too, which Java's client ignores.
 fn handed_on(session: &mut Session) -> Result<()> {
     const BLOCKS: u64 = 8;
     let (runtime, content, length) = (runtime()?, Content::new(50), BLOCKS * BLOCK);

@@ -1,5 +1,5 @@
-//! Users who act for others, times, snapshots of open files, reserved paths, symbolic links, targets of blocks: Apache's servers and ours
-//! give the same outcomes, with the same exceptions and texts.
+//! Proxy users, times, snapshots of open files, reserved paths, symbolic links, and block targets: Apache's servers and
+//! Hearth's give the same results, with the same exceptions and texts.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 const HOSTS: &str = "hosts";
 
 const CHECKS: &[Check] = &[
-    ("rules_say_who_acts_for_whom", acting_for_others),
-    ("rules_are_read_again", rules_again),
+    ("proxy_rules_match_apaches", acting_for_others),
+    ("proxy_rules_are_reloaded", rules_again),
     ("times_and_quotas_of_snapshots", snapshots),
     ("snapshots_follow_open_files", open_files),
     ("reserved_paths", reserved),
-    ("links_and_numbers_that_cannot_be", odd),
+    ("invalid_links_and_numbers", odd),
     ("favoured_datanodes_and_repeated_blocks", targets),
-    ("datanodes_that_never_came_are_dead", never_came),
+    ("included_but_unseen_datanodes_are_dead", never_came),
 ];
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     run(&[Suite { name: "semantics", clusters, checks: CHECKS }])
 }
 
-/// What became of an operation, as text.
+/// Returns the result of an operation, as text.
 fn outcome(session: &mut Session, operation: &str, arguments: Value) -> Result<String> {
     Ok(match session.java()?.call(operation, arguments) {
         Ok(value) => format!("ok {value}"),
@@ -80,7 +80,7 @@ fn tool_compared(session: &mut Session, class: &str, words: &[&str]) -> Result<V
     Ok(said)
 }
 
-/// User, and who acts for it.
+/// User, and the proxy user that acts for it.
 const PAIRS: &[(&str, &str)] = &[
     ("bob", "alice"),
     ("zoe", "alice"),
@@ -103,7 +103,8 @@ fn acting_for_others(session: &mut Session) -> Result<()> {
         let by = if over.is_some() { "webhdfs" } else { "rpc" };
         let mut allowed = 0;
         for (user, real) in PAIRS {
-            // Apache's NameNode takes that for no acting, and its DataNode for acting, which the NameNode then refuses.
+            // Apache's NameNode treats this as no proxying, and its DataNode as proxying, which the NameNode then
+            // refuses.
             if over.is_some() && user == real {
                 continue;
             }
@@ -176,8 +177,8 @@ fn snapshots(session: &mut Session) -> Result<()> {
     tool_compared(session, shell, &["-createSnapshot", "/s", "three"])?;
     tool_compared(session, admin, &["-clrQuota", "/s"])?;
     tool_compared(session, admin, &["-clrSpaceQuota", "/s/d"])?;
-    // Between two snapshots Apache's NameNode compares the earlier one with what is there now. It shows a quota that was set and
-    // cleared again since the snapshot, though nothing differs.
+    // Between two snapshots, Apache's NameNode compares the earlier one with the current state. It reports a quota that
+    // was set and cleared again since the snapshot, although nothing differs.
     let said = tool(session, diff, &["/s", "three", "."])?;
     session.same_as_oracle("at the end: differences from three to .", said)
 }
@@ -273,7 +274,7 @@ fn reserved(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// `-ls` shows when something was made.
+/// Removes the times that `-ls` shows.
 fn without_times(said: &mut Value) {
     for line in said[1].as_array_mut().into_iter().flatten() {
         let text = line.as_str().unwrap_or_default().replace("DAY TIME ", "");
@@ -300,7 +301,7 @@ fn odd(session: &mut Session) -> Result<()> {
 }
 
 fn targets(session: &mut Session) -> Result<()> {
-    // What a refused call left in the client's thread is gone with it.
+    // Ends the JVM, to discard state that a refused call left in the client's thread.
     session.end_java();
     let port = |address: &str| address.rsplit(':').next().unwrap_or_default().to_owned();
     let wanted = session.cluster.datanodes[1].setting("dfs.datanode.address").unwrap_or_default().to_owned();
@@ -312,7 +313,7 @@ fn targets(session: &mut Session) -> Result<()> {
         let block = block.with_context(|| format!("a block at {favored}"))?;
         ensure!(block["targets"] == json!([wanted]), "{favored}: {block}");
     }
-    // Asked for again, also after a restart, it is the same block.
+    // A repeated request, also after a restart, returns the same block.
     let path = "/x/favoured-0";
     let again = json!({"path": path, "favored": []});
     let before = session.java()?.call("rawAddBlock", again.clone()).context("before the restart")?;

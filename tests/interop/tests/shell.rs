@@ -1,4 +1,4 @@
-//! `hearth fs` beside `hdfs dfs`: the same command lines, the same output and exit codes.
+//! `hearth fs` compared with `hdfs dfs`: the same command lines, the same output and exit codes.
 
 #[path = "shell/options.rs"]
 mod options;
@@ -12,21 +12,21 @@ use hearth_testkit::{ClusterSpec, Implementation, hearth_program};
 use serde_json::Value;
 
 const CHECKS: &[Check] = &[
-    ("acls_and_attributes_are_changed_and_shown_alike", acls_and_attributes),
-    ("copies_keep_what_they_are_asked_to_keep", kept),
-    ("local_paths_are_understood_alike", local_paths),
-    ("moves_and_merges_are_done_and_refused_alike", moves),
-    ("a_file_in_the_trash_is_in_nobodys_way", trash),
-    ("snapshots_are_made_and_told_as_by_apaches_namenode", snapshots),
-    ("snapshots_are_made_alike", own_snapshots),
-    ("counts_quotas_and_shares_of_snapshots_are_shown_alike", counts),
-    ("checksums_of_files_are_alike", checksums),
-    ("every_option_of_apaches_usage_is_in_the_table_and_compared", options::told),
-    ("every_option_does_what_apaches_does", options::options),
-    ("fsck_says_what_apaches_tool_says", fsck),
+    ("acls_and_attributes_match_apaches", acls_and_attributes),
+    ("copies_preserve_requested_attributes", kept),
+    ("local_paths_match_apaches", local_paths),
+    ("moves_and_merges_match_apaches", moves),
+    ("trashed_file_does_not_block_directory", trash),
+    ("snapshot_output_matches_apaches_namenode", snapshots),
+    ("snapshot_commands_match_apaches", own_snapshots),
+    ("counts_and_quotas_match_apaches", counts),
+    ("file_checksums_match_apaches", checksums),
+    ("every_apache_option_is_listed_and_compared", options::told),
+    ("every_option_matches_apaches", options::options),
+    ("fsck_output_matches_apaches", fsck),
 ];
 
-/// The lines of all checks that compare both programs.
+/// Lines of all checks that compare both programs.
 const ALL_LINES: &[&[&str]] = &[
     LINES,
     KEPT_LINES,
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     run(&[Suite { name: "shell", clusters, checks: CHECKS }])
 }
 
-/// Below a directory of each shell's own, `DIR`.
+/// Lines in a separate directory for each shell, `DIR`.
 const LINES: &[&str] = &[
     "-getfacl DIR",
     "-setfacl -m user:bruce:rwx,group::r-x DIR/file",
@@ -62,7 +62,7 @@ const LINES: &[&str] = &[
     "-getfacl DIR/file",
     "-setfacl -b DIR/file",
     "-getfacl DIR/file",
-    // What goes wrong.
+    // Errors.
     "-setfacl -b -m user:bruce:rwx DIR/file",
     "-setfacl -m user:bruce:rwz DIR/file",
     "-setfacl -m bruce:rwx DIR/file",
@@ -73,7 +73,7 @@ const LINES: &[&str] = &[
     "-getfacl",
     "-setfattr -n user.note -v plain DIR/file",
     "-setfattr -n trusted.empty DIR",
-    // One of a file: Apache's order of several is a hash map's.
+    // One attribute of a file: Apache's order of several is that of a hash map.
     "-getfattr -R -d DIR",
     "-setfattr -n user.note2 -v 0x6162ff DIR/file",
     "-getfattr -n user.note2 -e hex DIR/file",
@@ -97,7 +97,7 @@ fn acls_and_attributes(session: &mut Session) -> Result<()> {
     said_alike(session, LINES)
 }
 
-/// Of `hdfs dfs` and of `hearth fs`.
+/// Directories of `hdfs dfs` and of `hearth fs`.
 const DIRECTORIES: [&str; 2] = ["/apache", "/hearth"];
 
 const KEPT_LINES: &[&str] = &[
@@ -114,7 +114,7 @@ const KEPT_LINES: &[&str] = &[
     "-getfattr -R -d DIR/kept/acls",
     "-cp -px DIR/kept/from DIR/kept/attributes",
     "-getfacl -R DIR/kept/attributes",
-    // One at a time: Apache's order of several is a hash map's.
+    // One attribute at a time: Apache's order of several is that of a hash map.
     "-getfattr -n user.note DIR/kept/attributes/file",
     "-getfattr -n trusted.note -e hex DIR/kept/attributes/file",
     "-getfattr -d DIR/kept/attributes/sub",
@@ -143,7 +143,7 @@ const LOCAL_LINES: &[&str] = &[
     "-touchz DIR/put/none/",
     "-mkdir DIR/put/none/",
     "-find DIR/put",
-    // HDFS without a host: the default file system, if that is one.
+    // An HDFS URI without a host: the default file system, if that is HDFS.
     "-test -d hdfs://DIR/put/new",
     "-test -d hdfs:DIR/put/new",
     "-fs file:/// -ls hdfs://DIR",
@@ -156,18 +156,18 @@ fn local_paths(session: &mut Session) -> Result<()> {
     said_alike_of(session, &local, LOCAL_LINES)
 }
 
-/// `LOCAL`: a directory in which each shell has one of its own, with `tree/sub/file` and `merged`.
+/// `LOCALDIR`: a separate local directory for each shell, with `tree/sub/file` and `merged`.
 const MOVE_LINES: &[&str] = &[
     "-mkdir -p DIR/move/from/one DIR/move/from/two DIR/move/into/tree",
     "-touchz DIR/move/file",
-    // Two where there is one name.
+    // Two sources with one target name.
     "-mv DIR/move/from/* DIR/move/none",
     "-mv DIR/move/from/* DIR/move/file",
     "-find DIR/move",
     "-mv DIR/move/from/o* DIR/move/none",
     "-mv DIR/move/from/* DIR/move/into",
     "-find DIR/move",
-    // Where there is a directory of its name.
+    // The target has a directory of this name.
     "-moveFromLocal LOCALDIR/tree DIR/move/into",
     "-test -e file://LOCALDIR/tree/sub/file",
     "-moveFromLocal LOCALDIR/tree DIR/move",
@@ -191,7 +191,7 @@ fn moves(session: &mut Session) -> Result<()> {
     said_alike_of(session, &local, MOVE_LINES)
 }
 
-/// A file is removed, then one in a directory of its name.
+/// Removes a file, then one in a directory of the same name.
 const TRASH_LINES: &[&str] = &[
     "-mkdir -p DIR/trash",
     "-touchz DIR/trash/name",
@@ -204,15 +204,15 @@ const TRASH_LINES: &[&str] = &[
 fn trash(session: &mut Session) -> Result<()> {
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     for line in TRASH_LINES {
-        // Apache says where things went in its log: the exit codes alone are compared.
+        // Apache's shell prints the trash location in its log, so only the exit codes are compared.
         let theirs = apache.fs(&conf, words(line, DIRECTORIES[0]))?.code;
         let ours = hearth(&conf, words(line, DIRECTORIES[1]))?;
         ensure!(theirs == 0 && ours.status.success(), "{line}: Apache: {theirs}, Hearth: {ours:?}");
     }
-    // Apache's knows the namenode's answer of the directory itself only, not that of one below it.
+    // Apache's shell handles the NameNode's error only for the directory itself, not for one below it.
     let deeper = hearth(&conf, words("-D fs.trash.interval=60 -rm DIR/trash/name/sub/file", DIRECTORIES[1]))?;
     ensure!(deeper.status.success(), "{deeper:?}");
-    // The directory is called as the file is, with milliseconds of 13 digits behind.
+    // The directory has the name of the file, with milliseconds of 13 digits appended.
     let digits = "[0-9]".repeat(13);
     let [theirs, ours] = DIRECTORIES.map(|directory| format!(".Trash/Current{directory}/trash/name"));
     for path in [
@@ -320,20 +320,20 @@ fn words(line: &str, directory: &str) -> Vec<String> {
     line.split(' ').map(|word| word.replace("DIR", directory)).collect()
 }
 
-/// `hearth fs ARGUMENTS`
+/// Runs `hearth fs ARGUMENTS`.
 fn hearth(conf: &Path, arguments: Vec<String>) -> Result<Output> {
     let mut command = Command::new(hearth_program()?);
     command.arg("fs").args(arguments).env("HADOOP_CONF_DIR", conf).output().context("hearth fs")
 }
 
-/// As `said_alike`, with `local` for `LOCAL`.
+/// Like `said_alike`, with `local` for `LOCAL`.
 fn said_alike_of(session: &mut Session, local: &Path, lines: &[&str]) -> Result<()> {
     let local = local.to_str().context("a path of text")?;
     let lines: Vec<String> = lines.iter().map(|line| line.replace("LOCAL", local)).collect();
     said_alike(session, &lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Output, reason and exit code of each line by `hdfs dfs` and by `hearth fs`.
+/// Compares output, error message and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let mut failures = Vec::new();
@@ -341,7 +341,7 @@ fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
         let theirs = apache.fs(&conf, words(line, DIRECTORIES[0]))?;
         let ours = hearth(&conf, words(line, DIRECTORIES[1]))?;
         let said = |stdout: &str, stderr: &str, directory: &str| {
-            // Log lines and the list of all commands aside.
+            // Skips log lines and the list of all commands.
             let reason = stderr.lines().find(|line| {
                 let named = [
                     "fattr:",
@@ -371,7 +371,7 @@ fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `hearth fsck` beside `hdfs fsck`, with the same NameNode.
+/// Lines of `hearth fsck` and `hdfs fsck`, with the same NameNode.
 const FSCK_LINES: &[&str] = &[
     "/fsck",
     "/fsck -files",
@@ -395,7 +395,7 @@ const FSCK_LINES: &[&str] = &[
 ];
 
 fn fsck(session: &mut Session) -> Result<()> {
-    // `-expunge -fs` has changed the default file system of the JVM that was kept.
+    // `-expunge -fs` has changed the default file system of the shared JVM.
     session.end_java();
     let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let local = session.local("fsck")?;
@@ -414,7 +414,7 @@ fn fsck(session: &mut Session) -> Result<()> {
         let ours =
             Command::new(hearth_program()?).arg("fsck").args(&arguments).env("HADOOP_CONF_DIR", &conf).output()?;
         let ours = program_said(&ours, &local);
-        // Java's -1. Behind a wrong line stands the usage, in each program's words.
+        // Java's -1. After a wrong line the usage follows, with different words in each program.
         let of = |said: &Value| {
             let complaint = said[2].as_str().unwrap_or_default();
             let complaint = complaint.split("Usage: ").next().unwrap_or_default();
@@ -429,7 +429,7 @@ fn fsck(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The class of a command of `hdfs`, and its arguments; what changes nothing that another line shows comes last.
+/// The class of a command of `hdfs`, and its arguments. Lines that change what other lines show come first.
 const SNAPSHOT_LINES: &[&str] = &[
     "dfs -mkdir -p /snap/d/sub/deep",
     "dfs -touchz /snap/d/sub/f",
@@ -470,7 +470,7 @@ const SNAPSHOT_LINES: &[&str] = &[
     "dfs -rm -r -skipTrash /snap",
 ];
 
-/// What Apache's commands say with Apache's NameNode, times masked.
+/// Output of Apache's commands with Apache's NameNode, with masked times.
 const SNAPSHOTS_SAID: &str = include_str!("shell/snapshots.txt");
 
 fn snapshots(session: &mut Session) -> Result<()> {
@@ -491,7 +491,7 @@ fn snapshots(session: &mut Session) -> Result<()> {
         };
         said.push_str(&format!("$ {line}: {}\n", output.code));
         for text in output.stdout.lines().chain(output.stderr.lines()) {
-            // Log lines and stack traces aside.
+            // Skips log lines and stack traces.
             let is_log = ["20", "\tat ", "org.apache", "Caused by", "\t..."].iter().any(|mark| text.starts_with(mark));
             let words: Vec<&str> = text.split_whitespace().map(mask).collect();
             if !is_log && !words.is_empty() {
@@ -508,7 +508,7 @@ fn snapshots(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Days and times of day differ from run to run.
+/// Masks dates and times, which differ between runs.
 fn mask(word: &str) -> &str {
     let shape: String = word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     match shape.as_str() {

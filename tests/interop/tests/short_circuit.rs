@@ -1,5 +1,5 @@
-//! Unmodified Java clients with libhadoop read the DataNode's own memory, by descriptors that they are passed, and are told in
-//! shared memory when that is not the replica any longer.
+//! Unmodified Java clients with libhadoop read the DataNode's own memory through passed file descriptors. Shared memory
+//! notifies them when the memory no longer belongs to the replica.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
 
-/// A replica in a slab, one in a file of its own, and several blocks with a short last chunk.
+/// Sizes: a replica in a slab, one in a separate file, and several blocks with a short last chunk.
 const SIZES: [u64; 4] = [100, 60_000, 200_003, 3 * BLOCK + 70_001];
 
 const CHECKS: &[Check] = &[
     ("every_byte_comes_by_descriptor", by_descriptor),
-    ("pieces_are_mapped_and_not_copied", zero_copy),
-    ("a_file_that_changes_is_read_as_it_is", changes),
-    ("a_reader_keeps_what_it_has_open", keeps),
+    ("zero_copy_reads_map_memory", zero_copy),
+    ("changed_file_is_read_with_new_content", changes),
+    ("open_reader_keeps_its_replica", keeps),
     ("a_killed_datanode_comes_back", killed),
-    ("nothing_is_left_of_clients_that_are_killed", nothing_left),
+    ("killed_clients_leave_no_resources", nothing_left),
 ];
 
-const MEMORY_CHECKS: &[Check] = &[("more_than_memory_holds_is_read_right", evicted)];
+const MEMORY_CHECKS: &[Check] = &[("files_larger_than_memory_are_read_correctly", evicted)];
 
 fn main() -> ExitCode {
     let of = |namenode, datanode| {
@@ -33,10 +33,10 @@ fn main() -> ExitCode {
             .short_circuit()
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
-            // A DataNode that was away is asked for descriptors again soon.
+            // A DataNode that was unavailable is soon asked for descriptors again.
             .set("dfs.domain.socket.disable.interval.seconds", 1)
     };
-    // Apache's DataNode listens only where no directory above may be written by others, as /tmp may.
+    // Apache's DataNode listens only in directories without ancestors that other users can write to, such as /tmp.
     let oracle = of(Implementation::Apache, Implementation::Apache).within(&unshared_directory());
     let clusters = vec![
         oracle,
@@ -61,14 +61,14 @@ fn store(java: &mut Driver, path: &str, seed: u64, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// What `parts` hold, one behind the other, each from its beginning.
+/// Returns the SHA-256 of the concatenated `parts`, each from the start of its content.
 fn sha256_of(parts: &[(u64, u64)]) -> String {
     let parts: Vec<Vec<u8>> =
         parts.iter().map(|(seed, length)| Content::new(*seed).bytes(0, *length as usize)).collect();
     sha256_hex(&parts.concat())
 }
 
-/// Reads all of `path` and checks content and the way it came.
+/// Reads all of `path`, and checks its content and the path of the data.
 fn reads(java: &mut Driver, path: &str, parts: &[(u64, u64)]) -> Result<()> {
     java.call("open", json!({"path": path, "handle": "checked"}))?;
     let read = java.call("read", json!({"handle": "checked"}));
@@ -79,7 +79,7 @@ fn reads(java: &mut Driver, path: &str, parts: &[(u64, u64)]) -> Result<()> {
     let length: u64 = parts.iter().map(|(_, length)| length).sum();
     ensure!(
         statistics["shortCircuit"] == length && statistics["total"] == length,
-        "{path}: {length} bytes came as {statistics}"
+        "{path}: {length} bytes arrived as {statistics}"
     );
     Ok(())
 }
@@ -89,7 +89,7 @@ fn by_descriptor(session: &mut Session) -> Result<()> {
     for (seed, length) in (1..).zip(SIZES) {
         let path = format!("/read-{length}");
         store(java, &path, seed, length)?;
-        // The second time from what the client has kept.
+        // The second read uses descriptors that the client has cached.
         for _ in 0..2 {
             reads(java, &path, &[(seed, length)])?;
         }
@@ -100,7 +100,8 @@ fn by_descriptor(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Memory whose CRCs were checked may be mapped as it is; Apache's DataNode says so of what it has locked only.
+/// Memory with verified checksums may be mapped as it is. Apache's DataNode reports that only for memory that it has
+/// locked.
 fn zero_copy(session: &mut Session) -> Result<()> {
     let oracle = session.is_oracle();
     let java = session.java()?;
@@ -117,7 +118,7 @@ fn zero_copy(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The reader has the old replica's descriptors at hand each time.
+/// The reader has the old replica's descriptors cached each time.
 fn changes(session: &mut Session) -> Result<()> {
     let mut other = session.another_java()?;
     let java = session.java()?;
@@ -141,9 +142,9 @@ fn changes(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// A stream that has begun to read a block goes on reading the bytes that it was opened for.
+/// A stream that has begun to read a block continues to read the bytes that it was opened for.
 fn keeps(session: &mut Session) -> Result<()> {
-    // Apache's DataNode cuts and extends the very file that the reader has open.
+    // Apache's DataNode truncates and extends the same file that the reader has open.
     if session.is_oracle() {
         return Ok(());
     }
@@ -160,7 +161,7 @@ fn keeps(session: &mut Session) -> Result<()> {
         let mut arguments = arguments.clone();
         arguments["path"] = path.clone().into();
         other.call(operation, arguments)?;
-        // Other replicas take whatever memory was given back.
+        // Other replicas reuse any memory that was freed.
         for index in 0..5 {
             store(&mut other, &format!("/other-{operation}-{index}"), 40 + index, length)?;
         }
@@ -180,12 +181,12 @@ fn killed(session: &mut Session) -> Result<()> {
     java.call("open", json!({"path": "/survives", "handle": "open"}))?;
     java.call("read", json!({"handle": "open", "length": 1000}))?;
     session.cluster.datanodes[0].kill();
-    // The memory is still there for whoever has it.
+    // The memory still exists for clients that have it mapped.
     let rest = java.call("read", json!({"handle": "open", "length": BLOCK - 1000}))?;
     ensure!(rest["sha256"] == sha256_hex(&Content::new(50).bytes(1000, BLOCK as usize - 1000)), "{rest}");
     session.cluster.start_datanode(0)?;
     session.cluster.wait_ready()?;
-    // Until the DataNode has registered and reported.
+    // Waits until the DataNode has registered and reported.
     wait_until("reads by descriptor again", Duration::from_secs(60), || {
         reads(&mut java, "/survives", &[(50, 2 * BLOCK + 5)])?;
         Ok(Some(()))
@@ -194,7 +195,7 @@ fn killed(session: &mut Session) -> Result<()> {
     reads(java, "/survives", &[(50, 2 * BLOCK + 5)])
 }
 
-/// A figure of the first DataNode's /metrics.
+/// Returns a metric of the first DataNode's /metrics.
 fn figure(session: &Session, name: &str) -> Result<u64> {
     let page = get_text(session.cluster.datanodes[0].port("dfs.datanode.http.address")?, "/metrics")?;
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim_start_matches("_total").strip_prefix(' '));
@@ -222,7 +223,7 @@ fn nothing_left(session: &mut Session) -> Result<()> {
     ensure!(figure(session, "hearth_shown_replicas")? >= 6, "shown replicas");
     session.java()?.call("delete", json!({"path": "/left-0-0"}))?;
     clients.into_iter().for_each(Driver::kill);
-    // The kept one too.
+    // Also the cached one.
     session.java()?.call("reopen", json!({}))?;
     session.end_java();
     for name in [
@@ -238,7 +239,7 @@ fn nothing_left(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// 48 MiB through 16 MiB of memory, with everything in the client's hands that it can hold.
+/// Reads 48 MiB with 16 MiB of memory, while the client holds as many replicas as it can.
 fn evicted(session: &mut Session) -> Result<()> {
     let java = session.java()?;
     let files: Vec<(String, u64)> = (0..24).map(|index| (format!("/much-{index}"), 70 + index)).collect();

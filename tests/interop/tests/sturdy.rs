@@ -1,6 +1,6 @@
-//! What a server on a real machine meets: peers that speak nonsense, a second process on its directory, a directory of
-//! somebody else's, a full disk, memory at its limit, very many very small files. Each time a clear error, no hang, no
-//! crash, nothing lost.
+//! Faults that a server meets on a real machine: peers that send garbage, a second process on its directory, a
+//! directory of another cluster, a full disk, memory at its limit, very many very small files. Each must end in a clear
+//! error, without a hang, a crash, or lost data.
 //!
 //! `HEARTH_STURDY_SEED=N` repeats a run of the bad input, `HEARTH_STURDY_FILES=N` changes the number of small files.
 
@@ -25,36 +25,37 @@ use hearth_testkit::{
 };
 
 const MIB: u64 = 1 << 20;
-/// In which a server has answered nonsense or hung up. It takes milliseconds; this is for a machine with much else to do.
+/// Timeout in which a server must answer garbage or close the connection. It takes milliseconds; this is for a busy
+/// machine.
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
-/// In which a write has succeeded or failed.
+/// Timeout in which a write must succeed or fail.
 const WRITE_WITHIN: Duration = Duration::from_secs(90);
-/// Connections with nonsense to each port.
+/// Number of connections with garbage to each port.
 const ATTACKS: u64 = 150;
-/// What a server may keep of all of them together.
+/// Memory that a server may keep after all of them.
 const GROWTH_MAX: u64 = 64 * MIB;
 
-/// In which a file closes whose block no DataNode has any more.
+/// Timeout of the close of a file whose block is on no DataNode any more.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 
 const SMALL_FILES: u64 = 100_000;
 const SMALL_FILE_BYTES: u64 = 100;
 const SMALL_FILE_MEMORY_MAX: u64 = 4096;
 
-/// What both processes of the unoptimised program may hold when idle; 60 MiB are for the release build.
+/// Maximum memory of both idle processes of the unoptimised program. The release build is limited to 60 MiB.
 const IDLE_MAX: u64 = 120 * MIB;
 
 const DISTURBANCES: &[Check] = &[
-    ("pages_and_figures_say_what_is", pages),
-    ("nonsense_is_answered_or_hung_up_on", bad_input),
+    ("pages_and_metrics_show_the_state", pages),
+    ("garbage_is_answered_or_disconnected", bad_input),
     ("a_second_process_on_a_directory_is_refused", second_process),
-    ("a_file_whose_memory_is_lost_everywhere_closes", lost_memory),
-    ("a_name_directory_that_lacks_a_file_is_refused_and_recovered", name_directory),
+    ("file_closes_after_loss_of_all_memory", lost_memory),
+    ("incomplete_name_directory_is_refused_and_recovered", name_directory),
     ("a_directory_of_another_cluster_is_refused_and_untouched", foreign_directory),
 ];
-const IDLE: &[Check] = &[("an_idle_pair_is_small", idle)];
+const IDLE: &[Check] = &[("idle_pair_uses_little_memory", idle)];
 const FULL_DISK: &[Check] = &[("a_full_disk_loses_nothing", full_disk)];
-const FULL_MEMORY: &[Check] = &[("four_times_the_memory_is_kept", full_memory)];
+const FULL_MEMORY: &[Check] = &[("data_of_four_times_memory_is_kept", full_memory)];
 const SMALL: &[Check] = &[("a_small_file_costs_at_most_4_kib", small_files)];
 
 fn main() -> ExitCode {
@@ -76,7 +77,7 @@ fn idle(session: &mut Session) -> Result<()> {
     cluster.namenode.kill();
     let started = Instant::now();
     cluster.start_namenode()?;
-    // Whoever finds nobody there sleeps a second before it tries again: not what is to be measured.
+    // A client that finds no server sleeps a second before it retries, which must not be measured.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.namenode_rpc_port()));
     wait_until("the namenode's port", Duration::from_secs(60), || Ok(Some(TcpStream::connect(address)?)))?;
     cluster.start_datanode(0)?;
@@ -95,9 +96,9 @@ fn idle(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-// --- Nonsense.
+// --- Garbage.
 
-/// What is spoken at a port.
+/// Protocol of a port.
 #[derive(Clone, Copy, Debug)]
 enum Protocol {
     Rpc,
@@ -136,7 +137,7 @@ fn bad_input(session: &mut Session) -> Result<()> {
             let said = || format!("{name} port, seed {seed}, number {number}, {} bytes", bytes.len());
             attack(port, &bytes, Ending::HangsUp).with_context(said)?;
             if number % 10 == 0 {
-                // These stay, with what may be half of something, and nobody else is to notice.
+                // These connections stay open, with possibly incomplete requests. Other clients must not notice.
                 held.push(send(port, &bytes).with_context(said)?);
             }
         }
@@ -184,7 +185,7 @@ fn pages(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// What the server can tell to be wrong without anything more coming.
+/// Input that the server can reject without further data.
 fn wrong_versions_and_sizes(protocol: Protocol) -> Vec<(&'static str, Vec<u8>)> {
     let joined = |parts: &[&[u8]]| parts.concat();
     let huge = (i32::MAX as u32).to_be_bytes();
@@ -217,7 +218,7 @@ fn wrong_versions_and_sizes(protocol: Protocol) -> Vec<(&'static str, Vec<u8>)> 
     }
 }
 
-/// Anything: noise, noise behind a good beginning, and good beginnings that break off.
+/// Random input: noise, noise after a valid beginning, and truncated valid beginnings.
 fn nonsense(protocol: Protocol, random: &mut Random) -> Vec<u8> {
     let length = match random.below(4) {
         0 => random.below(8),
@@ -229,7 +230,7 @@ fn nonsense(protocol: Protocol, random: &mut Random) -> Vec<u8> {
     let mut bytes = match (protocol, random.below(4)) {
         (_, 0) => Vec::new(),
         (Protocol::Rpc, 1) => b"hrpc\x09\x00\x00".to_vec(),
-        // Frames as long as they say, of noise.
+        // Frames of noise with correct lengths.
         (Protocol::Rpc, _) => {
             let mut bytes = b"hrpc\x09\x00\x00".to_vec();
             bytes.extend((length as u32).to_be_bytes());
@@ -255,7 +256,7 @@ fn nonsense(protocol: Protocol, random: &mut Random) -> Vec<u8> {
 
 #[derive(PartialEq, Eq)]
 enum Ending {
-    /// Our half stays open: the server ends it.
+    /// This side stays open: the server must end the connection.
     Waits,
     HangsUp,
 }
@@ -265,7 +266,7 @@ fn send(port: u16, bytes: &[u8]) -> Result<TcpStream> {
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     match stream.write_all(bytes) {
-        // Hung up on before all was said: fine.
+        // The server may close the connection before everything is sent.
         Err(error) if hung_up(&error) => {}
         other => other.context("the server neither read nor hung up")?,
     }
@@ -275,12 +276,12 @@ fn send(port: u16, bytes: &[u8]) -> Result<TcpStream> {
 fn attack(port: u16, bytes: &[u8], ending: Ending) -> Result<()> {
     let mut stream = send(port, bytes)?;
     if ending == Ending::HangsUp {
-        // It fails when the server hung up first.
+        // Fails if the server has closed the connection first.
         let _ = stream.shutdown(Shutdown::Write);
     }
     let mut answer = [0; 4096];
     match stream.read(&mut answer) {
-        // The end, or an answer.
+        // End of the connection, or an answer.
         Ok(_) => Ok(()),
         Err(error) if hung_up(&error) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("neither answered nor closed within {ANSWER_WITHIN:?}")),
@@ -304,7 +305,7 @@ impl Random {
         bytes
     }
 
-    /// From 0 to `bound - 1`.
+    /// Returns a number from 0 to `bound - 1`.
     fn below(&mut self, bound: u64) -> u64 {
         u64::from_le_bytes(self.bytes(8).try_into().expect("eight bytes")) % bound
     }
@@ -333,7 +334,7 @@ fn second_process(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Starts another process like `node`, on other ports: it ends, and says why.
+/// Starts another process like `node` on other ports. It must end with an error message.
 fn refused(cluster: &Cluster, role: &str, node: &NodeProcess, ports: &[(u16, u16)], directory: &Path) -> Result<()> {
     let conf = cluster.directory().join(format!("second-{role}-conf"));
     fs::create_dir_all(&conf)?;
@@ -350,7 +351,7 @@ fn refused(cluster: &Cluster, role: &str, node: &NodeProcess, ports: &[(u16, u16
     let said = second.log_text();
     ensure!(!status.success(), "the second {role} ended with {status}: {said}");
     let named = directory.to_str().context("a temporary path is text")?;
-    ensure!(said.contains(named) && said.contains("in use by another"), "the second {role} says: {said}");
+    ensure!(said.contains(named) && said.contains("in use by another"), "the second {role} printed: {said}");
     println!("second {role}: {}", said.lines().last().unwrap_or_default());
     Ok(())
 }
@@ -360,18 +361,18 @@ fn start(role: &str, conf: &Path, log: &Path) -> Result<Process> {
     Process::start(role, command.arg(role).env("HADOOP_CONF_DIR", conf), log)
 }
 
-/// All machines go down at once, and what was flushed was in memory only.
+/// All machines fail at once, and flushed data was only in memory.
 fn lost_memory(session: &mut Session) -> Result<()> {
     let cluster = &mut session.cluster;
     with_fs(cluster, async |fs| {
-        // What earlier checks have written is in memory, too: with its blocks lost the NameNode would stay in safe mode.
+        // Data of earlier checks is in memory, too: if its blocks were lost, the NameNode would stay in safe mode.
         for status in fs.list_all("/").await? {
             fs.delete(&format!("/{}", String::from_utf8_lossy(&status.local_name)), true).await?;
         }
         let mut writer = fs.create("/lost-memory", CreateOptions::default()).await?;
         writer.write(&[7; 100]).await?;
         writer.hflush().await?;
-        // Its client goes with the others, and closes nothing.
+        // Its client vanishes too, and does not close the file.
         std::mem::forget(writer);
         Ok(())
     })?;
@@ -394,12 +395,13 @@ fn lost_memory(session: &mut Session) -> Result<()> {
     })
 }
 
-/// A file of the name directory is gone: the NameNode says which, `-recover` tells and then mends.
+/// A file of the name directory is missing: the NameNode names it, `-recover` reports it and then repairs the
+/// directory.
 fn name_directory(session: &mut Session) -> Result<()> {
     let cluster = &mut session.cluster;
     let kept = Content::new(4);
     with_fs(cluster, async |fs| put(fs, "/before-recovery", kept, MIB).await)?;
-    // What the journal has goes into the tables when there is nothing else to do.
+    // The journal is checkpointed to the tables when the NameNode is idle.
     std::thread::sleep(Duration::from_secs(3));
     cluster.namenode.kill();
     let current = cluster.namenode.data_directory().context("it has one")?.join("current");
@@ -419,10 +421,10 @@ fn name_directory(session: &mut Session) -> Result<()> {
         Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
     };
     let (is_whole, said) = recover(&[])?;
-    ensure!(!is_whole && said.contains(named) && said.contains("nothing was changed"), "it says: {said}");
+    ensure!(!is_whole && said.contains(named) && said.contains("nothing was changed"), "it printed: {said}");
     ensure!(!lost.exists(), "looking has made {named}");
     let (is_done, said) = recover(&["-force"])?;
-    ensure!(is_done && said.contains("recovered"), "it says: {said}");
+    ensure!(is_done && said.contains("recovered"), "it printed: {said}");
     println!("name directory: {}", said.lines().collect::<Vec<_>>().join("; "));
     cluster.start_namenode()?;
     cluster.wait_ready()?;
@@ -430,7 +432,7 @@ fn name_directory(session: &mut Session) -> Result<()> {
     round_trip(cluster, "/after-recovery")
 }
 
-/// The last check of its cluster: the namespace is replaced.
+/// Must be the last check of its cluster, because it replaces the namespace.
 fn foreign_directory(session: &mut Session) -> Result<()> {
     let cluster = &mut session.cluster;
     let kept = Content::new(3);
@@ -453,12 +455,12 @@ fn foreign_directory(session: &mut Session) -> Result<()> {
     let said = datanode.log_text();
     ensure!(!status.success(), "a datanode with a foreign directory ended with {status}: {said}");
     let named = data.to_str().context("a temporary path is text")?;
-    ensure!(said.contains(named) && said.contains("belongs to another"), "it says: {said}");
+    ensure!(said.contains(named) && said.contains("belongs to another"), "it printed: {said}");
     println!("foreign directory: {}", said.lines().last().unwrap_or_default());
     let after = files_of(&data)?;
     ensure!(before == after, "its files changed: {before:?}\nnow {after:?}");
 
-    // And with its own NameNode everything is there.
+    // With its own NameNode everything is readable again.
     cluster.namenode.kill();
     fs::remove_dir_all(&name_directory)?;
     fs::rename(&saved, &name_directory)?;
@@ -468,7 +470,8 @@ fn foreign_directory(session: &mut Session) -> Result<()> {
     with_fs(cluster, async |fs| reads_as(fs, "/kept", kept, 3 * MIB).await)
 }
 
-/// Length, time of change and SHA-256 of every file below `directory` but the lock, which even a refused process takes.
+/// Returns length, modification time and SHA-256 of every file below `directory`, except the lock, which even a refused
+/// process takes.
 fn files_of(directory: &Path) -> Result<BTreeMap<PathBuf, (u64, i64, String)>> {
     let mut files = BTreeMap::new();
     let mut directories = vec![directory.to_owned()];
@@ -489,7 +492,7 @@ fn files_of(directory: &Path) -> Result<BTreeMap<PathBuf, (u64, i64, String)>> {
 
 // --- Space.
 
-/// A file system of its own for a directory, until it is dropped.
+/// A separate file system mounted on a directory, until it is dropped.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -504,7 +507,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: a DataNode may still run in it.
+        // Lazy unmount, because a DataNode may still use it.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -536,7 +539,7 @@ fn full_disk(session: &mut Session) -> Result<()> {
     wait_restarted(cluster)?;
     read_all(cluster, "/full", &kept).context("after a restart on a full disk")?;
 
-    // Acknowledged while there was room on the disk, which is gone when it is to be written there.
+    // Acknowledged while the disk had space, which is used up when the replica is flushed.
     with_fs(cluster, async |fs| {
         for number in &kept[..12] {
             ensure!(fs.delete(&format!("/full/{number}"), false).await?, "it was there");
@@ -548,7 +551,7 @@ fn full_disk(session: &mut Session) -> Result<()> {
     let filler = data.join("filler");
     let filled = fill(&filler)?;
     std::thread::sleep(Duration::from_secs(3));
-    println!("{} files acknowledged, then {filled} bytes of somebody else's in the way", late.len());
+    println!("{} files acknowledged, then {filled} bytes of a foreign file on the disk", late.len());
     let kept = &kept[12..];
     for round in ["before", "after"] {
         read_all(cluster, "/late", &late).with_context(|| format!("{round} a kill, disk full to the last byte"))?;
@@ -559,7 +562,7 @@ fn full_disk(session: &mut Session) -> Result<()> {
     }
     fs::remove_file(&filler)?;
 
-    // With space made, it goes on.
+    // After space was freed, it continues.
     let (gone, stay) = kept.split_at(kept.len() / 2);
     with_fs(cluster, async |fs| {
         for number in gone {
@@ -591,7 +594,7 @@ fn full_memory(session: &mut Session) -> Result<()> {
     read_all(cluster, "/much", &kept).context("after SIGKILL")
 }
 
-/// Writes a file until the disk is full to the last byte; how many it took.
+/// Writes a file until the disk is completely full. Returns its length.
 fn fill(path: &Path) -> Result<u64> {
     let mut file = fs::File::create(path)?;
     let mut filled = 0;
@@ -607,7 +610,7 @@ fn fill(path: &Path) -> Result<u64> {
     Ok(filled)
 }
 
-/// Stores files of 1 MiB; the numbers of those that were acknowledged, and how the others were refused.
+/// Stores files of 1 MiB. Returns the numbers of acknowledged files, and the errors of the others.
 fn store_many(cluster: &Cluster, directory: &str, count: u64) -> Result<(Vec<u64>, Vec<String>)> {
     let fs = connect(cluster)?;
     let next = Arc::new(AtomicU64::new(0));
@@ -629,7 +632,7 @@ fn store_many(cluster: &Cluster, directory: &str, count: u64) -> Result<(Vec<u64
                             Ok(Err(error)) => refused.push(format!("{path}: {error:#}")),
                             Err(_) => bail!("{path} was neither written nor refused within {WRITE_WITHIN:?}"),
                         }
-                        // A full disk stays full: a few refusals tell all.
+                        // A full disk stays full, so a few refusals are enough.
                         if refused.len() >= 3 {
                             return Ok((kept, refused));
                         }
@@ -658,7 +661,7 @@ fn read_all(cluster: &Cluster, directory: &str, numbers: &[u64]) -> Result<()> {
     })
 }
 
-/// Waits until a file of 1 MiB can be written: the NameNode has heard of the DataNode and its space.
+/// Waits until a file of 1 MiB can be written, that is, until the DataNode has reported its free space.
 fn wait_writable(cluster: &Cluster) -> Result<()> {
     let fs = connect(cluster)?;
     let runtime = runtime()?;
@@ -669,13 +672,13 @@ fn wait_writable(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// After a kill and a start of the DataNode the NameNode still counts the old process as live; only the new one's port
-/// tells.
+/// After a kill and a restart of the DataNode, the NameNode still counts the old process as live. Only the new port
+/// identifies the new one.
 fn wait_restarted(cluster: &mut Cluster) -> Result<()> {
     let port = cluster.datanodes[0].port("dfs.datanode.address")?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_until("the datanode's port", Duration::from_secs(60), || Ok(Some(TcpStream::connect(address)?)))?;
-    // Its registration and block report.
+    // Waits for its registration and block report.
     std::thread::sleep(Duration::from_secs(3));
     cluster.wait_ready()
 }
@@ -690,7 +693,7 @@ fn small_files(session: &mut Session) -> Result<()> {
     let cluster = &session.cluster;
     let memory = memory_directory(&cluster.datanodes[0])?;
     let id = cluster.datanodes[0].id()?;
-    // So that what the first file brings with it (threads, buffers) is not counted as that of the many.
+    // So that one-time costs of the first file (threads, buffers) are not counted for the many.
     with_fs(cluster, async |fs| put_small(fs.clone(), "/warm".to_owned(), 500, 64).await)?;
     let own = || -> Result<u64> { usage(id).map(|usage| usage.resident - usage.shared_memory) };
     let (resident, in_memory) = (own()?, tree_bytes(&memory)?);
@@ -738,21 +741,21 @@ async fn put_small(fs: FileSystem, directory: String, count: u64, writers: u64) 
     Ok(())
 }
 
-/// `hearth.memory.dir` of a DataNode.
+/// Returns the `hearth.memory.dir` of a DataNode.
 fn memory_directory(datanode: &NodeProcess) -> Result<PathBuf> {
     let configuration = Configuration::load_dir(datanode.conf(), Environment::empty())?;
     let directory = configuration.get(hearth_config::keys::HEARTH_MEMORY_DIR)?;
     Ok(directory.context("the testkit sets it")?.into())
 }
 
-/// Bytes taken by all below `directory`.
+/// Returns the bytes used by everything below `directory`.
 fn tree_bytes(directory: &Path) -> Result<u64> {
     let mut sum = 0;
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
             let path = entry?.path();
-            // Files vanish while they are counted.
+            // Files may be deleted during the count.
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             sum += metadata.blocks() * 512;
             if metadata.is_dir() {

@@ -1,4 +1,4 @@
-//! A storage directory goes from one make of DataNode to the other and back, with everything in it.
+//! A storage directory moves from one DataNode implementation to the other and back, with all its data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ const BLOCK: u64 = 1 << 20;
 const SIZES: [u64; 7] = [0, 1, 511, 513, 65_537, BLOCK, 2 * BLOCK + 70_001];
 
 const CHECKS: &[Check] = &[
-    ("directories_go_to_the_other_make_and_back", there_and_back),
-    ("a_thousand_blocks_are_taken_over_and_given_back", thousand_blocks),
-    ("a_killed_datanodes_memory_is_flushed_and_never_served_again", killed_and_flushed),
+    ("directories_move_between_implementations", there_and_back),
+    ("thousand_blocks_are_taken_over_and_returned", thousand_blocks),
+    ("flushed_memory_is_never_served_again", killed_and_flushed),
 ];
-/// One block each.
+/// Each file has one block.
 const SMALL: u64 = 20_000;
 const THREADS: u64 = 8;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         .set("dfs.blocksize", BLOCK)
         .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
         .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
-        // Nothing reaches the disk by itself while the test runs.
+        // No data is flushed to disk automatically during the test.
         .set("hearth.memory.flush.delay", "1h");
     run(&[Suite { name: "takeover", clusters: vec![cluster], checks: CHECKS }])
 }
@@ -40,7 +40,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     java.call("hflush", json!({"handle": "out"}))?;
     java.kill();
 
-    // Killed with everything in memory; emptied to disk; given to Java.
+    // Kills the DataNode with all data in memory, flushes it to disk, and starts Java on it.
     session.cluster.datanodes[0].kill();
     println!("{}", flush(session)?);
     start_as(session, Implementation::Apache)?;
@@ -54,7 +54,7 @@ fn there_and_back(session: &mut Session) -> Result<()> {
     })?;
     reads_as(&mut java, "/open", &[(Content::new(9), 70_000)])?;
 
-    // Java's directory, as it is when its process is gone, taken over; this time its files are served mapped.
+    // Takes over Java's directory as it is after its process has ended. This time the files are served from mappings.
     session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     session.cluster.datanodes[0].change(&[("hearth.storage.engine", "mmap")])?;
     start_as(session, Implementation::Hearth)?;
@@ -95,8 +95,8 @@ fn thousand_blocks(session: &mut Session) -> Result<()> {
     check_some(session, "/thousand", 1)
 }
 
-/// Hearth is killed while memory holds what the disk does not; flushed; Java changes what it is given; and when Hearth comes
-/// back to a tmpfs from before that time, nothing of it is served.
+/// Kills Hearth while memory has data that is not on disk, then flushes it. Java changes the data. When Hearth starts
+/// again with a tmpfs from before that change, nothing of it may be served.
 fn killed_and_flushed(session: &mut Session) -> Result<()> {
     start_other(session, Implementation::Hearth)?;
     many(session, "storeMany", "/killed", 500)?;
@@ -109,7 +109,7 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     start_as(session, Implementation::Apache)?;
     many(session, "readMany", "/killed", 500)?;
     check_some(session, "/thousand", 2)?;
-    // Java's own: longer, shorter, and new under what the old memory knows.
+    // Changes by Java: longer, shorter, and replaced, with old copies in the memory.
     extend_some(session, "/thousand")?;
     let mut java = session.another_java()?;
     for file in 0..SOME {
@@ -145,13 +145,13 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     healthy(session)
 }
 
-/// All that memory has goes to disk first.
+/// Timeout: all data in memory is written to disk first.
 const STOPS_WITHIN: Duration = Duration::from_secs(300);
 
-/// Files of `/thousand` and `/killed` that are changed now and then.
+/// Number of files of `/thousand` and `/killed` that are changed at times.
 const SOME: u64 = 20;
 
-/// The running DataNode is stopped in good order, and one of `make` takes its place.
+/// Stops the running DataNode in order, and starts one of `make` in its place.
 fn start_other(session: &mut Session, make: Implementation) -> Result<()> {
     session.cluster.datanodes[0].stop(STOPS_WITHIN)?;
     start_as(session, make)
@@ -190,7 +190,7 @@ fn healthy(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// `hearth datanode --flush`, and the last thing that it says.
+/// Runs `hearth datanode --flush`. Returns its last line of output.
 fn flush(session: &Session) -> Result<String> {
     let flush = Command::new(hearth_program()?)
         .args(["datanode", "--flush"])
@@ -210,7 +210,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 
 fn start_as(session: &mut Session, make: Implementation) -> Result<()> {
     session.cluster.datanodes[0].switch_implementation(make);
-    // The NameNode still counts the old process as live: only a report of the new one is news.
+    // The NameNode still counts the old process as live. Only a report of the new process changes that.
     session.cluster.start_datanode(0)?;
     session.cluster.wait_ready()?;
     std::thread::sleep(Duration::from_secs(3));

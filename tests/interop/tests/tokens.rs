@@ -1,4 +1,4 @@
-//! Delegation tokens with simple authentication: none is given out, and of those that come from elsewhere the same is said as by
+//! Delegation tokens with simple authentication: none is issued, and foreign tokens get the same answers as from
 //! Apache's NameNode.
 
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use hearth_interop::{Check, Session, Suite, run};
 use hearth_testkit::{ClusterSpec, DriverError, Implementation};
 use serde_json::{Value, json};
 
-const CHECKS: &[Check] = &[("delegation_tokens_are_answered_alike", answers)];
+const CHECKS: &[Check] = &[("delegation_token_answers_match_apaches", answers)];
 
 fn main() -> ExitCode {
     let clusters = [Implementation::Apache, Implementation::Hearth]
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     run(&[Suite { name: "tokens", clusters: clusters.to_vec(), checks: CHECKS }])
 }
 
-/// In which year a token that is good ends, ms.
+/// Expiry of a valid token, far in the future, in ms.
 const LATER: u64 = 4_102_444_800_000;
 
 fn questions() -> Vec<Value> {
@@ -49,7 +49,7 @@ fn answers(session: &mut Session) -> Result<()> {
         let answer = match session.java()?.call("token", question.clone()) {
             Ok(answer) => answer,
             Err(DriverError::Thrown { class, message }) => {
-                // The time of now is in it.
+                // The message contains the current time.
                 let message = message.split(" currentTime: ").next().unwrap_or_default().to_owned();
                 json!([class, message])
             }

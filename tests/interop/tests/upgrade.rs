@@ -1,5 +1,5 @@
-//! A DataNode that is restarted for an upgrade: writers that have no other wait for it, and go on. And what of a file Java's hsync has on
-//! the disk.
+//! A DataNode restarts for an upgrade: writers without another DataNode wait for it and continue. Also checks which
+//! data of a file is on disk after Java's hsync.
 
 use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
@@ -11,11 +11,11 @@ use hearth_testkit::{ClusterSpec, Content, Implementation, files_below, hearth_p
 use serde_json::json;
 
 const BLOCK: u64 = 1 << 20;
-/// For a machine with much else to do.
+/// Timeout for a busy machine.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 
-const CHECKS: &[Check] = &[("writers_wait_for_a_datanode_that_restarts_for_an_upgrade", restarts)];
-const SYNCS: &[Check] = &[("hsync_of_javas_client_syncs_the_block_that_it_falls_into_and_no_other", hsync)];
+const CHECKS: &[Check] = &[("writers_wait_for_upgrading_datanode", restarts)];
+const SYNCS: &[Check] = &[("javas_hsync_syncs_only_the_current_block", hsync)];
 
 fn main() -> ExitCode {
     use Implementation::{Apache, Hearth};
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Two writers of Java's client and one of Hearth's are open while the DataNode restarts.
+/// Two writers of Java's client and one of Hearth's are open during the restart of the DataNode.
 fn restarts(session: &mut Session) -> Result<()> {
     for (nth, handle) in ["/waits", "/sends"].into_iter().enumerate() {
         session.java()?.call("create", json!({"path": handle, "handle": handle}))?;
@@ -86,7 +86,7 @@ fn restarts(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Where nothing is flushed by itself, what lies on the disk is what was synced.
+/// Without automatic flushes, the data on disk is exactly the synced data.
 fn hsync(session: &mut Session) -> Result<()> {
     let disk = session.cluster.datanodes[0].data_directory().context("a storage directory")?;
     let on_disk = || -> u64 {
@@ -106,7 +106,7 @@ fn hsync(session: &mut Session) -> Result<()> {
         session.java()?.call("write", json!({"handle": "s", "seed": 1, "position": position, "length": length}))?;
         Ok(())
     };
-    // One block, and half of the next: the first was full before.
+    // One block, and half of the next: the first was full earlier.
     write(session, 0, BLOCK + BLOCK / 2)?;
     session.java()?.call("hsync", json!({"handle": "s"}))?;
     ensure!(on_disk() == BLOCK / 2, "{} bytes after the first hsync", on_disk());
@@ -117,5 +117,5 @@ fn hsync(session: &mut Session) -> Result<()> {
         Ok((on_disk() == BLOCK + BLOCK / 2).then_some(()))
     })?;
     session.java()?.call("close", json!({"handle": "s"}))?;
-    wait_until("what an hsync fell into, whole", SETTLES_WITHIN, || Ok((on_disk() == BLOCK + BLOCK / 2).then_some(())))
+    wait_until("the whole block of the hsync", SETTLES_WITHIN, || Ok((on_disk() == BLOCK + BLOCK / 2).then_some(())))
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Process 1 of the virtual machine, twice: on the host's tree as the kernel mounted it, and (`inside`) in the same tree with a
-# tmpfs laid over it, where it sets up the networks and runs the command. $HEARTH_VM, from the kernel's command line, is the
-# run's folder on the host; it holds `settings` and `command`, and takes `out`, `err`, `setup` and `status`.
+# Init process of the virtual machine, which runs in two stages: first on the host's tree as the kernel mounted it, then
+# (`inside`) in the same tree with a tmpfs overlay, where it sets up the networks and runs the command. $HEARTH_VM, from
+# the kernel's command line, is the run's directory on the host. It contains `settings` and `command`, and receives
+# `out`, `err`, `setup` and `status`.
 off() { exec busybox poweroff -f; }
 
 if [ "$1" != inside ]; then
@@ -29,7 +30,7 @@ fi
 
 . /run/vm/settings
 
-# A verbs device of each wanted kind on network device $2: siw$1, rxe$1.
+# Adds a verbs device of each requested kind on network device $2: siw$1, rxe$1.
 add_devices() {
     for kind in $devices; do
         rdma link add "$kind$1" type "$kind" netdev "$2"
@@ -41,11 +42,11 @@ add_devices() {
     ulimit -l unlimited
     ulimit -n 65536
     busybox hostname hearth-vm
-    # Apache's NameNode asks for its own name.
+    # Apache's NameNode resolves its own host name.
     echo '127.0.0.1 hearth-vm' >>/etc/hosts
     ip link set lo up
     if [ "$hosts" = 0 ]; then
-        # Not the loopback device: rdma_cm finds no route over it, its hardware address being zero.
+        # Not the loopback device: rdma_cm finds no route over it, because its hardware address is zero.
         ip link add dummy0 type dummy
         ip link set dummy0 mtu "$mtu" up
         ip address add 10.8.0.1/24 dev dummy0
@@ -68,7 +69,7 @@ add_devices() {
             host=$((host + 1))
         done
     fi
-    # perftest divides by the clock rate, which this kernel does not tell.
+    # perftest divides by the clock rate, which this kernel does not report.
     { busybox cat /proc/cpuinfo; echo "cpu MHz : $megahertz"; } > /run/cpuinfo
     busybox mount --bind /run/cpuinfo /proc/cpuinfo
     set +x

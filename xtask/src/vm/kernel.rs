@@ -9,14 +9,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// Debian's package of the kernel's source, for all architectures and only unpacked, so that any release's will do.
+/// Debian's package of the kernel source. It is for all architectures and is only unpacked, so the package of any
+/// release works.
 struct Source {
     version: &'static str,
     sha256: &'static str,
 }
 
-/// In the order in which they are tried: a mirror keeps a version only until the next is uploaded to that release.
-/// To move on: `apt-cache show linux-source-7.2` on Debian sid names the next version and its SHA-256.
+/// Versions, in the order in which they are tried: a mirror keeps a version only until the next one is uploaded to that
+/// release. To update: `apt-cache show linux-source-7.2` on Debian sid shows the next version and its SHA-256.
 const SOURCES: [Source; 3] = [
     // sid
     Source { version: "7.2.13-1", sha256: "30a8c5fc63f9028a62e6d7b3f7f43bee67425dbce2a05fceba83f9b87c92083d" },
@@ -25,15 +26,15 @@ const SOURCES: [Source; 3] = [
     // trixie-backports, which keeps its older versions
     Source { version: "7.2.6-1~bpo13+1", sha256: "e73de537b76ee6f17deedb149707ca7dec1a27499895bf2f6b51e782687dd0c6" },
 ];
-/// The part of the version that names the package and the folder in it.
+/// Part of the version that names the package and the directory in it.
 const SERIES: &str = "7.2";
 const CONFIG: &str = include_str!("kernel.config");
-/// What is changed in the source: a file, the text there, the text that takes its place.
+/// Changes to the source: a file, the original text, the replacement.
 ///
-/// SoftiWARP notes "within a system call" per queue pair, sets it while a caller posts, and copies payloads of up to 32
-/// bytes through the caller's address space then. Its own thread may go on with the same queue before the caller has
-/// taken the note back (the socket was full and has room again), and has no address space: a User Mode Linux panics. It
-/// goes by the pages, as it does for its own work otherwise.
+/// SoftiWARP has a flag "within a system call" for each queue pair. It is set while a caller posts, and payloads of up
+/// to 32 bytes are then copied through the caller's address space. SoftiWARP's own thread may continue with the same
+/// queue before the caller has cleared the flag (if the socket was full and has space again). That thread has no
+/// address space, so a User Mode Linux panics. With the change it copies by pages, as it does for its other work.
 const CHANGES: [(&str, &str, &str); 1] = [(
     "drivers/infiniband/sw/siw/siw_qp_tx.c",
     "} else if (c_tx->in_syscall) {",
@@ -42,15 +43,15 @@ const CHANGES: [(&str, &str, &str); 1] = [(
 /// Names a mirror of Debian, e.g. `http://host/debian`, on a machine whose apt is configured with none.
 const MIRROR: &str = "HEARTH_DEBIAN_MIRROR";
 
-/// The kernel, built when it is not there (some minutes, once; the source goes again). `HEARTH_VM_KERNEL` names one
-/// that was built before.
+/// Returns the kernel, which is built if missing (some minutes, once; the source is then removed). `HEARTH_VM_KERNEL`
+/// names a kernel that is already built.
 pub fn kernel() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("HEARTH_VM_KERNEL") {
         return Ok(path.into());
     }
     let home = crate::root().join(".cache/vm");
     let kernel = home.join("linux");
-    // What it was built from, so that a changed configuration is followed by a new build.
+    // Records the build's inputs, so that a changed configuration causes a new build.
     let wanted = format!("{SERIES}\n{CONFIG}{CHANGES:?}\n");
     let built = home.join("built-from");
     if kernel.exists() && fs::read_to_string(&built).is_ok_and(|text| text == wanted) {
@@ -86,7 +87,7 @@ pub fn kernel() -> Result<PathBuf> {
     Ok(kernel)
 }
 
-/// The source's package, fetched by apt's own means (its proxies and time-outs) and checked against its SHA-256.
+/// Fetches the source package by apt's own means (with its proxies and timeouts), and checks its SHA-256.
 fn package(home: &Path) -> Result<PathBuf> {
     let mirror = mirror()?;
     for Source { version, sha256 } in &SOURCES {
@@ -94,7 +95,7 @@ fn package(home: &Path) -> Result<PathBuf> {
         let path = home.join(&name);
         let address = format!("{mirror}/pool/main/l/linux/{name}");
         println!("fetching {address}");
-        // apt-helper takes what lies there already when its checksum is right.
+        // apt-helper keeps an existing file if its checksum is right.
         let fetched = Command::new("/usr/lib/apt/apt-helper")
             .args(["-o", "APT::Sandbox::User=root", "download-file", &address])
             .arg(&path)
@@ -106,7 +107,7 @@ fn package(home: &Path) -> Result<PathBuf> {
         }
     }
     let versions: Vec<&str> = SOURCES.iter().map(|source| source.version).collect();
-    bail!("{mirror} has linux-source-{SERIES} in none of the versions {}", versions.join(", "))
+    bail!("{mirror} has none of these versions of linux-source-{SERIES}: {}", versions.join(", "))
 }
 
 /// The mirror of Debian in the environment variable [`MIRROR`], else the one that this machine's apt uses.
@@ -124,7 +125,7 @@ fn mirror() -> Result<String> {
     })
 }
 
-/// The first address that ends in `/debian`, in either of apt's two formats.
+/// Returns the first address that ends in `/debian`, in either of apt's two formats.
 fn mirror_in(list: &str) -> Option<String> {
     let lines = list.lines().filter(|line| !line.trim_start().starts_with('#'));
     lines
@@ -134,8 +135,8 @@ fn mirror_in(list: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Only what the build reads: no documentation, no tests, and of the drivers for graphics, which are a third of the
-/// whole, no more than the build's own files.
+/// Unpacks only the files that the build reads: no documentation, no tests, and of the graphics drivers, which are a
+/// third of the source, only the build files.
 fn unpack(package: &Path, home: &Path, source: &Path) -> Result<()> {
     if source.exists() {
         fs::remove_dir_all(source).with_context(|| format!("cannot remove {}", source.display()))?;
@@ -147,13 +148,14 @@ fn unpack(package: &Path, home: &Path, source: &Path) -> Result<()> {
     run::run_or_fail(Command::new("sh").args(["-c", &pipe, "unpack"]).arg(package).arg(home))
 }
 
-/// Makes [`CHANGES`]. Errors: a text is not there, or more than once, and the version needs another look.
+/// Applies [`CHANGES`]. Errors: a text is missing or occurs more than once, so the change must be adapted to the
+/// version.
 fn change(source: &Path) -> Result<()> {
     for (file, from, to) in CHANGES {
         let path = source.join(file);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         if text.matches(from).count() != 1 {
-            bail!("{} does not have {from:?} once", path.display());
+            bail!("{} does not contain {from:?} exactly once", path.display());
         }
         fs::write(&path, text.replace(from, to)).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -167,7 +169,7 @@ fn build(source: &Path, home: &Path) -> Result<()> {
     let log = fs::File::create(&log_path).with_context(|| format!("cannot write {}", log_path.display()))?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let make = |target: &str| -> Result<()> {
-        // Below what a developer does meanwhile, and the tests that may be compiling beside it.
+        // Lower priority than the developer's other work, and than tests that may be compiling at the same time.
         let mut command = Command::new("nice");
         command.args(["make", "ARCH=um", &format!("-j{processors}"), target]).current_dir(source);
         command.env("KCONFIG_ALLCONFIG", &config).env_remove("MAKEFLAGS").env_remove("MFLAGS");
@@ -178,12 +180,12 @@ fn build(source: &Path, home: &Path) -> Result<()> {
     let answered = fs::read_to_string(source.join(".config")).context("the configuration that make wrote")?;
     let refused: Vec<&str> = refused(&answered).collect();
     if !refused.is_empty() {
-        bail!("Linux {SERIES} does not take these lines of kernel.config: {}", refused.join(", "));
+        bail!("Linux {SERIES} rejects these lines of kernel.config: {}", refused.join(", "));
     }
     make("linux")
 }
 
-/// The lines of [`CONFIG`] that the kernel's own rules turned down.
+/// Returns the lines of [`CONFIG`] that the kernel's own rules rejected.
 fn refused(answered: &str) -> impl Iterator<Item = &'static str> {
     CONFIG
         .lines()
@@ -196,7 +198,7 @@ mod tests {
     use super::mirror_in;
 
     #[test]
-    fn the_mirror_is_read_from_both_of_apts_formats() {
+    fn mirror_is_parsed_from_both_apt_formats() {
         let old =
             "# deb http://other/debian sid main\ndeb [signed-by=/x] http://mirror.example/debian/ bookworm main\n";
         assert_eq!(mirror_in(old).as_deref(), Some("http://mirror.example/debian"));

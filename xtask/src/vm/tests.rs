@@ -1,4 +1,4 @@
-//! The suites that run over RDMA: built here, run in the virtual machine, counted like all others.
+//! The suites that run over RDMA: built on this machine, run in the virtual machine, counted like all others.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,19 +10,19 @@ use anyhow::{Context, Result};
 use super::{Devices, Machine, VmArguments};
 use crate::test::{Tally, suites_of};
 
-/// One boot of the machine and the tests that run in it.
+/// One boot of the virtual machine and the tests that run in it.
 struct Suite {
     package: &'static str,
-    /// The test program, one of its `tests/`.
+    /// Name of the test program, one of its `tests/`.
     target: &'static str,
-    /// Only tests whose name begins so.
+    /// Only tests with this prefix in their name.
     tests: &'static str,
     devices: Devices,
-    /// Network namespaces; 0: one host.
+    /// Number of network namespaces; 0: one host.
     hosts: u8,
 }
 
-/// For one suite, on a machine with much else to do. Quiet, the longest takes two minutes.
+/// Timeout of one suite on a busy machine. On an idle machine the longest takes two minutes.
 const TIME_LIMIT_S: u64 = 900;
 
 const SUITES: &[Suite] = &[
@@ -70,12 +70,12 @@ fn run_in(
         Machine::start(kernel, &arguments, Stdio::null()).and_then(|machine| machine.stream(&mut counting))
     };
     let mut status = run();
-    // The machine's fault, not the suite's: a program cannot panic a kernel that is in order. Nothing was counted yet, for
-    // a suite's figures are the last it prints.
+    // The virtual machine has failed, not the suite: a program cannot panic a working kernel. Nothing was counted yet,
+    // because a suite prints its figures last.
     if let Err(error) = &status
         && let Some(panic) = error.to_string().lines().find(|line| line.contains("Kernel panic"))
     {
-        let said = format!("{name}: the virtual machine's kernel fell over and the suite ran once more: {panic}");
+        let said = format!("{name}: the virtual machine's kernel panicked and the suite was run again: {panic}");
         status = run();
         tally.note(said);
     }
@@ -88,7 +88,8 @@ fn run_in(
     Ok(())
 }
 
-/// Where the test program lies. The daemons that it starts are built with it: inside nothing is.
+/// Returns the path of the test program. The daemons that it starts are built with it, because nothing is built in the
+/// virtual machine.
 fn program(suite: &Suite) -> Result<PathBuf> {
     let is_wanted = |program: &PathBuf| {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
@@ -98,7 +99,7 @@ fn program(suite: &Suite) -> Result<PathBuf> {
     built.with_context(|| format!("{} has no test program {}", suite.package, suite.target))
 }
 
-/// Hands lines on to our standard output, and counts them.
+/// Forwards lines to this program's standard output, and counts them.
 struct Counting<'a> {
     tally: &'a mut Tally,
     name: &'a str,

@@ -1,4 +1,4 @@
-//! Curves as SVG: several systems over one axis.
+//! Line charts as SVG: several systems in one diagram.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,17 +13,17 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const PLOT_HEIGHT: f64 = 260.0;
 const LEGEND_LINE: usize = 16;
-/// Apache's first, then ours, then what stands beside them.
+/// Apache's colour first, then Hearth's, then those of the other systems.
 const COLOURS: [&str; 6] = ["#868e96", "#d9480f", "#1971c2", "#2f9e44", "#9c36b5", "#f08c00"];
 
 /// One curve.
 pub struct Curve {
     pub name: String,
-    /// From left to right.
+    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Both axes, in words with units.
+/// Labels of both axes, with units.
 pub struct Axes {
     pub x: &'static str,
     pub y: &'static str,
@@ -40,7 +40,7 @@ fn svg(title: &str, subtitle: &str, axes: &Axes, curves: &[Curve]) -> String {
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let most = |of: fn(&(f64, f64)) -> f64| {
         let most = points().map(of).fold(0.0, f64::max);
-        // An axis needs a length also where all is nought.
+        // An axis needs a length also if all values are 0.
         if most > 0.0 { most } else { 1.0 }
     };
     let (x_step, x_end) = ticks(most(|point| point.0));
@@ -98,7 +98,7 @@ fn put(into: &mut String, element: std::fmt::Arguments<'_>) {
     writeln!(into, "{element}").expect("a String takes all");
 }
 
-/// `(step, end)` of an axis that reaches `most` with four to ten steps of 1, 2 or 5 times a power of ten.
+/// Returns `(step, end)` of an axis that reaches `most`, with four to ten steps of 1, 2 or 5 times a power of ten.
 fn ticks(most: f64) -> (f64, f64) {
     let power = 10f64.powf(most.log10().floor() - 1.0);
     let step = [1.0, 2.0, 5.0, 10.0, 20.0].map(|factor| factor * power).into_iter().find(|step| most / step <= 10.0);
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_ends_at_or_behind_its_greatest_value() {
+    fn axis_covers_greatest_value() {
         for most in [0.003, 0.9, 1.0, 7.0, 12.0, 99.0, 101.0, 5e6] {
             let (step, end) = ticks(most);
             assert!(end >= most * 0.999_999 && end < most + step * 1.001, "{most}: {step} {end}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_goes_through_its_points() {
+    fn curve_contains_its_points() {
         let curve = Curve { name: "a & b".into(), points: vec![(0.0, 0.0), (10.0, 100.0)] };
         let text = svg("title", "", &Axes { x: "s", y: "%" }, &[curve]);
         assert!(text.contains("a &amp; b") && text.contains("L760.0 "), "{text}");

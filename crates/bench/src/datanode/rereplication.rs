@@ -1,4 +1,5 @@
-//! A DataNode of each make is decommissioned: all its replicas go to another one of that make.
+//! Decommissions a DataNode of each implementation: all its replicas are copied to another DataNode of that
+//! implementation.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,14 +13,15 @@ use super::sides::{BOTH, Side, Sides};
 use super::{Arguments, CLIENT, GB};
 use crate::record::Figures;
 
-/// For each of the two steps, whatever the machine.
+/// Timeout of each of the two steps, generous enough for any machine.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// At most, of one of the files.
+/// Maximum size of one of the files.
 const FILE_MIB: u64 = 256;
 
-/// What each of Hearth's DataNodes may keep in memory: what is re-replicated twice does not fit into most machines, and Apache's side
-/// has the page cache for it, which takes what is free. A quarter of the memory each leaves a half to all others.
+/// Returns the memory limit of each Hearth DataNode. The data exists twice during re-replication and does not fit in
+/// the memory of most machines. Apache's side uses the page cache, which takes all free memory. With a quarter for each
+/// of the two DataNodes, half of the memory stays for everything else.
 pub fn memory_limit(arguments: &Arguments) -> Result<u64> {
     if let Some(limit) = arguments.memory_limit_mib {
         return Ok(limit << 20);
@@ -28,7 +30,7 @@ pub fn memory_limit(arguments: &Arguments) -> Result<u64> {
     let total =
         meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
     let total: u64 = total.context("MemTotal in /proc/meminfo")?;
-    // Not less than what is being written at the same time.
+    // The limit must also hold the data that is being written.
     let wanted = (arguments.rereplicated_mib << 20).max(1 << 30);
     Ok(wanted.min(total * 1024 / 4))
 }
@@ -52,7 +54,7 @@ fn one(sides: &mut Sides, side: Side, arguments: &Arguments, figures: &mut Figur
     let store = json!({"dir": path, "count": files, "threads": 2, "seed": 7, "length": bytes / files});
     sides.java.call("storeMany", store)?;
     let to = sides.start_datanode(side, 1)?;
-    // What is still on its way to the disk is not part of it.
+    // Pending writes to the disk must not be part of the measurement.
     rustix::fs::sync();
     sides.rest(side, FLUSHED_AFTER, PATIENCE)?;
 
@@ -60,7 +62,7 @@ fn one(sides: &mut Sides, side: Side, arguments: &Arguments, figures: &mut Figur
         sides.cluster.live_datanode(datanode)?["numBlocks"].as_u64().context("a number of blocks")
     };
     let all = blocks(sides, &from)?;
-    ensure!(all > 0 && blocks(sides, &to)? == 0, "all blocks lie on one DataNode before");
+    ensure!(all > 0 && blocks(sides, &to)? == 0, "the blocks are not all on one DataNode before the measurement");
     let clock = sides.clock(side)?;
     let started = Instant::now();
     sides.decommission(&from)?;
@@ -70,7 +72,7 @@ fn one(sides: &mut Sides, side: Side, arguments: &Arguments, figures: &mut Figur
     wait_until("the end of the decommissioning", PATIENCE, || {
         Ok((sides.cluster.live_datanode(&from)?["adminState"] == "Decommissioned").then_some(()))
     })?;
-    // Where a client reads first, now.
+    // Reads once from the copies, which a client now tries first.
     sides.java.call("readMany", json!({"dir": path, "count": 1, "seed": 7, "length": bytes / files}))?;
     sides.rest(side, FLUSHED_AFTER, PATIENCE)?;
     let work = format!("re-replication, {} MiB", arguments.rereplicated_mib);

@@ -1,4 +1,5 @@
-//! What one DataNode of each make costs: a file stored and fetched, many readers at once, small reads at random.
+//! Costs of one DataNode of each implementation: a file stored and fetched, many concurrent readers, small random
+//! reads.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,19 +17,20 @@ use crate::watch::watched;
 /// Bytes of a small read.
 const SMALL: u64 = 4096;
 
-/// Between two looks at what a DataNode takes.
+/// Interval between samples of a DataNode's memory.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Threads that make small reads at the same time.
+/// Numbers of threads that make small reads concurrently.
 const SMALL_THREADS: [u64; 2] = [1, 8];
 
-/// Size of the file that is read at random.
+/// Size of the file for random reads.
 const RANDOM_MIB: u64 = 256;
 
-/// Our flusher begins 10 s behind the write (`hearth.memory.flush.delay`): whoever was at rest for longer has nothing to flush.
+/// Hearth's flusher starts 10 s after the write (`hearth.memory.flush.delay`). A DataNode that was idle for longer has
+/// nothing left to flush.
 pub const FLUSHED_AFTER: Duration = Duration::from_secs(12);
 
-/// Bytes that Apache's client is asked for at once.
+/// Bytes that Apache's client reads with one call.
 const PIECE: u64 = 128 << 10;
 
 pub fn measure(arguments: &Arguments, disk: &Path, figures: &mut Figures) -> Result<()> {
@@ -51,10 +53,10 @@ pub fn measure(arguments: &Arguments, disk: &Path, figures: &mut Figures) -> Res
             "serving: {}",
             if run == 0 { "warming".to_owned() } else { format!("run {run} of {}", arguments.runs) }
         );
-        // The first only warms: client and servers have compiled what they need.
+        // The first run only warms up: client and servers compile their hot code.
         let mut warming = Figures::default();
         let figures = if run == 0 { &mut warming } else { &mut *figures };
-        // Who comes first, changes.
+        // The order alternates between runs.
         let order = if run % 2 == 0 { BOTH } else { [BOTH[1], BOTH[0]] };
         for side in order {
             file(&mut sides, side, arguments, &source, run == arguments.runs, figures)?;
@@ -71,7 +73,8 @@ pub fn measure(arguments: &Arguments, disk: &Path, figures: &mut Figures) -> Res
     Ok(())
 }
 
-/// One file, stored and fetched. `to_the_disk`: what our flusher takes for it is waited for; otherwise the file is gone before.
+/// Stores and fetches one file. `to_the_disk`: waits for Hearth's flusher and measures its CPU. Otherwise the file is
+/// deleted before it would be flushed.
 fn file(
     sides: &mut Sides,
     side: Side,
@@ -127,7 +130,7 @@ fn readers(sides: &mut Sides, side: Side, arguments: &Arguments, figures: &mut F
 #[derive(Clone, Copy, Default)]
 struct Peak {
     threads: u64,
-    /// Resident bytes that are not of a tmpfs.
+    /// Resident bytes that do not belong to a tmpfs.
     private: u64,
 }
 

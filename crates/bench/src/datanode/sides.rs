@@ -1,4 +1,4 @@
-//! One cluster with DataNodes of both makes: whose a file is, its storage policy decides.
+//! One cluster with DataNodes of both implementations. A file's storage policy decides which of them stores it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::Arguments;
 use crate::measure::ServerClock;
 
-/// Datanodes that are to be decommissioned.
+/// File that lists the DataNodes to decommission.
 const EXCLUDED: &str = "excluded";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl Side {
         }
     }
 
-    /// A directory of the file system whose blocks lie on DataNodes of this make only.
+    /// Returns the directory of the file system whose blocks are stored only on DataNodes of this implementation.
     pub fn directory(self) -> String {
         format!("/{}", self.name())
     }
@@ -45,7 +45,8 @@ impl Side {
         format!("{}/{name}", self.directory())
     }
 
-    /// What its DataNodes say that their storage is, and the policy that asks for it. Both names are all that differs: it is the same medium.
+    /// Returns the storage type that its DataNodes report, and the policy that selects it. Only the names differ: the
+    /// medium is the same.
     fn storage(self) -> (&'static str, &'static str) {
         match self {
             Self::Apache => ("[DISK]", "HOT"),
@@ -54,16 +55,17 @@ impl Side {
     }
 }
 
-/// The cluster and its one client.
+/// The cluster and its only client.
 pub struct Sides {
     pub cluster: Cluster,
     pub java: Driver,
-    /// Of Hearth's, which keep their data outside of the cluster's directory.
+    /// Disk directory of Hearth's DataNodes, outside of the cluster's directory.
     _disk: Scratch,
 }
 
 impl Sides {
-    /// Apache's NameNode, and `each` DataNodes of each make, none of which runs yet. Apache's have their data in `data`, Hearth's on `disk`.
+    /// Starts an Apache NameNode, and configures `each` DataNodes of each implementation without starting them.
+    /// Apache's DataNodes store their data in `data`, Hearth's on `disk`.
     pub fn start(
         arguments: &Arguments,
         each: usize,
@@ -79,15 +81,16 @@ impl Sides {
             .set("dfs.blocksize", arguments.block_mib << 20)
             .set("dfs.datanode.transferTo.allowed", !arguments.no_transfer_to)
             .set_file("dfs.hosts.exclude", EXCLUDED)
-            // As in every cluster of more than a few: how fast the NameNode asks is not what is measured.
+            // The interval of a larger cluster: the NameNode's polling must not dominate the measurement.
             .set("dfs.namenode.redundancy.interval.seconds", 1)
             .set("dfs.namenode.decommission.interval", 1)
             .set("dfs.namenode.replication.max-streams", 20)
             .set("dfs.namenode.replication.max-streams-hard-limit", 40)
             .set("dfs.namenode.replication.work.multiplier.per.iteration", 20)
-            // Half of the DataNodes are of the other make and idle: the average says nothing.
+            // Half of the DataNodes belong to the other implementation and are idle, so the average load is
+            // meaningless.
             .set("dfs.namenode.redundancy.considerLoad", false)
-            // The client's sleep in close(); see docs/benchmarks.
+            // Shortens the sleep of the client in close(); see docs/benchmarks.
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 12)
             .for_measuring();
@@ -114,7 +117,7 @@ impl Sides {
         Ok(sides)
     }
 
-    /// The places of a make's DataNodes in the cluster's list.
+    /// Returns the indices of a side's DataNodes in the cluster's list.
     fn of(&self, side: Side) -> impl Iterator<Item = usize> + '_ {
         let is_of = move |(index, node): (usize, &hearth_testkit::NodeProcess)| {
             (node.implementation() == side.implementation()).then_some(index)
@@ -122,7 +125,7 @@ impl Sides {
         self.cluster.datanodes.iter().enumerate().filter_map(is_of)
     }
 
-    /// Starts the first or the second of a make's DataNodes and waits until the NameNode counts it; returns its address.
+    /// Starts the first or the second DataNode of a side and waits until the NameNode counts it. Returns its address.
     pub fn start_datanode(&mut self, side: Side, which: usize) -> Result<String> {
         let index = self.of(side).nth(which).context("there are as many")?;
         self.cluster.start_datanode(index)?;
@@ -131,7 +134,7 @@ impl Sides {
         Ok(address.to_owned())
     }
 
-    /// Ends all of a make's DataNodes, and waits until the NameNode counts on the others only.
+    /// Stops all DataNodes of a side, and waits until the NameNode counts only the others.
     pub fn stop_datanodes(&mut self, side: Side) -> Result<()> {
         let indices: Vec<usize> = self.of(side).collect();
         for index in indices {
@@ -141,7 +144,7 @@ impl Sides {
         self.cluster.wait_live(running as u64, Duration::from_secs(60))
     }
 
-    /// The running processes of a make's DataNodes.
+    /// Returns the process ids of a side's running DataNodes.
     pub fn processes(&self, side: Side) -> Vec<u32> {
         self.of(side).filter_map(|index| self.cluster.datanodes[index].id().ok()).collect()
     }
@@ -150,7 +153,7 @@ impl Sides {
         self.processes(side).into_iter().map(ServerClock::start).collect::<Result<_>>().map(Clocks)
     }
 
-    /// Names `datanode` to the NameNode as one that is to leave.
+    /// Lists `datanode` for decommissioning and refreshes the NameNode.
     pub fn decommission(&mut self, datanode: &str) -> Result<()> {
         let list: PathBuf = self.cluster.directory().join(EXCLUDED);
         std::fs::write(&list, format!("{datanode}\n")).with_context(|| format!("cannot write {}", list.display()))?;
@@ -174,14 +177,14 @@ impl Sides {
         self.rest(side, Duration::from_secs(1), Duration::from_secs(60))
     }
 
-    /// Waits until the DataNodes of a make have used next to no CPU time for as long as `rest`.
+    /// Waits until the DataNodes of a side have used almost no CPU time for a period of `rest`.
     pub fn rest(&self, side: Side, rest: Duration, within: Duration) -> Result<()> {
         let processes = self.processes(side);
         let used = || processes.iter().map(|process| Ok(usage(*process)?.cpu())).sum::<Result<f64>>();
         let (mut last, mut since) = (used()?, std::time::Instant::now());
         wait_until("the DataNodes to come to rest", within, || {
             let now = used()?;
-            // Heartbeats, and a JVM that looks after itself.
+            // The threshold allows for heartbeats and for a JVM's own background work.
             if now - last > 0.05 * since.elapsed().as_secs_f64().max(1.0) {
                 (last, since) = (now, std::time::Instant::now());
             }
@@ -190,11 +193,11 @@ impl Sides {
     }
 }
 
-/// CPU time of several servers since a moment.
+/// CPU clocks of several servers, started at the same moment.
 pub struct Clocks(Vec<ServerClock>);
 
 impl Clocks {
-    /// `(all but the flusher, the flusher)`, of all together.
+    /// Returns `(all but the flusher, the flusher)`, summed over the servers.
     pub fn elapsed(&self) -> Result<(f64, f64)> {
         let mut sum = (0.0, 0.0);
         for clock in &self.0 {

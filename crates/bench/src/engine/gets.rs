@@ -1,4 +1,4 @@
-//! One measurement, in its own process: the replicas, the gets, their times.
+//! One measurement in its own process: creates or warms the replicas, reads at random, and collects the latencies.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::random::Random;
 use super::{Measured, System, Task};
 
 const GET_BYTES: u64 = 4096;
-/// Of a replica, written and read at once where it is written and warmed up.
+/// Bytes of a replica that are written or read with one call during creation and warm-up.
 const PIECE_BYTES: u64 = 1 << 20;
 
 fn pool() -> PoolIdentity {
@@ -41,7 +41,7 @@ fn content(index: u64) -> Content {
 
 fn open(task: &Task, engine: Engine) -> Result<Blockstore> {
     let volume = VolumeOptions { engine, ..VolumeOptions::memory(&task.disk) };
-    // Of the rest lives the process.
+    // The remaining quarter is for the process itself.
     let memory = MemoryOptions::new(task.memory.join("tier"), task.memory_bytes / 4 * 3);
     let mut options = StoreOptions::new(vec![volume], memory);
     options.scrub_bytes_per_second = 0;
@@ -50,7 +50,7 @@ fn open(task: &Task, engine: Engine) -> Result<Blockstore> {
     Ok(store)
 }
 
-/// Makes the replicas, on disk.
+/// Creates the replicas on disk.
 pub fn fill(task: &Task) -> Result<()> {
     let store = open(task, Engine::File)?;
     let mut sums = Vec::new();
@@ -70,7 +70,7 @@ pub fn fill(task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// Where the next get goes: which replica, and where in it.
+/// Returns the target of the next read: the replica and the offset in it.
 fn place(random: &mut Random, task: &Task) -> (u64, u64) {
     let gets = task.replica_bytes / GET_BYTES;
     let get = random.below(gets * task.replicas);
@@ -78,7 +78,7 @@ fn place(random: &mut Random, task: &Task) -> (u64, u64) {
 }
 
 enum Reader {
-    /// And the names of the replicas.
+    /// Store, and the blocks of the replicas.
     Store(Blockstore, Vec<ExtendedBlock>),
     Files(Vec<std::fs::File>),
 }
@@ -98,7 +98,7 @@ impl Reader {
                 };
                 let open = |index| {
                     let file = std::fs::File::open(path(index))?;
-                    // As the engines do it.
+                    // The same advice as in the engines.
                     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
                     Ok(file)
                 };
@@ -108,7 +108,7 @@ impl Reader {
         Ok(Self::Store(open(task, engine)?, (0..task.replicas).map(block).collect()))
     }
 
-    /// `into` has room for the data, `sums` gets its CRCs.
+    /// Reads into `into`, which has the size of the data. The CRCs go to `sums`.
     fn get(&self, replica: u64, offset: u64, into: &mut [u8], sums: &mut Vec<u8>) -> Result<()> {
         match self {
             Self::Store(store, blocks) => {
@@ -123,14 +123,14 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads as many replicas as memory holds, so that what fits is in it and of a larger set as much as can be, and looks whether the
-    /// bytes are right.
+    /// Reads as many replicas as fit in memory. A small set is then completely in memory, and a larger one as far as
+    /// possible. Also verifies the bytes.
     fn warm(&self, task: &Task) -> Result<()> {
         let (mut into, mut sums) = (vec![0; GET_BYTES as usize], Vec::new());
         let held = task.memory_bytes.div_ceil(task.replica_bytes);
         for index in task.replicas.saturating_sub(held)..task.replicas {
             if let Self::Store(store, blocks) = self {
-                // Into memory, where the engine has one.
+                // Loads the replica into memory, if the engine has a memory tier.
                 store.pin(&blocks[index as usize])?;
             }
             let mut at = 0;
@@ -150,7 +150,7 @@ impl Reader {
     }
 }
 
-/// Gets by how long they took: buckets that grow by a sixteenth of a power of two.
+/// Latency histogram: bucket bounds grow by a sixteenth of a power of two.
 struct Histogram(Vec<u64>);
 
 const STEPS: u32 = 4;
@@ -167,7 +167,7 @@ impl Histogram {
         ((power << STEPS) + step as u32) as usize
     }
 
-    /// The longest time of a bucket, in microseconds.
+    /// Returns the upper bound of a bucket in microseconds.
     fn end(bucket: usize) -> f64 {
         let (power, step) = (bucket as u32 >> STEPS, bucket as u64 & ((1 << STEPS) - 1));
         let steps = f64::from(1 << STEPS);
@@ -220,7 +220,7 @@ pub fn measure(task: &Task, system: System) -> Result<Measured> {
         let started = Instant::now();
         let threads: Vec<_> = (0..task.threads as u64).map(|thread| scope.spawn(work(thread))).collect();
         std::thread::sleep(Duration::from_secs(task.seconds));
-        // Before the threads end: those of the dead still count, but only roughly.
+        // Measured before the threads end, because the kernel accounts for ended threads only roughly.
         let after = usage(process);
         let took = started.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_says_how_many_took_no_longer() {
+    fn histogram_is_cumulative() {
         let mut histogram = Histogram::new();
         for nanos in 1..=100_000 {
             histogram.add(Duration::from_nanos(nanos));

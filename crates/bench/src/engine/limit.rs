@@ -1,4 +1,5 @@
-//! A limit of memory for a process, page cache included: a cgroup, of version 2 or 1, whichever has the controller here.
+//! Memory limit of a process, page cache included: a cgroup of version 2 or 1, whichever has the memory controller
+//! here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// A cgroup that was made for this run. Nothing else is in it.
+/// Cgroup that was made for this run and contains nothing else.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct MemoryLimit {
     dir: PathBuf,
 }
 
 impl MemoryLimit {
-    /// Errors: no memory controller, or no right to make a cgroup.
+    /// Makes the cgroup. Errors: no memory controller, or no permission to make a cgroup.
     pub fn new(bytes: u64) -> Result<Self> {
         let name = format!("hearth-bench-{}", std::process::id());
         let mut failed = None;
@@ -42,13 +43,13 @@ impl MemoryLimit {
         }
     }
 
-    /// This process is in it from here on.
+    /// Moves this process into the cgroup.
     pub fn enter(&self) -> Result<()> {
         let path = self.dir.join("cgroup.procs");
         fs::write(&path, std::process::id().to_string()).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Once all processes in it have ended.
+    /// Removes the cgroup, after all processes in it have ended.
     pub fn remove(&self) -> Result<()> {
         let dir: &Path = &self.dir;
         fs::remove_dir(dir).with_context(|| format!("cannot remove {}", dir.display()))

@@ -1,6 +1,6 @@
-//! More and more clients read from one DataNode at once, one file after the other: whether all of them together get less for it, and
-//! what a GB takes of the DataNode. However many they are, they read the same files: how much of those a processor's cache holds, and where
-//! in memory they lie, is the same for all.
+//! An increasing number of clients read from one DataNode at once, one file after the other. Shows whether their total
+//! throughput drops, and the DataNode's CPU per GB. Any number of clients reads the same files, so that cache hits of
+//! the processor and the placement in memory are the same.
 
 use anyhow::Result;
 
@@ -14,20 +14,20 @@ use crate::record::{Figure, Figures};
 pub struct Saturate {
     #[command(flatten)]
     target: Target,
-    /// Clients at once
+    /// Numbers of concurrent clients
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32], value_parser = at_least_one::<usize>)]
     clients: Vec<usize>,
-    /// Bytes of a file; there are as many files as the most clients
+    /// Bytes of a file; the number of files is the largest number of clients
     #[arg(long, default_value = "64m", value_parser = size)]
     size: u64,
-    /// What all of them together read in one measurement, at least
+    /// Minimum number of bytes that all clients read in one measurement
     #[arg(long, default_value = "16g", value_parser = size)]
     bytes: u64,
 }
 
 const COLUMNS: &[&str] = &["throughput", "DataNode CPU", "client CPU", KEPT];
 
-/// Least throughput of any number of clients, to the most of fewer.
+/// Lowest ratio of the throughput of any number of clients to the highest one of fewer clients.
 const KEPT: &str = "kept as clients are added";
 
 fn work(clients: usize) -> String {
@@ -115,7 +115,7 @@ impl Saturate {
     }
 }
 
-/// Of each system and client: [`KEPT`].
+/// Returns [`KEPT`] of each system and client.
 fn kept(figures: &Figures, clients: &[usize]) -> Vec<Figure> {
     let Some(first) = clients.first().map(|count| work(*count)) else { return Vec::new() };
     let of_first = figures.0.iter().filter(|figure| figure.work == first && figure.what == "throughput");
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_the_deepest_fall_behind_a_peak() {
+    fn kept_is_lowest_ratio_to_earlier_peak() {
         let mut figures = Figures::default();
         for (count, value) in [(1, 100.0), (2, 200.0), (4, 150.0), (8, 190.0)] {
             figures.add(&work(count), "Hearth", "own", "throughput", "MB/s", value);

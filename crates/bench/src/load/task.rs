@@ -1,4 +1,4 @@
-//! One piece of load: what is done, by how many, and what it took.
+//! One unit of load: the kind of operations, the number of workers, and the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// `files` files of `directory`, `size` bytes each.
+/// Load on `files` files of `directory`, `size` bytes each.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub kind: Kind,
@@ -41,31 +41,31 @@ pub struct Task {
     pub size: u64,
     /// Bytes of an operation.
     pub piece: usize,
-    /// For [`Kind::Pread`]: operations of all together.
+    /// For [`Kind::Pread`]: number of operations of all workers together.
     pub reads: u64,
-    /// Each with connections of its own.
+    /// Number of clients, each with its own connections.
     pub clients: usize,
-    /// Of each client, at the same time.
+    /// Number of concurrent threads of each client.
     pub threads: usize,
     pub replication: Option<u16>,
     pub block_size: Option<u64>,
 }
 
-/// What it took.
+/// Result of a task.
 pub struct Outcome {
     pub bytes: u64,
     pub operations: u64,
     pub seconds: f64,
-    /// Microseconds of an operation by [`RANKS`]; Apache's client tells them of positioned reads only.
+    /// Microseconds of an operation at each of [`RANKS`]. Apache's client reports them for positioned reads only.
     pub ranks: Option<[f64; 4]>,
-    /// Which way they came or went; Apache's client does not tell.
+    /// Bytes by data path. Apache's client does not report them.
     pub by_path: Vec<(DataPath, u64)>,
 }
 
-/// Which of all operations, sorted by their time, is looked at.
+/// Ranks of the reported latencies among all operations, sorted by latency.
 pub const RANKS: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// In the order of the table.
+/// Columns, in the order of the table.
 pub const COLUMNS: &[&str] = &[
     "throughput",
     "operations",
@@ -153,7 +153,7 @@ impl Task {
         });
         runtime.block_on(async {
             for fs in &clients {
-                // Known to the NameNode, as Java's threads are by their shared client.
+                // Registers the connection with the NameNode first, as Java's threads do with their shared client.
                 fs.exists(&self.directory).await?;
             }
             let started = Instant::now();
@@ -195,7 +195,7 @@ impl Task {
 }
 
 impl BenchClient {
-    /// Whether all files of `task` are there, as long as they are to be.
+    /// Returns whether all files of `task` exist with their full length.
     pub fn has(&mut self, task: &Task) -> Result<bool> {
         let bench_client::Kind::Own { runtime, fs, .. } = &self.kind else { return Ok(false) };
         runtime.block_on(async {
@@ -210,22 +210,23 @@ impl BenchClient {
     }
 }
 
-/// What the workers of all clients share.
+/// State shared by the workers of all clients.
 struct Shared {
     task: Task,
-    /// The next file, or the next batch of positioned reads.
+    /// Next file, or next batch of positioned reads.
     next: AtomicUsize,
-    /// Bytes.
+    /// Bytes done so far.
     done: AtomicU64,
-    /// What is written, again and again.
+    /// Data that is written repeatedly.
     source: Vec<u8>,
 }
 
-/// Positioned reads that a worker takes on at once.
+/// Number of positioned reads that a worker takes at once.
 const BATCH: u64 = 64;
 
 impl Shared {
-    /// Microseconds of each operation. Opening or creating a file belongs to its first one, closing it to its last.
+    /// Returns the microseconds of each operation. The open or create of a file counts for its first operation, the
+    /// close for its last.
     async fn work(&self, fs: &FileSystem, worker: usize) -> Result<Vec<f32>> {
         match self.task.kind {
             Kind::Write => self.write(fs).await,
@@ -322,7 +323,7 @@ impl LapTimer {
         Self(Instant::now())
     }
 
-    /// Microseconds since the last.
+    /// Returns the microseconds since the last call.
     fn lap(&mut self) -> f32 {
         let now = Instant::now();
         let took = now - self.0;

@@ -1,11 +1,12 @@
-//! Memory that is ready for what is measured next.
+//! Memory kept ready for the next measurement.
 //!
-//! A virtual machine gives memory that has been free for about a second back to its host, and takes many times as long for its next touch
-//! as a copy takes: seconds a GiB, counted as CPU time of whoever touches it first. So as much as a measurement will take is kept in use by
-//! a process of its own, which frees it as the measurement goes on: what is taken has been free for some milliseconds only.
+//! A virtual machine returns memory that has been free for about a second to its host. The next touch then takes many
+//! times as long as a copy: seconds per GiB, counted as CPU time of the process that touches it first. So a separate
+//! process keeps as much memory in use as a measurement will need, and frees it as the measurement proceeds. Memory
+//! that the measurement gets has then been free for only some milliseconds.
 //!
-//! What is given back are blocks of 2 MiB and more (Linux: free page reporting). Smaller ones stay, and whoever takes small pages takes
-//! those first: so only the large ones are counted.
+//! Only blocks of 2 MiB and more are returned to the host (Linux: free page reporting). Smaller ones stay, and
+//! allocations of small pages use those first. So only the large ones are counted.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -18,21 +19,22 @@ use parking_lot::Mutex;
 
 use super::{TMPFS, lengthen, on_own_tmpfs};
 
-/// So much is freed before a measurement begins, and a part of it again ([`Pace`]) whenever half of it is gone.
+/// Amount that is freed before a measurement begins. A part of it is freed again ([`Pace`]) whenever half of it is
+/// used.
 const AHEAD: u64 = 128 << 20;
 const STEP: u64 = 32 << 20;
 
-/// How it is freed.
+/// How memory is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// As much as somebody takes who fills what he takes.
+    /// At the rate of a consumer that fills the memory it takes.
     Steadily,
-    /// All, as soon as somebody begins to take: for those who take it faster than that.
+    /// All of it when consumption begins, for consumers that take it faster than that.
     AtOnce,
 }
 
 impl Pace {
-    /// What is freed at a time.
+    /// Returns the amount that is freed at a time.
     fn step(self) -> u64 {
         match self {
             Self::Steadily => STEP,
@@ -41,16 +43,16 @@ impl Pace {
     }
 }
 
-/// How often it is looked at. The fastest writers take some 10 MB in it.
+/// Interval between checks. The fastest writers take about 10 MB in it.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The smallest blocks that are given back to the host.
+/// Smallest blocks that are returned to the host.
 const LARGE: u64 = 2 << 20;
 
-/// What the process says when it has what it was asked for.
+/// Line that the process prints when it holds the requested memory.
 const READY: &str = "ready";
 
-/// The process that holds memory, as long as this program runs.
+/// Process that holds memory, as long as this program runs.
 static HOLDER: Mutex<Option<Holder>> = Mutex::new(None);
 
 struct Holder {
@@ -59,9 +61,10 @@ struct Holder {
     answers: BufReader<ChildStdout>,
 }
 
-/// Has `bytes` of memory ready, which are freed at `pace`.
+/// Keeps `bytes` of memory ready, which are freed at `pace`.
 ///
-/// Errors: they do not fit; the process that holds them cannot be started, e.g. because nobody may mount anything here, or has ended.
+/// Errors: they do not fit; the process that holds them cannot be started, for example without permission to mount, or
+/// has ended.
 pub fn ready(bytes: u64, pace: Pace) -> Result<()> {
     let mut holder = HOLDER.lock();
     let holder = match &mut *holder {
@@ -73,8 +76,8 @@ pub fn ready(bytes: u64, pace: Pace) -> Result<()> {
 
 impl Holder {
     fn start() -> Result<Self> {
-        let program = std::env::current_exe().context("where is this program?")?;
-        // What is held takes nothing of the room that others are measured in, and is huge pages as production's.
+        let program = std::env::current_exe().context("cannot find the running program")?;
+        // On its own tmpfs the held memory takes no space of the measured one, and uses huge pages as in production.
         let mut process = on_own_tmpfs(&program)
             .args(["hold-memory"])
             .stdin(Stdio::piped())
@@ -98,8 +101,8 @@ impl Holder {
     }
 }
 
-/// The process: each line that comes is how many bytes are to be ready from then on, and how many of them are freed at a time. Ends when
-/// there are no more lines.
+/// Main function of the process. Each input line gives the number of bytes to keep ready from then on, and the number
+/// to free at a time. Ends at the end of the input.
 pub fn run() -> Result<()> {
     let (asked, requests) = mpsc::channel();
     std::thread::spawn(move || {
@@ -126,25 +129,25 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// Memory in use: the pages of a file without a name.
+/// Memory in use: the pages of an unnamed file.
 struct Reservation {
     file: File,
     bytes: u64,
-    /// With less than this free in the machine, some more is given away.
+    /// If the machine has less free memory than this, some more is released.
     free_at_least: u64,
-    /// So much.
+    /// Amount that is released at a time.
     step: u64,
 }
 
 impl Reservation {
-    /// Takes what a line asks for.
+    /// Handles a request line.
     fn asked(&mut self, request: &str) -> Result<()> {
         let (bytes, step) = request.split_once(' ').context("two numbers of bytes")?;
         self.step = step.parse().context("a number of bytes")?;
         self.take(bytes.parse().context("a number of bytes")?)
     }
 
-    /// Holds `bytes`, and gives the first of them away.
+    /// Holds `bytes`, and releases the first part of them.
     fn take(&mut self, bytes: u64) -> Result<()> {
         lengthen(&self.file, &mut self.bytes, bytes)?;
         self.bytes = bytes;
@@ -162,14 +165,14 @@ impl Reservation {
     }
 }
 
-/// Bytes of the machine's memory that are free in large blocks.
+/// Returns the bytes of the machine's memory that are free in large blocks.
 fn free() -> Result<u64> {
     const PATH: &str = "/proc/buddyinfo";
     let text = std::fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
     Ok(large_blocks(&text, rustix::param::page_size() as u64))
 }
 
-/// Of `buddyinfo`, lines as of proc(5): node, zone, and how many free blocks there are of 1, 2, 4 .. pages.
+/// Sums up `buddyinfo`, lines in the format of proc(5): node, zone, and the numbers of free blocks of 1, 2, 4 .. pages.
 fn large_blocks(buddyinfo: &str, page: u64) -> u64 {
     let zones = buddyinfo.lines().filter_map(|line| line.split_once("zone"));
     let blocks = zones.flat_map(|(_, zone)| zone.split_whitespace().skip(1).zip(0u32..));
@@ -187,13 +190,13 @@ mod tests {
                     Node 0, zone   Normal   4162   3000   2000   1000    900    800    700    600    500     40     30\n";
         assert_eq!(large_blocks(text, 4096), 41 * LARGE + 32 * 2 * LARGE);
         assert_eq!(large_blocks(text, 65536), 10_288 * LARGE, "from the sixth column on");
-        // Of this machine, whose memory may be in pieces: blocks of any size.
+        // This machine's memory may be fragmented, so blocks of any size count here.
         assert!(large_blocks(&std::fs::read_to_string("/proc/buddyinfo").unwrap(), LARGE) > 0);
         free().unwrap();
     }
 
     #[test]
-    fn what_is_held_goes_as_others_take_memory() {
+    fn held_memory_is_released_as_memory_is_used() {
         let mut held =
             Reservation { file: tempfile::tempfile_in(TMPFS).unwrap(), bytes: 0, free_at_least: 0, step: STEP };
         let length = |held: &Reservation| held.file.metadata().unwrap().len();

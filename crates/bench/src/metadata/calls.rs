@@ -1,4 +1,4 @@
-//! What is asked of a NameNode, as the bytes that go to it.
+//! Calls to a NameNode, as bytes on the wire.
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -11,12 +11,12 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::{ClientId, Outcome, decode_response, encode_call_after, protocols};
 use prost::Message;
 
-/// One of the operations, in the order in which they are made: each finds what the ones before it left.
+/// Operations, in the order in which they are made. Each works on the result of the earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Mkdirs,
     Create,
-    /// The call that closes a created file.
+    /// Call that closes a created file.
     Complete,
     /// getBlockLocations.
     Open,
@@ -36,7 +36,7 @@ pub const OPERATIONS: [Operation; 7] = [
     Operation::Delete,
 ];
 
-/// Files and directories in one directory, as in Hadoop's NNThroughputBenchmark.
+/// Number of files or directories in one directory, as in Hadoop's NNThroughputBenchmark.
 const PER_DIRECTORY: usize = 100;
 
 /// CreateFlagProto: CREATE and OVERWRITE, as Hadoop's clients send by default.
@@ -58,7 +58,7 @@ impl Operation {
         }
     }
 
-    /// The call's frame. `root`: the directory of this connection.
+    /// Returns the call's frame. `root`: the directory of this connection.
     pub fn call(self, root: &str, which: usize, client: ClientId, call_id: i32) -> Bytes {
         let path = |kind: &str, name: &str| format!("{root}/{kind}{}/{name}{which}", which / PER_DIRECTORY);
         let masked = |perm| FsPermissionProto { perm };
@@ -110,7 +110,7 @@ impl Operation {
         }
     }
 
-    /// Checks that an answer says that it was done; the number of its call.
+    /// Checks that an answer reports success. Returns the id of its call.
     pub fn check(self, answer: Bytes) -> Result<i32> {
         let (number, message) = success(answer)?;
         let done = match self {
@@ -129,12 +129,12 @@ impl Operation {
     }
 }
 
-/// Removes all that one connection has made.
+/// Returns the call that removes everything that one connection has made.
 pub fn remove(root: &str, client: ClientId, call_id: i32) -> Bytes {
     encode(client, call_id, "delete", &DeleteRequestProto { src: root.to_owned(), recursive: true })
 }
 
-/// The number of a call and what it gave.
+/// Returns the id of a call and its result.
 pub fn success(answer: Bytes) -> Result<(i32, Bytes)> {
     let answer = decode_response(answer).context("an answer of the NameNode")?;
     match answer.outcome {

@@ -1,5 +1,5 @@
-//! Many connections of a few threads, each with one call open at a time, as the clients of a cluster are; or with several, as a client is
-//! whose own threads share its connection.
+//! Many connections on a few threads. Each has one open call at a time, like the clients of a cluster, or several, like
+//! a client whose own threads share its connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::calls::{self, OPERATIONS, Operation};
 
-/// Answers are received into so much room, several at once if they are there.
+/// Size of the receive buffer. It may hold several answers.
 const RECEIVE_BYTES: usize = 16 << 10;
 
-/// Bytes of an answer; all of them are small.
+/// Maximum bytes of an answer. All answers are small.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// Of one call. A collection of garbage takes a while.
+/// Timeout of one call. Long enough for a garbage collection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What one operation of all connections together took.
+/// Costs of one operation over all connections together.
 pub struct OperationTiming {
     pub operation: Operation,
     pub wall: Duration,
-    /// Of each call, in no order.
+    /// Latency of each call, unordered.
     pub latencies: Vec<Duration>,
 }
 
@@ -39,9 +39,10 @@ struct Connection {
     client: ClientId,
     root: String,
     next_call: i32,
-    /// Calls that are open at a time, at most.
+    /// Maximum number of open calls.
     open_calls: usize,
-    /// Of the calls to come, with their numbers: made before, so that it does not stand beside the NameNode's work.
+    /// Frames of the next calls, with their ids. They are made in advance, so that encoding does not compete with the
+    /// NameNode for CPU.
     frames: Vec<(i32, Bytes)>,
     answers: BytesMut,
 }
@@ -76,7 +77,7 @@ impl Connection {
             .collect();
     }
 
-    /// The next answer.
+    /// Receives the next answer.
     async fn answer(&mut self) -> Result<Bytes> {
         let work = async {
             loop {
@@ -88,7 +89,7 @@ impl Connection {
                     }
                 }
                 self.answers.reserve(RECEIVE_BYTES);
-                ensure!(self.stream.read_buf(&mut self.answers).await? > 0, "the NameNode hung up");
+                ensure!(self.stream.read_buf(&mut self.answers).await? > 0, "the NameNode closed the connection");
             }
         };
         tokio::time::timeout(PATIENCE, work).await.context("a call took too long")?
@@ -112,11 +113,11 @@ impl Connection {
                 return Ok(latencies);
             }
             self.stream.write_all(&sending).await?;
-            // Whatever came with it is taken before more is asked.
+            // Takes all answers that arrived together before further calls are sent.
             loop {
                 let answer = self.answer().await?;
                 let number = operation.check(answer)?;
-                latencies.push(open.remove(&number).context("an answer to no call")?.elapsed());
+                latencies.push(open.remove(&number).context("an answer without a call")?.elapsed());
                 if self.answers.is_empty() || open.is_empty() {
                     break;
                 }
@@ -132,7 +133,7 @@ impl Connection {
     }
 }
 
-/// Connections that are one thread's.
+/// Connections of one thread.
 struct Share {
     runtime: Runtime,
     connections: Vec<Connection>,
@@ -144,7 +145,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects. `directory`: what is made lies below it; so many connections, each with so many calls open at a time.
+    /// Opens `connections` connections, each with up to `open_calls` open calls. `directory`: parent of everything that
+    /// is made.
     pub fn connect(
         address: SocketAddr,
         user: &str,
@@ -171,7 +173,8 @@ impl Load {
         Ok(Self { shares, calls_each: operations.div_ceil(connections) })
     }
 
-    /// Every operation after the other. `around`: called with each before it begins (false) and when it is over (true).
+    /// Runs every operation, one after the other. `around` is called with each before it begins (false) and after it
+    /// has ended (true).
     pub fn run(&mut self, mut around: impl FnMut(Operation, bool) -> Result<()>) -> Result<Vec<OperationTiming>> {
         let mut all = Vec::new();
         for operation in OPERATIONS {
@@ -189,7 +192,7 @@ impl Load {
         Ok(all)
     }
 
-    /// The same of all connections at once, in their threads, which begin together.
+    /// Runs the same on all connections at once, in their threads, which start together.
     fn each<T: Send>(
         &mut self,
         work: impl for<'a> Fn(&'a mut Connection) -> std::pin::Pin<Box<dyn Future<Output = Result<T>> + 'a>> + Sync,

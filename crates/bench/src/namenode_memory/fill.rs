@@ -1,4 +1,4 @@
-//! Files made as a client and its DataNodes make them, as far as the NameNode sees it.
+//! Creates files in a NameNode with the calls of a client and its DataNodes, without any data.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,27 +17,27 @@ use hearth_wire::rpc::protocols;
 use super::nodes::Node;
 
 const REPLICATION: u32 = 3;
-/// Of each block.
+/// Bytes of each block.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Files in a directory.
+/// Number of files in a directory.
 const PER_DIRECTORY: usize = 100;
-/// Files that are made at the same time.
+/// Number of files that are created concurrently.
 const AT_ONCE: usize = 500;
-/// Questions in all.
+/// Total number of questions.
 const ASKED: usize = 20_000;
 const WRITER: &str = "DFSClient_NONMAPREDUCE_1_1";
 const CREATE: u32 = 1;
-/// Until a file is complete.
+/// Timeout for a file to be complete.
 const PATIENCE: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
-/// Between heartbeats.
+/// Interval between heartbeats.
 const BEAT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub directory: &'static str,
     pub files: usize,
-    /// Of each file.
+    /// Number of blocks of each file.
     pub blocks: usize,
 }
 
@@ -67,7 +67,7 @@ impl Filler {
         Ok(Self { nodes, rpc, namenode: target(protocols::CLIENT) })
     }
 
-    /// Makes all files of a shape. `what` is shown with the progress.
+    /// Creates all files of a shape. `what` is the text of the progress bar.
     pub async fn fill(&self, what: &str, shape: Shape) -> Result<()> {
         let bar = crate::amounts::bar_of(what, shape.files as u64);
         let mut beaten = Instant::now();
@@ -86,7 +86,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Many small questions, so that all of the NameNode's threads have something to do.
+    /// Sends many small calls, so that all of the NameNode's threads have work.
     pub async fn ask(&self) -> Result<()> {
         let request = GetFileInfoRequestProto { src: "/".to_owned() };
         for _ in 0..ASKED / AT_ONCE {
@@ -97,7 +97,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Waits until a NameNode that starts answers a question.
+    /// Waits until a starting NameNode answers a call.
     pub async fn wait_for_answer(&self, within: Duration) -> Result<()> {
         let request = GetFileInfoRequestProto { src: "/".to_owned() };
         let began = Instant::now();
@@ -159,7 +159,7 @@ impl Filler {
     async fn complete(&self, path: &str, last: Option<ExtendedBlockProto>) -> Result<()> {
         let request =
             CompleteRequestProto { src: path.to_owned(), client_name: WRITER.to_owned(), last, file_id: None };
-        // Apache's books what nodes report behind its answer to them.
+        // Apache's NameNode processes DataNodes' reports after it has answered them.
         let asked = Instant::now();
         while !self.rpc.call::<CompleteResponseProto>(&self.namenode, "complete", &request).await?.result {
             ensure!(asked.elapsed() < PATIENCE, "{path} is not complete though all its replicas were reported");

@@ -1,4 +1,4 @@
-//! DataNodes as far as a NameNode sees them: they register, send heartbeats and say that they have replicas, of which there is no byte.
+//! Simulated DataNodes: they register, send heartbeats and report replicas, but store no data.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Registers node `number`, which is empty.
+    /// Registers DataNode `number`, which is empty.
     pub async fn join(rpc: RpcClient, namenode: Arc<Target>, number: u32) -> Result<Self> {
         let version: VersionResponseProto = rpc.call(&namenode, "versionRequest", &VersionRequestProto {}).await?;
         let namespace = version.info;
@@ -81,7 +81,7 @@ impl Node {
             block_pool_id: self.pool.clone(),
             reports: vec![StorageBlockReportProto {
                 storage: self.storage.clone(),
-                // No finalized replicas, no others, and the mark between them: the list of longs.
+                // No finalized replicas, no others, and the delimiter between them: the list of longs.
                 blocks: [[0, 0].as_slice(), &[u64::MAX; 3]].concat(),
                 ..Default::default()
             }],
@@ -90,7 +90,7 @@ impl Node {
         self.call::<BlockReportResponseProto>("blockReport", &request).await.map(drop)
     }
 
-    /// Says that it has these replicas, `length` bytes each.
+    /// Reports these replicas as received, `length` bytes each.
     pub async fn received(&self, blocks: &[ExtendedBlockProto], length: u64) -> Result<()> {
         let replica = |block: &ExtendedBlockProto| ReceivedDeletedBlockInfoProto {
             block: BlockProto { block_id: block.block_id, gen_stamp: block.generation_stamp, num_bytes: Some(length) },

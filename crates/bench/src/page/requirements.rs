@@ -1,8 +1,9 @@
-//! The demands, each with the lines of the record that answer it.
+//! The requirements, each with the lines of the record that answer it.
 
-/// Which line of the record.
+/// Key of a line of the record.
 pub struct FigureKey {
-    /// What the workload's description begins with: all that the demand says of it, so that a smaller run is not taken for it.
+    /// Start of the workload's description: the parameters that the requirement fixes, so that a smaller run does not
+    /// match.
     pub workload: &'static str,
     pub work: &'static str,
     pub system: &'static str,
@@ -17,19 +18,19 @@ pub enum Goal {
 
 pub struct Requirement {
     pub what: &'static str,
-    /// Added up.
+    /// Keys whose values are added up.
     pub ours: &'static [FigureKey],
-    /// Added up, and what ours is divided by; empty: the goal is for ours as it is.
+    /// Keys whose values are added up, as the divisor of `ours`. Empty: the goal applies to `ours` itself.
     pub base: &'static [FigureKey],
     pub goal: Goal,
 }
 
 pub struct Section {
     pub title: &'static str,
-    /// Said above the table.
+    /// Text above the table.
     pub remark: Option<&'static str>,
     pub requirements: &'static [Requirement],
-    /// Shown below the table where they are there.
+    /// Charts shown below the table if they exist.
     pub charts: &'static [&'static str],
 }
 
@@ -43,7 +44,7 @@ const fn of(
     FigureKey { workload, work, system, client, figure }
 }
 
-/// What an operation on names costs the NameNode.
+/// CPU of the NameNode per namespace operation.
 macro_rules! cpu_of {
     ($workload:expr, $operation:literal, $how:literal) => {
         at_most(
@@ -55,11 +56,11 @@ macro_rules! cpu_of {
     };
 }
 
-/// How many of them there are.
+/// Rate of namespace operations.
 macro_rules! rate_of {
     ($workload:expr, $operation:literal, $how:literal) => {
         at_least(
-            concat!($operation, $how, ": operations a second"),
+            concat!($operation, $how, ": operations per second"),
             3.0,
             &[of($workload, $operation, "Hearth", "", "operations")],
             &[of($workload, $operation, "Apache", "", "operations")],
@@ -117,19 +118,19 @@ const LOCAL: &str = "hearth, local";
 const WHOLE: &str = "read whole, into one buffer";
 const COPIED_SMALL: &str = "1024 MiB copied, 4 KiB read meanwhile";
 const COPIED_LARGE: &str = "1024 MiB copied, 1 MiB read meanwhile";
-const WITHOUT_FLUSHER: &str = "The CPU of our DataNodes is without their flusher's.";
+const WITHOUT_FLUSHER: &str = "The CPU of Hearth's DataNodes excludes that of their flusher.";
 const FILE_OF_A_BLOCK: &str = "a file with one block, three replicas";
 const FURTHER_BLOCK: &str = "each further block";
 const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
 
-/// In the order of the page.
+/// Sections, in the order of the page.
 pub const SECTIONS: &[Section] = &[
     Section {
         title: "A. The in-memory, RDMA-enabled HDFS (the thesis's figures)",
         remark: Some(
-            "Measured by `thesis`, the CPU of our DataNodes is without their flusher's, which copies replicas to disk \
-             behind the write; Apache's keep theirs in the tmpfs. Apache's client goes by TCP, on one machine too, \
-             unless its short-circuit reads are named.",
+            "In `thesis`, the CPU of Hearth's DataNodes excludes that of their flusher, which copies replicas to disk \
+             after the write; Apache's DataNodes keep their replicas in the tmpfs. Apache's client uses TCP, also on \
+             one machine, unless short-circuit reads are named.",
         ),
         requirements: &[
             at_most(
@@ -139,7 +140,7 @@ pub const SECTIONS: &[Section] = &[
                 &[of(THESIS, W3, "Apache", JAVA, DATANODE_CPU)],
             ),
             at_most(
-                "the same on one machine: first replica written in place, passed on through memory",
+                "the same on one machine: first replica written in place, forwarded through memory",
                 0.38,
                 &[of(THESIS, W3, "Hearth", SHORTEST, DATANODE_CPU)],
                 &[of(THESIS, W3, "Apache", JAVA, DATANODE_CPU)],
@@ -181,19 +182,19 @@ pub const SECTIONS: &[Section] = &[
                 &[of(THESIS, "read 128 MiB", "Apache", JAVA, "latency")],
             ),
             at_most(
-                "8 clients at once, over TCP: until the last has its file",
+                "8 clients at once, over TCP: until the last has read its file",
                 1.0,
                 &[of(THESIS, "8 clients read 128 MiB each", "Hearth", PACKETS, "wall")],
                 &[of(THESIS, "8 clients read 128 MiB each", "Apache", JAVA, "wall")],
             ),
             at_most(
-                "2 clients at once, over TCP: until both have their files (base: one alone; the thesis: nearly twice as long)",
+                "2 clients at once, over TCP: until both have read their files (base: one alone; in the thesis nearly twice as long)",
                 1.5,
                 &[of(THESIS, "2 clients read 128 MiB each", "Hearth", PACKETS, "wall")],
                 &[of(THESIS, "1 clients read 128 MiB each", "Hearth", PACKETS, "wall")],
             ),
             at_most(
-                "6 clients without a pause, over TCP: CPU of the DataNode a GB",
+                "6 clients without a pause, over TCP: CPU of the DataNode per GB",
                 0.33,
                 &[of(THESIS, "6 clients without a pause", "Hearth", PACKETS, DATANODE_CPU)],
                 &[of(THESIS, "6 clients without a pause", "Apache", JAVA, DATANODE_CPU)],
@@ -205,13 +206,13 @@ pub const SECTIONS: &[Section] = &[
                 &[of(LOCAL_READ, WHOLE, "memcpy", "", "wall")],
             ),
             at_most(
-                "the same, beside Apache's client by TCP",
+                "the same (base: Apache's client over TCP)",
                 0.34,
                 &[of(LOCAL_READ, WHOLE, "Hearth", LOCAL, "wall")],
                 &[of(LOCAL_READ, WHOLE_JAVA, "Apache", "warm JVM, TCP", "wall")],
             ),
             at_most(
-                "the same, beside its short-circuit reads",
+                "the same (base: its short-circuit reads)",
                 1.0,
                 &[of(LOCAL_READ, WHOLE, "Hearth", LOCAL, "wall")],
                 &[of(LOCAL_READ, WHOLE_JAVA, "Apache", "warm JVM, short-circuit", "wall")],
@@ -229,13 +230,13 @@ pub const SECTIONS: &[Section] = &[
                 &[],
             ),
             at_most(
-                "store a file of 128 MiB, which lies in a tmpfs, on the DataNode's machine, trusted writer",
+                "store a file of 128 MiB from a tmpfs, on the DataNode's machine, trusted writer",
                 0.34,
                 &[of(LOCAL_WRITE, "write", "Hearth local", "own", "wall")],
                 &[of(LOCAL_WRITE, "write", "Apache", JAVA, "wall")],
             ),
             at_most(
-                "the same: CPU of the DataNode, flusher and all",
+                "the same: CPU of the DataNode, including the flusher",
                 0.34,
                 &[
                     of(LOCAL_WRITE, "write", "Hearth local", "own", DATANODE_CPU),
@@ -262,7 +263,7 @@ pub const SECTIONS: &[Section] = &[
                 &[of(RDMA, "4 KiB read, checked", "probe in C", "", "p50")],
             ),
             at_most(
-                "RDMA reads: CPU of the far end's process in seconds, without the kernel's threads, which are SoftiWARP",
+                "RDMA reads: CPU of the remote process in seconds, without the kernel threads of SoftiWARP",
                 0.0,
                 &[of(RDMA, "read", "Hearth", "", "far end's CPU")],
                 &[],
@@ -349,34 +350,34 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         title: "C. Replica streams between DataNodes",
-        remark: Some("What DataNodes put into each other's memory is counted without their flushers' CPU."),
+        remark: Some("The CPU of copies between the DataNodes' memories excludes that of their flushers."),
         requirements: &[
             at_most(
-                "the same replicas, CPU of both ends (base: gRPC; a fifth is five times its throughput a CPU second)",
+                "the same replicas, CPU of both ends (base: gRPC; a fifth is five times its throughput per CPU second)",
                 0.2,
                 &[of(STREAM, "stream", "Hearth", "", "both ends' CPU")],
                 &[of(STREAM, "stream", "gRPC", "", "both ends' CPU")],
             ),
             at_most(
-                "the same (base: a bare sendfile, nothing verified)",
+                "the same (base: plain sendfile, without verification)",
                 1.3,
                 &[of(STREAM, "stream", "Hearth", "", "both ends' CPU")],
                 &[of(STREAM, "stream", "raw sendfile", "", "both ends' CPU")],
             ),
             at_least(
-                "the same: throughput (base: gRPC; 11.66 s were 2.7 where streams replaced it)",
+                "the same: throughput (base: gRPC; in Apache Ozone, streams reduced 11.66 s to 2.7 s)",
                 4.3,
                 &[of(STREAM, "stream", "Hearth", "", "throughput")],
                 &[of(STREAM, "stream", "gRPC", "", "throughput")],
             ),
             at_most(
-                "new replicas between DataNodes of one machine, which put them into each other's memory, CPU of both (base: gRPC)",
+                "new replicas between DataNodes of one machine, from memory to memory, CPU of both (base: gRPC)",
                 0.2,
                 &[of(STREAM, "stream", "Hearth, through memory", "", "both ends' CPU")],
                 &[of(STREAM, "stream", "gRPC", "", "both ends' CPU")],
             ),
             at_most(
-                "64 at once, receiver waits 1 s before each piece: MiB above idle, sender",
+                "64 concurrent replicas, receiver waits 1 s before each piece: MiB above idle, sender",
                 64.0,
                 &[of(STREAM_SLOW, "stream", "Hearth", "", "sender's memory above idle")],
                 &[],
@@ -395,19 +396,19 @@ pub const SECTIONS: &[Section] = &[
         remark: None,
         requirements: &[
             at_least(
-                "4 KiB gets of a set that fits memory: mmap's peak throughput (base: the engine file, pread)",
+                "4 KiB reads of a set that fits in memory: peak throughput of mmap (base: engine file, pread)",
                 1.4,
                 &[of(ENGINE, "set of half of memory", "mmap", "", "peak throughput")],
                 &[of(ENGINE, "set of half of memory", "file", "", "peak throughput")],
             ),
             at_most(
-                "the same: kernel CPU a get",
+                "the same: kernel CPU per read",
                 0.98,
                 &[of(ENGINE, "set of half of memory", "mmap", "1 threads", "kernel CPU a get")],
                 &[of(ENGINE, "set of half of memory", "file", "1 threads", "kernel CPU a get")],
             ),
             at_least(
-                "of a set of 4 times memory: file's peak throughput (base: mmap)",
+                "the same with a set of 4 times memory: peak throughput of file (base: mmap)",
                 1.0,
                 &[of(ENGINE, "set of 4 times memory", "file", "", "peak throughput")],
                 &[of(ENGINE, "set of 4 times memory", "mmap", "", "peak throughput")],
@@ -420,7 +421,7 @@ pub const SECTIONS: &[Section] = &[
         remark: None,
         requirements: &[
             at_least(
-                "32 KiB of 17,836 files, 60 threads, local path, many opened at once: files/s (base: Apache's short-circuit)",
+                "32 KiB of 17,836 files, 60 threads, local path, many opened with one call: files/s (base: Apache's short-circuit)",
                 10.0,
                 &[of(SMALL_FILES, "60 threads", "Hearth", "hearth, local, many opened", "throughput")],
                 &[of(SMALL_FILES, "60 threads", "Apache", "warm JVM, short-circuit", "throughput")],
@@ -432,7 +433,7 @@ pub const SECTIONS: &[Section] = &[
                 &[of(SMALL_FILES, "60 threads", "Apache", "warm JVM, TCP", "throughput")],
             ),
             at_least(
-                "the same of 4,000 files with a round trip of 20 ms, and 0.1 % lost in each direction",
+                "the same with 4,000 files, a round trip of 20 ms, and 0.1 % loss in each direction",
                 10.0,
                 &[of(SMALL_FILES_FAR, "60 threads", "Hearth", "hearth, multiplexed, many opened", "throughput")],
                 &[of(SMALL_FILES_FAR, "60 threads", "Apache", "warm JVM, TCP", "throughput")],
@@ -445,7 +446,7 @@ pub const SECTIONS: &[Section] = &[
         remark: Some(WITHOUT_FLUSHER),
         requirements: &[
             at_least(
-                "1, 2, 4 .. 32 clients of one DataNode, over TCP: throughput of any number, to the most of fewer (0.9: two runs of the same differ by as much)",
+                "1, 2, 4 .. 32 clients of one DataNode, over TCP: throughput of any number (base: highest of fewer clients; 0.9, because two equal runs differ by as much)",
                 0.9,
                 &[of(SATURATE, "all", "Hearth", PACKETS, "kept as clients are added")],
                 &[],
@@ -457,7 +458,7 @@ pub const SECTIONS: &[Section] = &[
                 &[of(SATURATE, "32 clients", "Apache", JAVA, "throughput")],
             ),
             at_most(
-                "32 clients: CPU of the DataNode a GB",
+                "32 clients: CPU of the DataNode per GB",
                 0.33,
                 &[of(SATURATE, "32 clients", "Hearth", PACKETS, DATANODE_CPU)],
                 &[of(SATURATE, "32 clients", "Apache", JAVA, DATANODE_CPU)],
@@ -466,7 +467,7 @@ pub const SECTIONS: &[Section] = &[
         charts: &["saturate-throughput.svg", "saturate-cpu.svg", "write.svg", "read.svg", "pread.svg"],
     },
     Section {
-        title: "The embedded NameNode",
+        title: "NameNode",
         remark: None,
         requirements: &[
             cpu_of!(METADATA, "create", ""),
@@ -494,37 +495,37 @@ pub const SECTIONS: &[Section] = &[
             cpu_of!(METADATA_SHARED, "delete", ", eight calls open on each connection"),
             rate_of!(METADATA_SHARED, "delete", ", eight calls open on each connection"),
             at_most(
-                "memory of a file with one block of three replicas: bytes (base: of Apache's heap, what lives after a full collection)",
+                "memory of a file with one block of three replicas: bytes (base: Apache's live heap after a full collection)",
                 0.5,
                 &[of(NAMENODE_MEMORY, FILE_OF_A_BLOCK, "Hearth", "", "memory")],
                 &[of(NAMENODE_MEMORY, FILE_OF_A_BLOCK, "Apache", "", "memory")],
             ),
             at_most(
-                "the same of each further block: bytes",
+                "the same for each further block: bytes",
                 0.5,
                 &[of(NAMENODE_MEMORY, FURTHER_BLOCK, "Hearth", "", "memory")],
                 &[of(NAMENODE_MEMORY, FURTHER_BLOCK, "Apache", "", "memory")],
             ),
             at_most(
-                "1 GiB of lost replicas whole again, 4 KiB reads meanwhile: seconds from detection",
+                "1 GiB of lost replicas restored during 4 KiB reads: seconds from detection",
                 2.0,
                 &[of(REREPLICATION, COPIED_SMALL, "Hearth", "", "time from detection")],
                 &[],
             ),
             at_least(
-                "the same: reads meanwhile (base: before)",
+                "the same: rate of reads (base: before)",
                 0.5,
                 &[of(REREPLICATION, COPIED_SMALL, "Hearth", "", "reads meanwhile")],
                 &[of(REREPLICATION, COPIED_SMALL, "Hearth", "", "reads before")],
             ),
             at_most(
-                "the same, 1 MiB reads meanwhile: seconds from detection",
+                "the same during 1 MiB reads: seconds from detection",
                 2.0,
                 &[of(REREPLICATION, COPIED_LARGE, "Hearth", "", "time from detection")],
                 &[],
             ),
             at_least(
-                "the same: reads meanwhile (base: before)",
+                "the same: rate of reads (base: before)",
                 0.5,
                 &[of(REREPLICATION, COPIED_LARGE, "Hearth", "", "reads meanwhile")],
                 &[of(REREPLICATION, COPIED_LARGE, "Hearth", "", "reads before")],

@@ -1,4 +1,4 @@
-//! Single READs of 4 KiB at random places, one after the other: how long each takes.
+//! Latency of single READs of 4 KiB at random offsets, one after the other.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,13 +17,14 @@ use super::{Arguments, LONG, LocalEnd, Scratch, probe};
 
 const BYTES: u64 = 4096;
 
-/// One kind of read.
+/// Kind of read.
 #[derive(Clone, Copy)]
 struct Single {
     work: &'static str,
-    /// The data is checked against CRCs that are at hand.
+    /// Check the data against CRCs that are already known.
     checked: bool,
-    /// A second READ is posted with the first: of as many bytes as the record that a client reads behind the data.
+    /// Bytes of a second READ that is posted with the first. They are as many as the record that a client reads after
+    /// the data.
     behind: usize,
 }
 
@@ -33,7 +34,7 @@ const SINGLES: [Single; 3] = [
     Single { work: "4 KiB read and record, checked", checked: true, behind: ValidityRecord::BYTES },
 ];
 
-/// Of all reads, microseconds; and the far end's CPU seconds.
+/// Latencies of all reads in microseconds, and the remote side's CPU seconds.
 #[derive(Clone, Copy)]
 struct Latency {
     p50: f64,
@@ -41,11 +42,11 @@ struct Latency {
     far_cpu: f64,
 }
 
-/// Connections on each processor.
+/// Number of connections on each processor.
 const CONNECTIONS: usize = 4;
 
-/// On each processor in turn, and the best connection counts: on which of them SoftiWARP's sending thread is changes from
-/// connection to connection, and a reader beside it needs half the time of one that is not, whoever he is.
+/// Measures on each processor in turn, and reports the best connection. The processor of SoftiWARP's sending thread
+/// differs between connections, and any reader on the same processor needs only half the time.
 pub(super) fn measure(
     runtime: &Runtime,
     program: &Path,
@@ -73,7 +74,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Once for each processor that this thread may run on, with it and all that it starts there alone.
+/// Runs `measure` once for each processor that this thread may use. The thread and all that it starts are pinned to it.
 fn on_each_processor(mut measure: impl FnMut() -> Result<()>) -> Result<()> {
     let all = sched_getaffinity(None).context("the processors of this thread")?;
     for processor in (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)) {
@@ -119,7 +120,7 @@ async fn own_latency(rdma: &Rdma, arguments: &Arguments, single: Single) -> Resu
     Ok(Latency { p50: of(0.5)?, p99: of(0.99)?, far_cpu })
 }
 
-/// To where nobody looks: the data's first bytes are the source's anyway.
+/// Target of the second READ, which is not checked: the data's first bytes serve as its source.
 fn behind(near: &LocalEnd, record: RemoteSlice) -> Transfer {
     Transfer { local: near.data.clone(), offset: 0, remote: record }
 }

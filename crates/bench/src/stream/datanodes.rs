@@ -1,5 +1,6 @@
-//! The same replicas between two whole DataNodes of one machine, which a NameNode orders: there they go from memory to memory
-//! (`docs/design/0008-memory-between-datanodes.md`). New replicas in new memory, verified, where the other carriers write over old files.
+//! The same replicas copied between two complete DataNodes of one machine, ordered by a NameNode. They go from memory
+//! to memory (`docs/design/0008-memory-between-datanodes.md`). The replicas are new ones in new memory, and verified,
+//! while the other carriers overwrite files.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +16,19 @@ use crate::measure::ServerClock;
 use crate::memory;
 use crate::record::Figures;
 
-/// Of all replicas, before they are copied.
+/// Maximum bytes of all replicas before they are copied.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Of what the tmpfs has left beside the other carriers' files: there are two copies, and who finds it full writes to the disk.
+/// Divisor of the space that the other carriers' files leave on the tmpfs. There are two copies, and a DataNode that
+/// finds it full writes to the disk.
 const SHARE_OF_FREE: u64 = 4;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Between two looks at what has been copied.
+/// Interval between checks of the progress.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Copies fewer of the replicas when all are too many for the machine's memory: what a GB takes is the same.
+/// Copies fewer replicas if all are too large for the machine's memory: the cost per GB is the same.
 pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
     let most = BYTES_MAX.min(memory::tmpfs_free()? / SHARE_OF_FREE);
     let replicas = payload.streams.min((most / payload.bytes).max(1));
@@ -46,7 +48,8 @@ pub fn measure(payload: Payload, figures: &mut Figures) -> Result<()> {
         }
         anyhow::Ok(())
     })?;
-    // Each copy takes the whole of its replica as it begins: some time from now, when the DataNodes have been told.
+    // Each copy allocates the space of its whole replica at its start: some time from now, when the DataNodes have
+    // received the commands.
     memory::touch_for_burst(total)?;
     let began = Instant::now();
     let ends = system.datanodes()?.into_iter().map(ServerClock::start).collect::<Result<Vec<_>>>()?;
@@ -101,7 +104,7 @@ async fn store(fs: &FileSystem, replica: u64, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the replicas that both DataNodes have.
+/// Returns the bytes of the replicas that both DataNodes have.
 async fn copied(fs: &FileSystem, replicas: u64, bytes: u64) -> Result<u64> {
     let mut copied = 0;
     for replica in 0..replicas {
@@ -111,9 +114,9 @@ async fn copied(fs: &FileSystem, replicas: u64, bytes: u64) -> Result<u64> {
     Ok(copied)
 }
 
-/// Bytes that a DataNode has put into another one's memory.
+/// Returns the bytes that a DataNode has written to another one's memory.
 fn forwarded(http_port: u16) -> Result<u64> {
     let page = get_text(http_port, "/metrics")?;
     let bytes = page.lines().find_map(|line| line.strip_prefix("hearth_locally_forwarded_bytes_total "));
-    bytes.context("a DataNode does not say what it forwards through memory")?.parse().context("a number")
+    bytes.context("a DataNode does not report the bytes forwarded through memory")?.parse().context("a number")
 }

@@ -1,5 +1,5 @@
-//! One end of the load generator, a process of its own. It says on its standard output that it is there and how far it has got, and
-//! begins when it is told to.
+//! One end of the load generator, in its own process. It reports readiness and progress on standard output, and starts
+//! on a command from its parent.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::{Carrier, Payload, grpc, into_name, raw, replicas};
 
-/// How often the receiver says how far it is.
+/// Interval between progress reports of the receiver.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 
-/// How often it looks whether it has all: the time that is measured ends when it says so.
+/// Interval between checks for completion. The measured time ends with the report of it.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub struct Arguments {
     bytes: u64,
     #[arg(long)]
     slow_ms: Option<u64>,
-    /// Where the other end listens; without it this one does
+    /// Address where the other end listens; without it this end listens
     #[arg(long)]
     peer: Option<SocketAddr>,
 }
@@ -44,7 +44,7 @@ enum Role {
     Receive,
 }
 
-/// Which end this is, and of what.
+/// Role of this end, and its data.
 pub struct Plan {
     pub folder: PathBuf,
     pub payload: Payload,
@@ -71,21 +71,21 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         std::thread::spawn(move || tell(&taken, all));
     }
     if arguments.peer.is_none() {
-        // Nobody says anything to one that listens, which may wait for ever: an end means that the parent is no more. One that connects
-        // ends without the other.
+        // A listening end gets no further input and could wait for ever: an end of the input means that the parent is
+        // gone. A connecting end ends without the other end.
         std::thread::spawn(|| {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             std::process::exit(1);
         });
     }
-    // A DataNode has a loop in one thread for each of its connections of replicas.
+    // A DataNode has a single-threaded event loop for each of its connections for replicas.
     let mut builder = match arguments.carrier {
         Carrier::Streams => tokio::runtime::Builder::new_current_thread(),
         Carrier::Grpc | Carrier::Sendfile | Carrier::Memory => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.enable_all().build()?;
     let (carrier, peer) = (arguments.carrier, arguments.peer);
-    // Spawned, as there: of several threads, this one would have to be woken each time.
+    // Spawned as in a DataNode. In a runtime with several threads, this one would have to be woken each time.
     let work = runtime.spawn(async move {
         match peer {
             None => listen(carrier, &plan).await,
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     });
     runtime.block_on(work)??;
-    // Until the parent has seen what it took, or is no more.
+    // Waits until the parent has read the resource usage, or is gone.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }
@@ -115,7 +115,7 @@ fn tell(taken: &AtomicU64, all: u64) {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The parent may be gone; then this process is ended, too.
+    // If the parent is gone, this process will be ended, too.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -180,7 +180,8 @@ async fn connect(carrier: Carrier, plan: &Arc<Plan>, peer: SocketAddr) -> Result
     }
 }
 
-/// Within a machine Hearth's connections are not paced, whatever the system's default is: the yardsticks' are not either.
+/// Creates a socket. Within a machine Hearth's connections are not paced, whatever the system's default is. The
+/// references are not paced either.
 fn unpaced() -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     set_tcp_congestion(&socket, "reno")?;
@@ -197,10 +198,10 @@ async fn begin() -> Result<()> {
     tokio::task::spawn_blocking(wait_for_go).await?
 }
 
-/// Says that it is ready, and waits for the parent's word.
+/// Reports readiness, and waits for the parent's command.
 fn wait_for_go() -> Result<()> {
     say("ready");
     let mut line = String::new();
     let bytes = std::io::stdin().read_line(&mut line)?;
-    (bytes > 0).then_some(()).context("the load generator has gone")
+    (bytes > 0).then_some(()).context("the load generator has ended")
 }

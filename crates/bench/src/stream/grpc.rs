@@ -1,5 +1,5 @@
-//! Replicas over gRPC, as HDDS-5188 describes Apache Ozone's way before it was replaced: the receiver asks for one, and all of
-//! it comes as a stream of protobuf messages, each a piece of its bytes. The yardstick of our streams.
+//! Replicas over gRPC, like Apache Ozone's former protocol described in HDDS-5188. The receiver requests a replica, and
+//! it arrives as a stream of protobuf messages, each with a piece of its bytes. The reference for Hearth's streams.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -28,13 +28,13 @@ use super::open_into;
 const SERVICE: &str = "hearth.bench.Replication";
 const DOWNLOAD: &str = "/hearth.bench.Replication/Download";
 
-/// Bytes of one message's payload, as there.
+/// Bytes of one message's payload, as in Ozone.
 pub const PIECE: usize = 1 << 20;
 
-/// Above a piece and its frame.
+/// Maximum message size: more than a piece with its frame.
 const MESSAGE_BYTES_MAX: usize = 2 * PIECE;
 
-/// Pieces of one replica that are read ahead of the connection: HTTP/2's own window does the rest.
+/// Number of pieces of a replica that are read ahead of the connection. HTTP/2's own window limits the rest.
 const AHEAD: usize = 2;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -55,7 +55,7 @@ struct Piece {
     data: Bytes,
 }
 
-/// The sending end: the file `replica-N` of a folder for each replica N.
+/// Sending end: serves the file `replica-N` of a folder as replica N.
 #[derive(Clone)]
 struct Source {
     folder: PathBuf,
@@ -84,13 +84,13 @@ impl ServerStreamingService<DownloadRequest> for Source {
     }
 }
 
-/// Reads a replica piece by piece until `hand_on` takes no more.
+/// Reads a replica piece by piece until `hand_on` returns false.
 fn read(file: &File, replica: u64, mut hand_on: impl FnMut(Piece) -> bool) -> std::io::Result<()> {
     let length = file.metadata()?.len();
     let mut offset = 0;
     loop {
         let wanted = PIECE.min((length - offset) as usize);
-        // Not filled with zeros first: they would be the yardstick's cost, and nobody needs them.
+        // Not zero-filled first: that would add cost to the reference, and the zeros are not needed.
         let mut data: Vec<u8> = Vec::with_capacity(wanted);
         while data.len() < wanted {
             let at = offset + data.len() as u64;
@@ -98,7 +98,7 @@ fn read(file: &File, replica: u64, mut hand_on: impl FnMut(Piece) -> bool) -> st
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
         }
-        // It may have room for more than was asked for.
+        // The buffer may have more capacity than was requested.
         data.truncate(wanted);
         let end = offset + data.len() as u64;
         let is_last = end == length;
@@ -147,7 +147,7 @@ pub async fn serve(listener: TcpListener, folder: PathBuf) -> Result<()> {
         .context("the gRPC server")
 }
 
-/// A connection of the receiving end, which many downloads share.
+/// Connection of the receiving end, which many downloads share.
 #[derive(Clone)]
 pub struct Receiver {
     client: tonic::client::Grpc<tonic::transport::Channel>,
@@ -161,8 +161,8 @@ impl Receiver {
         Ok(Self { client })
     }
 
-    /// Fetches one replica into the file `into`; waits for `slow` before each piece is taken. How many bytes came.
-    /// `taken` hears of each piece's bytes.
+    /// Fetches one replica into the file `into`, and waits for `slow` before it takes each piece. Returns the number of
+    /// bytes. `taken` gets the bytes of each piece.
     pub async fn download(
         &mut self,
         replica: u64,
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_replica_comes_as_it_is_and_one_that_is_not_there_does_not() {
+    async fn download_copies_replica_and_fails_if_missing() {
         let folder = tempfile::tempdir().unwrap();
         let content = hearth_testkit::Content::new(5).bytes(0, 3 * PIECE + 17);
         std::fs::write(folder.path().join(file_name(7)), &content).unwrap();

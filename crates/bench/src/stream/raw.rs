@@ -1,4 +1,5 @@
-//! What the kernel can do: each file by sendfile, one after the other, read into a buffer and written to a file. Nothing is checked.
+//! The kernel's limit: each file by sendfile, one after the other, read into a buffer and written to a file. Nothing is
+//! verified.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use super::end::Plan;
 use super::{grpc, into_name, open_into};
 
-/// What the receiver reads at once: what the cache holds.
+/// Size of the receiver's reads: fits in the cache.
 const BUFFER: usize = 256 << 10;
 
 pub fn send(stream: &TcpStream, plan: &Plan) -> Result<()> {
@@ -33,7 +34,7 @@ pub fn receive(listener: &TcpListener, plan: &Plan) -> Result<()> {
         while left > 0 {
             let most = (BUFFER as u64).min(left) as usize;
             let bytes = stream.read(&mut buffer[..most])?;
-            ensure!(bytes > 0, "the sender has gone");
+            ensure!(bytes > 0, "the sender has ended");
             if let Some(slow) = plan.slow {
                 std::thread::sleep(slow);
             }

@@ -28,7 +28,7 @@ use super::{checksums_name, grpc, into_name, open_into};
 const WAIT: Duration = Duration::from_secs(60);
 const WAITS: StreamTimeouts = StreamTimeouts { silence: WAIT, write: WAIT, idle: WAIT };
 
-/// As a DataNode's, but for the number of replicas.
+/// Limits of a DataNode, except for the number of replicas.
 fn limits(streams: u64) -> StreamLimits {
     StreamLimits {
         window_bytes: 8 << 20,
@@ -42,7 +42,7 @@ pub fn listen(address: SocketAddr) -> Result<Listener> {
     Ok(Listener::bind(address, SocketOptions::default(), 16)?)
 }
 
-/// Takes one connection, which brings all replicas.
+/// Accepts one connection, which carries all replicas.
 pub async fn receive(listener: Listener, plan: &Arc<Plan>) -> Result<()> {
     let connection = listener.accept().await?;
     let mut buffer = receive_buffer();
@@ -83,7 +83,7 @@ fn failed(error: &std::io::Error) -> ReplicaRefusal {
 
 struct FileSink {
     file: File,
-    /// Where a DataNode would receive in place.
+    /// Mapping of the file, where a DataNode would receive in place.
     mapped: Option<Mapping>,
     received: u64,
     plan: Arc<Plan>,
@@ -102,7 +102,7 @@ impl InPlace for FileSink {
     }
 
     fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
-        // SAFETY: sums are computed, of whatever is there.
+        // SAFETY: only sums are computed, and any content is valid for them.
         let look = |mapped: &Mapping| unsafe {
             mapped.with_bytes(self.received, length, |data| ChecksumSpec::DEFAULT.verify(data, checksums))
         };

@@ -1,4 +1,4 @@
-//! `hearth admin -report | -safemode ... | -printTopology`: what `hdfs dfsadmin` prints for them.
+//! `hearth admin -report | -safemode ... | -printTopology`, with the output of `hdfs dfsadmin`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -99,7 +99,7 @@ async fn topology(fs: &FileSystem) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// The groups of datanodes that a report may show, in its order.
+/// Groups of DataNodes that a report can show, in the report's order.
 const SECTIONS: [(&str, &str, DatanodeReportKind); 5] = [
     ("-live", "Live datanodes", DatanodeReportKind::Live),
     ("-dead", "Dead datanodes", DatanodeReportKind::Dead),
@@ -196,7 +196,7 @@ fn described(datanode: &DatanodeInfo) -> String {
     lines.push(format!("Configured Cache Capacity: {}", bytes(datanode.cache_capacity)));
     lines.push(format!("Cache Used: {}", bytes(datanode.cache_used)));
     lines.push(format!("Cache Remaining: {}", bytes(cache_left)));
-    // Of nothing, everything is used: Hadoop's arithmetic.
+    // With a capacity of 0, Hadoop reports 100 % used.
     let nothing = datanode.cache_capacity == 0;
     let used = if nothing { "100.00%".to_owned() } else { percent(datanode.cache_used, datanode.cache_capacity) };
     let left = if nothing { "0.00%".to_owned() } else { percent(cache_left, datanode.cache_capacity) };
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_described_as_dfsadmin_does() {
+    fn sizes_match_dfsadmin() {
         assert_eq!(bytes(0), "0 (0 B)");
         assert_eq!(bytes(4113), "4113 (4.02 KB)");
         assert_eq!(bytes(24576), "24576 (24 KB)");

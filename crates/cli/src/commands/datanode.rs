@@ -1,5 +1,5 @@
-//! `hearth datanode`: serves blocks until it is told to stop; `--flush` instead empties the memory that a killed datanode
-//! left.
+//! `hearth datanode`: serves blocks until it is stopped. With `--flush` it instead writes to disk the replicas that a
+//! killed DataNode left in memory.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::{configuration, logging};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Write what a killed DataNode left in memory to its storage directories, and exit. Needed before they are given
-    /// to another DataNode.
+    /// Write the replicas that a killed DataNode left in memory to its storage directories, then exit. Run this before
+    /// you give the directories to another DataNode.
     #[arg(long)]
     flush: bool,
 }
@@ -31,11 +31,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.max_blocking_threads(options.blocking_threads_max());
-    let runtime = runtime.enable_all().build().context("starting threads")?;
+    let runtime = runtime.enable_all().build().context("cannot start the threads of the runtime")?;
     runtime.block_on(serve(options))
 }
 
-/// What a DataNode is started with: its configuration, and the client that answers WebHDFS for it.
+/// Options to start a DataNode: its configuration, and the client that serves WebHDFS for it.
 pub fn options(configuration: Arc<Configuration>, user: &str, host_name: &str) -> anyhow::Result<DatanodeOptions> {
     let webhdfs = WebHdfs::new(&configuration)?;
     let options = DatanodeOptions::from_configuration(configuration, user, host_name)?;
@@ -43,8 +43,8 @@ pub fn options(configuration: Arc<Configuration>, user: &str, host_name: &str) -
 }
 
 async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let handle = Datanode::start(options).await?;
     let addresses = handle.addresses();
     let announce = async {
@@ -60,12 +60,12 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
     tokio::select! {
         () = announce => {}
         reason = handle.ended() => match reason {
-            EndReason::ShutdownRequested => tracing::info!("ending: an administrator asked for it"),
+            EndReason::ShutdownRequested => tracing::info!("shutting down: requested by an administrator"),
             EndReason::NoNamenode => unwanted = true,
             EndReason::VolumesFailed => disks_failed = true,
         },
-        _ = terminate.recv() => tracing::info!("ending: SIGTERM"),
-        _ = interrupt.recv() => tracing::info!("ending: SIGINT"),
+        _ = terminate.recv() => tracing::info!("shutting down: SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("shutting down: SIGINT"),
     }
     let left = handle.shutdown(true).await;
     if left.replicas_left > 0 || left.failures > 0 {
@@ -78,7 +78,7 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     tracing::info!(replicas = left.replicas_done, bytes = left.bytes_done, "everything is on disk");
-    // Apache's ends with 0 here, and whoever watches over it takes it for well.
+    // Apache's DataNode exits with 0 here, and a supervisor then takes that for success.
     ensure!(!disks_failed, "too many storage directories have failed; which and why is logged above");
     ensure!(!unwanted, "no NameNode serves this DataNode; the reasons are logged above");
     Ok(ExitCode::SUCCESS)

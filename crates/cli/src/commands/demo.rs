@@ -1,5 +1,6 @@
-//! `hearth demo [FILE]`: a NameNode and three DataNodes in a temporary place, a file stored three times and read back over every path, one
-//! DataNode killed meanwhile, and a table of what it cost. The screen is meant to show a newcomer what Hearth is.
+//! `hearth demo [FILE]`: shows a newcomer what Hearth does. It starts a NameNode and three DataNodes in a temporary
+//! directory, stores a file three times, and reads it back over every path. During one read it kills a DataNode. At the
+//! end it prints a table of times and CPU costs.
 
 mod cpu;
 mod sample;
@@ -26,42 +27,43 @@ use sample::Hash;
 use table::Row;
 
 const DATANODES: usize = 3;
-/// Beside the replicas and the file: the processes, and room for the machine to breathe.
+/// Memory needed besides the replicas and the file: for the processes, plus a reserve for the machine.
 const SPARE_BYTES: u64 = 512 << 20;
 
 #[derive(Args)]
 pub struct DemoArguments {
-    /// The file to store. Default: one of varied content that the demo makes.
+    /// The file to store. Default: the demo makes a file of varied content.
     file: Option<PathBuf>,
-    /// Size of the file that the demo makes (k, m, g).
+    /// Size of the file that the demo makes (suffix k, m or g).
     #[arg(long, default_value = "1g", value_parser = parse::bytes, conflicts_with = "file")]
     size: u64,
-    /// Leave the file system running afterwards, until Ctrl-C.
+    /// Keep the file system running afterwards, until Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// The tmpfs for the replicas and for the file that the demo makes.
+    /// The tmpfs for the replicas, and for the file if the demo makes it.
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
 }
 
 pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
-    // One thread: the servers end with the one that starts them.
+    // One thread: the servers end together with the thread that starts them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(show(arguments))
 }
 
-/// The demo in directories of its own. They go with it, interrupted or not: what lies in memory would stay there.
+/// Runs the demo in its own directories. They are removed at the end, also after an interruption, because replicas in
+/// memory would stay there otherwise.
 async fn show(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let interrupted = interruption()?;
     tokio::pin!(interrupted);
     let scratch =
         tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
-    // The file that it makes lies in memory, too, so that no disk is measured.
+    // The generated file lies in memory too, so that no disk is measured.
     let copies = tempfile::Builder::new()
         .prefix("hearth-demo-")
         .tempdir_in(&arguments.memory)
         .with_context(|| format!("cannot make a directory in {}", arguments.memory.display()))?;
-    // The last local, so that the processes end before their directories go.
+    // Declared last, so that the processes end before their directories are removed.
     let processes = tokio::select! {
         code = &mut interrupted => {
             eprintln!("hearth: interrupted; removing what the demo made");
@@ -74,16 +76,17 @@ async fn show(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     println!("\nRunning until Ctrl-C (one DataNode was killed: hearth admin -report shows it).");
-    // As it was told to: whatever the code, it is no failure.
+    // The user has asked for this end, so the signal's exit code is not reported.
     let _ = interrupted.await;
     processes.stop()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Listens for SIGINT and SIGTERM from now on. Resolves with the first of them, to the exit code that shells give it.
+/// Starts to listen for SIGINT and SIGTERM. The future resolves with the first of them to the exit code that shells
+/// use.
 fn interruption() -> anyhow::Result<impl Future<Output = ExitCode>> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => ExitCode::from(130),
@@ -92,14 +95,14 @@ fn interruption() -> anyhow::Result<impl Future<Output = ExitCode>> {
     })
 }
 
-/// Stores and reads, and shows what that took. The file system still runs afterwards. Dropped half way, this leaves no
-/// process behind.
+/// Stores and reads the file, and prints what that cost. The file system still runs afterwards. If dropped early, this
+/// leaves no process behind.
 async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> anyhow::Result<ProcessCluster> {
     let bytes = match &arguments.file {
         Some(file) => fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len(),
         None => arguments.size,
     };
-    ensure!(bytes > 0, "an empty file shows nothing: give a file with some content");
+    ensure!(bytes > 0, "the demo needs a file that is not empty: give another file");
     check_memory(&arguments.memory, bytes)?;
 
     println!("Hearth: an HDFS whose blocks live in memory. Every HDFS client can use it unchanged.\n");
@@ -114,7 +117,7 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
     let started = Instant::now();
     let mut processes = ProcessCluster::start(&cluster, |_| {}).await?;
     let uri = format!("hdfs://{}", processes.rpc()?);
-    done(&format!("a NameNode and {DATANODES} DataNodes, each a process of its own, at {uri}"), started.elapsed());
+    done(&format!("a NameNode and {DATANODES} DataNodes, each in its own process, at {uri}"), started.elapsed());
     let client_conf = cluster.dir().join("conf");
     fs::create_dir_all(&client_conf).with_context(|| format!("cannot make {}", client_conf.display()))?;
     cluster.client(processes.rpc()?, processes.http()?).write_dir(&client_conf)?;
@@ -146,12 +149,14 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
     rows.push(demo.read_while_one_dies(&cluster, &mut processes).await?);
 
     println!("\n{}", table::render(&rows));
-    println!("Every copy read back had the SHA-256 of what was written. CPU is user + system time, 10 ms exact.\n");
+    println!(
+        "Every copy read back had the SHA-256 of the file written. CPU is user + system time, in units of 10 ms.\n"
+    );
     point_at(&uri, &client_conf);
     Ok(processes)
 }
 
-/// The ways of reading that this build has, and the client settings that force each.
+/// Read paths of this build, and the client settings that force each of them.
 const READ_PATHS: &[(&str, &[&str])] = &[
     ("read, local, from the DataNode's own memory", &["hearth.client.paths=local"]),
     ("read, TCP, by sendfile from the DataNode's memory", &["hearth.client.paths=packets"]),
@@ -176,7 +181,7 @@ impl Demo<'_> {
         Ok(row)
     }
 
-    /// Reads through `hearth fs -cat`, hashing what arrives.
+    /// Reads through `hearth fs -cat` and hashes the output.
     async fn get(&self, path: &str, settings: &[&str], processes: &ProcessCluster) -> anyhow::Result<Row> {
         let mut found = Hash::default();
         let work = async {
@@ -192,7 +197,7 @@ impl Demo<'_> {
         Ok(row)
     }
 
-    /// Opens the file, reads half of it, kills the DataNode that serves the next byte, and reads on.
+    /// Opens the file, reads half of it, kills the DataNode that serves the next byte, and continues to read.
     async fn read_while_one_dies(&self, cluster: &LocalCluster, processes: &mut ProcessCluster) -> anyhow::Result<Row> {
         let bar = bar("reading while a DataNode dies", self.bytes);
         let started = Instant::now();
@@ -215,7 +220,7 @@ impl Demo<'_> {
             reader.consume(count);
             position += count as u64;
             bar.inc(count as u64);
-            // What is in memory is there without waiting, and whoever interrupts this is to be heard.
+            // Data in memory is ready at once, so without this the task that handles an interruption would not run.
             tokio::task::yield_now().await;
             if killed.is_none() && position >= self.bytes / 2 {
                 let at = position.min(self.bytes - 1);
@@ -224,7 +229,7 @@ impl Demo<'_> {
                     .blocks
                     .first()
                     .and_then(|block| block.locations.first())
-                    .context("the NameNode knows no replica of the block being read")?;
+                    .context("the NameNode reports no replica of the block being read")?;
                 let victim = serving_process(&mut processes.datanodes, serving.id.transfer_port)?;
                 victim.kill();
                 killed = Some(victim.role().to_string());
@@ -237,7 +242,7 @@ impl Demo<'_> {
         self.check(path, found)?;
         let killed = killed.context("no DataNode was killed")?;
         done(
-            &format!("{killed} killed (SIGKILL) with the file half read; read on from another replica"),
+            &format!("{killed} killed (SIGKILL) after half of the file; the read continued from another replica"),
             started.elapsed(),
         );
         Ok(Row { path: path.to_string(), bytes: self.bytes, seconds, client_cpu: None, datanode_cpu: None })
@@ -245,7 +250,7 @@ impl Demo<'_> {
 
     fn check(&self, path: &str, found: Hash) -> anyhow::Result<()> {
         if found != self.hash {
-            bail!("{path}: the bytes read back are others: SHA-256 {} instead of {}", hex(&found), hex(&self.hash));
+            bail!("{path}: the bytes read back differ: SHA-256 {} instead of {}", hex(&found), hex(&self.hash));
         }
         Ok(())
     }
@@ -272,14 +277,14 @@ impl Demo<'_> {
         })
     }
 
-    /// `hearth fs` as a process of its own, with its progress on this terminal.
+    /// Runs `hearth fs` as a separate process, with its progress on this terminal.
     async fn client(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<()> {
         let status = self.command(command, settings)?.status().await.context("cannot start hearth fs")?;
         finished(&command.join(" "), status)
     }
 
     fn command(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<Command> {
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let program = std::env::current_exe().context("cannot find the executable of this program")?;
         let mut process = Command::new(program);
         process
             .arg("fs")
@@ -287,7 +292,7 @@ impl Demo<'_> {
             .args(command)
             .env("HADOOP_CONF_DIR", self.conf)
             .stdin(Stdio::null())
-            // An interrupted demo does not wait for it.
+            // An interrupted demo does not wait for this process.
             .kill_on_drop(true);
         Ok(process)
     }
@@ -305,10 +310,10 @@ fn serving_process(datanodes: &mut [Process], transfer_port: u16) -> anyhow::Res
         .with_context(|| format!("no DataNode of the demo has port {transfer_port}"))
 }
 
-/// Errors when the replicas would not fit, with what would.
+/// Checks that the replicas fit. The error names a size that would.
 fn check_memory(memory: &Path, bytes: u64) -> anyhow::Result<()> {
     let room = hearth_datanode::available_memory(memory);
-    // The replicas and the file.
+    // One for each replica, and one for the file.
     let copies = DATANODES as u64 + 1;
     let needed = bytes * copies + SPARE_BYTES;
     if needed > room {
@@ -378,7 +383,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Whether any process of a group runs. One that has ended and that init has not collected yet does not.
+    /// Returns whether any process of a process group runs. A process that has ended but is not yet reaped by init does
+    /// not count.
     fn runs(group: u32) -> bool {
         let group = group.to_string();
         let is_of_it = |stat: &str| {
@@ -396,11 +402,11 @@ mod tests {
 
     #[test]
     fn an_interrupted_demo_leaves_nothing_behind() {
-        // One that came to its end while this process stood still was not interrupted.
+        // Repeated, because a demo that finished while this process was not scheduled was not interrupted.
         assert!((0..5).any(|_| is_interrupted_and_leaves_nothing_behind()));
     }
 
-    /// False: it had ended by itself.
+    /// Returns false if the demo had ended before the signal.
     fn is_interrupted_and_leaves_nothing_behind() -> bool {
         let memory = Scratch::within(Path::new("/dev/shm"), "hearth-test-").unwrap();
         let place = tempfile::tempdir().unwrap();
@@ -420,7 +426,7 @@ mod tests {
         .unwrap();
         let is_there = runs(group) && !is_empty(memory.path()) && !is_empty(&disk);
 
-        // To it alone, not to its children.
+        // The signal goes to the demo only, not to its children.
         let status = demo.terminate(PATIENCE).unwrap();
         if status.success() {
             return false;

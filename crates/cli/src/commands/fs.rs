@@ -1,8 +1,8 @@
 //! `hearth fs -COMMAND ...`: the file system shell, with the commands, options, output and exit codes of `hdfs dfs`.
 //!
-//! Each command is a function of [`Shell`] in a file of its own (or of its family); [`commands`] is the table of them.
-//! Options are Hadoop's single-dash words, which [`options`] parses. A command goes on with its other arguments when one
-//! fails; the exit code is 1 then, and 255 when the command line itself was wrong.
+//! Each command is a function of [`Shell`] in its own file (or the file of its family). [`commands`] is the table of
+//! them. Options are Hadoop's single-dash words, which [`options`] parses. If one argument fails, a command continues
+//! with the others and the exit code is 1. A wrong command line gives 255.
 
 mod acl;
 mod archive;
@@ -70,12 +70,12 @@ pub fn run(arguments: FsArguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(USAGE_ERROR));
         }
     };
-    // The commands run on this thread and may block it on local files; connections and writers have their own.
+    // The commands run on this thread and may block it on local files. Connections and writers use the worker threads.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut shell = Shell::new(configuration);
     let code = runtime.block_on(dispatch(&mut shell, words));
     let finished = shell.finish();
-    // Reads of standard input that never end must not keep the process.
+    // A read of standard input that never returns must not keep the process alive.
     runtime.shutdown_background();
     Ok(match finished {
         Ok(()) => ExitCode::from(code),
@@ -86,7 +86,7 @@ pub fn run(arguments: FsArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A file's name as text.
+/// Converts a file name to text.
 pub(super) fn shown_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
@@ -120,7 +120,7 @@ async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {
         Ok(()) => shell.exit_code(),
         Err(Failure::Usage(message)) => {
             eprintln!("-{}: {message}", command.name);
-            // All of them, then the one: as Hadoop does.
+            // Prints the usage of all commands, then of this one, as Hadoop does.
             eprint!("{}", commands::usage_of_all());
             eprintln!("Usage: hadoop fs [generic options] {}", command.usage());
             USAGE_ERROR
@@ -134,7 +134,7 @@ async fn dispatch(shell: &mut Shell, mut words: Vec<String>) -> u8 {
     }
 }
 
-/// The one list of what each name does.
+/// Runs a command: the one place that maps names to functions.
 async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments) -> Result<(), Failure> {
     debug_assert!(COMMANDS.iter().any(|known| known.name == command.name));
     match command.name {
@@ -179,7 +179,7 @@ async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments)
         "touchz" => make::touchz(shell, arguments).await,
         "truncate" => truncate::truncate(shell, arguments).await,
         "usage" => commands::usage(shell, arguments),
-        name => unreachable!("command {name} stands in the table but nothing carries it out"),
+        name => unreachable!("command {name} is in the table but not dispatched"),
     }
 }
 
@@ -187,9 +187,9 @@ async fn run_command(shell: &mut Shell, command: &Command, arguments: Arguments)
 mod tests {
     use super::*;
 
-    /// Every name of the table must be carried out: this is what the `unreachable` above relies on.
+    /// Checks that every name of the table is dispatched, because the `unreachable` above relies on it.
     #[test]
-    fn every_command_of_the_table_is_carried_out() {
+    fn every_command_is_dispatched() {
         let source = include_str!("fs.rs");
         for command in COMMANDS {
             assert!(source.contains(&format!("\"{}\"", command.name)), "{} is not dispatched", command.name);

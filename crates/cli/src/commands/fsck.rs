@@ -1,8 +1,8 @@
 //! `hearth fsck PATH`: the report of `hdfs fsck`.
 //!
-//! The NameNode makes the report. This command asks for it over HTTP (`/fsck`), as Apache's tool does, and prints the answer unchanged.
-//! When the web port cannot be reached, the command says so on standard error and makes a plain report from RPC answers ([`walk`]).
-//! Options that only the NameNode can carry out are refused then.
+//! The NameNode makes the report. This command requests it over HTTP (`/fsck`), as Apache's tool does, and prints the
+//! answer unchanged. If the web port cannot be reached, the command prints a message to standard error and makes a
+//! plain report from RPC answers ([`walk`]). It then rejects options that only the NameNode can carry out.
 
 mod ask;
 mod http;
@@ -61,16 +61,16 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code?))
 }
 
-/// The exit code.
+/// Runs the check. Returns the exit code.
 async fn check(configuration: &Configuration, mut request: Request) -> anyhow::Result<u8> {
     let caller = Identity::of_process()?;
     let (uri, path) = split(&request.path);
     let fs = crate::configuration::connect(configuration, uri.as_deref())?;
     request.path = fs.absolute(path)?;
-    // Also tells which of several NameNodes is active.
+    // This call also finds out which of several NameNodes is active.
     match fs.status(&request.path).await {
         Ok(_) => {}
-        // A block is looked up whatever the path.
+        // A block is looked up even if the path does not exist.
         Err(_) if !request.block_ids.is_empty() => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {
             eprintln!(
@@ -89,17 +89,19 @@ async fn check(configuration: &Configuration, mut request: Request) -> anyhow::R
         Err(why) => {
             let advice = "set dfs.namenode.http-address to that of the NameNode, for example by -D";
             if let Some(option) = request.needs_namenode() {
-                anyhow::bail!("{option} asks the NameNode at {namenode} over HTTP, which fails: {why:#}; {advice}");
+                anyhow::bail!(
+                    "{option} needs the NameNode at {namenode} over HTTP, but the request failed: {why:#}; {advice}"
+                );
             }
             if caller.real_user.is_some() {
                 let other = &caller.user;
                 anyhow::bail!(
-                    "only the NameNode at {namenode} can check files for {other}, and asking it fails: {why:#}; {advice}"
+                    "only the NameNode at {namenode} can check files for {other}, but the request failed: {why:#}; {advice}"
                 );
             }
             eprintln!(
-                "fsck: the NameNode at {namenode} cannot be asked over HTTP: {why:#}; {advice}. The report is made here, from what \
-                 clients are told: replicas in maintenance and misplaced ones are not seen."
+                "fsck: the NameNode at {namenode} cannot be asked over HTTP: {why:#}; {advice}. This report is made from the answers \
+                 to clients: it does not show replicas in maintenance and misplaced ones."
             );
             by_walking(&fs, &request).await
         }
@@ -108,15 +110,15 @@ async fn check(configuration: &Configuration, mut request: Request) -> anyhow::R
 
 async fn by_walking(fs: &FileSystem, request: &Request) -> anyhow::Result<u8> {
     let mut report = Report::start(fs, request.path.clone(), !request.list_corrupt);
-    walk(fs, &request.path, &request.shown, &mut report).await.context("the walk over the files")?;
+    walk(fs, &request.path, &request.shown, &mut report).await.context("cannot walk over the files")?;
     Ok(if request.list_corrupt { report.list_corrupt() } else { report.print(fs).await? })
 }
 
-/// The file system that a path names, if it names one, and the path in it.
+/// Splits a path into its file system, if it names one, and the path there.
 fn split(path: &str) -> (Option<String>, &str) {
     let Some(rest) = path.strip_prefix("hdfs://") else { return (None, path) };
     match rest.find('/') {
-        // Without a host it is of the default file system.
+        // Without a host, the path is in the default file system.
         Some(0) => (None, rest),
         Some(at) => (Some(format!("hdfs://{}", &rest[..at])), &rest[at..]),
         None => (Some(path.to_owned()), "/"),
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_may_name_its_file_system() {
+    fn path_may_include_its_file_system() {
         assert_eq!(split("/a"), (None, "/a"));
         assert_eq!(split("hdfs://h:1/a/b"), (Some("hdfs://h:1".to_owned()), "/a/b"));
         assert_eq!(split("hdfs://h:1"), (Some("hdfs://h:1".to_owned()), "/"));

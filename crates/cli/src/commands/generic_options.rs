@@ -5,15 +5,16 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use hearth_config::Configuration;
 
-/// Takes `-fs URI`, `-D key=value` (also `-Dkey=value`) and `-conf FILE` off the front of `words`; what is left is the
-/// command. Options of Hadoop that mean nothing here (`-jt`, `-files`, `-libjars`, `-archives`) are taken with their value.
+/// Takes `-fs URI`, `-D key=value` (also `-Dkey=value`) and `-conf FILE` off the front of `words`. The rest is the
+/// command. Hadoop options without a meaning here (`-jt`, `-files`, `-libjars`, `-archives`) are dropped with their
+/// value.
 pub fn with_generic_options(words: Vec<String>) -> anyhow::Result<(Configuration, Vec<String>)> {
     let mut configuration = crate::configuration::load()?;
     let mut words = words.into_iter().peekable();
     while let Some(word) = words.peek().cloned() {
         let mut value = |name: &str| -> anyhow::Result<String> {
             words.next();
-            words.next().with_context(|| format!("{name} wants a value"))
+            words.next().with_context(|| format!("{name} needs a value"))
         };
         match word.as_str() {
             "-fs" => {
@@ -43,7 +44,7 @@ pub fn with_generic_options(words: Vec<String>) -> anyhow::Result<(Configuration
 }
 
 fn set(configuration: &mut Configuration, setting: &str) -> anyhow::Result<()> {
-    let Some((name, value)) = setting.split_once('=') else { bail!("-D wants key=value, not {setting:?}") };
+    let Some((name, value)) = setting.split_once('=') else { bail!("-D needs key=value, not {setting:?}") };
     configuration.set(name, value);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `hearth namenode`: serves a namespace until it is told to stop; `-format` instead makes a new one, and `-recover` looks through one that
-//! does not start.
+//! `hearth namenode`: serves a namespace until it is stopped. With `-format` it instead makes a new namespace. With
+//! `-recover` it examines a namespace that does not start.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,10 +15,11 @@ use crate::{configuration, logging};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// -format makes a new namespace in dfs.namenode.name.dir and exits; with -force also where there is one already.
-    /// -format-if-empty makes one in an empty directory, and serves. -recover reports what is left of a namespace that does not start, and
-    /// changes nothing; with -force it goes on with what is left. It takes a directory instead of dfs.namenode.name.dir, as `D/name` of
-    /// `hearth up --dir D`.
+    /// -format makes a new namespace in dfs.namenode.name.dir and exits; -force replaces an existing one.
+    /// -format-if-empty makes one if the directory is empty, and then serves it. -recover reports what can be recovered
+    /// of a namespace that does not start, and changes nothing; with -force it keeps that part and drops the rest.
+    /// -recover takes an optional directory instead of dfs.namenode.name.dir, for example `D/name` of `hearth up --dir
+    /// D`.
     #[arg(allow_hyphen_values = true, value_name = "OPTION")]
     options: Vec<String>,
 }
@@ -27,22 +28,24 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (mut format, mut force, mut if_empty, mut recover) = (false, false, false, false);
     let mut directory = None;
     for option in &arguments.options {
-        // Hadoop's spelling has one dash; ours, two.
+        // Hadoop writes one dash, Hearth two.
         match option.trim_start_matches('-') {
             "format" => format = true,
             "force" => force = true,
             "format-if-empty" => if_empty = true,
             "recover" => recover = true,
-            // Nothing is ever asked.
+            // No command asks for confirmation.
             "nonInteractive" | "noninteractive" => {}
             path if path == option && directory.is_none() => directory = Some(PathBuf::from(path)),
             _ => {
-                bail!("unknown option {option}: wanted -format, -force, -nonInteractive, -format-if-empty or -recover")
+                bail!(
+                    "unknown option {option}: expected -format, -force, -nonInteractive, -format-if-empty or -recover"
+                )
             }
         }
     }
     if recover && (format || if_empty) {
-        bail!("-recover keeps a namespace, and -format makes a new one: give one of them");
+        bail!("-recover and -format cannot be combined: -recover keeps a namespace, -format makes a new one");
     }
     if let Some(directory) = directory.as_ref().filter(|_| !recover) {
         bail!("unexpected {}: only -recover takes a directory; set dfs.namenode.name.dir", directory.display());
@@ -66,11 +69,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if recover {
         return Ok(tell(&recover_directory(&options, force)?, force));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the runtime")?;
     runtime.block_on(serve(options))
 }
 
-/// Exit code 1: there is something to recover, and nothing was changed.
+/// Prints the report. Returns exit code 1 if there is something to recover and nothing was changed.
 fn tell(recovery: &RecoveryReport, force: bool) -> ExitCode {
     let identity = &recovery.identity;
     println!("cluster {}, block pool {}", identity.cluster_id, identity.pool);
@@ -84,30 +90,30 @@ fn tell(recovery: &RecoveryReport, force: bool) -> ExitCode {
     if known > kept {
         println!("lost: changes from group {} to group {known}, and perhaps later ones", kept + 1);
     } else {
-        println!("lost: nothing that is known of; changes after group {kept} cannot be ruled out");
+        println!("lost: no known changes; unknown changes after group {kept} cannot be ruled out");
     }
     if !force {
         println!(
-            "nothing was changed. A good copy of the directory is better; to go on without one: hearth namenode -recover -force"
+            "nothing was changed. If possible, restore a good copy of the directory; without one, run: hearth namenode -recover -force"
         );
         return ExitCode::FAILURE;
     }
-    recovery.copies.iter().for_each(|copy| println!("copied before: {}", copy.display()));
+    recovery.copies.iter().for_each(|copy| println!("copied before the change: {}", copy.display()));
     println!(
-        "recovered: start the NameNode. Run `hearth fsck /` before anything is written, and compare it with what should be there"
+        "recovered: start the NameNode. Before any write, run `hearth fsck /` and compare its result with the expected files"
     );
     ExitCode::SUCCESS
 }
 
 async fn serve(options: NamenodeOptions) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let handle = Namenode::start(options).await?;
     Announcement::new("namenode", [("rpc", handle.rpc_address()), ("http", handle.http_address())]).print();
     tokio::select! {
-        failed = handle.failed() => bail!("ending: {failed}"),
-        _ = terminate.recv() => tracing::info!("ending: SIGTERM"),
-        _ = interrupt.recv() => tracing::info!("ending: SIGINT"),
+        failed = handle.failed() => bail!("shutting down: {failed}"),
+        _ = terminate.recv() => tracing::info!("shutting down: SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("shutting down: SIGINT"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `hearth up`: a whole file system on this machine, in one process or each role in its own.
+//! `hearth up`: a complete file system on this machine, in one process or with one process for each role.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,28 +17,28 @@ use crate::{configuration, logging};
 
 #[derive(Args)]
 pub struct UpArguments {
-    /// How many DataNodes.
+    /// Number of DataNodes.
     #[arg(long, default_value_t = 1)]
     datanodes: usize,
-    /// Where namespace and replicas are kept. The same directory finds its files again.
+    /// Directory of the namespace and the replicas. A later run with the same directory finds its files again.
     #[arg(long, default_value = "hearth-data")]
     dir: PathBuf,
-    /// Each role in a process of its own.
+    /// Run each role in its own process.
     #[arg(long)]
     processes: bool,
-    /// Leave a core-site.xml and hdfs-site.xml there that any Hadoop client can use.
+    /// Write a core-site.xml and hdfs-site.xml for Hadoop clients to this directory.
     #[arg(long, value_name = "DIR")]
     write_conf: Option<PathBuf>,
-    /// Port of the NameNode's RPC; 0 takes any free one.
+    /// Port of the NameNode's RPC; 0 picks a free one.
     #[arg(long, default_value_t = 8020)]
     port: u16,
-    /// Port of the NameNode's web pages; 0 takes any free one.
+    /// Port of the NameNode's web pages; 0 picks a free one.
     #[arg(long, default_value_t = 9870)]
     http_port: u16,
-    /// The tmpfs that holds the replicas in memory.
+    /// The tmpfs for the replicas in memory.
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
-    /// A configuration key for all roles, as `dfs.blocksize=32m`. May be given several times.
+    /// Set a configuration key for all roles, for example `dfs.blocksize=32m`. May be given several times.
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = setting)]
     settings: Vec<(String, String)>,
 }
@@ -54,14 +54,14 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if arguments.processes {
-        // Started by this thread, which lives as long as they shall.
+        // Started by this thread, because the children end with the thread that starts them.
         let mut processes = runtime.block_on(ProcessCluster::start(&cluster, |_| {}))?;
         announce(&cluster, processes.rpc()?, processes.http()?, arguments.write_conf.as_deref())?;
         let outcome = runtime.block_on(async {
-            // One listener for all rounds: a signal that came between two would be lost.
+            // One listener for all rounds, so that a signal between two rounds is not lost.
             let mut stopped = std::pin::pin!(super::stop_requested());
             loop {
-                // Ctrl-C reaches the children, too: what ends with it is not started again.
+                // Ctrl-C reaches the children, too. A child that ended by it must not be restarted.
                 tokio::select! {
                     biased;
                     stopped = &mut stopped => return stopped,
@@ -75,10 +75,10 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
             }
         });
         if let Err(ended) = &outcome {
-            // Now: stopping the others takes its time, and may have something to say of its own.
+            // Printed now, because stopping the other processes takes time and may print messages, too.
             eprintln!("hearth: {ended:#}");
         }
-        eprintln!("hearth: stopping; what is only in memory goes to disk");
+        eprintln!("hearth: stopping; writing replicas that are only in memory to disk");
         processes.stop()?;
         return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
@@ -110,7 +110,7 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
             stopped = super::stop_requested() => stopped?,
             failed = namenode.failed() => return Err(failed.into()),
         }
-        eprintln!("hearth: stopping; what is only in memory goes to disk");
+        eprintln!("hearth: stopping; writing replicas that are only in memory to disk");
         let mut all_on_disk = true;
         for datanode in datanodes {
             let left = datanode.shutdown(true).await;
@@ -123,7 +123,7 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The URI on the first line, for people and scripts; the rest explains it.
+/// Prints the URI on the first line, for users and scripts. The other lines explain it.
 fn announce(
     cluster: &LocalCluster,
     rpc: SocketAddr,

@@ -1,4 +1,4 @@
-//! The same cluster with each role as a process of its own.
+//! A local cluster with each role in its own process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,9 +17,9 @@ use super::LocalCluster;
 use crate::announce::Announcement;
 use crate::parent::DIES_WITH_PARENT;
 
-/// A server that has not announced itself by then has failed.
+/// A server that has not announced itself within this time has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between SIGTERM and SIGKILL: a DataNode flushes what is only in memory meanwhile.
+/// Time between SIGTERM and SIGKILL. A DataNode flushes replicas that are only in memory during it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One running role.
@@ -28,14 +28,15 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     announcement: Announcement,
-    /// It was killed here, or `supervise` has reported its end: `stop` does not report it again.
+    /// Set after `kill`, or after `supervise` has reported the end. `stop` does not report it again.
     end_is_known: bool,
 }
 
 impl Process {
-    /// Starts `hearth ROLE` with `configuration` written to a directory of its own, and waits until it announces itself.
+    /// Starts `hearth ROLE` with `configuration` written to its own directory, and waits until it announces itself.
     ///
-    /// Errors: with the end of the log, when it ends or says nothing. Dropped half way, this kills it.
+    /// Errors: the process ends or announces nothing; includes the end of the log. If dropped early, this kills the
+    /// process.
     async fn start(
         cluster: &LocalCluster,
         name: &str,
@@ -52,7 +53,7 @@ impl Process {
             .append(true)
             .open(&log_path)
             .with_context(|| format!("cannot write the log {}", log_path.display()))?;
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let program = std::env::current_exe().context("cannot find the executable of this program")?;
         let mut child = Command::new(program)
             .args(command)
             .env("HADOOP_CONF_DIR", &conf)
@@ -64,7 +65,7 @@ impl Process {
             .with_context(|| format!("cannot start hearth {role}"))?;
         let stdout = child.stdout.take().context("the child's output is piped")?;
         let (sender, mut receiver) = mpsc::channel(1);
-        // Reads on to the end, so that the child never blocks on a full pipe.
+        // Reads to the end of the output, so that the child never blocks on a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout.take(1 << 20)).lines().map_while(Result::ok) {
                 if let Some(announcement) = Announcement::parse(&line) {
@@ -103,28 +104,28 @@ impl Process {
         self.child.id()
     }
 
-    /// One of its ports, by the name under which it was announced.
+    /// Returns one of its ports, by the announced name.
     pub fn port(&self, name: &str) -> anyhow::Result<SocketAddr> {
         self.announcement
             .port(name)
             .with_context(|| format!("{} announced no port named {name}: {}", self.role, self.announcement))
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.end_is_known = true;
-        // Fails only when it is gone already.
+        // Fails only if the process is already gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     fn terminate(&mut self) {
-        // Once its end was seen, its number may be another's.
+        // After its end was collected, its process id may belong to another process.
         if self.ended().is_none()
             && let Some(pid) = Pid::from_raw(self.child.id() as i32)
         {
@@ -132,10 +133,10 @@ impl Process {
         }
     }
 
-    /// Waits for the end after `terminate`; then SIGKILL.
+    /// Waits for the end after `terminate`; sends SIGKILL at `deadline`.
     ///
-    /// Errors: with the end of the log, when it had to be killed or did not end well, as a DataNode does not whose bytes
-    /// are only in memory still.
+    /// Errors: the process had to be killed or failed, for example a DataNode that still has bytes only in memory.
+    /// Includes the end of the log.
     fn wait_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         loop {
             match self.child.try_wait().with_context(|| format!("cannot wait for {}", self.role))? {
@@ -170,15 +171,15 @@ impl Drop for Process {
 pub struct ProcessCluster {
     pub namenode: Process,
     pub datanodes: Vec<Process>,
-    /// By the place in `datanodes`.
+    /// Restart histories, by index in `datanodes`.
     ends: BTreeMap<usize, RestartHistory>,
 }
 
-/// A DataNode that ends more often than this within [`RESTARTS_WITHIN`] is left out.
+/// A DataNode that ends more often than this within [`RESTARTS_WITHIN`] is not restarted.
 const RESTARTS_MAX: usize = 3;
 const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The ends of one DataNode.
+/// Restart history of one DataNode.
 #[derive(Default)]
 struct RestartHistory {
     /// Times of its restarts within [`RESTARTS_WITHIN`].
@@ -187,7 +188,7 @@ struct RestartHistory {
 }
 
 impl RestartHistory {
-    /// Whether to start it again, after it ended with `status`; else why not.
+    /// Decides about a restart after the DataNode ended with `status`. The error says why it is not restarted.
     fn record_exit(&mut self, status: ExitStatus, now: Instant) -> Result<(), String> {
         if status.success() {
             return Err("it was asked to stop".to_owned());
@@ -202,9 +203,9 @@ impl RestartHistory {
 }
 
 impl ProcessCluster {
-    /// Starts the NameNode, then the DataNodes. `step` is told what is being started.
+    /// Starts the NameNode, then the DataNodes. `step` gets the name of each role as it is started.
     ///
-    /// They end with the thread that polls this.
+    /// The processes end with the thread that polls this.
     pub async fn start(cluster: &LocalCluster, mut step: impl FnMut(&str)) -> anyhow::Result<Self> {
         step("NameNode");
         let configuration = cluster.namenode();
@@ -228,10 +229,11 @@ impl ProcessCluster {
         self.namenode.port("http")
     }
 
-    /// Starts DataNodes again that have ended; each finds the replicas that it left. A DataNode is left out when it was asked to stop, does
-    /// not start, or ends too often; the file system goes on without it. `say` gets a line for each.
+    /// Restarts DataNodes that have ended. Each finds the replicas that it left. A DataNode that was asked to stop,
+    /// fails to start, or ends too often is not restarted; the file system continues without it. `say` gets a line for
+    /// each.
     ///
-    /// To be awaited by the thread that started the cluster. When dropped half way, the next call starts the DataNode.
+    /// Must be awaited by the thread that started the cluster. If dropped early, the next call starts the DataNode.
     ///
     /// Errors: the NameNode has ended, or no DataNode is left.
     pub async fn supervise(&mut self, cluster: &LocalCluster, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
@@ -278,9 +280,10 @@ impl ProcessCluster {
         Ok(())
     }
 
-    /// SIGTERM to all, DataNodes first; they write what is only in memory to disk before they end.
+    /// Sends SIGTERM to all, DataNodes first. They write data that is only in memory to disk before they end.
     ///
-    /// Errors, when all have stopped: each that had to be killed or did not end well, unless `supervise` has reported it.
+    /// Errors: each process that had to be killed or failed, unless `supervise` has reported it. Returned after all
+    /// have stopped.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         for process in &mut self.datanodes {
@@ -295,7 +298,7 @@ impl ProcessCluster {
     }
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 fn tail(path: &Path) -> String {
     const BYTES: u64 = 4096;
     let read = || -> std::io::Result<String> {
@@ -315,7 +318,7 @@ fn tail(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A process that SIGTERM makes do `at_the_end`.
+    /// Process that runs `at_the_end` on SIGTERM.
     fn process(directory: &Path, role: &str, at_the_end: &str) -> Process {
         let log = directory.join(format!("{role}.log"));
         let script = format!("trap '{at_the_end}' TERM; echo; while :; do sleep 0.01; done");
@@ -325,14 +328,14 @@ mod tests {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        // It listens.
+        // The process has set its signal handler.
         child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let announcement = Announcement::new(role, std::iter::empty());
         Process { role: role.to_string(), child, log, announcement, end_is_known: false }
     }
 
     #[test]
-    fn all_are_stopped_and_those_that_end_badly_are_told_of_unless_that_is_known() {
+    fn stop_reports_unknown_failed_exits() {
         let directory = tempfile::tempdir().unwrap();
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
         let (namenode, datanode) = (start("namenode", "exit 0"), start("datanode", "exit 0"));
@@ -341,7 +344,7 @@ mod tests {
         let full = start("datanode1", "echo the disk is full >&2; exit 1");
         let mut killed = start("datanode2", "exit 0");
         killed.kill();
-        // As Ctrl-C does it, which reaches all at once: nobody has seen this end.
+        // Like Ctrl-C, which reaches all processes at once: this end was not yet collected.
         let mut earlier = start("datanode3", "exit 3");
         earlier.terminate();
         while earlier.ended().is_none() {
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_namenode_ends_all_and_is_told_once() {
+    async fn namenode_exit_ends_cluster_and_is_reported_once() {
         let directory = tempfile::tempdir().unwrap();
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
         let mut cluster = cluster(start("namenode", "exit 5"), vec![start("datanode1", "exit 0")]);
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_datanode_that_was_asked_to_stop_is_left_out_and_the_others_go_on() {
+    async fn stopped_datanode_is_not_restarted() {
         let directory = tempfile::tempdir().unwrap();
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
         let (namenode, one, two) =
@@ -422,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datanode_that_ends_again_and_again_is_left_out() {
+    fn repeatedly_failing_datanode_is_not_restarted() {
         use std::os::unix::process::ExitStatusExt;
         let (killed, now) = (ExitStatus::from_raw(9), Instant::now());
         let mut ends = RestartHistory::default();
@@ -430,7 +433,7 @@ mod tests {
             ends.record_exit(killed, now).unwrap();
         }
         assert!(ends.record_exit(killed, now + Duration::from_secs(1)).unwrap_err().contains("3 times within 60 s"));
-        // Those of a while ago do not count.
+        // Earlier restarts outside the window do not count.
         ends.record_exit(killed, now + RESTARTS_WITHIN).unwrap();
         assert!(ends.record_exit(ExitStatus::from_raw(0), now).unwrap_err().contains("asked to stop"));
     }

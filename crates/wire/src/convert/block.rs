@@ -47,7 +47,8 @@ impl TryFrom<ExtendedBlockProto> for ExtendedBlock {
     }
 }
 
-/// Bytes under one CRC that a peer may ask for. Hadoop sets no limit; a chunk must fit into a packet with its CRC.
+/// Maximum bytes under one CRC that a peer may request. Hadoop sets no limit; a chunk must fit into a packet with its
+/// CRC.
 const BYTES_PER_CHUNK_MAX: u32 = 8 << 20;
 
 impl From<&ChecksumSpec> for ChecksumProto {
@@ -91,7 +92,7 @@ impl TryFrom<&NamespaceInfoProto> for PoolIdentity {
     }
 }
 
-/// What NameNodes and DataNodes compare in every call. `layout_version`: of the sender's own storage.
+/// Identity that NameNodes and DataNodes compare in every call. `layout_version`: that of the sender's own storage.
 pub fn storage_info(identity: &PoolIdentity, layout_version: i32) -> StorageInfoProto {
     StorageInfoProto {
         layout_version: layout_version as u32,

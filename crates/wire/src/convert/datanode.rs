@@ -7,7 +7,7 @@ use crate::proto::hdfs::datanode_info_proto::AdminState;
 use crate::proto::hdfs::datanode_storage_proto::StorageState;
 use crate::proto::hdfs::{DatanodeIdProto, DatanodeInfoProto, DatanodeStorageProto, StorageReportProto};
 
-/// Where a datanode is when nobody says so.
+/// Rack of a DataNode without a location.
 const DEFAULT_RACK: &str = "/default-rack";
 
 impl From<&DatanodeId> for DatanodeIdProto {
@@ -33,7 +33,7 @@ impl TryFrom<DatanodeIdProto> for DatanodeId {
             info_port: narrow(message.info_port, "info port")?,
             ipc_port: narrow(message.ipc_port, "ipc port")?,
             info_secure_port: narrow(message.info_secure_port(), "info secure port")?,
-            // An empty one crashed Apache's NameNode: nothing can be known by it.
+            // An empty UUID crashed Apache's NameNode, and does not identify a DataNode.
             uuid: DatanodeUuid(not_empty(message.datanode_uuid, "datanode uuid")?.into()),
             ip: message.ip_addr,
             host_name: message.host_name,
@@ -103,7 +103,7 @@ impl TryFrom<DatanodeInfoProto> for DatanodeInfo {
                 Some(location) if !location.is_empty() => location,
                 _ => DEFAULT_RACK.to_owned(),
             },
-            // A copy: locations are kept for long, the frame that they came in is not.
+            // A copy, because locations are kept for a long time, but the frame that contains them is not.
             offer: message
                 .hearth_offer
                 .filter(|offer| offer.len() <= OFFER_BYTES_MAX)
@@ -113,7 +113,7 @@ impl TryFrom<DatanodeInfoProto> for DatanodeInfo {
     }
 }
 
-/// A number that no Hadoop version uses reads as `Disk`, as Java's decoder takes it.
+/// Converts a storage type. A number that no Hadoop version uses becomes `Disk`, as in Java's decoder.
 pub fn storage_type_from_wire(number: i32) -> StorageType {
     StorageType::from_number(number).unwrap_or_default()
 }
@@ -171,7 +171,7 @@ impl TryFrom<StorageReportProto> for StorageReport {
                 .storage
                 .as_ref()
                 .map_or(StorageType::Disk, |storage| storage_type_from_wire(storage.storage_type() as i32)),
-            // The message within supersedes the field beside it.
+            // The nested message supersedes this field.
             storage: StorageId(
                 not_empty(message.storage.map_or(message.storage_uuid, |storage| storage.storage_uuid), "storage id")?
                     .into(),

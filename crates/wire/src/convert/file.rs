@@ -43,7 +43,7 @@ impl From<&FileStatus> for HdfsFileStatusProto {
             children_num: Some(status.children),
             file_encryption_info: None,
             storage_policy: Some(u32::from(status.storage_policy)),
-            // Clients know the built-in policies by their id.
+            // Clients know the built-in policies by id.
             ec_policy: status
                 .erasure_coding_policy
                 .map(|id| ErasureCodingPolicyProto { id: u32::from(id), ..Default::default() }),
@@ -61,7 +61,7 @@ impl TryFrom<HdfsFileStatusProto> for FileStatus {
     }
 }
 
-/// The status, and the block locations when they were asked for. Parts that are kept are copies.
+/// Returns the status, and the block locations if they were requested. Data that outlives the frame is copied.
 pub fn file_status_with_locations(
     message: HdfsFileStatusProto,
 ) -> Result<(FileStatus, Option<LocatedBlocks>), ConvertError> {
@@ -95,7 +95,7 @@ pub fn file_status_with_locations(
     Ok((status, message.locations.map(LocatedBlocks::try_from).transpose()?))
 }
 
-/// A status with the block locations of a file. Java's client demands them where it asked for them.
+/// Encodes a status with the block locations of a file. Java's client requires them if it has requested them.
 pub fn file_status_with_locations_to_wire(
     status: &FileStatus,
     locations: Option<&LocatedBlocks>,
@@ -146,7 +146,7 @@ impl TryFrom<FsServerDefaultsProto> for ServerDefaults {
     }
 }
 
-/// "No quota" travels as -1, that is 2^64 - 1.
+/// Decodes a quota. "No quota" is sent as -1, that is 2^64 - 1.
 fn quota(value: u64) -> Option<u64> {
     (value as i64 >= 0).then_some(value)
 }
@@ -157,7 +157,7 @@ impl From<&TypeQuota> for StorageTypeQuotaInfoProto {
     }
 }
 
-/// Those of types that are known.
+/// Returns the quotas of known storage types.
 pub fn type_quotas(message: Option<StorageTypeQuotaInfosProto>) -> Vec<TypeQuota> {
     let of = |info: StorageTypeQuotaInfoProto| {
         let storage_type = StorageType::from_number(info.r#type() as i32)?;

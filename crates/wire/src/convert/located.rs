@@ -12,7 +12,7 @@ impl From<&LocatedBlock> for LocatedBlockProto {
             locs: located.locations.iter().map(Into::into).collect(),
             corrupt: located.corrupt,
             block_token: (&located.token).into(),
-            // Java's client wants one per location.
+            // Java's client requires one per location.
             is_cached: match located.cached.is_empty() {
                 true => vec![false; located.locations.len()],
                 false => located.cached.clone(),
@@ -43,7 +43,7 @@ impl TryFrom<LocatedBlockProto> for LocatedBlock {
         parallel("storage ids", message.storage_ids.len())?;
         parallel("storage types", message.storage_types.len())?;
         parallel("cached locations", message.is_cached.len())?;
-        // Hints: what cannot be read, or names no location, is left out.
+        // Advertisements are hints: an invalid one, or one without a matching location, is dropped.
         let advertisements = message.hearth_handed_on.iter().filter_map(announcement::decode_located_advertisement);
         let advertisements =
             advertisements.filter(|advertised| advertised.location < expected).take(expected).collect();

@@ -115,7 +115,7 @@ fn status() -> impl Strategy<Value = FileStatus> {
     )
 }
 
-/// Over the wire and back.
+/// Encodes and decodes a message.
 fn sent<M: Message + Default>(message: M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
 }
@@ -124,21 +124,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn located_blocks_come_back(blocks in vec(located(), 0..4), last in proptest::option::of(located()), bits in any::<[bool; 2]>()) {
+    fn located_blocks_round_trip(blocks in vec(located(), 0..4), last in proptest::option::of(located()), bits in any::<[bool; 2]>()) {
         let blocks = LocatedBlocks { file_length: 7, under_construction: bits[0], blocks, last_block: last, last_block_complete: bits[1] };
         let back: LocatedBlocks = sent(LocatedBlocksProto::from(&blocks)).try_into().unwrap();
         prop_assert_eq!(back, blocks);
     }
 
     #[test]
-    fn file_status_comes_back(status in status(), blocks in vec(located(), 0..3)) {
+    fn file_status_round_trips(status in status(), blocks in vec(located(), 0..3)) {
         let blocks = LocatedBlocks { file_length: 7, under_construction: false, blocks, last_block: None, last_block_complete: true };
         let message = sent(file_status_with_locations_to_wire(&status, Some(&blocks)));
         prop_assert_eq!(file_status_with_locations(message).unwrap(), (status, Some(blocks)));
     }
 
     #[test]
-    fn storage_reports_come_back(numbers in any::<[u64; 5]>(), kind in 1i32..7, failed: bool) {
+    fn storage_reports_round_trip(numbers in any::<[u64; 5]>(), kind in 1i32..7, failed: bool) {
         let report = StorageReport {
             storage: StorageId("DS-1".into()),
             storage_type: StorageType::from_number(kind).unwrap(),
@@ -162,7 +162,7 @@ proptest! {
 }
 
 #[test]
-fn defaults_and_summaries_come_back() {
+fn defaults_and_summaries_round_trip() {
     let defaults = ServerDefaults {
         block_size: 128 << 20,
         checksum: ChecksumSpec::DEFAULT,
@@ -191,7 +191,7 @@ fn defaults_and_summaries_come_back() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_content_is_rejected() {
     let message = ExtendedBlockProto { block_id: 1, ..Default::default() };
     assert_eq!(ExtendedBlock::try_from(message), Err(ConvertError::Empty { field: "block pool id" }));
 

@@ -14,7 +14,7 @@ impl From<&Token> for TokenProto {
 }
 
 impl From<TokenProto> for Token {
-    /// Copies, so that a kept token does not keep the frame that it came in.
+    /// Copies the parts, so that a kept token does not keep the frame that contains it.
     fn from(message: TokenProto) -> Self {
         Self {
             identifier: message.identifier.to_vec(),

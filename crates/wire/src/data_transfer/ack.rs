@@ -2,30 +2,30 @@ use super::{Decoded, MessageError, Status, decode_into};
 use crate::delimited;
 use crate::proto::hdfs::PipelineAckProto;
 
-/// The number of packets, and their acks, that only show that a writer lives.
+/// Sequence number of heartbeat packets and their acks, which only show that a writer is alive.
 pub const HEARTBEAT_SEQNO: i64 = -1;
 
-/// The number of acks that belong to no packet: a failed mirror, a restart.
+/// Sequence number of acks without a packet: a failed mirror, a restart.
 pub const UNKNOWN_SEQNO: i64 = -2;
 
 /// Longest acknowledgement accepted, in bytes: thousands of DataNodes.
 const ACK_BYTES_MAX: usize = 64 << 10;
 
-/// Says upstream that a packet has arrived at this DataNode and those below it.
+/// Reports upstream that a packet has arrived at this DataNode and at all downstream ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipelineAck {
-    /// Of the packet; see also [`HEARTBEAT_SEQNO`], [`UNKNOWN_SEQNO`].
+    /// Sequence number of the packet; see also [`HEARTBEAT_SEQNO`], [`UNKNOWN_SEQNO`].
     pub seqno: i64,
-    /// One per DataNode, the sender first, then those below it in order.
+    /// One per DataNode: the sender first, then the downstream ones in order.
     pub replies: Vec<AckReply>,
-    /// How long the sender waited for the ack of the DataNode below, in nanoseconds.
+    /// Time that the sender waited for the ack of the next DataNode downstream, in nanoseconds.
     pub downstream_nanos: u64,
-    /// To a local writer: bytes of the block up to which it may fill the replica's memory itself. `Some(0)`: no further than
-    /// it was told before, there is no more memory.
+    /// For a local writer: bytes of the block up to which it may fill the replica's memory itself. `Some(0)`: the limit
+    /// stays as granted before, because there is no more memory.
     pub granted: Option<u64>,
 }
 
-/// What one DataNode says of a packet: bits as on the wire.
+/// Reply of one DataNode for a packet, with the bits of the wire format.
 ///
 /// ```text
 /// bits 0-3 status | 4 reserved | 5-6 congestion | 7-8 slow
@@ -39,7 +39,7 @@ pub enum CongestionState {
     Disabled = 0,
     Supported = 1,
     Supported2 = 2,
-    /// The client should send less.
+    /// The client should reduce its rate.
     Congested = 3,
 }
 
@@ -48,7 +48,7 @@ pub enum CongestionState {
 pub enum SlowState {
     Disabled = 0,
     Normal = 1,
-    /// The client may leave the DataNode out.
+    /// The client may exclude the DataNode.
     Slow = 2,
     Reserved = 3,
 }
@@ -60,7 +60,7 @@ impl AckReply {
         Self(status as u32 | (congestion as u32) << 5 | (slow as u32) << 7)
     }
 
-    /// A status that no Hadoop version has counts as an error.
+    /// Returns the status. A status that no Hadoop version has counts as an error.
     pub fn status(self) -> Status {
         Status::try_from((self.0 & 0xf) as i32).unwrap_or(Status::Error)
     }
@@ -91,18 +91,18 @@ impl From<Status> for AckReply {
 }
 
 impl PipelineAck {
-    /// The ack of the last DataNode of a pipeline.
+    /// Returns the ack of the last DataNode of a pipeline.
     pub fn last(seqno: i64, status: Status) -> Self {
         Self { seqno, replies: vec![status.into()], downstream_nanos: 0, granted: None }
     }
 
-    /// The same ack as the DataNode above passes it on: its own reply in front.
+    /// Returns the ack that the next DataNode upstream sends: its own reply is put in front.
     ///
-    /// `nanos`: how long it waited for this ack.
+    /// `nanos`: the time that it waited for this ack.
     pub fn forwarded(mut self, own: AckReply, nanos: u64) -> Self {
         self.replies.insert(0, own);
         self.downstream_nanos = nanos;
-        // It was about the memory of the DataNode below.
+        // The grant was for the memory of the downstream DataNode.
         self.granted = None;
         self
     }
@@ -111,11 +111,11 @@ impl PipelineAck {
         self.replies.iter().all(|reply| reply.status() == Status::Success)
     }
 
-    /// With its length in front.
+    /// Encodes the ack with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&PipelineAckProto {
             seqno: self.seqno,
-            // Java reads `flag` where there is one, other clients read `reply`.
+            // Java reads `flag` if it is present; other clients read `reply`.
             reply: self.replies.iter().map(|reply| (reply.0 & 0xf) as i32).collect(),
             downstream_ack_time_nanos: Some(self.downstream_nanos),
             flag: self.replies.iter().map(|reply| reply.0).collect(),

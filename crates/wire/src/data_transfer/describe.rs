@@ -1,4 +1,4 @@
-//! DESCRIBE: what a Hearth DataNode offers beyond what every DataNode does.
+//! DESCRIBE: additional features of a Hearth DataNode, compared with a standard DataNode.
 
 use hearth_types::DatanodeUuid;
 
@@ -8,19 +8,19 @@ use crate::delimited;
 use crate::offer::Offer;
 use crate::proto::hearth as proto;
 
-/// The question. A DataNode that is not Hearth's closes the connection without an answer.
+/// Request. A DataNode that is not Hearth's closes the connection without an answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Describe {
     /// For the DataNode's log.
     pub client_name: String,
 }
 
-/// The answer.
+/// Answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatanodeDescription {
     pub datanode: DatanodeUuid,
     pub offer: Offer,
-    /// Which of Hearth's own operations it serves on the connection that was asked on.
+    /// Hearth's own operations that it serves on the connection of the request.
     pub operations: Vec<OpCode>,
 }
 
@@ -39,7 +39,7 @@ impl DatanodeDescription {
         self.operations.contains(&op)
     }
 
-    /// With its length in front.
+    /// Encodes the answer with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&proto::DescribeResponse {
             datanode_uuid: self.datanode.to_string(),
@@ -56,7 +56,7 @@ impl DatanodeDescription {
 impl TryFrom<proto::DescribeResponse> for DatanodeDescription {
     type Error = MessageError;
 
-    /// What a later version may add, other operations and other forms of address, is left out.
+    /// Skips additions of later versions: unknown operations and unknown forms of addresses.
     fn try_from(message: proto::DescribeResponse) -> Result<Self, MessageError> {
         if message.datanode_uuid.is_empty() {
             return Err(ConvertError::Empty { field: "datanode uuid" }.into());

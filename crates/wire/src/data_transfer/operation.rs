@@ -13,13 +13,13 @@ use crate::proto::hdfs::BlockChecksumTypeProto;
 
 pub use crate::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
 
-/// The third byte of a request.
+/// Operation code, the third byte of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum OpCode {
     WriteBlock = 80,
     ReadBlock = 81,
-    /// Defined and never used.
+    /// Defined, but never used.
     ReadMetadata = 82,
     ReplaceBlock = 83,
     CopyBlock = 84,
@@ -29,7 +29,7 @@ pub enum OpCode {
     ReleaseShortCircuitFds = 88,
     RequestShortCircuitShm = 89,
     BlockGroupChecksum = 90,
-    /// Hearth's own, as all from 160 up.
+    /// One of Hearth's own operations, like all from 160 up.
     Describe = 0xA0,
     WriteLocal = 0xA2,
     ReadMany = 0xA3,
@@ -80,73 +80,75 @@ pub enum Operation {
     Describe(Describe),
     ReadMany(ReadMany),
     ReplicaStream(ReplicaStream),
-    /// The same request as TRANSFER_BLOCK, by the one target itself, which a balancer has fetch a finalized replica. Answered when the target
-    /// has it; after any other answer it is to be fetched by COPY_BLOCK.
+    /// The same request as TRANSFER_BLOCK, sent by its only target, which a balancer has asked to fetch a finalized
+    /// replica. It is answered when the target has the replica. After any other answer, the target must fetch it by
+    /// COPY_BLOCK.
     SendReplica(TransferBlock),
-    /// The same request as WRITE_BLOCK, by a writer that fills the replica's memory itself.
+    /// The same request as WRITE_BLOCK, from a writer that fills the replica's memory itself.
     WriteLocal(Box<WriteBlock>),
 }
 
-/// How the DataNode should treat its page cache; `None` leaves it to the DataNode.
+/// Page cache behaviour of the DataNode. `None` leaves it to the DataNode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CachingStrategy {
     pub drop_behind: Option<bool>,
-    /// Bytes.
+    /// Readahead in bytes.
     pub readahead: Option<i64>,
 }
 
-/// READ_BLOCK: answered by [`super::BlockOpResponse`] with the checksum, then packets from a chunk boundary at or before
-/// `offset`, then one empty packet; ended by the reader's status.
+/// READ_BLOCK. The answer is a [`super::BlockOpResponse`] with the checksum, then packets from a chunk boundary at or
+/// before `offset`, then one empty packet. The reader's status ends it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadBlock {
-    /// The length is what the client believes and means nothing here.
+    /// The length is the one known to the client, and has no meaning here.
     pub block: ExtendedBlock,
     pub token: Token,
     pub client_name: String,
-    /// First byte wanted.
+    /// First requested byte.
     pub offset: u64,
-    /// Bytes wanted; `None`: to the end of what is visible.
+    /// Number of requested bytes. `None`: to the end of the visible data.
     pub length: Option<u64>,
     pub send_checksums: bool,
     pub caching: CachingStrategy,
 }
 
-/// One DataNode of the pipeline below the receiver.
+/// Downstream DataNode of the pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipelineTarget {
     pub datanode: DatanodeInfo,
     pub storage_type: StorageType,
-    /// Absent from old senders.
+    /// Missing in requests of old senders.
     pub storage_id: Option<StorageId>,
-    /// The replica must not be moved by the balancer.
+    /// The balancer must not move the replica.
     pub pinned: bool,
 }
 
-/// WRITE_BLOCK: sets up a pipeline. Packets follow, acks come back.
+/// WRITE_BLOCK: sets up a pipeline. Packets follow, and acks are returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteBlock {
-    /// The stamp is the one before this set-up. The length is no replica length: Java sends the file's block size where
-    /// it appends or recovers, others the current length; an estimate of space at best.
+    /// The stamp is the one before this set-up. The length is not that of the replica: Java sends the file's block size
+    /// for appends and recoveries, other clients send the current length. It is an estimate of the needed space at
+    /// best.
     pub block: ExtendedBlock,
     pub token: Token,
-    /// Empty when the sender is a DataNode.
+    /// Empty if the sender is a DataNode.
     pub client_name: String,
-    /// The rest of the pipeline, without the receiver.
+    /// Rest of the pipeline, without the receiver.
     pub targets: Vec<PipelineTarget>,
-    /// The DataNode that replicates.
+    /// Replicating DataNode.
     pub source: Option<DatanodeInfo>,
     pub stage: Stage,
-    /// DataNodes in the whole pipeline; 0 between DataNodes.
+    /// Number of DataNodes in the whole pipeline; 0 between DataNodes.
     pub pipeline_size: u32,
-    /// Append and recovery: bytes that the replica has, or that were acknowledged.
+    /// Append and recovery: bytes of the replica, or acknowledged bytes.
     pub bytes_received_min: u64,
     /// Recovery: bytes that the client has sent.
     pub bytes_received_max: u64,
-    /// The stamp after this set-up; 0 or the block's own when a block is created.
+    /// Stamp after this set-up. 0, or the block's own stamp, for a new block.
     pub latest_stamp: GenerationStamp,
     pub checksum: ChecksumSpec,
     pub caching: CachingStrategy,
-    /// Where the receiver should put the replica.
+    /// Requested storage type of the receiver.
     pub storage_type: StorageType,
     pub storage_id: Option<StorageId>,
     pub allow_lazy_persist: bool,
@@ -154,7 +156,7 @@ pub struct WriteBlock {
 }
 
 impl WriteBlock {
-    /// The first of the targets, and the request to send to it: the same without that target.
+    /// Returns the first target, and the request to send to it: the same request without that target.
     pub fn downstream(&self) -> Option<(&DatanodeInfo, Self)> {
         let (next, rest) = self.targets.split_first()?;
         let request = Self {
@@ -167,13 +169,13 @@ impl WriteBlock {
         Some((&next.datanode, request))
     }
 
-    /// A client writes; otherwise a DataNode replicates, and nothing is answered.
+    /// Returns whether a client writes. Otherwise a DataNode replicates, and packets are not acknowledged.
     pub fn is_from_client(&self) -> bool {
         !self.client_name.is_empty()
     }
 }
 
-/// TRANSFER_BLOCK: a client asks a DataNode to copy what it has to others, that then join the pipeline.
+/// TRANSFER_BLOCK: a client asks a DataNode to copy its data to other DataNodes, which then join the pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransferBlock {
     pub block: ExtendedBlock,
@@ -193,7 +195,7 @@ pub struct BlockChecksum {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockChecksumOptions {
     pub kind: BlockChecksumKind,
-    /// Composite CRC only: one CRC for each so many bytes; 0: one for all.
+    /// Composite CRC only: number of bytes per CRC; 0: one CRC for all.
     pub stripe_length: u64,
 }
 
@@ -202,18 +204,18 @@ pub enum BlockChecksumKind {
     /// MD5 of the CRCs of all chunks.
     #[default]
     Md5Crc,
-    /// The CRC of the bytes themselves, composed of the CRCs of the chunks.
+    /// CRC of the data itself, combined from the CRCs of the chunks.
     CompositeCrc,
 }
 
-/// COPY_BLOCK: a whole replica for another DataNode, on the balancer's behalf.
+/// COPY_BLOCK: sends a complete replica to another DataNode, for the balancer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyBlock {
     pub block: ExtendedBlock,
     pub token: Token,
 }
 
-/// REPLACE_BLOCK: take a replica from `source` and report the one on `delete_hint` as superfluous.
+/// REPLACE_BLOCK: copies a replica from `source`, and reports the one on `delete_hint` as excess.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplaceBlock {
     pub block: ExtendedBlock,
@@ -225,7 +227,7 @@ pub struct ReplaceBlock {
     pub storage_id: Option<StorageId>,
 }
 
-/// REQUEST_SHORT_CIRCUIT_FDS: descriptors of a replica's data and meta files, over a UNIX domain socket.
+/// REQUEST_SHORT_CIRCUIT_FDS: requests file descriptors of a replica's data and meta files, over a Unix domain socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestShortCircuitFds {
     pub block: ExtendedBlock,
@@ -233,11 +235,11 @@ pub struct RequestShortCircuitFds {
     /// Highest version of the replica format that the client can read.
     pub version_max: u32,
     pub slot: Option<ShmSlot>,
-    /// The client answers the descriptors with one byte.
+    /// The client acknowledges the descriptors with one byte.
     pub supports_receipt_verification: bool,
 }
 
-/// A request that cannot be understood. Java closes without an answer.
+/// Error of an invalid request. Java closes the connection without an answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpError {
     #[error("data transfer version {found} instead of {VERSION}")]
@@ -272,7 +274,7 @@ impl Operation {
         }
     }
 
-    /// The whole request: version, operation, delimited message.
+    /// Encodes the complete request: version, operation, delimited message.
     pub fn encode(&self) -> Vec<u8> {
         let code = self.code();
         match self {
@@ -297,9 +299,10 @@ impl Operation {
         }
     }
 
-    /// Decodes the request at the start of `bytes`, once all of it has arrived.
+    /// Decodes the request at the start of `bytes`, once it is complete.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, OpError> {
-        // Version and operation are checked as soon as they are there: whatever else the peer announces is then moot.
+        // Version and operation are checked as soon as they have arrived, because an invalid one makes the rest
+        // meaningless.
         if let [high, low, ..] = *bytes {
             let found = u16::from_be_bytes([high, low]);
             if found != VERSION {
@@ -391,12 +394,12 @@ fn caching(message: Option<proto::CachingStrategyProto>) -> CachingStrategy {
     CachingStrategy { drop_behind: message.drop_behind, readahead: message.readahead }
 }
 
-/// An absent storage id and an empty one are the same.
+/// Converts a storage id. An absent id and an empty one are equivalent.
 fn storage_id(text: Option<String>) -> Option<StorageId> {
     text.filter(|text| !text.is_empty()).map(|text| StorageId(text.into()))
 }
 
-/// Puts the parallel lists of a message together. Old senders leave lists out: what is missing has its default.
+/// Combines the parallel lists of a message. Old senders omit lists; missing entries get default values.
 fn targets(
     datanodes: Vec<proto::DatanodeInfoProto>,
     types: &[i32],
@@ -418,7 +421,7 @@ fn targets(
         .collect()
 }
 
-/// The storage ids of all targets, or none at all: receivers pair them by position.
+/// Returns the storage ids of all targets, or an empty list if any is missing: receivers match them by position.
 fn target_ids(targets: &[PipelineTarget]) -> Vec<String> {
     if targets.iter().all(|target| target.storage_id.is_none()) {
         return Vec::new();
@@ -446,7 +449,7 @@ fn read_block(message: proto::OpReadBlockProto) -> Result<ReadBlock, ConvertErro
         token,
         client_name: message.header.client_name,
         offset: message.offset,
-        // A negative Java long: all that is there.
+        // A negative Java long means all available data.
         length: (message.len as i64 >= 0).then_some(message.len),
         send_checksums,
         caching: caching(message.caching_strategy),
@@ -493,7 +496,7 @@ fn write_block(message: proto::OpWriteBlockProto) -> Result<WriteBlock, ConvertE
             message.target_storage_ids,
             &message.target_pinnings,
         )?,
-        // Java's DataNodes pass on a client's missing source as one without an identity.
+        // Java's DataNodes forward a missing source of a client as one without an identity.
         source: message
             .source
             .filter(|source| !source.id.datanode_uuid.is_empty())

@@ -4,45 +4,46 @@ use prost::Message;
 use super::Decoded;
 use crate::proto::hdfs::PacketHeaderProto;
 
-/// Payload length and header length, which stand before the header.
+/// Bytes of the payload length and the header length, which precede the header.
 pub const PACKET_PREFIX_BYTES: usize = 4 + 2;
 
-/// Longest packet header: the prefix and 27 bytes of protobuf, every field fixed-length so that it never varies with the
-/// values. Source: datatransfer.proto, `PacketHeaderProto`. Checked against prost in tests.
+/// Maximum bytes of a packet header: the prefix and 27 bytes of protobuf. Every field has a fixed length, so that the
+/// header's length does not vary with the values. Source: datatransfer.proto, `PacketHeaderProto`. Checked against
+/// prost in tests.
 pub const PACKET_HEADER_BYTES_MAX: usize = PACKET_PREFIX_BYTES + 27;
 
-/// Bytes of a header message with all the fields that every packet has. Shorter ones lack some, which prost would not say.
+/// Bytes of a header message with all mandatory fields. Shorter ones lack some of them, which prost does not report.
 const HEADER_MESSAGE_BYTES_MIN: usize = 25;
 
-/// Longest packet taken: header, checksums and data. Source: `dfs.data.transfer.max.packet.size`.
+/// Longest accepted packet: header, checksums and data. Source: `dfs.data.transfer.max.packet.size`.
 pub const PACKET_BYTES_MAX: usize = 16 << 20;
 
-/// What stands before the checksums and the data of a packet.
+/// Header before the checksums and the data of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketHeader {
-    /// Where in the block the data starts.
+    /// Offset of the data in the block.
     pub offset: u64,
-    /// Counts packets from 0; [`super::HEARTBEAT_SEQNO`] for a sign of life.
+    /// Sequence number from 0, or [`super::HEARTBEAT_SEQNO`] for a heartbeat.
     pub seqno: i64,
-    /// The block ends; such a packet has no data.
+    /// End of the block. Such a packet has no data.
     pub last: bool,
     pub data_bytes: u32,
-    /// To disk before it is acknowledged.
+    /// Sync to disk before the packet is acknowledged.
     pub sync: bool,
 }
 
-/// A packet header with the lengths that it announces.
+/// Packet header with the lengths of the parts that follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketHead {
     pub header: PacketHeader,
-    /// Bytes of CRCs that follow the header.
+    /// Bytes of CRCs after the header.
     pub checksum_bytes: usize,
-    /// Bytes of data that follow the CRCs. The header's number, as the type for lengths in memory; 0 when the data is in
-    /// place already.
+    /// Bytes of data after the CRCs. The header's number, in the type for lengths in memory. 0 if the data is already
+    /// in place.
     pub data_bytes: usize,
 }
 
-/// A packet that cannot be: the connection is out of step.
+/// Error of an invalid packet: the connection is out of sync.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PacketError {
     #[error("packet payload of {bytes} bytes, less than its own length field")]
@@ -60,26 +61,27 @@ pub enum PacketError {
 }
 
 impl PacketHeader {
-    /// Writes prefix and header to the front of `into` and returns their length.
+    /// Writes prefix and header to the front of `into`, and returns their length.
     ///
     /// `checksum_bytes`: bytes of CRCs that will follow.
     pub fn encode(&self, checksum_bytes: usize, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
         self.encode_with(checksum_bytes, self.data_bytes, into)
     }
 
-    /// The same for a packet of a local writer that has put the data into the replica's memory itself: CRCs alone follow.
+    /// Encodes the header of a packet of a local writer that has already written the data to the replica's memory: only
+    /// CRCs follow.
     pub fn encode_in_place(&self, checksum_bytes: usize, into: &mut [u8; PACKET_HEADER_BYTES_MAX]) -> usize {
         self.encode_with(checksum_bytes, 0, into)
     }
 
-    /// Whether a packet of this header, its data and so many bytes of CRCs is one that is taken. Only such a one may be encoded: who
-    /// makes a packet of what a peer has sent asks first.
+    /// Returns whether a packet with this header, its data and `checksum_bytes` of CRCs is within the accepted size.
+    /// Only such a packet may be encoded, so call this before building a packet from a peer's data.
     pub fn fits(&self, checksum_bytes: usize) -> bool {
         let payload = 4 + checksum_bytes as u64 + u64::from(self.data_bytes);
         payload + u64::from(self.message_bytes()) <= PACKET_BYTES_MAX as u64
     }
 
-    /// Bytes of the header's protobuf.
+    /// Returns the bytes of the header's protobuf message.
     fn message_bytes(&self) -> u16 {
         if self.sync { 27 } else { 25 }
     }
@@ -103,33 +105,34 @@ impl PacketHeader {
         PACKET_PREFIX_BYTES + usize::from(header_bytes)
     }
 
-    /// A sign of life of an idle writer: acknowledged, not stored.
+    /// Returns whether this is a heartbeat of an idle writer, which is acknowledged but not stored.
     pub fn is_heartbeat(&self) -> bool {
         self.seqno == super::HEARTBEAT_SEQNO
     }
 
-    /// Where in the block the data ends.
+    /// Returns the offset in the block of the data's end.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.data_bytes)
     }
 }
 
 impl PacketHead {
-    /// Decodes the header of the packet at the start of `bytes`. What is consumed is prefix and header; checksums and
+    /// Decodes the header of the packet at the start of `bytes`. Only prefix and header are consumed; checksums and
     /// data follow.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, PacketError> {
         Self::decode_where(bytes, |_, _| false)
     }
 
-    /// The same on the connection of a local writer, whose packets may lack the data: it is in place then
-    /// ([`PacketHead::is_in_place`]). `checksum`: what stands over the data of such packets.
+    /// Decodes a header on the connection of a local writer. Its packets may omit the data, which is then already in
+    /// place ([`PacketHead::is_in_place`]). `checksum`: the checksum of such packets' data.
     pub fn decode_local(bytes: &[u8], checksum: ChecksumSpec) -> Result<Decoded<Self>, PacketError> {
         Self::decode_where(bytes, |data_bytes, payload_bytes| {
             data_bytes > 0 && checksum.checksum_bytes(u64::from(data_bytes)) == payload_bytes
         })
     }
 
-    /// `in_place`, told the bytes of data and of all that follows the header: the data does not follow.
+    /// Decodes a header. `in_place` gets the bytes of data and of everything after the header, and returns whether the
+    /// data is omitted.
     fn decode_where(bytes: &[u8], in_place: impl Fn(u32, u64) -> bool) -> Result<Decoded<Self>, PacketError> {
         let Some((prefix, rest)) = bytes.split_first_chunk::<PACKET_PREFIX_BYTES>() else {
             return Ok(Decoded::Needs(PACKET_PREFIX_BYTES - bytes.len()));
@@ -140,7 +143,7 @@ impl PacketHead {
             return Err(PacketError::PayloadTooShort { bytes: payload });
         }
         let total = u64::from(payload) + header_bytes as u64;
-        // Java reads the header's length as a signed number: one of 2^15 and more is negative there.
+        // Java reads the header's length as a signed number, so 2^15 and more is negative there.
         if total > PACKET_BYTES_MAX as u64 || header_bytes > i16::MAX as usize {
             return Err(PacketError::TooLong { bytes: total });
         }
@@ -152,7 +155,7 @@ impl PacketHead {
         };
         let header = PacketHeaderProto::decode(header).map_err(PacketError::Unreadable)?;
         if header.sync_block.is_some() && header_bytes < HEADER_MESSAGE_BYTES_MIN + 2 {
-            // It lacks a field that every header has. Passed on with that, the packet could be longer than any may be.
+            // A mandatory field is missing. If it was added for forwarding, the packet could exceed the maximum size.
             return Err(PacketError::HeaderTooShort { bytes: header_bytes });
         }
         let payload_bytes = u64::from(payload) - 4;
@@ -181,12 +184,12 @@ impl PacketHead {
         Ok(Decoded::Complete(head, PACKET_PREFIX_BYTES + header_bytes))
     }
 
-    /// The data does not follow: a local writer has put it where it belongs.
+    /// Returns whether the data is omitted, because a local writer has already written it to its place.
     pub fn is_in_place(&self) -> bool {
         self.header.data_bytes as usize > self.data_bytes
     }
 
-    /// Bytes of checksums and data, which follow the header.
+    /// Returns the bytes of checksums and data that follow the header.
     pub fn body_bytes(&self) -> usize {
         self.checksum_bytes + self.data_bytes
     }

@@ -1,4 +1,4 @@
-//! READ_MANY: one connection that carries ranges of many replicas, each answered as soon as it is ready, in any order.
+//! READ_MANY: one connection for ranges of many replicas. Each is answered as soon as it is ready, in any order.
 //!
 //! ```text
 //! request    [Operation::ReadMany], once; ranges may follow at once
@@ -7,8 +7,8 @@
 //! answer     [RangeHead], then CRCs and data as it says; one for each range
 //! ```
 //!
-//! On a domain socket the client may lend memory: after the terms it sends a byte with the memory's descriptor, each range may name a
-//! [AnswerSlot] in it, and the head of what was put there has nothing behind it.
+//! On a domain socket the client may share memory: after the terms it sends a byte with the memory's file descriptor.
+//! Each range may then name an [AnswerSlot] in that memory. If its data was placed there, nothing follows the head.
 //!
 //! [Operation::ReadMany]: super::Operation::ReadMany
 
@@ -20,96 +20,96 @@ use crate::convert::ConvertError;
 use crate::delimited;
 use crate::proto::hearth as proto;
 
-/// The request that makes a connection one of many reads.
+/// Request that turns a connection into one of many reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReadMany {
     /// For the DataNode's log.
     pub client_name: String,
-    /// The client lends so much memory, if the DataNode takes it; 0: none.
+    /// Size of the memory that the client shares if the DataNode accepts it; 0: none.
     pub memory_bytes: u64,
 }
 
-/// The answer to the request.
+/// Answer to the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReadManyTerms {
     /// Longest range, widened to whole chunks, in bytes.
     Accepted {
         range_bytes_max: u32,
-        /// The descriptor of the client's memory is to be sent.
+        /// The client must send the descriptor of its memory.
         takes_memory: bool,
     },
     Refused(RangeRefusal),
 }
 
-/// A part of the client's memory.
+/// Slot in the client's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnswerSlot {
     pub offset: u64,
-    /// Room for CRCs and data.
+    /// Space for CRCs and data.
     pub bytes: u32,
 }
 
-/// A piece of one replica.
+/// Request of a range of one replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeRequest {
-    /// Chosen by the client, never twice on a connection.
+    /// Id chosen by the client, unique on the connection.
     pub request: u64,
-    /// The length is what the client believes and means nothing here.
+    /// The length is the one known to the client, and has no meaning here.
     pub block: ExtendedBlock,
     pub token: Token,
-    /// At most [`ReadMany::RANGE_BYTES_MAX`] when it has been widened to whole chunks.
+    /// At most [`ReadMany::RANGE_BYTES_MAX`], after widening to whole chunks.
     pub range: ByteRange,
-    /// Where the answer may be put.
+    /// Slot for the answer.
     pub place: Option<AnswerSlot>,
 }
 
-/// What stands before the bytes of a range.
+/// Head before the bytes of a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeHead {
     pub request: u64,
     pub piece: Result<RangePiece, RangeRefusal>,
 }
 
-/// What follows, or was put into the client's memory: CRCs, then data.
+/// Description of the CRCs and data, which follow or are in the client's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangePiece {
     pub stamp: GenerationStamp,
-    /// Bytes of the replica that can be read.
+    /// Readable bytes of the replica.
     pub replica_length: u64,
     pub checksum: ChecksumSpec,
-    /// Where in the block the data begins.
+    /// Offset of the data in the block.
     pub offset: u64,
-    /// Whole chunks, and a shorter last one only at the replica's end.
+    /// Bytes of data: whole chunks, with a shorter last one only at the replica's end.
     pub data_bytes: u32,
-    /// They are where the range said, and nothing follows.
+    /// CRCs and data are in the slot of the request, and nothing follows.
     pub placed: bool,
 }
 
-/// Why a range was not read.
+/// Reason why a range was not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangeRefusal {
     pub status: Status,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
 impl ReadMany {
-    /// Data of one range, widened to whole chunks.
+    /// Maximum data of one range, widened to whole chunks.
     pub const RANGE_BYTES_MAX: u32 = 1 << 20;
 
-    /// Longest encoded range; most of it may be a token.
+    /// Maximum bytes of an encoded range request. Most of it may be a token.
     pub const RANGE_FRAME_BYTES_MAX: usize = 16 << 10;
 
-    /// Longest encoded head; most of it may be the text of a refusal.
+    /// Maximum bytes of an encoded head. Most of it may be the text of a refusal.
     pub const HEAD_BYTES_MAX: usize = 64 << 10;
 
-    /// Longest text of a refusal.
+    /// Maximum bytes of the text of a refusal.
     pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-    /// Memory that one client lends on one connection.
+    /// Maximum memory that a client shares on one connection.
     pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-    /// CRCs of one range: with chunks of 16 bytes and more they are no longer than this.
+    /// Maximum CRC bytes of one range. Chunks of 16 bytes and more stay within it.
     pub const CHECKSUM_BYTES_MAX: usize = (Self::RANGE_BYTES_MAX / 4) as usize;
 
     pub(super) fn message(&self) -> proto::ReadManyRequest {
@@ -126,7 +126,7 @@ impl ReadMany {
 }
 
 impl ReadManyTerms {
-    /// With its length in front.
+    /// Encodes the terms with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&match self {
             Self::Accepted { range_bytes_max, takes_memory } => proto::ReadManyResponse {
@@ -167,7 +167,7 @@ impl TryFrom<proto::ReadManyResponse> for ReadManyTerms {
 }
 
 impl RangeRequest {
-    /// Appends it with its length in front.
+    /// Appends the request with a length prefix.
     pub fn encode_into(&self, into: &mut Vec<u8>) {
         let message = proto::ManyRangeProto {
             request: self.request,
@@ -198,19 +198,19 @@ impl TryFrom<proto::ManyRangeProto> for RangeRequest {
 }
 
 impl RangePiece {
-    /// Bytes of CRCs that follow the head.
+    /// Returns the bytes of CRCs.
     pub fn checksum_bytes(&self) -> usize {
         self.checksum.checksum_bytes(u64::from(self.data_bytes)) as usize
     }
 
-    /// Bytes of CRCs and data, wherever they are.
+    /// Returns the bytes of CRCs and data, wherever they are.
     pub fn body_bytes(&self) -> usize {
         self.checksum_bytes() + self.data_bytes as usize
     }
 }
 
 impl RangeHead {
-    /// Appends it with its length in front.
+    /// Appends the head with a length prefix.
     pub fn encode_into(&self, into: &mut Vec<u8>) {
         let message = match &self.piece {
             Ok(piece) => proto::ManyHeadProto {
@@ -241,12 +241,12 @@ impl RangeHead {
         delimited::append(&message, into);
     }
 
-    /// The head at the start of `bytes`; what it consumes does not count the CRCs and data that follow.
+    /// Decodes the head at the start of `bytes`. The CRCs and data that follow are not consumed.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, MessageError> {
         decode_into::<proto::ManyHeadProto, _, _>(bytes, ReadMany::HEAD_BYTES_MAX)
     }
 
-    /// Bytes of CRCs and data that follow.
+    /// Returns the bytes of CRCs and data that follow.
     pub fn following_bytes(&self) -> usize {
         self.piece.as_ref().map_or(0, |piece| if piece.placed { 0 } else { piece.body_bytes() })
     }

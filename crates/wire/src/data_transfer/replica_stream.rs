@@ -1,4 +1,4 @@
-//! REPLICA_STREAM: one connection that carries many finalized replicas from one DataNode to another.
+//! REPLICA_STREAM: one connection for many finalized replicas from one DataNode to another.
 //!
 //! ```text
 //! request    [Operation::ReplicaStream], once
@@ -7,8 +7,8 @@
 //!
 //! head       u8 kind, 3 bytes 0, u32 replica, u64 offset, u32 body bytes, u32 checksum bytes     (big-endian)
 //! ```
-//! The sender numbers the replicas of a connection, upwards, never one twice. Only the body of [`ToReceiver::Data`] is left in the
-//! stream by the decoder: CRCs, then data.
+//! The sender numbers the replicas of a connection in ascending order and never reuses a number. The decoder consumes
+//! all of a frame except the body of [`ToReceiver::Data`]: CRCs, then data.
 //!
 //! [Operation::ReplicaStream]: super::Operation::ReplicaStream
 
@@ -21,12 +21,12 @@ use crate::convert::{ConvertError, storage_type_from_wire};
 use crate::delimited::{self, DelimitedError};
 use crate::proto::hearth as proto;
 
-/// Bytes before the body of each frame.
+/// Bytes of the head of each frame.
 pub const STREAM_HEAD_BYTES: usize = 24;
 
-/// Longest body that is a message.
+/// Maximum bytes of a body that is a message.
 const MESSAGE_BODY_BYTES_MAX: usize = 64 << 10;
-/// Longest text of a refusal.
+/// Maximum bytes of the text of a refusal.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
 const OPEN: u8 = 1;
@@ -38,46 +38,46 @@ const DONE: u8 = 13;
 const REFUSED: u8 = 14;
 const PING: u8 = 20;
 
-/// The request that makes a connection one of replicas.
+/// Request that turns a connection into a replica stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReplicaStream {
     /// For the receiver's log.
     pub source_uuid: String,
 }
 
-/// The answer to the request.
+/// Answer to the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamTerms {
     Accepted(StreamLimits),
     Refused(ReplicaRefusal),
 }
 
-/// What the receiver lets the sender do on a connection.
+/// Limits of the sender on a connection, set by the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamLimits {
-    /// Bytes of CRCs and data that were sent and for which no credit has come back.
+    /// Maximum bytes of CRCs and data that were sent and not yet credited.
     pub window_bytes: u32,
-    /// Data bytes of one replica that were sent and are not stored.
+    /// Maximum data bytes of one replica that were sent and not yet stored.
     pub replica_window_bytes: u32,
-    /// Data bytes of one frame.
+    /// Maximum data bytes of one frame.
     pub frame_bytes_max: u32,
-    /// Replicas on their way at once.
+    /// Maximum number of concurrent replicas.
     pub replicas_max: u32,
 }
 
-/// Why a replica, or a whole connection, is not taken.
+/// Reason why a replica, or the connection, is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{status:?}: {message}")]
 pub struct ReplicaRefusal {
     pub status: Status,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
-/// A replica that is to come.
+/// Announcement of a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenReplica {
-    /// With its whole length.
+    /// Block with its full length.
     pub block: ExtendedBlock,
     pub token: Token,
     pub checksum: ChecksumSpec,
@@ -85,18 +85,18 @@ pub struct OpenReplica {
     pub storage_id: Option<StorageId>,
 }
 
-/// What stands before CRCs and data.
+/// Head before CRCs and data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplicaPiece {
     pub replica: u32,
-    /// Where in the block the data begins: on a chunk boundary.
+    /// Offset of the data in the block, on a chunk boundary.
     pub offset: u64,
     pub checksum_bytes: u32,
-    /// Whole chunks, and a shorter last one only at the replica's end.
+    /// Bytes of data: whole chunks, with a shorter last one only at the replica's end.
     pub data_bytes: u32,
 }
 
-/// From the sender.
+/// Frame from the sender.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToReceiver {
     Open {
@@ -105,33 +105,33 @@ pub enum ToReceiver {
     },
     /// CRCs and data follow.
     Data(ReplicaPiece),
-    /// No more of this replica will come.
+    /// The sender stops sending this replica.
     Cancel {
         replica: u32,
     },
-    /// Nothing: the sender is there.
+    /// Keep-alive of the sender.
     Ping,
 }
 
-/// From the receiver.
+/// Frame from the receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToSender {
-    /// It is wanted from `offset` on: what is before that is there from an earlier connection.
+    /// The replica is wanted from `offset` on. Earlier data is already there from an earlier connection.
     Opened {
         replica: u32,
         offset: u64,
     },
-    /// All before `offset` was verified and stored; `credit` bytes more may be sent on this connection.
+    /// All data before `offset` was verified and stored. `credit` more bytes may be sent on this connection.
     Stored {
         replica: u32,
         offset: u64,
         credit: u32,
     },
-    /// Finalized, and about to be reported.
+    /// The replica is finalized, and will be reported.
     Done {
         replica: u32,
     },
-    /// It is not wanted. What is on its way is dropped, and its credit comes back.
+    /// The replica is not wanted. Data in flight is dropped, and its credit is returned.
     Refused {
         replica: u32,
         refusal: ReplicaRefusal,
@@ -150,20 +150,20 @@ impl ReplicaStream {
 }
 
 impl StreamLimits {
-    /// Largest values that anybody may offer or take.
+    /// Maximum values that a peer may offer or accept.
     pub const MAX: Self =
         Self { window_bytes: 64 << 20, replica_window_bytes: 64 << 20, frame_bytes_max: 4 << 20, replicas_max: 1024 };
 
-    /// CRCs of one frame are no longer than a quarter of its data may be: chunks have 16 bytes or more.
+    /// Maximum CRC bytes of one frame: a quarter of its maximum data, because chunks have at least 16 bytes.
     pub const CHECKSUM_BYTES_MAX: u32 = Self::MAX.frame_bytes_max / 4;
 
-    /// What may be sent of a replica before it is known whether and from where on it is wanted. With all replicas of a connection in
-    /// that state half of the window is left.
+    /// Returns how much of a replica may be sent before the receiver has answered whether and from which offset it is
+    /// wanted. If all replicas of a connection are in that state, half of the window is still free.
     pub fn unsolicited_bytes(&self) -> u64 {
         u64::from(self.window_bytes / 4 / self.replicas_max.max(1))
     }
 
-    /// Whether a sender could ever send with these.
+    /// Returns whether a sender can make progress with these limits.
     fn is_usable(&self) -> bool {
         let Self { window_bytes, replica_window_bytes, frame_bytes_max, replicas_max } = *self;
         let least = [window_bytes / 2, replica_window_bytes, frame_bytes_max].into_iter().min().unwrap_or_default();
@@ -186,7 +186,7 @@ impl ReplicaRefusal {
         Self { status, message: message.into() }
     }
 
-    /// Its text, cut where a peer would not take it.
+    /// Returns the text, truncated to the accepted length.
     fn text(&self) -> String {
         let mut end = self.message.len().min(TEXT_BYTES_MAX);
         while !self.message.is_char_boundary(end) {
@@ -201,7 +201,7 @@ impl ReplicaRefusal {
 }
 
 impl StreamTerms {
-    /// With its length in front.
+    /// Encodes the terms with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&match self {
             Self::Accepted(limits) => proto::ReplicaStreamResponse {
@@ -274,7 +274,7 @@ impl TryFrom<proto::OpenReplicaProto> for OpenReplica {
     }
 }
 
-/// The fixed part of every frame.
+/// Fixed part of every frame.
 #[derive(Clone, Copy, Default)]
 struct Head {
     kind: u8,
@@ -293,7 +293,7 @@ impl Head {
         into.extend_from_slice(&self.checksum_bytes.to_be_bytes());
     }
 
-    /// `None`: it is not whole yet.
+    /// Decodes the head. `None`: incomplete.
     fn take(bytes: &[u8]) -> Option<Self> {
         let (head, _) = bytes.split_first_chunk::<STREAM_HEAD_BYTES>()?;
         let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -315,7 +315,7 @@ impl Head {
         message.encode(into).expect("a vector grows");
     }
 
-    /// The message that is the frame's body, and the bytes of the whole frame.
+    /// Decodes the message in the frame's body. The result counts the bytes of the whole frame.
     fn message<M: Message + Default>(self, bytes: &[u8]) -> Result<Decoded<M>, MessageError> {
         let length = self.body_bytes as usize;
         if length > MESSAGE_BODY_BYTES_MAX {
@@ -338,12 +338,12 @@ impl Head {
 }
 
 impl ReplicaPiece {
-    /// Bytes of CRCs and data that follow; what they cost of the credit.
+    /// Returns the bytes of CRCs and data that follow, which is also their credit cost.
     pub fn body_bytes(&self) -> u64 {
         u64::from(self.checksum_bytes) + u64::from(self.data_bytes)
     }
 
-    /// Where its data ends.
+    /// Returns the offset of the data's end.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.data_bytes)
     }
@@ -373,7 +373,7 @@ impl ReplicaPiece {
 }
 
 impl ToReceiver {
-    /// Appends the frame; of data the head alone.
+    /// Appends the frame; for data only the head.
     pub fn encode_into(&self, into: &mut Vec<u8>) {
         match self {
             Self::Open { replica, request } => Head { kind: OPEN, replica: *replica, ..Head::default() }
@@ -384,7 +384,7 @@ impl ToReceiver {
         }
     }
 
-    /// The frame at the start of `bytes`; of data the head alone.
+    /// Decodes the frame at the start of `bytes`; for data only the head.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, MessageError> {
         let Some(head) = Head::take(bytes) else { return Ok(Decoded::Needs(STREAM_HEAD_BYTES - bytes.len())) };
         let replica = head.replica;
@@ -427,7 +427,7 @@ impl ToSender {
         }
     }
 
-    /// The frame at the start of `bytes`.
+    /// Decodes the frame at the start of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, MessageError> {
         let Some(head) = Head::take(bytes) else { return Ok(Decoded::Needs(STREAM_HEAD_BYTES - bytes.len())) };
         let Head { replica, offset, body_bytes, .. } = head;
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_comes_back_and_says_what_it_lacks() {
+    fn frames_round_trip_and_report_missing_bytes() {
         let piece = ReplicaPiece { replica: 3, offset: 1 << 33, checksum_bytes: 8 << 10, data_bytes: 1 << 20 };
         for frame in [open(), ToReceiver::Data(piece), ToReceiver::Cancel { replica: 1 }, ToReceiver::Ping] {
             let mut bytes = Vec::new();
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_nobody_could_use_and_lengths_beyond_any_bound_are_refused() {
+    fn unusable_terms_and_excessive_lengths_are_rejected() {
         let limits = StreamLimits {
             window_bytes: 1 << 30,
             replica_window_bytes: 4 << 20,

@@ -10,37 +10,38 @@ use crate::proto::hdfs as proto;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockOpResponse {
     pub status: Status,
-    /// Set-up of a pipeline: `ip:port` of the first DataNode that failed, empty when none did. The client compares the text.
+    /// For the set-up of a pipeline: `ip:port` of the first DataNode that failed, empty if none did. The client
+    /// compares the text.
     pub first_bad_link: Option<String>,
-    /// READ_BLOCK and COPY_BLOCK.
+    /// Set for READ_BLOCK and COPY_BLOCK.
     pub read_checksum: Option<ReadChecksum>,
-    /// BLOCK_CHECKSUM.
+    /// Set for BLOCK_CHECKSUM.
     pub block_checksum: Option<BlockChecksumAnswer>,
-    /// For people.
+    /// Text for users.
     pub message: Option<String>,
-    /// REQUEST_SHORT_CIRCUIT_FDS: version of the replica format.
+    /// Set for REQUEST_SHORT_CIRCUIT_FDS: version of the replica format.
     pub short_circuit_version: Option<u32>,
 }
 
-/// What stands over the packets that follow.
+/// Checksum of the packets that follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadChecksum {
-    /// Kind `Null`: the packets carry no checksums. The chunk size holds all the same.
+    /// Kind `Null`: the packets carry no checksums. The chunk size still applies.
     pub spec: ChecksumSpec,
-    /// Where in the block the first packet starts: at or before the offset asked for.
+    /// Offset in the block of the first packet, at or before the requested offset.
     pub chunk_offset: u64,
 }
 
-/// The checksum of a block, or of its first bytes.
+/// Checksum of a block, or of its first bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockChecksumAnswer {
     /// Bytes of data under one CRC.
     pub bytes_per_crc: u32,
-    /// CRCs in the meta file.
+    /// Number of CRCs in the meta file.
     pub crcs: u64,
     /// An MD5 of 16 bytes, or composite CRCs of 4.
     pub checksum: Vec<u8>,
-    /// Absent from old DataNodes: CRC32.
+    /// Missing in answers of old DataNodes: CRC32.
     pub crc_kind: Option<ChecksumKind>,
     pub options: Option<BlockChecksumOptions>,
 }
@@ -61,17 +62,17 @@ impl BlockOpResponse {
         Self { message: Some(message.into()), ..Self::new(status) }
     }
 
-    /// The answer to the set-up of a pipeline. `first_bad_link`: `ip:port`, empty when all is well.
+    /// Returns the answer to the set-up of a pipeline. `first_bad_link`: `ip:port`, empty on success.
     pub fn pipeline(status: Status, first_bad_link: impl Into<String>) -> Self {
         Self { first_bad_link: Some(first_bad_link.into()), ..Self::new(status) }
     }
 
-    /// The answer that packets follow.
+    /// Returns the answer that is followed by packets.
     pub fn read(spec: ChecksumSpec, chunk_offset: u64) -> Self {
         Self { read_checksum: Some(ReadChecksum { spec, chunk_offset }), ..Self::new(Status::Success) }
     }
 
-    /// With its length in front.
+    /// Encodes the answer with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&proto::BlockOpResponseProto {
             status: self.status as i32,
@@ -145,13 +146,13 @@ impl TryFrom<proto::OpBlockChecksumResponseProto> for BlockChecksumAnswer {
     }
 }
 
-/// What a reader says after the last packet, with its length in front: `ChecksumOk` when it verified all, `Success`
-/// when it did not look.
+/// Encodes the reader's status after the last packet, with a length prefix: `ChecksumOk` if it has verified all data,
+/// `Success` if it has not verified it.
 pub fn encode_client_read_status(status: Status) -> Vec<u8> {
     delimited::to_vec(&proto::ClientReadStatusProto { status: status as i32 })
 }
 
-/// The inverse of [`encode_client_read_status`].
+/// Decodes the result of [`encode_client_read_status`].
 pub fn client_read_status(bytes: &[u8]) -> Result<Decoded<Status>, MessageError> {
     Ok(match decode_delimited::<proto::ClientReadStatusProto>(bytes, 1024)? {
         Decoded::Needs(missing) => Decoded::Needs(missing),

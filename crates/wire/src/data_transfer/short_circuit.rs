@@ -2,18 +2,18 @@ use super::{Decoded, MessageError, RESPONSE_BYTES_MAX, Status, decode_into, stat
 use crate::delimited;
 use crate::proto::hdfs as proto;
 
-/// The id of a shared memory segment between a DataNode and a client on the same machine.
+/// Id of a shared memory segment between a DataNode and a client on the same machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShmId {
     pub high: i64,
     pub low: i64,
 }
 
-/// One slot of a segment: where the two sides tell each other whether a replica may be read.
+/// Slot of a segment, through which the two sides agree whether a replica may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShmSlot {
     pub segment: ShmId,
-    /// From 0. Whatever the peer says: check it against the segment.
+    /// Index from 0. It is not validated: check it against the segment.
     pub index: i32,
 }
 
@@ -23,7 +23,7 @@ impl From<ShmId> for proto::ShortCircuitShmIdProto {
     }
 }
 
-/// The answer to REQUEST_SHORT_CIRCUIT_SHM; with success one byte follows that carries the descriptor.
+/// Answer to REQUEST_SHORT_CIRCUIT_SHM. After a success, one byte follows that carries the descriptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShmResponse {
     pub status: Status,
@@ -31,7 +31,7 @@ pub struct ShmResponse {
     pub segment: Option<ShmId>,
 }
 
-/// The answer to RELEASE_SHORT_CIRCUIT_FDS.
+/// Answer to RELEASE_SHORT_CIRCUIT_FDS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShortCircuitReleaseResponse {
     pub status: Status,
@@ -39,7 +39,7 @@ pub struct ShortCircuitReleaseResponse {
 }
 
 impl ShmResponse {
-    /// With its length in front.
+    /// Encodes the answer with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&proto::ShortCircuitShmResponseProto {
             status: self.status as i32,
@@ -66,7 +66,7 @@ impl TryFrom<proto::ShortCircuitShmResponseProto> for ShmResponse {
 }
 
 impl ShortCircuitReleaseResponse {
-    /// With its length in front.
+    /// Encodes the answer with a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         delimited::to_vec(&proto::ReleaseShortCircuitAccessResponseProto {
             status: self.status as i32,

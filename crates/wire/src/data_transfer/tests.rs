@@ -1,4 +1,4 @@
-//! Golden bytes of Hadoop 3.4.2, round trips, and what must hold for any bytes.
+//! Golden bytes of Hadoop 3.4.2, round trips, and properties for arbitrary bytes.
 
 use hearth_types::*;
 use proptest::collection::vec;
@@ -144,7 +144,7 @@ fn read_block_and_its_answers() {
 }
 
 #[test]
-fn every_operation_comes_back_and_waits_for_its_last_byte() {
+fn operations_round_trip_and_need_every_byte() {
     for operation in operations() {
         let encoded = operation.encode();
         for cut in 0..encoded.len() {
@@ -160,7 +160,7 @@ fn every_operation_comes_back_and_waits_for_its_last_byte() {
 }
 
 #[test]
-fn wrong_requests_are_named() {
+fn invalid_requests_give_specific_errors() {
     assert_eq!(Operation::decode(&[0, 27]), Err(OpError::Version { found: 27 }));
     assert_eq!(Operation::decode(&[0xde, 0xad, 0xbe, 0xef]), Err(OpError::Version { found: 0xdead }));
     assert_eq!(Operation::decode(&[0, 28, 79]), Err(OpError::UnknownOperation { code: 79 }));
@@ -177,7 +177,7 @@ fn wrong_requests_are_named() {
 }
 
 #[test]
-fn a_datanode_that_knows_more_is_understood() {
+fn unknown_additions_to_description_are_ignored() {
     let description = DatanodeDescription {
         datanode: DatanodeUuid("uuid-1".into()),
         offer: Offer {
@@ -206,7 +206,7 @@ fn a_datanode_that_knows_more_is_understood() {
     assert_eq!((later.offer.one_sided.len(), later.operations), (1, vec![OpCode::Describe]));
 }
 
-/// Messages of a connection of many reads: ranges, and heads that were read or refused.
+/// Returns messages of a connection of many reads: ranges, and heads of successful and refused reads.
 fn many() -> (Vec<RangeRequest>, Vec<RangeHead>) {
     let token = Token { identifier: vec![1, 2], password: vec![3], kind: "k".into(), service: "s".into() };
     let range = |request, token, place| {
@@ -235,7 +235,7 @@ fn many() -> (Vec<RangeRequest>, Vec<RangeHead>) {
 }
 
 #[test]
-fn ranges_and_heads_come_back_and_wait_for_their_last_byte() {
+fn ranges_and_heads_round_trip_when_complete() {
     let (ranges, heads) = many();
     let mut stream = Vec::new();
     ranges.iter().for_each(|range| range.encode_into(&mut stream));
@@ -267,7 +267,7 @@ fn ranges_and_heads_come_back_and_wait_for_their_last_byte() {
 }
 
 #[test]
-fn heads_that_announce_too_much_or_what_does_not_fit_are_refused() {
+fn oversized_or_inconsistent_heads_are_rejected() {
     let (_, heads) = many();
     let Ok(piece) = heads[0].piece.clone() else { panic!("the first was read") };
     let encoded = |change: &dyn Fn(&mut crate::proto::hearth::ManyHeadProto)| {
@@ -298,7 +298,7 @@ fn heads_that_announce_too_much_or_what_does_not_fit_are_refused() {
 }
 
 #[test]
-fn a_request_loses_one_target_at_each_step() {
+fn downstream_request_drops_first_target() {
     let first = write_block(vec![target(1), target(2)]);
     let (next, second) = first.downstream().unwrap();
     assert_eq!(next, &datanode(1));
@@ -353,7 +353,7 @@ fn golden_packets() {
         for cut in 0..length {
             assert!(matches!(PacketHead::decode(&golden[..cut]), Ok(Decoded::Needs(1..))));
         }
-        // The fixed layout is what prost would write.
+        // The fixed layout is the one that prost writes.
         let message = PacketHeaderProto {
             offset_in_block: header.offset as i64,
             seqno: header.seqno,
@@ -367,7 +367,7 @@ fn golden_packets() {
 }
 
 #[test]
-fn impossible_packets_are_refused() {
+fn invalid_packets_are_rejected() {
     let decode = |hex: &str| PacketHead::decode(&bytes(hex)).unwrap_err();
     assert_eq!(decode("00000003 0019"), PacketError::PayloadTooShort { bytes: 3 });
     assert_eq!(decode("01000000 0019"), PacketError::TooLong { bytes: (16 << 20) + 25 });
@@ -385,7 +385,7 @@ fn impossible_packets_are_refused() {
         PacketError::Offset { offset: -1 }
     ));
     assert_eq!(decode("00000010 0018"), PacketError::HeaderTooShort { bytes: 24 });
-    // A field that may be there in the place of one that must be: with all of them it would be longer.
+    // An optional field in the place of a mandatory one: with all mandatory fields the header would be longer.
     assert_eq!(
         decode("00000010 0019 09 0000000000000000 11 0000000000000000 25 00000000 2801"),
         PacketError::HeaderTooShort { bytes: 25 }
@@ -395,7 +395,7 @@ fn impossible_packets_are_refused() {
 }
 
 #[test]
-fn a_packet_fits_exactly_when_it_is_one_that_is_taken() {
+fn fits_matches_what_the_decoder_accepts() {
     let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
     for (sync, header_bytes) in [(false, 25), (true, 27)] {
         let data_bytes = 8 << 20;
@@ -404,14 +404,14 @@ fn a_packet_fits_exactly_when_it_is_one_that_is_taken() {
         assert!(header.fits(most) && !header.fits(most + 1));
         let length = header.encode(most, &mut buffer);
         assert!(matches!(PacketHead::decode(&buffer[..length]), Ok(Decoded::Complete(..))));
-        // Four bytes under each CRC: as many CRCs as data.
+        // Four bytes under each CRC: the CRCs are as long as the data.
         assert!(!header.fits(data_bytes as usize));
         assert!(!PacketHeader { data_bytes: u32::MAX, ..header }.fits(0));
     }
 }
 
 #[test]
-fn packets_of_a_local_writer_come_with_their_data_or_without() {
+fn local_writer_packets_may_omit_data() {
     let spec = ChecksumSpec::DEFAULT;
     for (data_bytes, sync) in [(1300u32, false), (0, true), (512, true), (300_000_000, false)] {
         let header = PacketHeader { offset: 1024, seqno: 7, last: false, data_bytes, sync };
@@ -433,12 +433,12 @@ fn packets_of_a_local_writer_come_with_their_data_or_without() {
     let length = header.encode(12, &mut buffer);
     let head = PacketHead { header, checksum_bytes: 12, data_bytes: 1300 };
     assert_eq!(PacketHead::decode_local(&buffer[..length], spec), Ok(Decoded::Complete(head, length)));
-    // Without checksums: what has no body has its data in place.
+    // Without checksums, a packet without a body has its data in place.
     let spec = ChecksumSpec { kind: ChecksumKind::Null, bytes_per_chunk: 512 };
     let length = header.encode_in_place(0, &mut buffer);
     let Ok(Decoded::Complete(head, _)) = PacketHead::decode_local(&buffer[..length], spec) else { panic!() };
     assert!(head.is_in_place());
-    // Neither the one nor the other.
+    // Neither of the two valid lengths.
     let length = header.encode_in_place(8, &mut buffer);
     assert!(matches!(
         PacketHead::decode_local(&buffer[..length], ChecksumSpec::DEFAULT),
@@ -470,7 +470,7 @@ fn golden_acks() {
     );
     assert_eq!(AckReply::new(Status::Success, CongestionState::Supported, SlowState::Normal), AckReply(160));
     assert_eq!(PipelineAck::last(5, Status::Success).encode(), bytes("09080a10001800220100"));
-    // Replies alone, as from senders without flags.
+    // Only replies, as from senders without flags.
     let Ok(Decoded::Complete(plain, _)) = PipelineAck::decode(&bytes("06080a10001002")) else { panic!() };
     assert_eq!(plain.replies, [AckReply(0), AckReply(2)]);
     let passed = plain.forwarded(AckReply::SUCCESS, 77);
@@ -482,7 +482,7 @@ fn golden_acks() {
 }
 
 #[test]
-fn answers_come_back() {
+fn answers_round_trip() {
     let checksum = BlockChecksumAnswer {
         bytes_per_crc: 512,
         crcs: 2,
@@ -509,7 +509,7 @@ fn answers_come_back() {
 
 proptest! {
     #[test]
-    fn packet_headers_come_back(offset in 0u64..1 << 62, seqno: i64, last: bool, sync: bool, data in 0u32..1 << 23, sums in 0usize..1 << 20) {
+    fn packet_headers_round_trip(offset in 0u64..1 << 62, seqno: i64, last: bool, sync: bool, data in 0u32..1 << 23, sums in 0usize..1 << 20) {
         let header = PacketHeader { offset, seqno, last, data_bytes: data, sync };
         let mut buffer = [0; PACKET_HEADER_BYTES_MAX];
         let length = header.encode(sums, &mut buffer);
@@ -518,7 +518,7 @@ proptest! {
     }
 
     #[test]
-    fn acks_come_back(seqno: i64, flags in vec(0u32..512, 1..5), nanos: u64, granted: Option<u64>) {
+    fn acks_round_trip(seqno: i64, flags in vec(0u32..512, 1..5), nanos: u64, granted: Option<u64>) {
         let replies = flags.into_iter().map(AckReply).collect();
         let ack = PipelineAck { seqno, replies, downstream_nanos: nanos, granted };
         let encoded = ack.encode();

@@ -12,7 +12,7 @@
 //! [PacketHead::decode_local]: super::PacketHead::decode_local
 //! [PipelineAck::granted]: super::PipelineAck
 
-/// Up to which byte of the block the writer may fill memory; 0: no memory at all, packets carry their data.
+/// Offset in the block up to which the writer may fill memory. 0: no memory, so packets must carry their data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalGrant(pub u64);
 

@@ -30,7 +30,7 @@ pub struct GetServiceStatusResponseProto {
 pub struct MonitorHealthResponseProto {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HaStateChangeRequestInfoProto {
-    /// Who asks.
+    /// Source of the request.
     #[prost(enumeration = "HaRequestSource", required, tag = "1")]
     pub req_source: i32,
 }
@@ -167,7 +167,7 @@ pub struct RefreshSuperUserGroupsConfigurationResponseProto {}
 pub struct RefreshCallQueueResponseProto {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GenericRefreshRequestProto {
-    /// What is to be refreshed.
+    /// Identifier of the handler to refresh.
     #[prost(string, optional, tag = "1")]
     pub identifier: ::core::option::Option<::prost::alloc::string::String>,
     /// Arguments of its handler.
@@ -400,7 +400,7 @@ pub mod rpc_response_header_proto {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IpcConnectionContextProto {
-    /// Who calls.
+    /// Caller.
     #[prost(message, optional, tag = "2")]
     pub user_info: ::core::option::Option<UserInformationProto>,
     /// Protocol name of the connection.

@@ -7,7 +7,7 @@ pub struct FsPermissionProto {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AclEntryProto {
-    /// Who.
+    /// Kind of entry.
     #[prost(enumeration = "acl_entry_proto::AclEntryTypeProto", required, tag = "1")]
     pub r#type: i32,
     /// Access or default.
@@ -309,7 +309,7 @@ pub struct CacheDirectiveInfoProto {
     /// Cache pool name.
     #[prost(string, optional, tag = "4")]
     pub pool: ::core::option::Option<::prost::alloc::string::String>,
-    /// When it ends.
+    /// Expiry.
     #[prost(message, optional, tag = "5")]
     pub expiration: ::core::option::Option<CacheDirectiveInfoExpirationProto>,
 }
@@ -1044,7 +1044,7 @@ pub struct LocatedBlockProto {
     pub locs: ::prost::alloc::vec::Vec<DatanodeInfoProto>,
     #[prost(bool, required, tag = "4")]
     pub corrupt: bool,
-    /// Required; send a TokenProto with four empty fields when there is none.
+    /// Required; without a token, send a TokenProto with four empty fields.
     #[prost(message, required, tag = "5")]
     pub block_token: super::common::TokenProto,
     /// Per location.
@@ -1123,7 +1123,8 @@ pub struct DatanodeInfoProto {
     pub last_block_report_monotonic: ::core::option::Option<u64>,
     #[prost(uint32, optional, tag = "17", default = "0")]
     pub num_blocks: ::core::option::Option<u32>,
-    /// Hearth's addition, which Hadoop's programs leave out: what this DataNode offers to Hearth's clients (hearth.OfferProto).
+    /// Hearth's addition, which Hadoop's programs ignore: additional features of this DataNode for Hearth's clients
+    /// (hearth.OfferProto).
     #[prost(bytes = "bytes", optional, tag = "10400")]
     pub hearth_offer: ::core::option::Option<::prost::bytes::Bytes>,
 }
@@ -1479,10 +1480,10 @@ pub struct LocatedBlocksProto {
     /// Blocks that overlap the request, ascending offsets.
     #[prost(message, repeated, tag = "2")]
     pub blocks: ::prost::alloc::vec::Vec<LocatedBlockProto>,
-    /// File is open.
+    /// True while the file is open for writing.
     #[prost(bool, required, tag = "3")]
     pub under_construction: bool,
-    /// Last block of the file whatever the range; absent for an empty file.
+    /// Last block of the file, independent of the range; absent for an empty file.
     #[prost(message, optional, tag = "4")]
     pub last_block: ::core::option::Option<LocatedBlockProto>,
     /// Last block is COMPLETE (false for an empty file).
@@ -2704,7 +2705,7 @@ pub struct SetSafeModeResponseProto {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SaveNamespaceRequestProto {
-    /// Skip if a checkpoint exists from the last so many seconds; 0 = off.
+    /// Skip if a checkpoint exists from within the last this many seconds; 0 = off.
     #[prost(uint64, optional, tag = "1", default = "0")]
     pub time_window: ::core::option::Option<u64>,
     /// Skip if fewer transactions since the last checkpoint; 0 = off.
@@ -2862,7 +2863,7 @@ pub struct HaServiceStateResponseProto {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetDelegationTokenRequestProto {
-    /// Who may renew.
+    /// User that may renew the token.
     #[prost(string, required, tag = "1")]
     pub renewer: ::prost::alloc::string::String,
 }
@@ -3247,8 +3248,8 @@ pub struct PipelineAckProto {
     /// One per reply: status + ECN + SLOW bits.
     #[prost(uint32, repeated, tag = "4")]
     pub flag: ::prost::alloc::vec::Vec<u32>,
-    /// Hearth's own, on the connection of a WRITE_LOCAL only: the writer may fill the replica's memory up to there; 0: no
-    /// further than it was told before.
+    /// Hearth's own, only on the connection of a WRITE_LOCAL: offset up to which the writer may fill the replica's memory;
+    /// 0: the limit stays as granted before.
     #[prost(uint64, optional, tag = "1000")]
     pub hearth_granted: ::core::option::Option<u64>,
 }
@@ -3470,7 +3471,7 @@ impl BlockChecksumTypeProto {
 pub struct RegisterDatanodeRequestProto {
     #[prost(message, required, tag = "1")]
     pub registration: DatanodeRegistrationProto,
-    /// Hearth's addition: to be handed on to clients with this DataNode's name (DatanodeInfoProto.hearth_offer).
+    /// Hearth's addition: passed on to clients with this DataNode's name (DatanodeInfoProto.hearth_offer).
     #[prost(bytes = "bytes", optional, tag = "10400")]
     pub hearth_offer: ::core::option::Option<::prost::bytes::Bytes>,
 }
@@ -3529,7 +3530,7 @@ pub struct HeartbeatRequestProto {
     /// Disk latency outliers (same).
     #[prost(message, repeated, tag = "11")]
     pub slow_disks: ::prost::alloc::vec::Vec<SlowDiskReportProto>,
-    /// Hearth's addition: memory that clients may be told of (hearth.AnnouncementProto).
+    /// Hearth's addition: memory that clients may read (hearth.AnnouncementProto).
     #[prost(bytes = "bytes", optional, tag = "10400")]
     pub hearth_announcement: ::core::option::Option<::prost::bytes::Bytes>,
 }
@@ -3600,10 +3601,10 @@ pub struct HeartbeatResponseProto {
     /// 3.4+: the NN thinks this DN is slow.
     #[prost(bool, optional, tag = "6", default = "false")]
     pub is_slow_node: ::core::option::Option<bool>,
-    /// Hearth's addition: announcements are counted from this word (hearth.WordProto).
+    /// Hearth's addition: the lease of announcements is counted from this word (hearth.WordProto).
     #[prost(bytes = "bytes", optional, tag = "10400")]
     pub hearth_word: ::core::option::Option<::prost::bytes::Bytes>,
-    /// Hearth's addition: the sender may ask awaitWork.
+    /// Hearth's addition: the sender may call awaitWork.
     #[prost(bool, optional, tag = "10401")]
     pub hearth_awaits_work: ::core::option::Option<bool>,
 }
@@ -4053,7 +4054,7 @@ pub struct CommitBlockSynchronizationResponseProto {}
 pub struct LifelineResponseProto {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterCommandProto {}
-/// Hearth's addition, method awaitWork: answered when there is work for the datanode, or after a while.
+/// Hearth's addition, method awaitWork: answered when there is work for the DataNode, or after a while.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AwaitWorkRequestProto {
     #[prost(message, required, tag = "1")]
@@ -4061,7 +4062,7 @@ pub struct AwaitWorkRequestProto {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AwaitWorkResponseProto {
-    /// True: beat now. False: nothing has come up; ask again.
+    /// True: send a heartbeat now. False: there is no work; call again.
     #[prost(bool, optional, tag = "1", default = "false")]
     pub waiting: ::core::option::Option<bool>,
 }
@@ -4145,13 +4146,13 @@ pub struct IsRollingUpgradeResponseProto {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTransactionIdResponseProto {
-    /// Number of the newest change.
+    /// Id of the newest transaction.
     #[prost(uint64, required, tag = "1")]
     pub tx_id: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetMostRecentCheckpointTxIdResponseProto {
-    /// Number of the newest change in a checkpoint.
+    /// Id of the newest transaction in a checkpoint.
     #[prost(uint64, required, tag = "1")]
     pub tx_id: u64,
 }
@@ -4166,7 +4167,7 @@ pub struct NamenodeRegistrationProto {
     /// Ids of the namespace.
     #[prost(message, required, tag = "3")]
     pub storage_info: StorageInfoProto,
-    /// What the sender is.
+    /// Role of the sender.
     #[prost(
         enumeration = "namenode_registration_proto::NamenodeRoleProto",
         optional,
@@ -4220,7 +4221,7 @@ pub mod namenode_registration_proto {
 /// Hadoop's ErrorReportRequestProto of the package hadoop.hdfs.namenode; datanode.proto has one of the same name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamenodeErrorReportRequestProto {
-    /// Who reports.
+    /// Reporting node.
     #[prost(message, required, tag = "1")]
     pub registration: NamenodeRegistrationProto,
     /// NOTIFY 0, FATAL 1.

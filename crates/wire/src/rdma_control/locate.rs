@@ -9,29 +9,29 @@ use crate::convert::ConvertError;
 use crate::data_transfer::Status;
 use crate::proto::hearth as proto;
 
-/// Kind 1, from a client: where are the bytes of this replica?
+/// Kind 1, from a client: requests the location of a replica's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Locate {
-    /// Chosen by the client; the answer repeats it.
+    /// Id chosen by the client, repeated in the answer.
     pub request: u64,
-    /// The stamp is the least that will do.
+    /// The stamp is the minimum that the client accepts.
     pub block: ExtendedBlock,
     pub token: Token,
-    /// Longest small replica, data and CRCs together, to be answered within the message.
+    /// Maximum size of a small replica, data and CRCs together, for an answer that contains it.
     pub inline_bytes_max: u32,
-    /// Where a longer small replica may be written to: data, and its CRCs behind it.
+    /// Target in the client's memory for a larger small replica: data, followed by its CRCs.
     pub into: Option<RemoteSlice>,
 }
 
 /// Kind 2, from a datanode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Located {
-    /// It can be read one-sidedly.
+    /// The replica can be read one-sidedly.
     Shown {
         request: u64,
         advertisement: Advertisement,
     },
-    /// It is too small for that; here it is.
+    /// The replica is too small for one-sided reads, and included here.
     Small {
         request: u64,
         replica: SmallReplica,
@@ -42,27 +42,27 @@ pub enum Located {
     },
 }
 
-/// A finalized replica that may be read one-sidedly.
+/// Finalized replica that may be read one-sidedly.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Advertisement {
     /// With the replica's own stamp and length.
     pub block: ExtendedBlock,
     pub checksum: ChecksumSpec,
-    /// Of this copy.
+    /// Nonce of this copy.
     pub nonce: u64,
     /// All of the replica's bytes.
     pub data: RemoteSlice,
     /// One big-endian CRC per chunk.
     pub checksums: RemoteSlice,
-    /// Where a [`ValidityRecord`] says whose memory this is.
+    /// Location of the [`ValidityRecord`], which identifies the memory's current owner.
     pub shown: RemoteSlice,
-    /// The memory stays as it is for so long, counted from when the question was sent.
+    /// Time for which the memory does not change, counted from the sending of the request.
     pub lease: Duration,
-    /// Another number after each start of the datanode.
+    /// Changes at each start of the DataNode.
     pub incarnation: u64,
 }
 
-/// A replica below the slab limit.
+/// Replica below the slab limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SmallReplica {
     pub block: ExtendedBlock,
@@ -77,15 +77,16 @@ pub enum SmallBytes {
         /// One big-endian CRC per chunk.
         checksums: Bytes,
     },
-    /// In the client's own memory, where it said, before this message: data, and its CRCs behind it.
+    /// Written to the client's own memory, at the place in its request, before this message was sent: data, followed by
+    /// its CRCs.
     Written,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Not `Success`. `ErrorUnsupported`: not by this path, now; others may do.
+    /// Never `Success`. `ErrorUnsupported`: not available over this path now; other paths may work.
     pub status: Status,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
@@ -119,7 +120,7 @@ impl Locate {
     }
 }
 
-/// Longest text of a refusal in a message, bytes.
+/// Maximum bytes of the text of a refusal in a message.
 const REFUSAL_TEXT_BYTES_MAX: usize = 1000;
 
 fn cut(text: &str) -> String {
@@ -163,12 +164,12 @@ impl Located {
 }
 
 impl Advertisement {
-    /// The record that must stand at `shown` for as long as the memory is the replica's.
+    /// Returns the record that must be at `shown` as long as the memory belongs to the replica.
     pub fn record(&self) -> ValidityRecord {
         ValidityRecord { block: self.block.block, nonce: self.nonce }
     }
 
-    /// For whoever carries it without knowing what it means.
+    /// Encodes the advertisement, for servers that pass it on as opaque bytes.
     pub fn encode(&self) -> Bytes {
         self.message().encode_to_vec().into()
     }
@@ -190,7 +191,7 @@ impl Advertisement {
         }
     }
 
-    /// What it says of lengths belongs together.
+    /// Decodes an advertisement, and checks that its lengths match.
     fn from_message(message: proto::AdvertisementProto) -> Result<Self, ConvertError> {
         let this = Self {
             block: message.block.try_into()?,

@@ -12,7 +12,7 @@ impl From<&RemoteSlice> for RemoteSliceProto {
 impl TryFrom<RemoteSliceProto> for RemoteSlice {
     type Error = ConvertError;
 
-    /// No slice reaches beyond the end of all addresses.
+    /// Rejects a slice that reaches beyond the end of the address space.
     fn try_from(message: RemoteSliceProto) -> Result<Self, ConvertError> {
         let RemoteSliceProto { address, length, key } = message;
         if address.checked_add(length).is_none() {

@@ -57,7 +57,7 @@ fn messages() -> Vec<ControlMessage> {
 }
 
 #[test]
-fn messages_come_back_as_they_went() {
+fn messages_round_trip() {
     for message in messages() {
         let bytes = message.encode().unwrap();
         assert_eq!(ControlMessage::decode(&bytes), Ok(message));
@@ -69,7 +69,7 @@ fn messages_come_back_as_they_went() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn inconsistent_messages_are_rejected() {
     let decode = |bytes: Vec<u8>| ControlMessage::decode(&bytes.into());
     assert_eq!(decode(vec![]), Err(ControlError::Empty));
     assert_eq!(decode(vec![99]), Err(ControlError::UnknownKind(99)));
@@ -95,7 +95,7 @@ fn what_does_not_belong_together_is_refused() {
 }
 
 #[test]
-fn a_message_has_room_for_its_limit_only() {
+fn messages_are_limited_in_length() {
     let data = Bytes::from(vec![7; MESSAGE_BYTES_MAX]);
     let checksums = Bytes::from(vec![0; 64]);
     let replica = SmallReplica {
@@ -112,12 +112,12 @@ fn a_message_has_room_for_its_limit_only() {
 
 proptest! {
     #[test]
-    fn random_bytes_are_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = ControlMessage::decode(&bytes.into());
     }
 
     #[test]
-    fn a_flipped_bit_is_no_panic(which in 0_usize..6, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+    fn flipped_bit_does_not_panic(which in 0_usize..6, at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let mut bytes = messages()[which].encode().unwrap().to_vec();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn messages_of_writers_come_back() {
+fn writer_messages_round_trip() {
     use crate::data_transfer::{AckReply, BlockOpResponse, PacketHeader, Status};
     let slice = RemoteSlice { address: 1 << 40, length: 8 << 20, key: 9 };
     let grant = Grant { offset: 3 << 20, data: slice, checksums: RemoteSlice { length: 4096, ..slice } };

@@ -19,13 +19,13 @@ use crate::proto::hearth::{
     GrantProto, SliceProto, WriteAcknowledgedProto, WriteClosedProto, WriteOpenProto, WriteOpenedProto,
 };
 
-/// Any control message of writing.
+/// Control message of a writing connection.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WriteMessage {
     /// From the writer: the request of a WRITE_BLOCK.
     Open(Box<WriteBlock>),
-    /// The answer to it as a DataNode answers WRITE_BLOCK; with a success the first grant, `None` when no memory is to be had:
-    /// the writer closes this and goes another way.
+    /// The DataNode's answer, as to WRITE_BLOCK. After a success it has the first grant, or `None` if no memory is
+    /// available: the writer then closes this connection and uses another path.
     Opened {
         answer: Box<BlockOpResponse>,
         grant: Option<Grant>,
@@ -36,34 +36,34 @@ pub enum WriteMessage {
         replies: Vec<AckReply>,
         grant: Option<Grant>,
     },
-    /// No more of this block.
+    /// The writing of this block ends.
     Closed,
 }
 
-/// Memory that its receiver may write to, for as long as the replica is being written.
+/// Memory that the peer may write to as long as the replica is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// Of the first byte of `data` in the block.
+    /// Offset in the block of the first byte of `data`.
     pub offset: u64,
-    /// For bytes of the block.
+    /// Memory for bytes of the block.
     pub data: RemoteSlice,
-    /// For their CRCs, to be used again once those in it are acknowledged.
+    /// Memory for their CRCs. It may be reused once the CRCs in it are acknowledged.
     pub checksums: RemoteSlice,
 }
 
-/// Bytes that were written to granted memory, with their CRCs.
+/// Bytes written to granted memory, with their CRCs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// As of a packet: `data_bytes` are in place.
+    /// Like the header of a packet: `data_bytes` are in place.
     pub header: PacketHeader,
-    /// Where in the memory for CRCs theirs begin.
+    /// Offset of their CRCs in the memory for CRCs.
     pub checksums_at: u64,
-    /// How many bytes they have.
+    /// Bytes of these CRCs.
     pub checksum_bytes: u32,
 }
 
 impl WriteMessage {
-    /// Errors: `TooLong` when it does not fit into one message.
+    /// Encodes a message. Errors: `TooLong` if it does not fit into one message.
     pub fn encode(&self) -> Result<Bytes, ControlError> {
         match self {
             Self::Open(request) => {
@@ -169,7 +169,7 @@ impl From<&Grant> for GrantProto {
 impl TryFrom<GrantProto> for Grant {
     type Error = ConvertError;
 
-    /// No grant reaches beyond the longest block.
+    /// Rejects a grant that reaches beyond the longest block.
     fn try_from(message: GrantProto) -> Result<Self, ConvertError> {
         let grant =
             Self { offset: message.offset, data: message.data.try_into()?, checksums: message.checksums.try_into()? };

@@ -1,11 +1,11 @@
 use std::fmt;
 
-/// 16 random bytes that name one client process (or client instance) in every request: with the call id the key of retry
-/// caches.
+/// 16 random bytes that identify one client process (or client instance) in every request. Together with the call id
+/// they are the key of retry caches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub [u8; 16]);
 
-/// A client id must have 16 bytes.
+/// Error: a client id does not have 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("client id of {length} bytes instead of 16")]
 pub struct ClientIdError {
@@ -21,7 +21,7 @@ impl TryFrom<&[u8]> for ClientId {
 }
 
 impl fmt::Display for ClientId {
-    /// As a UUID.
+    /// Formats it as a UUID.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
             if matches!(index, 4 | 6 | 8 | 10) {

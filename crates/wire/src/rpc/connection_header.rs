@@ -1,14 +1,14 @@
 use super::IPC_VERSION;
 
-/// Bytes that a client sends before its first frame.
+/// Number of bytes that a client sends before its first frame.
 pub const CONNECTION_HEADER_BYTES: usize = 7;
 
-/// How the client wants to say who it is.
+/// Authentication method of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthProtocol {
-    /// Believes the connection context. Java's name: NONE.
+    /// The server trusts the connection context. Java's name: NONE.
     Simple,
-    /// Negotiates with SASL frames first. Java clients do so with security off, too, when they carry any token.
+    /// SASL negotiation comes first. Java clients use it also with security off, if they have any token.
     Sasl,
 }
 
@@ -19,10 +19,10 @@ pub struct ConnectionHeader {
     pub auth: AuthProtocol,
 }
 
-/// Why a server cannot go on with a client. Each has its own answer.
+/// Reason why a server cannot serve a client. Each has its own answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectionHeaderError {
-    /// A browser or a probe; it understands HTTP only.
+    /// A browser or a probe, which understands only HTTP.
     #[error("an HTTP request on a Hadoop RPC port")]
     Http,
     #[error("not a Hadoop RPC client: starts with {magic:02x?}, version {version}")]

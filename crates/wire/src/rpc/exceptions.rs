@@ -1,7 +1,7 @@
-//! Names of the Java exception classes that errors travel under: the one place where they are written.
+//! Names of the Java exception classes in error answers: the one place where they are written.
 //!
 //! Clients compare the whole text, so each is the binary name (`$` before nested classes). Java clients rebuild the
-//! exception from it when the class has a constructor with one string.
+//! exception from it if the class has a constructor with one string.
 
 // Java and general
 pub const IO: &str = "java.io.IOException";

@@ -1,6 +1,6 @@
-//! Names of Hadoop's protocols as request headers carry them. The version on the wire is 1 for all of them.
+//! Names of Hadoop's protocols in request headers. The version on the wire is 1 for all of them.
 
-/// The version that request headers say, whatever the protocol.
+/// Version in request headers, for every protocol.
 pub const VERSION: u64 = 1;
 
 pub const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";

@@ -9,14 +9,14 @@ use crate::proto::common::{
     UserInformationProto,
 };
 
-/// Who calls, for all calls of a connection.
+/// Identity of the caller, for all calls of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConnectionContext {
-    /// Empty when the client said none.
+    /// Empty if the client sent none.
     pub effective_user: String,
     /// Set when a proxy user acts for `effective_user`.
     pub real_user: Option<String>,
-    /// Name of the protocol that the connection was opened for; calls may name another.
+    /// Name of the protocol that the connection was opened for. Calls may name another one.
     pub protocol: String,
 }
 
@@ -24,9 +24,9 @@ pub struct ConnectionContext {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallFrame {
     pub call_id: i32,
-    /// 16 bytes from every client of Hadoop 2 and later.
+    /// 16 bytes in calls of every client of Hadoop 2 and later.
     pub client_id: Bytes,
-    /// 0 on the first attempt, -1 when not said.
+    /// 0 on the first attempt, -1 if not sent.
     pub retry_count: i32,
     pub protocol: String,
     pub protocol_version: u64,
@@ -35,9 +35,9 @@ pub struct CallFrame {
     pub request: Bytes,
     /// The client's last seen transaction, for reads from observers.
     pub state_id: Option<i64>,
-    /// Text that the client wants in the audit log.
+    /// Text of the client for the audit log.
     pub caller_context: Option<String>,
-    /// What shows that the context is its client's own; often empty.
+    /// Proof that the caller context comes from the client itself; often empty.
     pub caller_signature: Bytes,
 }
 
@@ -50,11 +50,11 @@ pub enum Request {
     Sasl(RpcSaslProto),
 }
 
-/// A frame that is no request. Fatal for the connection: the answer carries `call_id` and `code`.
+/// Error of an invalid frame. It is fatal for the connection: the answer carries `call_id` and `code`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind}")]
 pub struct RequestError {
-    /// Of the call concerned; [`call_id::INVALID`] when the header itself is unreadable.
+    /// Id of the affected call, or [`call_id::INVALID`] if the header itself is unreadable.
     pub call_id: i32,
     pub client_id: Bytes,
     pub retry_count: i32,
@@ -76,7 +76,7 @@ pub enum RequestErrorKind {
 }
 
 impl RequestErrorKind {
-    /// What the answer says.
+    /// Returns the code of the answer.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Header(_) | Self::Body(_) => ErrorCode::FatalDeserializingRequest,
@@ -85,7 +85,7 @@ impl RequestErrorKind {
     }
 }
 
-/// Decodes the frame of a client (without the length in front). Parts of the result share its memory.
+/// Decodes the frame of a client (without the length prefix). Parts of the result share its memory.
 pub fn decode_request(mut frame: Bytes) -> Result<Request, RequestError> {
     let header: RpcRequestHeaderProto = delimited::take(&mut frame).map_err(|error| RequestError {
         call_id: call_id::INVALID,
@@ -141,7 +141,7 @@ pub fn decode_request(mut frame: Bytes) -> Result<Request, RequestError> {
     }
 }
 
-/// The frame of one call, with the length in front. `call_id`: 0 and up.
+/// Returns the frame of one call, with the length prefix. `call_id`: 0 and up.
 pub fn encode_call(
     call_id: i32,
     client_id: ClientId,
@@ -153,8 +153,8 @@ pub fn encode_call(
     encode_call_after(None, call_id, client_id, retry_count, protocol, method, request)
 }
 
-/// The same for a caller that keeps state ids: the answer shall know of everything up to `state_id`, the highest transaction
-/// that the caller has seen.
+/// Like `encode_call`, for a caller that tracks state ids: the answer must include everything up to `state_id`, the
+/// highest transaction that the caller has seen.
 pub fn encode_call_after(
     state_id: Option<i64>,
     call_id: i32,
@@ -179,7 +179,7 @@ pub fn encode_call_after(
     })
 }
 
-/// The frame that says who calls, sent once before the first call.
+/// Returns the frame with the caller's identity, sent once before the first call.
 pub fn encode_context(client_id: ClientId, context: &ConnectionContext) -> Bytes {
     let message = IpcConnectionContextProto {
         user_info: Some(UserInformationProto {
@@ -194,12 +194,12 @@ pub fn encode_context(client_id: ClientId, context: &ConnectionContext) -> Bytes
     })
 }
 
-/// Shows a server that the client still waits.
+/// Returns a frame that shows the server that the client is still waiting.
 pub fn encode_ping(client_id: ClientId) -> Bytes {
     frame(|into| delimited::put(&header(call_id::PING, Bytes::copy_from_slice(&client_id.0), -1), into))
 }
 
-/// A client's step of SASL negotiation.
+/// Returns a client's step of SASL negotiation.
 pub fn encode_sasl_request(message: &RpcSaslProto) -> Bytes {
     frame(|into| {
         delimited::put(&header(call_id::SASL, Bytes::new(), -1), into);
@@ -218,7 +218,7 @@ fn header(call_id: i32, client_id: Bytes, retry_count: i32) -> RpcRequestHeaderP
     }
 }
 
-/// Runs `fill` behind a length that is set afterwards.
+/// Runs `fill` after a length prefix, which is set afterwards.
 pub(super) fn frame(fill: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut bytes = BytesMut::with_capacity(256);
     bytes.put_u32(0);

@@ -10,11 +10,11 @@ use crate::proto::common::{RpcResponseHeaderProto, RpcSaslProto};
 /// A server's answer as a client receives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
-    /// Of the call answered; negative for [`call_id::SASL`] and errors of the connection.
+    /// Id of the answered call; negative for [`call_id::SASL`] and errors of the connection.
     pub call_id: i32,
-    /// Empty when the server does not echo it.
+    /// Empty if the server does not echo it.
     pub client_id: Bytes,
-    /// The server's last transaction, from NameNodes.
+    /// The server's last transaction id, sent by NameNodes.
     pub state_id: Option<i64>,
     pub outcome: Outcome,
 }
@@ -26,20 +26,20 @@ pub enum Outcome {
     Error(RemoteError),
 }
 
-/// What a server answers instead of a response.
+/// Error answer of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteError {
     /// Java class name; see [`super::exceptions`].
     pub class: String,
     /// Java servers append lines with a stack trace.
     pub message: String,
-    /// `None` when the server said none, or one that is unknown here.
+    /// `None` if the server sent no code, or an unknown one.
     pub code: Option<ErrorCode>,
     /// The server closes the connection after it.
     pub fatal: bool,
 }
 
-/// A frame that is no response: the connection cannot be used any more.
+/// Error of an invalid response frame: the connection is unusable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResponseError {
     #[error("unreadable RPC response: {0}")]
@@ -50,7 +50,7 @@ pub enum ResponseError {
     TrailingBytes { bytes: usize },
 }
 
-/// Decodes the frame of a server (without the length in front). The message shares its memory.
+/// Decodes the frame of a server (without the length prefix). The message shares its memory.
 pub fn decode_response(mut frame: Bytes) -> Result<Response, ResponseError> {
     let header: RpcResponseHeaderProto = delimited::take(&mut frame)?;
     let outcome = match RpcStatusProto::try_from(header.status) {
@@ -75,7 +75,8 @@ pub fn decode_response(mut frame: Bytes) -> Result<Response, ResponseError> {
     })
 }
 
-/// The frame, with the length in front, that answers a call with `message` (an encoded protobuf message, not delimited).
+/// Returns the frame, with the length prefix, that answers a call with `message` (an encoded protobuf message, not
+/// delimited).
 pub fn encode_success(call_id: i32, client_id: &Bytes, retry_count: i32, message: &[u8]) -> Bytes {
     let header = header(call_id, client_id, retry_count, RpcStatusProto::Success);
     frame(|into| {
@@ -86,7 +87,7 @@ pub fn encode_success(call_id: i32, client_id: &Bytes, retry_count: i32, message
     })
 }
 
-/// The frame, with the length in front, that answers a call with an error.
+/// Returns the frame, with the length prefix, that answers a call with an error.
 pub fn encode_error(call_id: i32, client_id: &Bytes, retry_count: i32, error: &RemoteError) -> Bytes {
     let status = if error.fatal { RpcStatusProto::Fatal } else { RpcStatusProto::Error };
     let header = RpcResponseHeaderProto {
@@ -98,7 +99,7 @@ pub fn encode_error(call_id: i32, client_id: &Bytes, retry_count: i32, error: &R
     frame(|into| delimited::put(&header, into))
 }
 
-/// A server's step of SASL negotiation.
+/// Returns a server's step of SASL negotiation.
 pub fn encode_sasl_response(message: &RpcSaslProto) -> Bytes {
     encode_success(call_id::SASL, &Bytes::new(), -1, &message.encode_to_vec())
 }

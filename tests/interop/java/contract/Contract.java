@@ -18,8 +18,8 @@ import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
 /**
- * Runs the JUnit classes that are named as arguments, one after the other, and says of each test on standard output
- * {@code RESULT class test pass|skip|fail milliseconds why}, parted by tabs.
+ * Runs the JUnit classes that are named as arguments, one after the other. Reports each test on standard output,
+ * separated by tabs: {@code RESULT class test pass|skip|fail milliseconds why}.
  */
 public final class Contract {
     private Contract() {
@@ -28,21 +28,21 @@ public final class Contract {
     public static void main(String[] classes) throws Exception {
         PrintStream out = System.out;
         unpack(new File("test-data"));
-        // What tests print is not ours.
+        // Output of the tests must not be mixed with the results.
         System.setOut(System.err);
         for (String name : classes) {
             JUnitCore core = new JUnitCore();
             core.addListener(new Listener(name.substring(name.lastIndexOf('.') + 1), out));
             core.run(Class.forName(name));
-            // Some tests become somebody else.
+            // Some tests change the current user.
             UserGroupInformation.reset();
         }
         out.flush();
-        // Clients' threads may still be waiting for something.
+        // Threads of clients may still be waiting.
         Runtime.getRuntime().halt(0);
     }
 
-    /** What Apache's tests look for in the directory of this property: it comes with their sources. */
+    /** Unpacks the files that Apache's tests expect in the directory of this property, from the tests' jar. */
     private static void unpack(File directory) throws IOException {
         String[] names = {
             "testAclCLIWithPosixAclInheritance.xml", "testXAttrConf.xml", "testHDFSConf.xml", "testDeleteConf.xml", "testCacheAdminConf.xml",
@@ -73,7 +73,7 @@ public final class Contract {
         }
 
         private static String name(Description test) {
-            // What fails before or after all tests of a class has no method.
+            // A failure before or after all tests of a class has no method.
             return test.getMethodName() == null ? "(class)" : test.getMethodName();
         }
 

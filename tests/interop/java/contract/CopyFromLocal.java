@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.contract.AbstractFSContract;
 import org.apache.hadoop.fs.contract.hdfs.HDFSContract;
 import org.junit.BeforeClass;
 
-/** Apache has this contract test, and no class of its own that runs it on HDFS. */
+/** Apache has this contract test, but no class that runs it on HDFS. */
 public class CopyFromLocal extends AbstractContractCopyFromLocalTest {
     @BeforeClass
     public static void cluster() throws Exception {

@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.FileContextURIBase;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 
-/** Apache has this base test, and no class of its own that runs it on HDFS. */
+/** Apache has this base test, but no class that runs it on HDFS. */
 public class FileContextUri extends FileContextURIBase {
     @Override
     public void setUp() throws Exception {

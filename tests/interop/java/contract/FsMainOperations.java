@@ -8,7 +8,7 @@ import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.security.UserGroupInformation;
 
-/** Apache has this base test, and runs it on HDFS through WebHDFS only. */
+/** Apache has this base test, but runs it on HDFS only through WebHDFS. */
 public class FsMainOperations extends FSMainOperationsBaseTest {
     private static final String USER = "ordinary";
 
@@ -24,7 +24,7 @@ public class FsMainOperations extends FSMainOperationsBaseTest {
         return fSys.makeQualified(home);
     }
 
-    /** From now on somebody whom directories can be closed to. */
+    /** Switches to an ordinary user, to whom access can be denied. */
     private void becomeOrdinary() throws Exception {
         home = new Path("/user/" + USER);
         for (Path his : new Path[] {home, getAbsoluteTestRootPath(fSys), getTestRootPath(fSys, "test")}) {

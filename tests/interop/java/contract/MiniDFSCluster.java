@@ -24,8 +24,9 @@ import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocols;
 import org.apache.hadoop.security.UserGroupInformation;
 
 /**
- * Stands before Apache's class of this name, which starts servers inside the test's JVM: here the cluster runs already, in processes of
- * its own, and "a new cluster" is the same one made empty. What Apache's tests look for inside the servers is not there.
+ * Replaces Apache's class of this name, which starts servers inside the test's JVM. Here the cluster already runs, in
+ * separate processes, and "a new cluster" is the same one made empty. Server internals that Apache's tests inspect are
+ * not available.
  */
 public class MiniDFSCluster implements AutoCloseable {
     private static MiniDFSCluster last;
@@ -42,7 +43,7 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
-    /** Whoever the test has become, or will. */
+    /** The superuser, independent of the test's current user. */
     private DistributedFileSystem superuser() throws IOException {
         PrivilegedExceptionAction<DistributedFileSystem> open = () -> (DistributedFileSystem) getNewFileSystemInstance(0);
         try {
@@ -52,7 +53,7 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
-    /** What a failed test has left undone must not fail the next: the root as a new cluster has it. */
+    /** Resets the root directory to that of a new cluster, so that a failed test does not fail the next. */
     public static void mendRoot() throws IOException {
         if (last != null) {
             try (DistributedFileSystem fs = last.superuser()) {
@@ -61,7 +62,7 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
-    /** Its quotas. Who may write there, some classes have said for all their tests. */
+    /** Resets the quotas. The permissions stay, because some classes set them for all their tests. */
     private static void mendRoot(DistributedFileSystem fs) throws IOException {
         Path root = new Path("/");
         fs.setQuota(root, HdfsConstants.QUOTA_RESET, HdfsConstants.QUOTA_RESET);
@@ -70,7 +71,7 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
-    /** Leaves safe mode, and nothing in the file system; the root as a new cluster has it. */
+    /** Leaves safe mode, empties the file system, and resets the root to that of a new cluster. */
     static void empty(DistributedFileSystem fs) throws IOException {
         fs.setSafeMode(SafeModeAction.SAFEMODE_LEAVE);
         mendRoot(fs);
@@ -88,7 +89,7 @@ public class MiniDFSCluster implements AutoCloseable {
         }
     }
 
-    /** One for each user, with this configuration: those of earlier clusters are not to be had from a cache. */
+    /** Returns one for each user, with this configuration, and never a cached one of an earlier cluster. */
     public synchronized DistributedFileSystem getFileSystem() throws IOException {
         String user = UserGroupInformation.getCurrentUser().getUserName();
         DistributedFileSystem open = fileSystems.get(user);
@@ -123,7 +124,7 @@ public class MiniDFSCluster implements AutoCloseable {
         return getURI().getPort();
     }
 
-    /** What is inside the NameNode is not to be had: tests that look there fail, others of their class run. */
+    /** The NameNode's internals are not available: tests that use them fail, and others of their class run. */
     public FSNamesystem getNamesystem() {
         return null;
     }
@@ -171,7 +172,7 @@ public class MiniDFSCluster implements AutoCloseable {
     public void close() {
     }
 
-    /** What tests ask for; only whether the cluster is to be empty is listened to. */
+    /** Options of the tests. Only the request for an empty cluster has an effect. */
     public static class Builder {
         private final Configuration conf;
         private boolean format = true;

@@ -36,10 +36,11 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 
 /**
- * A client of HBase: operations come as lines of JSON on standard input, each answered by one line, as in Driver.java.
+ * A client of HBase: operations arrive as lines of JSON on standard input, and each is answered by one line, as in
+ * Driver.java.
  *
- * A row is a number: its key and its value are computed from it, so that whoever knows the numbers can tell whether
- * what is read is what was written.
+ * A row is a number. Its key and its value are computed from it, so the numbers are enough to check that the data read
+ * is what was written.
  */
 public final class Tables {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -47,7 +48,7 @@ public final class Tables {
     private static final byte[] COLUMN = {'v'};
     private static final int VALUE_BYTES = 96;
     private static final int BATCH = 200;
-    /** The numbers of a writer's rows lie below those of the next. */
+    /** Row numbers of a writer. Those of the next writer are higher. */
     private static final long WRITER_ROWS = 1L << 32;
 
     private final Connection connection;
@@ -59,7 +60,7 @@ public final class Tables {
 
     public static void main(String[] arguments) throws IOException {
         PrintStream answers = System.out;
-        // Whatever else prints must not get between the answers.
+        // Other output must not be mixed with the answers.
         System.setOut(System.err);
         Tables tables = new Tables();
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -80,7 +81,7 @@ public final class Tables {
     private Object run(JsonNode request) throws Exception {
         TableName name = TableName.valueOf(request.path("table").asText("rows"));
         switch (request.get("op").asText()) {
-            // {"servers": [names]}: those that the master counts as live
+            // {"servers": [names]}: the servers that the master counts as live
             case "servers":
                 try (Admin admin = connection.getAdmin()) {
                     List<String> servers = new ArrayList<>();
@@ -89,11 +90,11 @@ public final class Tables {
                     }
                     return servers;
                 }
-            // {"regions": how many}
+            // {"regions": number}
             case "create":
                 create(name, request.get("regions").asInt());
                 return null;
-            // {}: how many of the table's regions each server has
+            // {}: number of the table's regions on each server
             case "holders": {
                 Map<String, Integer> holders = new TreeMap<>();
                 try (RegionLocator locator = connection.getRegionLocator(name)) {
@@ -108,23 +109,23 @@ public final class Tables {
             case "put":
                 put(name, request.get("from").asLong(), request.get("to").asLong(), request.get("threads").asInt());
                 return null;
-            // {}: memory to store files
+            // {}: flushes memory to store files
             case "flush":
                 try (Admin admin = connection.getAdmin()) {
                     admin.flush(name);
                 }
                 return null;
-            // {}: to its end
+            // {}: compacts, and waits for the end
             case "compact":
                 compact(name);
                 return null;
-            // {"below", "count"}: gets of rows with random numbers; how many were wrong
+            // {"below", "count"}: gets of rows with random numbers; answers how many were wrong
             case "gets":
                 return gets(name, request.get("below").asLong(), request.get("count").asInt());
             // {"whole": [[from, to]], "perhaps": [[from, to]]}: a scan of the table
             case "verify":
                 return verify(name, request.get("whole"), request.path("perhaps"));
-            // {"writers", "from"}: they write until they are stopped
+            // {"writers", "from"}: starts writers, which write until they are stopped
             case "write":
                 for (int number = 0; number < request.get("writers").asInt(); number++) {
                     Writer writer = new Writer(name, request.get("from").asLong() + number * WRITER_ROWS);
@@ -132,7 +133,7 @@ public final class Tables {
                     writer.start();
                 }
                 return null;
-            // {}: how many rows of each writer were acknowledged by now
+            // {}: number of acknowledged rows of each writer so far
             case "written": {
                 List<Long> acknowledged = new ArrayList<>();
                 for (Writer writer : writers) {
@@ -140,7 +141,8 @@ public final class Tables {
                 }
                 return acknowledged;
             }
-            // {}: for each writer [its first row, one behind the last acknowledged, one behind the last tried]
+            // {}: for each writer [its first row, one after the last acknowledged row, one after the last attempted
+            // row]
             case "stop": {
                 List<long[]> rows = new ArrayList<>();
                 for (Writer writer : writers) {
@@ -198,7 +200,7 @@ public final class Tables {
         try (Admin admin = connection.getAdmin()) {
             long before = admin.getLastMajorCompactionTimestamp(name);
             admin.majorCompact(name);
-            // The master learns from the servers' reports when it was.
+            // The master learns the time from the servers' reports.
             while (admin.getLastMajorCompactionTimestamp(name) <= before
                     || admin.getCompactionState(name) != CompactionState.NONE) {
                 Thread.sleep(200);
@@ -221,7 +223,7 @@ public final class Tables {
         return wrong;
     }
 
-    /** Every row of `whole` must be there; rows of `perhaps` may be; no others; what is there has its own value. */
+    /** Rows of `whole` must exist, rows of `perhaps` may, and no others. Each must have its own value. */
     private Map<String, Object> verify(TableName name, JsonNode whole, JsonNode perhaps) throws IOException {
         long expected = 0;
         for (JsonNode range : whole) {
@@ -247,7 +249,7 @@ public final class Tables {
             }
         }
         Map<String, Object> answer = new TreeMap<>();
-        // A scan gives no row twice: the number tells whether all are there.
+        // A scan returns no row twice, so the number shows whether all exist.
         answer.put("missing", expected - found);
         answer.put("found", found);
         answer.put("more", more);
@@ -291,7 +293,7 @@ public final class Tables {
         return value.array();
     }
 
-    /** Writes rows one batch after the other; goes on to the next when the last was acknowledged. */
+    /** Writes rows in batches. Continues with the next batch when the last was acknowledged. */
     private final class Writer extends Thread {
         private static final int ROWS = 20;
         final TableName name;
@@ -316,7 +318,7 @@ public final class Tables {
                     table.put(puts(acknowledged, tried));
                     acknowledged = tried;
                 } catch (IOException e) {
-                    // The same rows once more: nobody said that they are there.
+                    // Repeats the same rows, because they were not acknowledged.
                     e.printStackTrace();
                 }
             }

@@ -12,8 +12,8 @@ import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * Writes, reads, appends to and overwrites Parquet in the directory that the argument names, in one JVM with two tasks
- * at a time. What it found is printed, one line `= NAME: VALUE` for each; it depends on nothing but this program.
+ * Writes, reads, appends to and overwrites Parquet in the directory that the argument names, in one JVM with two
+ * concurrent tasks. Prints each result as a line `= NAME: VALUE`. The results depend only on this program.
  */
 public final class Parquet {
     private static final long ROWS = 400_000;
@@ -35,7 +35,7 @@ public final class Parquet {
         Dataset<Row> read = spark.read().parquet(rows);
         say("written", whole(read));
         say("filtered", read.where("part = 3 and mixed > 0 and name like '%7'").count());
-        // Of one partition's directory, and of one column.
+        // From the directory of one partition, and of one column.
         say("one", read.where("part = 5").selectExpr("count(*)", "sum(mixed)").collectAsList());
         say("groups", groups(read));
         say("joined", read.alias("a").join(read.alias("b"), col("a.id").equalTo(col("b.mixed"))).count());
@@ -52,7 +52,7 @@ public final class Parquet {
 
         rows(spark, 7, ROWS / 2).write().mode(SaveMode.Overwrite).parquet(sorted);
         say("overwritten", whole(spark.read().parquet(sorted)));
-        // One partition alone is replaced; the others stay.
+        // Only one partition is replaced; the others stay.
         rows(spark, 0, 7000).where("part = 2").write().mode(SaveMode.Overwrite)
                 .option("partitionOverwriteMode", "dynamic").partitionBy("part").parquet(rows);
         say("one overwritten", groups(spark.read().parquet(rows)));
@@ -68,7 +68,7 @@ public final class Parquet {
                 "id / 3.0d as third");
     }
 
-    /** How many rows there are, and a sum that changes when one value of one row does. */
+    /** The number of rows, and a sum that changes with any value of any row. */
     private static List<Row> whole(Dataset<Row> rows) {
         return rows.selectExpr("count(*)", "sum(cast(xxhash64(id, part, mixed, name, third) as decimal(38, 0)))")
                 .collectAsList();
@@ -82,7 +82,7 @@ public final class Parquet {
                 countDistinct("name")).orderBy("part").collectAsList();
     }
 
-    /** Whether each of the files that a sort has written begins where the one before it has ended. */
+    /** Whether each file of a sort's output begins where the preceding one has ended. */
     private static boolean inOrder(Dataset<Row> sorted) {
         List<Row> files = sorted.selectExpr("input_file_name() as file", "mixed")
                 .groupBy("file").agg(min("mixed").as("low"), max("mixed").as("high"))

@@ -1,6 +1,6 @@
-//! Takes the golden vectors of `crates/wire/tests/vectors` from a running Apache Hadoop: what its clients and DataNodes
-//! really say to its NameNode and DataNodes, connection by connection. Run by hand when another version of Hadoop is taken up:
-//! `cargo run --package hearth-interop --bin capture-vectors`.
+//! Records the golden vectors of `crates/wire/tests/vectors` from a running Apache Hadoop: the real traffic of its
+//! clients and DataNodes with its NameNode and DataNodes, by connection. Run manually when Hearth adopts another Hadoop
+//! version: `cargo run --package hearth-interop --bin capture-vectors`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use hearth_testkit::{
 };
 use serde_json::json;
 
-/// Apache's DataNodes listen on 127.0.0.1; clients are told this host, where the proxies listen on the same ports.
+/// Apache's DataNodes listen on 127.0.0.1. Clients get this host, where the proxies listen on the same ports.
 const PROXIED_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Connections of one kind that are kept.
+/// Number of recorded connections of each kind.
 const KEPT_OF_A_KIND: usize = 6;
 
 fn main() -> Result<()> {
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     fs::create_dir_all(&vectors).with_context(|| format!("cannot make {}", vectors.display()))?;
     let mut kinds = BTreeMap::new();
     for recorded in calls.iter().flat_map(RecordingProxy::recorded) {
-        // The protocol's name stands in the connection context: `org.apache.hadoop...ClientProtocol`.
+        // The connection context contains the protocol's name: `org.apache.hadoop...ClientProtocol`.
         let text = String::from_utf8_lossy(&recorded.to_server);
         let protocols = ["InterDatanodeProtocol", "ClientDatanodeProtocol", "ClientProtocol", "DatanodeProtocol"];
         let kind = protocols.into_iter().find(|name| text.contains(name));
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One call of everything that the vectors shall show; blocks are 2048 bytes.
+/// Makes each call that the vectors must contain. Blocks are 2048 bytes.
 fn exercise(java: &mut Driver) -> Result<()> {
     let calls = [
         ("mkdirs", json!({"path": "/a/b", "permission": "750"})),
@@ -117,7 +117,7 @@ fn exercise(java: &mut Driver) -> Result<()> {
             println!("{operation}: {error}");
         }
     }
-    // Until the truncated block is recovered and the DataNodes have reported it.
+    // Waits until the truncated block is recovered and the DataNodes have reported it.
     wait_until("the truncated file to be closed", Duration::from_secs(60), || {
         Ok(java.call("isClosed", json!({"path": "/a/one"}))?.as_bool().unwrap_or(false).then_some(()))
     })?;

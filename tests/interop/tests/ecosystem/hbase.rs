@@ -1,8 +1,9 @@
-//! HBase with its tables and its write-ahead log on Hearth: ZooKeeper, a master and two region servers, each a JVM.
+//! HBase with its tables and its write-ahead log on Hearth: ZooKeeper, a master and two region servers, each in its own
+//! JVM.
 //!
 //! The log is written by HBase's own client of the DataTransferProtocol (`asyncfs`, the default: one connection to each
-//! DataNode, no pipeline) or by Hadoop's (`filesystem`). A row counts as acknowledged when its put has returned; it must
-//! be there whatever is killed afterwards.
+//! DataNode, no pipeline) or by Hadoop's (`filesystem`). A row counts as acknowledged when its put has returned. It
+//! must exist afterwards, whatever is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,13 @@ const CHECKS: &[Check] = &[
     ("everything_killed_and_started", everything_killed),
 ];
 
-/// Rows of the table before anything is killed.
+/// Rows of the table before any kill.
 const ROWS: u64 = 100_000;
 const WRITERS: u64 = 4;
-/// What writers have to get acknowledged before and after something is killed, each.
+/// Number of acknowledged rows of each writer before and after a kill.
 const ROWS_AMID: u64 = 1000;
-/// For a JVM to start, or for another server to take over: most of it is ZooKeeper's time-out, on a busy machine.
+/// Timeout for the start of a JVM, or for the takeover by another server. Most of the latter is ZooKeeper's timeout, on
+/// a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 pub fn suite() -> Suite {
@@ -46,20 +48,20 @@ pub fn suite() -> Suite {
     Suite { name: "hbase", clusters, checks: CHECKS }
 }
 
-/// HBase's processes and a client of theirs.
+/// HBase's processes and a client.
 struct HBase {
     client: Driver,
     servers: Vec<Process>,
-    /// Behind the servers: they need it as long as they live.
+    /// Declared after the servers, which need these processes as long as they live.
     _others: Vec<Process>,
-    /// Ranges of rows that were acknowledged, and of those that may be there because nobody said that they are not.
+    /// Ranges of acknowledged rows, and of rows that may exist because their outcome is unknown.
     whole: Vec<Value>,
     perhaps: Vec<Value>,
-    /// The number of the next writer's first row.
+    /// Number of the next writer's first row.
     next: u64,
 }
 
-/// The ports that stay the same when everything is started again.
+/// Ports, which stay the same after a restart.
 struct Places {
     zookeeper: u16,
     master: u16,
@@ -93,12 +95,12 @@ impl HBase {
         Ok(hbase)
     }
 
-    /// The ends of all logs.
+    /// Returns the ends of all logs.
     fn log_tails(&self) -> String {
         self.servers.iter().chain(&self._others).map(Process::log_tail).collect::<Vec<_>>().join("\n")
     }
 
-    /// Until both servers are the master's, which is after those that were killed are no more.
+    /// Waits until the master counts both servers, which is after the killed ones have expired.
     fn wait_servers(&mut self) -> Result<()> {
         wait_until("two region servers", PATIENCE, || {
             let mut all = self.servers.iter_mut().chain(&mut self._others);
@@ -116,7 +118,7 @@ impl HBase {
         Ok(())
     }
 
-    /// Every acknowledged row is there, and nothing that nobody wrote.
+    /// Checks that every acknowledged row exists, and no row that was not written.
     fn verify(&mut self) -> Result<()> {
         let asked = json!({"whole": self.whole, "perhaps": self.perhaps});
         let answer = self.client.call("verify", asked)?;
@@ -124,10 +126,10 @@ impl HBase {
         Ok(())
     }
 
-    /// Has rows written while `disturb` does its work, and until all writers go on after it.
+    /// Writes rows while `disturb` runs, and until all writers make progress after it.
     fn amid_writes(&mut self, disturb: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.client.call("write", json!({"writers": WRITERS, "from": self.next}))?;
-        // As `Tables.java` numbers them.
+        // The numbering of `Tables.java`.
         self.next += WRITERS << 32;
         self.wait_written(ROWS_AMID)?;
         disturb(self)?;
@@ -154,7 +156,7 @@ impl HBase {
     }
 }
 
-/// A configuration directory for region server `server`, and for all that is none.
+/// Makes a configuration directory for region server `server`, or for all other processes.
 fn configuration(session: &Session, places: &Places, server: usize) -> Result<PathBuf> {
     let conf = session.cluster.conf_with(&format!("hbase-{server}-conf"), &[])?;
     let directory = session.cluster.directory();
@@ -164,13 +166,13 @@ fn configuration(session: &Session, places: &Places, server: usize) -> Result<Pa
         .set("hbase.tmp.dir", directory.join("hbase-tmp").display())
         .set("hbase.cluster.distributed", true)
         .set("hbase.wal.provider", session.cluster.namenode.setting("hbase.wal.provider").unwrap_or("asyncfs"))
-        // The default: no log on a file system that cannot hflush.
+        // The default: no log on a file system without hflush.
         .set("hbase.unsafe.stream.capability.enforce", true)
         .set("hbase.zookeeper.quorum", "127.0.0.1")
         .set("hbase.zookeeper.property.clientPort", places.zookeeper)
         .set("hbase.zookeeper.property.clientPortAddress", "127.0.0.1")
         .set("hbase.zookeeper.property.dataDir", directory.join("zookeeper").display())
-        // Its page for operators has a port that is the same everywhere.
+        // The port of its page for operators would be the same in all instances.
         .set("hbase.zookeeper.property.admin.enableServer", false)
         .set("hbase.zookeeper.property.tickTime", 2000)
         .set("zookeeper.session.timeout", 12_000)
@@ -184,7 +186,7 @@ fn configuration(session: &Session, places: &Places, server: usize) -> Result<Pa
         .set("hbase.regionserver.ipc.address", "127.0.0.1")
         .set("hbase.regionserver.info.port", -1);
     settings.write_as(&conf.join("hbase-site.xml"))?;
-    // Which log it writes and how a dead server's is taken over is told at this level.
+    // At this level the servers log the log's implementation and the takeover of a dead server's log.
     let told =
         ["wal", "util.RecoverLeaseFSUtils"].map(|what| format!("log4j.logger.org.apache.hadoop.hbase.{what}=INFO"));
     let path = conf.join("log4j.properties");
@@ -193,12 +195,12 @@ fn configuration(session: &Session, places: &Places, server: usize) -> Result<Pa
     Ok(conf)
 }
 
-/// A step with the HBase that the first check has started.
+/// Runs a step with the HBase that the first check has started.
 fn with(session: &mut Session, step: impl FnOnce(&mut Session, &mut HBase) -> Result<()>) -> Result<()> {
     let kept = session.kept.take().and_then(|kept| kept.downcast::<HBase>().ok());
     let mut hbase = kept.context("HBase does not run: an earlier check failed")?;
     let outcome = step(session, &mut hbase).with_context(|| hbase.log_tails());
-    // After a failure it is left out of what follows.
+    // After a failure it is not used by later steps.
     if outcome.is_ok() {
         session.kept = Some(hbase);
     }
@@ -221,7 +223,7 @@ fn table(session: &mut Session) -> Result<()> {
         let wrong = hbase.client.call("gets", json!({"below": ROWS, "count": 1000}))?;
         ensure!(wrong == 0, "{wrong} gets of 1000 gave something else");
         hbase.verify()?;
-        // Another store file, for the compaction to have something to do.
+        // Another store file, so that the compaction has work to do.
         hbase.put(ROWS, ROWS + ROWS / 10)?;
         hbase.client.call("flush", json!({}))?;
         hbase.client.call("compact", json!({}))?;
@@ -258,13 +260,13 @@ fn datanode_killed(session: &mut Session) -> Result<()> {
 fn everything_killed(session: &mut Session) -> Result<()> {
     let (mut whole, mut perhaps) = (Vec::new(), Vec::new());
     with(session, |_, hbase| {
-        // Not flushed: these are in the log alone.
+        // Not flushed: these rows are only in the log.
         hbase.put(2 * ROWS, 2 * ROWS + ROWS / 10)?;
         whole.append(&mut hbase.whole);
         perhaps.append(&mut hbase.perhaps);
         Ok(())
     })?;
-    // SIGKILL to all of it: dropping does no less.
+    // Kills all of it with SIGKILL, as a drop does.
     session.kept = None;
     session.cluster.namenode.kill();
     session.cluster.datanodes.iter_mut().for_each(hearth_testkit::NodeProcess::kill);

@@ -1,5 +1,5 @@
-//! Engines that keep their data on HDFS, run as their users run them: Apache HBase and Apache Spark.
-//! Slow: `cargo xtask test --ecosystem`.
+//! Engines that store their data on HDFS, run as their users run them: Apache HBase and Apache Spark. Slow: `cargo
+//! xtask test --ecosystem`.
 
 mod hbase;
 mod spark;

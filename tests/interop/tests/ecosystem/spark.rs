@@ -1,4 +1,5 @@
-//! Spark with its Parquet on Hearth: `tests/interop/java/spark/Parquet.java` finds the same as on Apache's cluster.
+//! Spark with its Parquet files on Hearth: `tests/interop/java/spark/Parquet.java` gets the same results as on Apache's
+//! cluster.
 
 use std::fs;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use hearth_testkit::{ClusterSpec, Engine, Implementation};
 
 const CHECKS: &[Check] = &[("parquet", parquet)];
 
-/// What the program says, and it says no more.
+/// Number of lines that the program prints.
 const ANSWERS: usize = 12;
 
 pub fn suite() -> Suite {
@@ -24,7 +25,7 @@ pub fn suite() -> Suite {
     Suite { name: "spark", clusters: clusters.to_vec(), checks: CHECKS }
 }
 
-/// Spark logs by log4j 2, on its standard error.
+/// Spark logs with log4j 2, to its standard error.
 const LOG4J2: &str = "\
 rootLogger.level = warn
 rootLogger.appenderRef.err.ref = err
@@ -48,9 +49,9 @@ fn parquet(session: &mut Session) -> Result<()> {
     ensure!(output.status.success(), "it ended with {}\n{said}\n{errors}", output.status);
     let answers: Vec<&str> = said.lines().filter(|line| line.starts_with("= ")).collect();
     ensure!(answers.len() == ANSWERS, "{} answers: {said}", answers.len());
-    ensure!(answers.contains(&"= in order: true"), "what was sorted is not: {said}");
+    ensure!(answers.contains(&"= in order: true"), "the output is not sorted: {said}");
     for answer in answers {
-        let (name, value) = answer["= ".len()..].split_once(": ").context("a name and what it is")?;
+        let (name, value) = answer["= ".len()..].split_once(": ").context("expected a line of name and value")?;
         session.same_as_oracle(name, value.into())?;
     }
     Ok(())

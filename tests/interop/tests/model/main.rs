@@ -1,5 +1,5 @@
-//! Random operations through the Rust client against a model, a map from path to bytes, with NameNode and DataNodes killed
-//! (SIGKILL) and started again in between and in the middle: what was acknowledged is there, and nothing else is.
+//! Random operations through the Rust client, compared with a model, a map from path to bytes. NameNode and DataNodes
+//! are killed (SIGKILL) and restarted between and during operations. Acknowledged data must exist, and nothing else.
 //!
 //! `HEARTH_MODEL_SEED=N` repeats one run, `HEARTH_MODEL_STEPS=N` makes it longer.
 
@@ -21,9 +21,9 @@ use random::Random;
 const BLOCK: u64 = 128 << 10;
 const DATANODES: usize = 3;
 const STEPS: u64 = 150;
-/// Of Apache's own servers, which judge the test itself; their restarts take seconds each.
+/// Number of steps on Apache's own servers, which validate the test itself. Their restarts take seconds each.
 const STEPS_OF_THE_ORACLE: u64 = 25;
-/// Fixed, so that a run of the suite is the same run everywhere; a change of it is a new test.
+/// Fixed, so that each run of the suite is the same everywhere. Changing them makes a new test.
 const SEEDS: [u64; 2] = [1, 2];
 
 const CHECKS: &[Check] = &[("nothing_acknowledged_is_lost", nothing_acknowledged_is_lost)];
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             .datanodes(DATANODES)
             .set("dfs.replication", 2)
             .set("dfs.blocksize", BLOCK)
-            // With two of three DataNodes there may be nobody to replace a dead one by.
+            // With two of three DataNodes alive, there may be no replacement for a dead one.
             .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
     });
     run(&[Suite { name: "model", clusters: clusters.to_vec(), checks: CHECKS }])
@@ -63,19 +63,19 @@ fn nothing_acknowledged_is_lost(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of files by path: what a reader must find.
+/// Content of files by path: the data that a reader must find.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A file that is being written.
+/// File that is being written.
 struct Open {
     path: String,
     writer: Writer,
-    /// All that was handed to the writer, behind what the file held before.
+    /// All bytes passed to the writer, after the earlier content of the file.
     written: Vec<u8>,
-    /// Of those, bytes that a flush has acknowledged.
+    /// Number of those bytes that a flush has acknowledged.
     acknowledged: usize,
-    /// Whether a process was killed since the last flush. A replica that was being written when its DataNode was
-    /// killed cannot be read until a writer or lease recovery has come to terms with it.
+    /// Set if a process was killed since the last flush. If a DataNode was killed while it received a replica, that
+    /// replica is unreadable until a pipeline recovery or lease recovery has repaired it.
     shaken: bool,
 }
 
@@ -86,11 +86,11 @@ struct Run<'a> {
     random: Random,
     files: Files,
     open: Option<Open>,
-    /// What was done, for the report of a failure.
+    /// Operations so far, for the report of a failure.
     history: Vec<String>,
 }
 
-/// A process killed while an operation runs.
+/// Process to kill while an operation runs.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Namenode,
@@ -141,13 +141,13 @@ impl<'a> Run<'a> {
         self.history.push(what);
     }
 
-    /// One of a few names, so that operations meet.
+    /// Returns one of a few names, so that operations affect the same files.
     fn any_path(&mut self) -> String {
         let root = &self.root;
         format!("{root}/d{}/f{}", self.random.below(3), self.random.below(5))
     }
 
-    /// A closed file that there is.
+    /// Returns an existing closed file.
     fn known_path(&mut self) -> Option<String> {
         let open = self.open.as_ref().map(|open| open.path.clone());
         let known: Vec<&String> = self.files.keys().filter(|path| Some(*path) != open.as_ref()).collect();
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// In one of six operations somebody is killed while it runs.
+    /// Chooses a process to kill during one of six operations.
     fn any_victim(&mut self) -> Option<Victim> {
         match self.random.below(12) {
             0 => Some(Victim::Datanode(self.random.below(DATANODES as u64) as usize)),
@@ -177,8 +177,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs `operation`, with `victim` killed and started again while it runs. `Ok(None)`: it failed because of that, and
-    /// whether it took effect is not known.
+    /// Runs `operation` while `victim` is killed and restarted. `Ok(None)`: the operation failed because of that, and
+    /// its effect is unknown.
     async fn disturbed<T>(
         &mut self,
         victim: Option<Victim>,
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
             self.files.insert(path, content);
             return Ok(());
         }
-        // Not acknowledged: the file from before, or any part of the new one.
+        // Not acknowledged: the earlier file, or any prefix of the new one.
         self.adopt(&path, |found, before| before == found || found.is_some_and(|found| content.starts_with(found)))
             .await
     }
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
         let fs = self.fs.clone();
         let done = self.disturbed(victim, fs.delete(&path, false)).await?;
         if let Some(deleted) = done {
-            ensure!(deleted, "{path} was not there to be deleted");
+            ensure!(deleted, "{path} did not exist when it was deleted");
         }
         let mut after = self.files.clone();
         after.remove(&path);
@@ -335,7 +335,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Writes, flushes or closes; the file is given up when that fails because too many were killed.
+    /// Writes, flushes or closes. If that fails because too many processes were killed, the file is given up.
     async fn use_writer(&mut self, step: u64) -> Result<()> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         let more = Content::new(step).bytes(0, self.any_length());
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The writer vanishes, as when its process dies.
+    /// Drops the writer without a close, as when its process dies.
     async fn give_up_writer(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         self.note(format!("give up {}", open.path));
@@ -385,10 +385,10 @@ impl<'a> Run<'a> {
         self.recover(&open.path, open.acknowledged, &open.written).await
     }
 
-    /// Lease recovery of a file that nobody writes any more: all that was acknowledged is there.
+    /// Recovers the lease of a file without a writer, and checks that all acknowledged bytes exist.
     async fn recover(&mut self, path: &str, acknowledged: usize, written: &[u8]) -> Result<()> {
         self.wait_closed(path).await?;
-        let found = self.contents(path).await?.with_context(|| format!("{path} is gone"))?;
+        let found = self.contents(path).await?.with_context(|| format!("{path} is missing"))?;
         ensure!(
             found.len() >= acknowledged && written.starts_with(&found),
             "{path} has {} bytes; {acknowledged} were acknowledged of {} written",
@@ -405,7 +405,7 @@ impl<'a> Run<'a> {
         let from = self.random.below(expected.len() as u64 + 1) as usize;
         let count = self.random.below(2 * BLOCK) as usize;
         let victim = match self.any_victim() {
-            // Nobody promises that a read outlives the NameNode.
+            // A read need not survive the loss of the NameNode.
             Some(Victim::Namenode) => None,
             other => other,
         };
@@ -418,14 +418,14 @@ impl<'a> Run<'a> {
                 reader.read_at(from as u64, &mut buffer).await
             })
             .await?
-            .with_context(|| format!("{path} was not readable with one of two replicas gone"))?;
+            .with_context(|| format!("{path} was not readable with one of two replicas lost"))?;
         let end = expected.len().min(from + count);
         ensure!(got == end - from && buffer[..got] == expected[from..end], "{count} bytes at {from} of {path} differ");
         Ok(())
     }
 
     async fn seen_by_a_new_reader(&self, path: &str, expected: &[u8]) -> Result<()> {
-        let found = self.contents(path).await?.with_context(|| format!("{path} is gone"))?;
+        let found = self.contents(path).await?.with_context(|| format!("{path} is missing"))?;
         ensure!(found == expected, "{path}: {} bytes seen after a flush of {}", found.len(), expected.len());
         Ok(())
     }
@@ -449,7 +449,8 @@ impl<'a> Run<'a> {
         tokio::task::block_in_place(|| restart(self.cluster, Victim::Namenode))
     }
 
-    /// The namespace after an operation: `after` when it was acknowledged, else that or the one before.
+    /// Updates the model after an operation: to `after` if it was acknowledged, else to that or the earlier state,
+    /// whichever is found.
     async fn settle(&mut self, acknowledged: bool, after: Files) -> Result<()> {
         if !acknowledged {
             let mut before = self.files.clone();
@@ -470,7 +471,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Takes over what is found of `path` after an operation with unknown outcome, if it may be.
+    /// Accepts the state of `path` that is found after an operation with unknown outcome, if it is a permitted one.
     async fn adopt(&mut self, path: &str, may_be: impl Fn(Option<&Vec<u8>>, Option<&Vec<u8>>) -> bool) -> Result<()> {
         if self.fs.exists(path).await? {
             self.wait_closed(path).await?;
@@ -490,16 +491,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Recovers the lease if there is one, and waits for the file to be closed.
+    /// Recovers the lease if there is one, and waits until the file is closed.
     async fn wait_closed(&self, path: &str) -> Result<()> {
         for attempt in 0..300 {
             if self.fs.is_file_closed(path).await? {
                 return Ok(());
             }
-            // Asked for too often, one recovery overtakes the other.
+            // Requested too often, a recovery would be overtaken by the next.
             if attempt % 25 == 0 {
                 match self.fs.recover_lease(path).await {
-                    // Somebody recovers it already.
+                    // A recovery is already running.
                     Err(error) if error.kind() == ErrorKind::Busy => {}
                     other => drop(other?),
                 }
@@ -527,7 +528,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All files below the root but the one that is being written.
+    /// Returns all files below the root, except the one that is being written.
     async fn everything_closed(&self) -> Result<Files> {
         let mut files = Files::new();
         let mut directories = vec![self.root.clone()];
@@ -538,7 +539,7 @@ impl<'a> Run<'a> {
                     FileKind::Directory => directories.push(path),
                     _ if self.open.as_ref().is_some_and(|open| open.path == path) => {}
                     _ => {
-                        let contents = self.contents(&path).await?.with_context(|| format!("{path} is gone"))?;
+                        let contents = self.contents(&path).await?.with_context(|| format!("{path} is missing"))?;
                         files.insert(path, contents);
                     }
                 }

@@ -1,6 +1,6 @@
 use hearth_testkit::Content;
 
-/// Numbers that follow from a seed alone.
+/// Pseudo-random numbers from a seed.
 pub struct Random {
     numbers: Content,
     next: u64,
@@ -11,7 +11,7 @@ impl Random {
         Self { numbers: Content::new(seed), next: 0 }
     }
 
-    /// From 0 to `bound - 1`.
+    /// Returns a number from 0 to `bound - 1`.
     pub fn below(&mut self, bound: u64) -> u64 {
         let mut bytes = [0; 8];
         self.numbers.fill(8 * self.next, &mut bytes);

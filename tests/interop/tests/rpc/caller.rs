@@ -1,4 +1,4 @@
-//! A client that sends any call of any protocol, and keeps what was answered.
+//! A client that sends any call of any protocol, and records the answers.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -16,28 +16,28 @@ use serde_json::Value as Json;
 
 use crate::schema::{Fields, Schema, fields, to_json};
 
-/// What a server said to a call.
+/// Server's answer to a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// The fields of its answer.
+    /// Fields of its answer.
     Answer(Fields),
-    /// An answer of a message that the schema lacks.
+    /// Answer with a message type that the schema lacks.
     Unknown,
-    /// The Java class of an exception.
+    /// Java class of an exception.
     Refused(String),
 }
 
-/// A call's name, and what was said to it.
+/// Names of calls with their answers.
 pub type Heard = Vec<(String, Said)>;
 
-/// A connection to one server, as one user.
+/// Connection to one server, as one user.
 pub struct Caller<'a> {
     schema: &'a Schema,
     stream: TcpStream,
     calls: i32,
     methods: Vec<HadoopMethod>,
     pub heard: Heard,
-    /// Names of the methods that were called, with their protocols.
+    /// Names of the called methods, with their protocols.
     pub called: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -57,7 +57,8 @@ impl<'a> Caller<'a> {
         Ok(Self { schema, stream, calls: 0, methods, heard: Vec::new(), called: BTreeSet::new() })
     }
 
-    /// Sends the call and keeps what was said under the method's name and `situation`; the answer as JSON, null for a refusal.
+    /// Sends the call and records the answer under the method's name and `situation`. Returns the answer as JSON, null
+    /// for a refusal.
     pub fn call(&mut self, protocol: &str, method: &str, situation: &str, request: Json) -> Result<Json> {
         let row = self.methods.iter().find(|row| row.protocol == protocol && row.name == method);
         let row = *row.with_context(|| format!("{protocol} has no {method}"))?;
@@ -82,7 +83,7 @@ impl<'a> Caller<'a> {
         Ok(json)
     }
 
-    /// Whether the server knows the method; it is asked with a message without fields.
+    /// Returns whether the server has the method, by calling it with an empty message.
     pub fn knows(&mut self, method: &HadoopMethod) -> Result<bool> {
         let outcome = self.ask(method.protocol, method.name, &Bytes::new())?;
         let unknown = [exceptions::RPC_NO_SUCH_METHOD, exceptions::RPC_NO_SUCH_PROTOCOL];
@@ -102,7 +103,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Answers of these methods list things in an order, or a number, that is left to chance.
+/// Methods whose answers contain lists in random order, or random numbers.
 const UNORDERED: &[&str] = &["getBlocks", "getProtocolSignature"];
 
 fn alike(method: &str, mut fields: Fields) -> Fields {
@@ -121,7 +122,7 @@ fn frame_of(call_id: i32, protocol: &str, method: &str, request: &Bytes) -> Byte
     hearth_wire::rpc::encode_call(call_id, CLIENT, 0, protocol, method, &Encoded(request.clone()))
 }
 
-/// A message that is encoded already.
+/// Message that is already encoded.
 #[derive(Debug)]
 struct Encoded(Bytes);
 

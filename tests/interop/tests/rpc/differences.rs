@@ -1,12 +1,12 @@
-//! What differs between two makes' answers, and which of it is meant.
+//! Differences between the answers of two implementations, and the list of intended ones.
 
 use std::collections::BTreeSet;
 
 use crate::caller::{Heard, Said};
 use crate::recorded::Seen;
 
-/// An intended difference: the call, the field (`*` for the whole answer), and the reason. `docs/compatibility/rpc.md` lists
-/// them.
+/// Intended difference: the call, the field (`*` for the whole answer), and the reason. `docs/compatibility/rpc.md`
+/// lists them.
 struct Meant {
     call: &'static str,
     field: &'static str,
@@ -82,7 +82,7 @@ fn is_meant(call: &str, field: &str) -> bool {
     MEANT.iter().any(|meant| fits(meant.call, call) && fits(meant.field, field))
 }
 
-/// Every difference that is not meant, a line each.
+/// Returns every unintended difference, one per line.
 pub fn of(apaches: &Heard, ours: &Heard) -> Vec<String> {
     let mut found = Vec::new();
     let names: BTreeSet<&String> = apaches.iter().chain(ours).map(|(name, _)| name).collect();
@@ -133,7 +133,8 @@ fn brief(said: &Said) -> String {
     }
 }
 
-/// Fields that Apache's server sent in answers to a method that ours answered, too, and that ours never sent.
+/// Returns fields that Apache's server sent in answers to a method that Hearth answered, too, but that Hearth never
+/// sent.
 pub fn unseen(apaches: &Seen, ours: &Seen) -> Vec<String> {
     let mut found = Vec::new();
     for (method, fields) in apaches {

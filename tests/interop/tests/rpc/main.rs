@@ -1,8 +1,8 @@
-//! Every protocol, field by field: what Apache's NameNode and DataNode answer is asked of ours, too.
+//! Every protocol, field by field: calls that Apache's NameNode and DataNode answer are sent to Hearth's, too.
 //!
-//! Java reads optional fields without a check where its own servers always send them, and programs in other languages take
-//! values from wherever Apache's happens to put them. So an answer has the fields of Apache's, with its values where these do
-//! not depend on the machine. `docs/compatibility/rpc.md` names each method and each difference that is meant.
+//! Java reads optional fields without a check if its own servers always send them, and programs in other languages rely
+//! on the fields that Apache's servers set. So an answer must have the fields of Apache's. Their values must be equal
+//! unless they depend on the machine. `docs/compatibility/rpc.md` names each method and each intended difference.
 
 mod caller;
 mod differences;
@@ -31,16 +31,16 @@ use schema::Schema;
 
 const CHECKS: &[Check] = &[
     ("the_table_names_every_method", table::names_every_method),
-    ("clients_are_answered_with_the_same_fields", clients),
-    ("tools_are_answered_with_the_same_fields", tools),
-    ("datanodes_are_answered_with_the_same_fields", datanodes),
-    ("real_programs_are_answered_with_the_same_fields", real_programs),
+    ("client_answers_have_the_same_fields", clients),
+    ("tool_answers_have_the_same_fields", tools),
+    ("datanode_answers_have_the_same_fields", datanodes),
+    ("real_program_answers_have_the_same_fields", real_programs),
     ("no_method_is_unknown", none_unknown),
 ];
 
 const BLOCK: u64 = 1 << 20;
 
-/// Proxies in front of the NameNodes, by the port that clients are told. They listen before the clusters start.
+/// Proxies in front of the NameNodes, by the port that clients use. They listen before the clusters start.
 static PROXIES: Mutex<BTreeMap<String, RecordingProxy>> = Mutex::new(BTreeMap::new());
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Compares with Apache's answers, which the first cluster gave; `told` is of one check.
+/// Compares with Apache's answers, which come from the first cluster. `told`: the answers of one check.
 fn compare(session: &mut Session, check: &str, told: Heard) -> Result<()> {
     if session.is_oracle() {
         ORACLE.lock().expect("no thread panics with it").insert(check.to_owned(), told);
@@ -83,10 +83,10 @@ fn compare(session: &mut Session, check: &str, told: Heard) -> Result<()> {
     Ok(())
 }
 
-/// What Apache's servers said, by the check.
+/// Answers of Apache's servers, by check.
 static ORACLE: Mutex<BTreeMap<String, Heard>> = Mutex::new(BTreeMap::new());
 
-/// Files that the scripts speak of, written by Java.
+/// Writes the files that the scripts use, with Java.
 fn prepare(session: &mut Session) -> Result<()> {
     let files = [
         (script::WRITTEN, BLOCK + 700),
@@ -153,7 +153,7 @@ fn datanodes(session: &mut Session) -> Result<()> {
     compare(session, "datanodes", heard)
 }
 
-/// A block of a new file, on whichever DataNode.
+/// Allocates a block of a new file, on any DataNode.
 fn fresh_block(caller: &mut Caller) -> Result<Json> {
     caller.call(
         protocols::CLIENT,
@@ -168,7 +168,7 @@ fn fresh_block(caller: &mut Caller) -> Result<Json> {
     added.get("block").cloned().context("a block")
 }
 
-/// Java and the DataNodes work; the proxy in front of the NameNode has kept what it said to them since the start.
+/// Java and the DataNodes run, and the proxy in front of the NameNode has recorded its answers since the start.
 fn real_programs(session: &mut Session) -> Result<()> {
     for (operation, arguments) in [
         ("store", json!({"path": "/real/one", "seed": 1, "length": 2 * BLOCK + 5})),
@@ -192,7 +192,7 @@ fn real_programs(session: &mut Session) -> Result<()> {
     session.java()?.call("setrep", json!({"path": "/real/one", "replication": 1}))?;
     session.java()?.call("delete", json!({"path": "/real/two", "recursive": true}))?;
     session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-report"])?.success()?;
-    // Until the DataNodes have been told what to delete.
+    // Waits until the DataNodes have received the deletion commands.
     std::thread::sleep(Duration::from_secs(5));
     let schema = Schema::read()?;
     let mut seen = Seen::new();
@@ -210,7 +210,8 @@ fn real_programs(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Protocols of a DataNode's IPC port; a NameNode has all others, but for that of the lifeline, which has a port of its own.
+/// Protocols of a DataNode's IPC port. A NameNode has all others, except for the lifeline protocol, which has its own
+/// port.
 const OF_DATANODES: [&str; 2] = [protocols::CLIENT_DATANODE, protocols::INTER_DATANODE];
 
 fn none_unknown(session: &mut Session) -> Result<()> {
@@ -220,7 +221,7 @@ fn none_unknown(session: &mut Session) -> Result<()> {
     let mut namenode = Caller::connect(&schema, session.cluster.namenode_rpc_port(), &user()?)?;
     let mut unknown = Vec::new();
     for method in hadoop_methods() {
-        // The DataNode would end; what belongs to proxy users is tested with them.
+        // The DataNode would shut down. The tests of proxy users cover the other one.
         let left_out = ["shutdownDatanode", "refreshSuperUserGroupsConfiguration"];
         if left_out.contains(&method.name) || method.protocol == protocols::DATANODE_LIFELINE {
             continue;
@@ -240,7 +241,7 @@ fn none_unknown(session: &mut Session) -> Result<()> {
 
 static SEEN: Mutex<Seen> = Mutex::new(Seen::new());
 
-/// Whose processes the servers are: a superuser.
+/// Returns the user of the server processes, which is a superuser.
 fn user() -> Result<String> {
     let output = std::process::Command::new("id").arg("-un").output().context("cannot start id")?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

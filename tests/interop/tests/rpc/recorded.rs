@@ -1,4 +1,4 @@
-//! What a NameNode said to real clients and DataNodes, from the bytes that a proxy kept.
+//! Answers of a NameNode to real clients and DataNodes, from the bytes that a proxy recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use prost_reflect::{DynamicMessage, Value};
 
 use crate::schema::{Fields, Schema, fields};
 
-/// Which fields were ever seen in the answers to a method; commands to DataNodes are told apart by their kind.
+/// Fields that were seen in the answers to a method. Commands to DataNodes are distinguished by their kind.
 pub type Seen = BTreeMap<String, BTreeSet<String>>;
 
-/// Adds what one connection's answers had.
+/// Adds the fields of one connection's answers.
 pub fn add(schema: &Schema, recorded: &Recorded, seen: &mut Seen) -> Result<()> {
     let mut requests = Bytes::copy_from_slice(&recorded.to_server);
     if requests.len() < CONNECTION_HEADER_BYTES || !requests.starts_with(b"hrpc") {
@@ -57,14 +57,14 @@ fn note(seen: &mut Seen, method: String, told: Fields) {
     seen.entry(method).or_default().extend(told.into_keys());
 }
 
-/// Commands of a heartbeat's answer.
+/// Returns the commands in the answer to a heartbeat.
 fn commands(message: &DynamicMessage) -> Vec<DynamicMessage> {
     let Some(list) = message.get_field_by_name("cmds") else { return Vec::new() };
     let commands = list.as_list().unwrap_or_default().iter();
     commands.filter_map(Value::as_message).cloned().collect()
 }
 
-/// The next whole frame; the proxy may have kept the beginning of a longer conversation.
+/// Returns the next complete frame. The proxy may have recorded only the start of a longer conversation.
 fn next_frame(bytes: &mut Bytes) -> Option<Bytes> {
     let length = u32::from_be_bytes(bytes.get(..FRAME_LENGTH_BYTES)?.try_into().ok()?) as usize;
     if bytes.len() < FRAME_LENGTH_BYTES + length {

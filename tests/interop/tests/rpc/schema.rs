@@ -1,4 +1,4 @@
-//! Messages by name: made from JSON, and told field by field.
+//! Messages by name: encoded from JSON, and listed by field.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 /// All messages of Hadoop's protocols that Hearth knows.
 pub struct Schema(DescriptorPool);
 
-/// Ends of the paths of fields whose values differ from one run, or one make, to the next. Whether they are there is compared
-/// all the same.
+/// Suffixes of the paths of fields whose values differ between runs or implementations. Their presence is still
+/// compared.
 const VOLATILE: &[&str] = &[
     // Ids.
     "block_id",
@@ -48,7 +48,7 @@ const VOLATILE: &[&str] = &[
     "last_update_monotonic",
     "modification_time",
     "uptime",
-    // How far DataNodes have come with what they were told.
+    // Progress of DataNodes.
     "bandwidth",
     "expiration.millis",
     "pending_deletion_blocks",
@@ -76,7 +76,7 @@ const VOLATILE: &[&str] = &[
     "password",
 ];
 
-/// A message as lines `path of the field` → values, in order; an empty message in the message has a line of its own.
+/// A message as lines `path of the field` → values, in order. An empty nested message has its own line.
 pub type Fields = BTreeMap<String, Vec<String>>;
 
 impl Schema {
@@ -90,7 +90,7 @@ impl Schema {
         }
         files.sort();
         let set = protox::compile(&files, [&include]).context("compiling the schema")?;
-        // Through bytes: the two crates may mean different versions of the same types.
+        // Converted through bytes, because the two crates may use different versions of the same types.
         Ok(Self(DescriptorPool::decode(set.encode_to_vec().as_slice())?))
     }
 
@@ -100,7 +100,7 @@ impl Schema {
             .find_map(|package| self.0.get_message_by_name(&format!("{package}.{name}")))
     }
 
-    /// The encoded message `name` with the fields that `json` names.
+    /// Encodes the message `name` with the fields in `json`.
     pub fn encode(&self, name: &str, json: &Json) -> Result<Bytes> {
         let descriptor = self.message(name).with_context(|| format!("no message {name}"))?;
         let message = from_json(descriptor, json).with_context(|| format!("{name} from {json}"))?;
@@ -145,7 +145,7 @@ fn value_from(field: &FieldDescriptor, json: &Json) -> Result<Value> {
     })
 }
 
-/// A message as JSON for the requests that follow.
+/// Returns a message as JSON, for later requests.
 pub fn to_json(message: &DynamicMessage) -> Json {
     let fields = message.fields().map(|(field, value)| (field.name().to_owned(), value_to(value)));
     Json::Object(fields.collect())
@@ -166,7 +166,7 @@ fn value_to(value: &Value) -> Json {
     }
 }
 
-/// Tells every field that is in the message, and the numbers of those that the schema lacks.
+/// Lists every field that is present in the message, and the numbers of unknown fields.
 pub fn fields(message: &DynamicMessage) -> Fields {
     let mut fields = Fields::new();
     tell(message, "", &mut fields);
@@ -180,7 +180,7 @@ fn tell(message: &DynamicMessage, path: &str, into: &mut Fields) {
     }
     for field in message.descriptor().fields() {
         let name = field.name();
-        // Hearth's own additions: other programs skip them.
+        // Hearth's own additions, which other programs ignore.
         if name.starts_with("hearth_") || !message.has_field(&field) {
             continue;
         }

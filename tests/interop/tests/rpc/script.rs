@@ -1,4 +1,4 @@
-//! The calls that both makes are asked, in an order in which each finds the same situation.
+//! The calls that both implementations receive, in an order in which each has the same state.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use crate::caller::Caller;
 
-/// A file of one block and a half that was written before, in a directory of its own.
+/// File of one and a half blocks that was written before, in its own directory.
 pub const WRITTEN: &str = "/written/file";
 const WRITER: &str = "DFSClient_comparing";
 
@@ -20,7 +20,7 @@ fn perm(mode: u32) -> Json {
     json!({"perm": mode})
 }
 
-/// An ExtendedBlockProto with another length.
+/// Returns an ExtendedBlockProto with another length.
 fn with_length(block: &Json, length: u64) -> Json {
     let mut block = block.clone();
     block["num_bytes"] = length.into();
@@ -34,7 +34,7 @@ fn create(path: &str, flag: u32) -> Json {
     })
 }
 
-/// What clients ask a NameNode.
+/// Calls of clients to a NameNode.
 pub fn client(c: &mut Caller) -> Result<()> {
     let mut ask = |method: &str, situation: &str, request: Json| c.call(CLIENT, method, situation, request);
     for method in ["getServerDefaults", "getStoragePolicies", "msync", "upgradeStatus", "getHAServiceState"] {
@@ -281,7 +281,7 @@ fn administration(ask: &mut Ask) -> Result<()> {
     ask("rollingUpgrade", "", json!({"action": 1}))?;
     ask("restoreFailedStorage", "", json!({"arg": "check"}))?;
     ask("setBalancerBandwidth", "", json!({"bandwidth": 10 << 20}))?;
-    // Apache's NameNode writes a file.
+    // Apache's NameNode writes a file for this call.
     ask("metaSave", "", json!({"filename": "/dev/null"}))?;
     ask("listCorruptFileBlocks", "", json!({"path": "/"}))?;
     ask("getDelegationToken", "", json!({"renewer": "yarn"}))?;
@@ -303,7 +303,7 @@ fn administration(ask: &mut Ask) -> Result<()> {
     Ok(())
 }
 
-/// What is asked beside ClientProtocol; `user` is no superuser.
+/// Calls beside ClientProtocol. `user` is not a superuser.
 pub fn others(c: &mut Caller, datanode: &Json) -> Result<()> {
     c.call(NAMENODE, "versionRequest", "by a balancer", json!({}))?;
     for method in ["getBlockKeys", "isUpgradeFinalized", "isRollingUpgrade", "getTransactionId", "getNextSPSPath"] {
@@ -360,7 +360,7 @@ fn signature(c: &mut Caller, class: &str, kind: &str, situation: &str) -> Result
     Ok(())
 }
 
-/// What one who is no superuser is told.
+/// Calls of a user that is not a superuser.
 pub fn stranger(c: &mut Caller, datanode: &Json) -> Result<()> {
     c.call(NAMENODE, "versionRequest", "by anyone", json!({}))?;
     c.call(NAMENODE, "getBlockKeys", "by anyone", json!({}))?;
@@ -372,7 +372,7 @@ pub fn stranger(c: &mut Caller, datanode: &Json) -> Result<()> {
     Ok(())
 }
 
-/// What a NameNode answers a DataNode; the DataNode is one that only talks.
+/// Calls of a DataNode to a NameNode, from a simulated DataNode.
 pub fn datanode_protocol(c: &mut Caller) -> Result<()> {
     let version = c.call(DATANODE, "versionRequest", "", json!({}))?;
     let mut storage_info = version["info"]["storage_info"].clone();
@@ -388,7 +388,7 @@ pub fn datanode_protocol(c: &mut Caller) -> Result<()> {
     let registration = registered.get("registration").cloned().context("a registration")?;
     let pool = version["info"]["block_pool_id"].clone();
     let storage = json!({"storage_uuid": "DS-talk", "state": 0, "storage_type": 1});
-    // No room, so that nothing is placed here.
+    // No free space, so that no block is placed here.
     let report = json!({"storage_uuid": "DS-talk", "storage": storage, "capacity": 1, "remaining": 0});
     let beat = |lease: bool| {
         json!({
@@ -413,7 +413,7 @@ pub fn datanode_protocol(c: &mut Caller) -> Result<()> {
     Ok(())
 }
 
-/// What a DataNode's IPC port is asked. `block`: one that it holds.
+/// Calls to a DataNode's IPC port. `block`: a block that it has.
 pub fn datanode(c: &mut Caller, block: &Json, nothing: &Json) -> Result<()> {
     let token = json!({"identifier": "", "password": "", "kind": "", "service": ""});
     for (situation, block) in [("", block), ("no such block", nothing)] {
@@ -448,7 +448,7 @@ pub fn datanode(c: &mut Caller, block: &Json, nothing: &Json) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the last block of [`WRITTEN`] has a location, and tells it.
+/// Waits until the last block of [`WRITTEN`] has a location, and returns it.
 pub fn written_block(c: &mut Caller) -> Result<Json> {
     let before = c.heard.len();
     let block = wait_until("the written file's block", Duration::from_secs(60), || {

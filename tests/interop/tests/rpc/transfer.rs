@@ -13,7 +13,7 @@ use crate::schema::{Schema, fields};
 
 const VERSION: u16 = 28;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest answer that is read.
+/// Maximum answer length.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 struct Conversation<'a> {
@@ -34,7 +34,7 @@ impl<'a> Conversation<'a> {
         Ok(Self { schema, stream })
     }
 
-    /// The next delimited message; refused as "closed" where the server has ended the connection instead.
+    /// Reads the next delimited message. Reports "closed" if the server has ended the connection instead.
     fn said(&mut self, message: &str) -> Result<Said> {
         let mut length = 0usize;
         for shift in (0..35).step_by(7) {
@@ -55,15 +55,15 @@ impl<'a> Conversation<'a> {
         let decoded =
             self.schema.decode(message, &Bytes::from(bytes))?.with_context(|| format!("no message {message}"))?;
         let mut told = fields(&decoded);
-        // Each make words its messages itself.
+        // The implementations word their messages differently.
         told.entry("message".into()).and_modify(|texts| texts.iter_mut().for_each(|text| *text = "_".into()));
         told.retain(|_, values| !values.is_empty());
         Ok(Said::Answer(told))
     }
 }
 
-/// Asks for each operation, for the block and for one that is not there. `reading`: a DataNode's port and a block that it holds.
-/// `writing`: a port and a block that is to be written there.
+/// Sends each operation, for the block and for one that does not exist. `reading`: a DataNode's port and a block that
+/// it has. `writing`: a port and a block to write there.
 pub fn operations(schema: &Schema, reading: (u16, &Json), nothing: &Json, writing: (u16, &Json)) -> Result<Heard> {
     let ((port, block), (fresh_port, fresh)) = (reading, writing);
     let mut heard = Heard::new();
@@ -134,7 +134,7 @@ pub fn operations(schema: &Schema, reading: (u16, &Json), nothing: &Json, writin
     let mut bytes = 4u32.to_be_bytes().to_vec();
     bytes.extend_from_slice(&(packet.len() as u16).to_be_bytes());
     bytes.extend_from_slice(&packet);
-    // A server that has refused the block may have closed the connection: what it says next tells.
+    // A server that has refused the block may have closed the connection. Its next message shows that.
     let _ = writing.stream.write_all(&bytes);
     heard.push(("writeBlock, its acknowledgement".into(), writing.said("PipelineAckProto")?));
     Ok(heard)

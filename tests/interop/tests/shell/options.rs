@@ -1,4 +1,4 @@
-//! Every option of every command, on the same command lines by `hdfs dfs` and by `hearth fs`.
+//! Every option of every command, on the same command lines with `hdfs dfs` and with `hearth fs`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::{hearth, words};
 
-/// Of `hdfs dfs` and of `hearth fs`: not those of the other checks, which have quotas and snapshots.
+/// Directories of `hdfs dfs` and of `hearth fs`. Those of the other checks have quotas and snapshots.
 const OWN: [&str; 2] = ["/options-a", "/options-h"];
 
-/// `DIR`: a directory of each shell's own. `LOCALDIR`: a local one, with `one` and `two` (files) and `tree` (a directory of some).
+/// `DIR`: a separate directory for each shell. `LOCALDIR`: a local one, with `one` and `two` (files) and `tree` (a
+/// directory of some).
 pub const OPTION_LINES: &[&str] = &[
     "-mkdir -p DIR/o/sub/deep",
     "-mkdir -p DIR/o/sub",
@@ -31,7 +32,7 @@ pub const OPTION_LINES: &[&str] = &[
     "-cp -t 2 DIR/o/tree DIR/o/sub/deep DIR/o/tree2",
     "-cp -f DIR/o/one DIR/o/sub/one",
     "-find DIR/o",
-    // An owner and a group that this machine knows.
+    // An owner and a group that exist on this machine.
     "-chown root:root DIR/o/one",
     "-get -f -p -crc DIR/o/one LOCALDIR/crc",
     "-copyToLocal -f -p -crc DIR/o/one LOCALDIR/crc2",
@@ -135,10 +136,10 @@ pub const OPTION_LINES: &[&str] = &[
     "-ls -C DIR/o",
 ];
 
-/// What these print differs from one run to the next: the exit codes are compared.
+/// Lines whose output differs between runs: only the exit codes are compared.
 pub const CODE_LINES: &[&str] = &["-df -h /", "-expunge -immediate", "-expunge -fs file:///"];
 
-/// Options whose lines ask, wait, or never end.
+/// Options whose commands prompt, wait, or never end.
 const NOT_RUN: &[&str] = &["rm -safely", "rmr -safely", "tail -f"];
 
 pub fn options(session: &mut Session) -> Result<()> {
@@ -173,7 +174,7 @@ pub fn options(session: &mut Session) -> Result<()> {
             differing.push(format!("{line}\n  Apache: {theirs}\n  Hearth: {ours}"));
         }
     }
-    // The checksum files are the same, byte for byte.
+    // The checksum files are byte-identical.
     for name in [".crc.crc", ".crc2.crc"] {
         let [theirs, ours] = OWN.map(|own| std::fs::read(local.join(&own[1..]).join(name)));
         ensure!(theirs? == ours?, "{name} differs");
@@ -182,7 +183,7 @@ pub fn options(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The local files of one of the shells.
+/// Makes the local files of one of the shells.
 fn prepare(own: &Path) -> Result<()> {
     for directory in ["tree/a", "tree/b"] {
         std::fs::create_dir_all(own.join(directory))?;
@@ -195,7 +196,7 @@ fn prepare(own: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Exit code, output and the first line of the complaints of Apache's and ours.
+/// Returns exit code, output and the first line of the error output, of Apache's shell and of Hearth's.
 fn said(session: &mut Session, local: &Path, line: &str) -> Result<(Value, Value)> {
     let conf = session.cluster.conf().to_owned();
     let text = local.to_str().context("a path of text")?;
@@ -204,7 +205,7 @@ fn said(session: &mut Session, local: &Path, line: &str) -> Result<(Value, Value
     let ours = program_said(&hearth(&conf, words(&line, OWN[1]))?, text);
     let of = |said: Value, directory: &str| -> Result<Value> {
         let said: Value = serde_json::from_str(&said.to_string().replace(directory, "DIR"))?;
-        // Behind the reason stands the usage, in each program's words.
+        // After the reason the usage follows, with different words in each program.
         let complaint = said[2].as_str().unwrap_or_default();
         let reason = complaint.split("Usage: ").next().unwrap_or_default();
         // Java's -1.
@@ -214,10 +215,10 @@ fn said(session: &mut Session, local: &Path, line: &str) -> Result<(Value, Value
     Ok((of(theirs, OWN[0])?, of(ours, OWN[1])?))
 }
 
-/// The page for operators.
+/// The page of options for operators.
 const PAGE: &str = include_str!("../../../../docs/compatibility/fs-options.md");
 
-/// Command and option of each row of the page whose third cell is `beside`.
+/// Returns command and option of each row of the page whose third cell is `beside`.
 fn rows(beside: &str) -> BTreeSet<(String, String)> {
     let rows = PAGE.lines().filter(|line| line.contains("| `-"));
     let cells = rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>());
@@ -225,7 +226,8 @@ fn rows(beside: &str) -> BTreeSet<(String, String)> {
     wanted.map(|cells| (cells[0].to_owned(), cells[1].trim_matches('`').to_owned())).collect()
 }
 
-/// Checks that the page has every option of Apache's usage, and that a line compares each option that it calls Apache's.
+/// Checks that the page has every option of Apache's usage, and that a line compares each option that the page calls
+/// Apache's.
 pub fn told(session: &mut Session) -> Result<()> {
     let conf = session.cluster.conf().to_owned();
     let usage = session.cluster.apache()?.fs(&conf, ["-usage"])?.success()?;
@@ -237,7 +239,7 @@ pub fn told(session: &mut Session) -> Result<()> {
         let mut line_words = line.split([' ', '[', ']', '|', '{', '}', '(', ')']).filter(|word| !word.is_empty());
         let command = line_words.next().context("a command")?.to_owned();
         for option in line_words.filter(|word| word.starts_with('-')) {
-            // `-defswrz`: any one of them.
+            // `-defswrz` stands for any one of these flags.
             let options: Vec<String> = match (command.as_str(), option) {
                 ("test", letters) => letters[1..].chars().map(|letter| format!("-{letter}")).collect(),
                 (_, option) => vec![option.to_owned()],

@@ -1,4 +1,4 @@
-//! The files: what may stand in each, and how they change.
+//! The files of the stress test: their permitted content, and their changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,21 +12,21 @@ use parking_lot::Mutex;
 use crate::readers::Dice;
 
 pub const ROOT: &str = "/stress";
-/// The seed of a file's content stands in its first eight bytes: whoever reads it knows what must follow.
+/// The first eight bytes of a file are the seed of its content, so a reader can compute the expected rest.
 pub const HEAD: u64 = 8;
 const LARGEST: u64 = 3 << 20;
-/// With a DataNode that is killed meanwhile and comes back.
+/// Timeout of a truncation, during which a DataNode may be killed and restarted.
 const CUT_WITHIN: Duration = Duration::from_secs(60);
 
 /// All files. Each has at most one writer at a time.
 pub struct Files {
     files: Vec<File>,
     seeds: AtomicU64,
-    /// How often each of [`CHANGES`] was made.
+    /// Counts of each of [`CHANGES`].
     changes: [AtomicU64; CHANGES.len()],
 }
 
-/// What happens to files, in words.
+/// Kinds of changes, in words.
 const CHANGES: [&str; 5] = ["rewritten", "appended to", "cut", "moved", "deleted"];
 
 pub struct File {
@@ -35,17 +35,17 @@ pub struct File {
     now: Mutex<State>,
 }
 
-/// What the namespace says of the file now, as far as its writer knows.
+/// State of the file in the namespace, as known to its writer.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct State {
-    /// 0: there is no such file.
+    /// 0: the file does not exist.
     seed: u64,
     length: u64,
-    /// A change failed half way (a DataNode died under it): the file may have either length, or be gone.
+    /// A change has failed (a DataNode was killed during it): the file may have either length, or be missing.
     unsure: bool,
 }
 
-/// What stands at `position` of a file with this seed.
+/// Returns the content at `position` of a file with this seed.
 pub fn expected(seed: u64, position: u64, length: usize) -> Vec<u8> {
     let mut bytes = Content::new(seed).bytes(position, length);
     for (at, byte) in seed.to_le_bytes().iter().enumerate() {
@@ -69,7 +69,7 @@ impl Files {
         Self { files, seeds: AtomicU64::new(1), changes: Default::default() }
     }
 
-    /// What was done to them, for people.
+    /// Returns a text with the counts of all changes.
     pub fn changes(&self) -> String {
         let counted = CHANGES.iter().zip(&self.changes);
         let counted: Vec<_> =
@@ -81,12 +81,12 @@ impl Files {
         &self.files[dice.below(self.files.len() as u64) as usize]
     }
 
-    /// The seed was given to some file.
+    /// Returns whether the seed was given to a file.
     pub fn knows(&self, seed: u64) -> bool {
         (1..self.seeds.load(Ordering::Relaxed)).contains(&seed)
     }
 
-    /// Changes one file after the other until told to stop.
+    /// Changes one file after the other until it is stopped.
     pub async fn change(self: Arc<Self>, client: &FileSystem, seed: u64, stop: &AtomicBool) -> Result<()> {
         let mut dice = Dice::new(seed);
         while !stop.load(Ordering::Relaxed) {
@@ -99,8 +99,8 @@ impl Files {
                     self.changes[change].fetch_add(1, Ordering::Relaxed);
                     *file.now.lock() = after;
                 }
-                // A killed DataNode may take a pipeline of two with it, or keep a lease from its recovery for a while. What
-                // is wrong with the bytes is the readers' to find out.
+                // A killed DataNode may take a pipeline of two with it, or delay its lease recovery for a while. Wrong
+                // bytes are found by the readers.
                 Err(error) if is_due_to_a_kill(&error) => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -112,7 +112,7 @@ impl Files {
         Ok(())
     }
 
-    /// Which of [`CHANGES`] it was, and what the file is after it.
+    /// Makes a change. Returns which of [`CHANGES`] it was, and the resulting state of the file.
     async fn change_one(
         &self,
         client: &FileSystem,
@@ -144,7 +144,7 @@ impl Files {
                 if !client.truncate(path, length).await? {
                     let begun = Instant::now();
                     while !client.is_file_closed(path).await? {
-                        // Also when the DataNode that leads it is killed.
+                        // This also holds if the DataNode that leads the recovery is killed.
                         ensure!(begun.elapsed() < CUT_WITHIN, "still being cut to {length} bytes");
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }
@@ -152,7 +152,7 @@ impl Files {
                 Ok((2, State { length, ..now }))
             }
             8 => {
-                // There and back, so that the name is gone for a moment.
+                // There and back, so that the name is missing for a moment.
                 let aside = format!("{path}.aside");
                 ensure!(client.rename(path, &aside).await?, "it was there");
                 ensure!(client.rename(&aside, path).await?, "it was there");
@@ -177,8 +177,8 @@ impl Files {
             ensure!(reader.length() == now.length, "{} has {} bytes, not {now:?}", file.path, reader.length());
             let mut bytes = vec![0; now.length as usize];
             let read = reader.read_at(0, &mut bytes).await.with_context(|| file.path.clone())?;
-            ensure!(read == bytes.len(), "{read} bytes of {} came, which has {now:?}", file.path);
-            ensure!(bytes == expected(now.seed, 0, bytes.len()), "{} is not what was written", file.path);
+            ensure!(read == bytes.len(), "{read} bytes of {} arrived, whose state is {now:?}", file.path);
+            ensure!(bytes == expected(now.seed, 0, bytes.len()), "{} has wrong content", file.path);
             checked += 1;
         }
         if checked == 0 {
@@ -188,7 +188,7 @@ impl Files {
     }
 }
 
-/// Many small ones for the slabs, some about the slabs' limit, and some of several blocks.
+/// Returns a size: many small ones for the slabs, some near the slabs' limit, and some of several blocks.
 fn size(dice: &mut Dice) -> u64 {
     HEAD + match dice.below(6) {
         0 => dice.below(300),

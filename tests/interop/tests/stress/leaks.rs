@@ -1,4 +1,4 @@
-//! What a process still holds that it should have given back.
+//! Resources that a process still holds although it should have released them.
 
 use std::fs;
 use std::net::SocketAddrV4;
@@ -6,15 +6,15 @@ use std::net::SocketAddrV4;
 use anyhow::{Context, Result};
 use hearth_testkit::{NodeProcess, get_text_at};
 
-/// Descriptors and mappings of a process that have to do with block memory.
+/// File descriptors and mappings of a process that refer to block memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Held {
     descriptors: usize,
     mappings: usize,
 }
 
-/// A replica's file on the tmpfs, or anonymous memory that was made for one or for one client: copies of bytes or CRCs,
-/// slots. Not `memfd:hearth`, the buffers that both sides keep registered for reuse.
+/// Returns whether it is a replica's file on the tmpfs, or anonymous memory for one replica or client: copies of bytes
+/// or CRCs, slots. `memfd:hearth` does not count: both sides keep these registered buffers for reuse.
 fn is_block_memory(target: &str) -> bool {
     target.contains("/blk_") || target.contains("memfd:hearth-")
 }
@@ -34,7 +34,7 @@ impl Held {
         Ok(held)
     }
 
-    /// What is held beyond `before`, in words.
+    /// Returns a text for each resource held in addition to `before`.
     pub fn beyond(self, before: &Self) -> Vec<String> {
         let mut beyond = Vec::new();
         if self.descriptors > before.descriptors {
@@ -47,7 +47,7 @@ impl Held {
     }
 }
 
-/// Figures of a DataNode's `/metrics` that are 0 when it has no replicas and no clients.
+/// Metrics of a DataNode's `/metrics` that are 0 if it has no replicas and no clients.
 const GIVEN_AWAY: [&str; 6] = [
     "hearth_replicas",
     "hearth_slab_used_bytes",
@@ -63,14 +63,14 @@ fn metrics(datanode: &NodeProcess) -> Result<String> {
     get_text_at(*address.ip(), address.port(), "/metrics")
 }
 
-/// How many replicas have left a DataNode's memory since it was started.
+/// Returns how many replicas have been evicted from a DataNode's memory since its start.
 pub fn evictions(datanode: &NodeProcess) -> Result<u64> {
     let text = metrics(datanode)?;
     let line = text.lines().find_map(|line| line.strip_prefix("hearth_memory_evictions")?.split(' ').nth(1));
     line.context("no figure of evictions")?.parse().context("evictions")
 }
 
-/// What a DataNode without replicas and clients still holds, in words.
+/// Returns a text for each resource that a DataNode without replicas and clients still holds.
 pub fn of_datanode(datanode: &NodeProcess) -> Result<Vec<String>> {
     let text = metrics(datanode)?;
     let figure = |name: &str| -> Result<i64> {

@@ -1,10 +1,10 @@
-//! Readers on every path while the files they read are rewritten, appended to, cut, moved, deleted and evicted, and
-//! DataNodes are killed: not one wrong byte, no good replica called corrupt, and nothing left behind in the end: no pin,
-//! descriptor, mapping or registration.
+//! Readers on every path while their files are rewritten, appended to, truncated, renamed, deleted and evicted, and
+//! DataNodes are killed. There must be no wrong byte and no good replica that is reported as corrupt. At the end no
+//! pin, descriptor, mapping or registration may be left.
 //!
 //! `HEARTH_STRESS_SECONDS=N` makes it longer (`cargo xtask stress` runs 15 minutes), `HEARTH_STRESS_SEED=N` repeats the
-//! choices of one run (not their interleaving), `HEARTH_STRESS_PATHS=local,packets` takes these paths only. In the virtual machine
-//! of `cargo xtask vm` the one-sided path is RDMA.
+//! choices of one run (not their interleaving), `HEARTH_STRESS_PATHS=local,packets` restricts the paths. In the virtual
+//! machine of `cargo xtask vm` the one-sided path is RDMA.
 
 mod files;
 mod leaks;
@@ -27,12 +27,12 @@ use leaks::Held;
 use readers::Tally;
 use report::{Path, Report};
 
-/// Of the run in `cargo xtask test`.
+/// Duration of the run in `cargo xtask test`.
 const SECONDS: u64 = 20;
-/// Small, so that few bytes make many blocks, and larger than what a slab takes.
+/// Small, so that few bytes make many blocks, but larger than a replica in a slab.
 const BLOCK: u64 = 512 << 10;
 const DATANODES: usize = 2;
-/// Of each DataNode. The files together take about twice as much.
+/// Memory of each DataNode. All files together need about twice as much.
 const MEMORY: u64 = 32 << 20;
 const FILES: u64 = 64;
 const WRITERS: u64 = 3;
@@ -40,15 +40,15 @@ const READERS_OF_A_PATH: u64 = 3;
 const KILL_EVERY: Duration = Duration::from_secs(15);
 /// The address of the virtual machine's RDMA device.
 const RDMA_ADDRESS: &str = "10.8.0.1";
-/// A line of progress.
+/// Interval between lines of progress.
 const SAY_EVERY: Duration = Duration::from_secs(30);
-/// In which everything that was given away has come back.
+/// Timeout until all released resources have been returned.
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 
-const CHECKS: &[Check] = &[("no_wrong_byte_and_nothing_left_behind", stress)];
+const CHECKS: &[Check] = &[("no_wrong_bytes_and_no_leaks", stress)];
 
 fn main() -> ExitCode {
-    // As short as socket paths must be.
+    // Short, because socket paths are limited in length.
     let sockets = tempfile::tempdir().expect("a directory for sockets");
     let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .datanodes(DATANODES)
@@ -56,24 +56,25 @@ fn main() -> ExitCode {
         .set("dfs.blocksize", BLOCK)
         .set("dfs.namenode.replication.min", 1)
         .set("dfs.client.block.write.replace-datanode-on-failure.best-effort", true)
-        // What a killed writer has left on a DataNode is found by the next full report.
+        // Replicas that a killed writer has left on a DataNode are found by the next full report.
         .set("dfs.blockreport.intervalMsec", 5000)
-        // Whoever stands still for a moment is not left for half a minute.
+        // A peer that stalls for a moment must not be avoided for half a minute.
         .set("hearth.client.one-sided.timeout", 30)
         .set("hearth.memory.limit", MEMORY)
         .set("hearth.memory.flush.delay", 1)
         .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
-        // A DataNode that was killed is back soon.
+        // A DataNode that was killed is soon available again.
         .set("dfs.domain.socket.disable.interval.seconds", 1);
     let cluster = match in_virtual_machine() {
         true => cluster.at(RDMA_ADDRESS).labelled("RDMA"),
-        // On a machine without a card the same messages and memory go over TCP.
+        // On a machine without an RDMA device the same messages and memory use TCP.
         false => cluster.set("hearth.one-sided.transport", "tcp"),
     };
     run(&[Suite { name: "stress", clusters: vec![cluster], checks: CHECKS }])
 }
 
-/// One that goes to packets only for what `path` does not lead to: a block being written, one on disk, a small one.
+/// Returns a client that uses packets only for data that `path` cannot reach: a block being written, one on disk, a
+/// small one.
 fn client(conf: &Configuration, path: &str) -> Result<FileSystem> {
     let order = if path == "packets" { path.to_owned() } else { format!("{path},packets") };
     Ok(FileSystem::connect(&conf.clone().with("hearth.client.paths", order), None, &os_user_name())?)
@@ -115,7 +116,7 @@ fn stress(session: &mut Session) -> Result<()> {
         while let Some(ended) = tasks.join_next().await {
             ended.context("a task ended badly")??;
         }
-        // What is there in the end is exactly what was written, on every path.
+        // At the end, the content must be exactly what was written, on every path.
         for path in &paths {
             files.check_all(&client(&conf, path)?).await.with_context(|| format!("at the end, over {path}"))?;
         }
@@ -128,10 +129,10 @@ fn stress(session: &mut Session) -> Result<()> {
     println!("{report}");
     for Path { name, readers, .. } in &paths {
         let own = DataPath::ALL.into_iter().find(|own| own.name() == name).context("no such path")?;
-        ensure!(readers.statistics().read_bytes(own) > 0, "not a byte came over {name}");
+        ensure!(readers.statistics().read_bytes(own) > 0, "no bytes arrived over {name}");
     }
     drop(paths);
-    // Not the number of corrupt blocks: a DataNode that was killed comes back with replicas that the block has outgrown.
+    // The number of corrupt blocks is not checked: a DataNode that was killed restarts with outdated replicas.
     let log = session.cluster.namenode.process().context("it runs")?.log_text();
     ensure!(log.contains("READY"), "the NameNode's log cannot be read");
     let blamed: Vec<&str> = log.lines().filter(|line| line.contains("replica is reported corrupt")).collect();
@@ -140,23 +141,23 @@ fn stress(session: &mut Session) -> Result<()> {
         let client = FileSystem::connect(&conf, None, &os_user_name())?;
         client.delete(files::ROOT, true).await.context("deleting everything")
     })?;
-    // With the runtime everything of the clients goes.
+    // All state of the clients ends with the runtime.
     runtime.shutdown_timeout(Duration::from_secs(10));
     settled(session, &before)?;
-    println!("  left behind: no replica, pin, slot, descriptor, mapping or registration");
+    println!("  leaks: no replica, pin, slot, descriptor, mapping or registration");
     Ok(())
 }
 
-/// What was done to the DataNodes.
+/// Disturbances of the DataNodes so far.
 #[derive(Default)]
 struct Kills {
     count: u64,
-    /// By those that were killed.
+    /// Evictions of the processes that were killed.
     evictions: u64,
 }
 
-/// Lets the others work for `duration`, and kills a DataNode now and then; in the last third no more, so that what a longer life leaves
-/// behind is seen. Ends early when one of them fails.
+/// Runs for `duration` and kills a DataNode now and then. The last third has no kills, so that leaks of longer-lived
+/// processes show. Ends early if another task fails.
 async fn disturb(
     session: &mut Session<'_>,
     tasks: &mut tokio::task::JoinSet<Result<()>>,
@@ -196,10 +197,10 @@ async fn disturb(
     Ok(kills)
 }
 
-/// After everything was deleted and every client is gone.
+/// Checks after everything was deleted and every client has ended.
 fn settled(session: &Session, before: &Held) -> Result<()> {
     let mut last = String::new();
-    wait_until("everything given away to come back", SETTLED_WITHIN, || {
+    wait_until("all resources to be returned", SETTLED_WITHIN, || {
         let mut open = Vec::new();
         for datanode in &session.cluster.datanodes {
             open.extend(leaks::of_datanode(datanode)?);
@@ -208,5 +209,5 @@ fn settled(session: &Session, before: &Held) -> Result<()> {
         last = open.join("\n");
         Ok(open.is_empty().then_some(()))
     })
-    .with_context(|| format!("left behind:\n{last}"))
+    .with_context(|| format!("leaks:\n{last}"))
 }

@@ -1,4 +1,4 @@
-//! Readers: whatever comes must be what the file's own head says; that nothing comes is allowed while it changes.
+//! Readers: the data must match the seed in the file's own first bytes. A read may fail while the file changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use hearth_client::{FileSystem, Reader};
 
 use crate::files::{Files, HEAD, expected};
 
-/// Choices from a seed (SplitMix64).
+/// Random choices from a seed (SplitMix64).
 pub struct Dice(u64);
 
 impl Dice {
@@ -15,7 +15,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// From 0 to `bound - 1`; `bound` is not 0.
+    /// Returns a number from 0 to `bound - 1`; `bound` must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -25,23 +25,23 @@ impl Dice {
     }
 }
 
-/// What the readers of one path have seen.
+/// Counters of the readers of one path.
 #[derive(Default)]
 pub struct Tally {
     pub reads: AtomicU64,
     pub bytes: AtomicU64,
-    /// Reads that ended with an error: the file was gone or changed, or its DataNodes were dead.
+    /// Reads that ended with an error: the file was deleted or changed, or its DataNodes were dead.
     pub refused: AtomicU64,
 }
 
-/// Opens one file after the other and reads here and there in it until told to stop.
+/// Opens one file after the other and reads at random positions in it, until it is stopped.
 pub async fn read(client: &FileSystem, files: &Files, seed: u64, tally: &Tally, stop: &AtomicBool) -> Result<()> {
     let mut dice = Dice::new(seed);
     while !stop.load(Ordering::Relaxed) {
         let path = files.any(&mut dice).path.clone();
         let Ok(reader) = client.open(&path).await else {
             tally.refused.fetch_add(1, Ordering::Relaxed);
-            // Without this a missing file would be asked for without end.
+            // Without this, the loop would ask for a missing file without ever yielding.
             tokio::task::yield_now().await;
             continue;
         };
@@ -51,8 +51,8 @@ pub async fn read(client: &FileSystem, files: &Files, seed: u64, tally: &Tally, 
             continue;
         }
         let seed = u64::from_le_bytes(head);
-        ensure!(files.knows(seed), "{path} begins with {head:02x?}, which nobody wrote");
-        // The same open file for a while: its blocks may change under it.
+        ensure!(files.knows(seed), "{path} begins with {head:02x?}, which was never written");
+        // The same open file for a while: its blocks may change during the reads.
         for _ in 0..1 + dice.below(20) {
             match piece(&reader, seed, &mut dice).await.with_context(|| path.clone())? {
                 Some(bytes) => {
@@ -69,7 +69,7 @@ pub async fn read(client: &FileSystem, files: &Files, seed: u64, tally: &Tally, 
     Ok(())
 }
 
-/// Reads somewhere; `None` when that was refused. An error is wrong bytes.
+/// Reads at a random position. `None` if the read was refused. Wrong bytes are an error.
 async fn piece(reader: &Reader, seed: u64, dice: &mut Dice) -> Result<Option<u64>> {
     let position = dice.below(reader.length());
     let most = if dice.below(4) == 0 { reader.length() } else { 4096 };

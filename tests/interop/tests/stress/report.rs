@@ -1,4 +1,4 @@
-//! What a run has seen, for people.
+//! Human-readable report of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use hearth_client::{DataPath, FileSystem, Statistics};
 use crate::files::Files;
 use crate::readers::Tally;
 
-/// One path: who read on it, and who wrote.
+/// One path: its readers' and writers' counters.
 pub struct Path {
     pub name: String,
     pub readers: FileSystem,
@@ -21,7 +21,7 @@ pub struct Path {
 pub struct Report<'a> {
     pub took: Duration,
     pub seed: u64,
-    /// Over what the one-sided path went.
+    /// Network of the one-sided path.
     pub network: String,
     pub files: &'a Files,
     pub kills: u64,
@@ -46,7 +46,7 @@ impl fmt::Display for Report<'_> {
             let (reads, bytes, refused) = (count(&tally.reads), size(count(&tally.bytes)), count(&tally.refused));
             let carried = by_path(&readers.statistics(), Statistics::read_bytes);
             let written = by_path(&writers.statistics(), Statistics::written_bytes);
-            // A wrong byte ends the run: there is no other way to come here.
+            // A wrong byte ends the run, so this line is printed only if there was none.
             writeln!(f, "  {name:<10} {reads:>9} {bytes:>12} {:>6} {refused:>8}   {carried:<36} {written}", 0)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Apache's own client of WebHDFS: `hdfs dfs` and FileSystem.
+//! Apache's own WebHDFS client: `hdfs dfs` and FileSystem.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn uri(session: &Session) -> String {
     format!("webhdfs://127.0.0.1:{}", session.cluster.namenode_http_port())
 }
 
-/// A JVM whose file system is WebHDFS.
+/// Returns a JVM whose file system is WebHDFS.
 fn web(session: &Session) -> Result<Driver> {
     let conf = session.cluster.conf_with("webhdfs-conf", &[("fs.defaultFS", &uri(session))])?;
     Driver::java(session.cluster.apache()?, &conf)
@@ -25,7 +25,7 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a temporary path is text")
 }
 
-/// `LOCAL` is a directory of this machine with the files `small` (60 lines), `large` (several blocks) and `empty`.
+/// `LOCAL`: a directory of this machine with the files `small` (60 lines), `large` (several blocks) and `empty`.
 const MADE: &[&str] = &[
     "-mkdir -p /shell/dir/sub",
     "-mkdir /shell/dir",
@@ -140,7 +140,7 @@ pub fn said_alike(session: &mut Session) -> Result<()> {
     ] {
         let path = local.join(name);
         let found = std::fs::read(&path).with_context(|| format!("{} was not fetched", path.display()))?;
-        ensure!(found == expected, "{name} came back as other {} bytes", found.len());
+        ensure!(found == expected, "{name} was read back as different {} bytes", found.len());
     }
     differing.extend(said(session, &mut web, &local, "changed", CHANGED)?);
     let lines = MADE.len() + CHANGED.len();
@@ -148,7 +148,7 @@ pub fn said_alike(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Carries out the lines, and tells which of them do or say something else than with the oracle.
+/// Runs the lines, and returns those whose result or output differs from the oracle's.
 fn said(session: &mut Session, web: &mut Driver, local: &Path, name: &str, lines: &[&str]) -> Result<Vec<String>> {
     let local = text(local)?;
     let mut differing = Vec::new();
@@ -162,7 +162,7 @@ fn said(session: &mut Session, web: &mut Driver, local: &Path, name: &str, lines
     Ok(differing)
 }
 
-/// As somebody at a terminal does it.
+/// With the commands of an interactive user.
 pub fn many_blocks(session: &mut Session) -> Result<()> {
     let (local, uri, content, length) = (session.local("blocks")?, uri(session), Content::new(51), 700_001);
     let (from, back): (PathBuf, PathBuf) = (local.join("file"), local.join("back"));
@@ -170,17 +170,17 @@ pub fn many_blocks(session: &mut Session) -> Result<()> {
     session.dfs(&["-fs", &uri, "-D", "dfs.blocksize=65536", "-put", text(&from)?, "/blocks"])?;
     session.dfs(&["-fs", &uri, "-get", "/blocks", text(&back)?])?;
     let found = std::fs::read(&back).with_context(|| format!("cannot read {}", back.display()))?;
-    ensure!(found == content.bytes(0, usize::try_from(length)?), "other {} bytes came back", found.len());
+    ensure!(found == content.bytes(0, usize::try_from(length)?), "different {} bytes were read back", found.len());
     let located = session.java()?.call("locations", json!({"path": "/blocks"}))?;
     let blocks = located.as_array().context("a list of blocks")?.len();
     ensure!(blocks == 11, "{blocks} blocks: {located}");
     Ok(())
 }
 
-/// Around the edges of chunks, packets and blocks.
+/// Sizes around the boundaries of chunks, packets and blocks.
 const SIZES: [usize; 9] = [0, 1, 511, 513, 65_025, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 70_001];
 
-/// What URLs, and pieces of them, have other meanings for.
+/// Characters that have a special meaning in URLs or in parts of them.
 const ODD_NAME: &str = "odd ?\"\\()[]_-=&+;,{}#%'`~!@$^*|<>.\u{fc}";
 
 pub fn by_both_protocols(session: &mut Session) -> Result<()> {
@@ -204,7 +204,7 @@ pub fn by_both_protocols(session: &mut Session) -> Result<()> {
                 ensure!(found["sha256"] == content.sha256(position, there), "{path} at {position}: {found}");
             }
         }
-        // Each goes on with what the other began.
+        // Each client appends to the file that the other one created.
         let more = Content::new(61);
         let extended = |path: &str| json!({"path": path, "seed": more.seed, "length": 70_000});
         web.call("extend", extended(&by_hdfs))?;
@@ -221,7 +221,7 @@ pub fn by_both_protocols(session: &mut Session) -> Result<()> {
     same_by_both(session, &mut web, "defaults", json!({}))
 }
 
-/// `parts`: each as long as it says, from its content's beginning.
+/// `parts`: each with its length, from the start of its content.
 fn read_by_both(session: &mut Session, web: &mut Driver, path: &str, parts: &[(Content, u64)]) -> Result<()> {
     let mut whole = Vec::new();
     for (content, length) in parts {
@@ -237,7 +237,7 @@ fn read_by_both(session: &mut Session, web: &mut Driver, path: &str, parts: &[(C
     Ok(())
 }
 
-/// The answers of both may differ in times of access, which a reader changes.
+/// Access times in the answers may differ, because a reader changes them.
 fn same_by_both(session: &mut Session, web: &mut Driver, operation: &str, arguments: Value) -> Result<()> {
     let mut hdfs = session.java()?.call(operation, arguments.clone())?;
     let mut web = web.call(operation, arguments.clone())?;

@@ -1,4 +1,4 @@
-//! Bytes: what is asked of the NameNode first and of a DataNode then.
+//! File contents: requests that go first to the NameNode and then to a DataNode.
 
 use anyhow::Result;
 use hearth_interop::Session;
@@ -35,7 +35,7 @@ fn created(transcript: &mut Transcript, content: &[u8]) -> Result<()> {
     transcript.ask_both("PUT /files/deep/deeper/file?op=CREATE", HttpBody::Whole(b"first"), false)?;
     transcript.ask_both("PUT /files/deep/deeper/file?op=CREATE&overwrite=true", HttpBody::Whole(b"second"), false)?;
     transcript.ask_both("PUT /files/unmasked?op=CREATE&permission=600&unmaskedpermission=666", none, false)?;
-    // `noredirect`: a browser's script is not to follow by itself.
+    // `noredirect`: for scripts in a browser, which must not follow redirects automatically.
     transcript.ask_both("PUT /files/told?op=CREATE&noredirect=true", HttpBody::Whole(b"told"), false)?;
     transcript.ask_both("PUT /files/flagged?op=CREATE&createflag=CREATE&createparent=false", none, false)?;
 
@@ -116,7 +116,7 @@ fn summed_up(transcript: &mut Transcript) -> Result<()> {
     Ok(())
 }
 
-/// `a b`, `ü`, `50%`, `a+b`, `a&b=c`, `#`: what URLs have other words for.
+/// `a b`, `ü`, `50%`, `a+b`, `a&b=c`, `#`: names that must be encoded in URLs.
 fn oddly_named(transcript: &mut Transcript) -> Result<()> {
     transcript.ask("PUT /files/odd?op=MKDIRS")?;
     for name in ["a%20b", "%C3%BC", "50%25", "a+b", "a%26b%3Dc", "%23"] {
@@ -151,7 +151,7 @@ const DIRECT: &[&str] = &[
     "!~ GET /direct/file?op=OPEN&namenoderpcaddress=NAMENODE&offset=99999999",
     "! GET /direct/none?op=OPEN&namenoderpcaddress=NAMENODE",
     "! GET /direct?op=OPEN&namenoderpcaddress=NAMENODE",
-    // What the NameNode's redirects have, and need not.
+    // Parameters in the NameNode's redirects that are optional.
     "PUT /direct/bare?op=CREATE&namenoderpcaddress=NAMENODE",
     "! PUT /direct/bare?op=CREATE&namenoderpcaddress=NAMENODE",
     "PUT /direct/bare?op=CREATE&namenoderpcaddress=NAMENODE&overwrite=true&permission=600",
@@ -159,10 +159,10 @@ const DIRECT: &[&str] = &[
     "! mallory GET /direct/bare?op=OPEN&namenoderpcaddress=NAMENODE",
     "! mallory PUT /direct/hers?op=CREATE&namenoderpcaddress=NAMENODE",
     "! mallory POST /direct/file?op=APPEND&namenoderpcaddress=NAMENODE",
-    // What they have and need.
+    // Parameters in them that are required.
     "!~ GET /direct/file?op=OPEN",
     "!~ PUT /direct/x?op=CREATE",
-    // Operations of the NameNode's, of none, and by another method.
+    // NameNode operations, unknown operations, and operations with another method.
     "!~ GET /direct?op=LISTSTATUS&namenoderpcaddress=NAMENODE",
     "!~ PUT /direct/d?op=MKDIRS&namenoderpcaddress=NAMENODE",
     "!~ GET /direct/file?op=NOTHING&namenoderpcaddress=NAMENODE",
@@ -170,7 +170,7 @@ const DIRECT: &[&str] = &[
     "!~ POST /direct/file?op=OPEN&namenoderpcaddress=NAMENODE",
     "!~ GET /direct/file?op=CREATE&namenoderpcaddress=NAMENODE",
     "!~ DELETE /direct/file?op=DELETE&namenoderpcaddress=NAMENODE",
-    // Values that are none.
+    // Invalid values.
     "!~ GET /direct/file?op=OPEN&namenoderpcaddress=NAMENODE&offset=-1",
     "!~ GET /direct/file?op=OPEN&namenoderpcaddress=NAMENODE&length=x",
     "!~ PUT /direct/x?op=CREATE&namenoderpcaddress=NAMENODE&replication=x",

@@ -1,5 +1,5 @@
-//! Every operation with nothing beside it, and every parameter with values that are none: as Apache's NameNode answers them.
-//! See docs/compatibility/webhdfs.md.
+//! Every operation without parameters, and every parameter with invalid values: answers must be those of Apache's
+//! NameNode. See docs/compatibility/webhdfs.md.
 
 use anyhow::Result;
 use hearth_interop::Session;
@@ -7,7 +7,8 @@ use hearth_testkit::HttpBody;
 
 use crate::transcript::Transcript;
 
-/// Not in the list: GETDELEGATIONTOKEN, whose answer is another each time, and GETECPOLICIES: there is no erasure coding here.
+/// Omitted: GETDELEGATIONTOKEN, whose answer differs each time, and GETECPOLICIES, because Hearth has no erasure
+/// coding.
 const QUESTIONS: &[&str] = &[
     "OPEN",
     "GETFILECHECKSUM",
@@ -37,7 +38,8 @@ const QUESTIONS: &[&str] = &[
     "GETSNAPSHOTLIST",
 ];
 
-/// Not in the list: those of erasure coding, and REMOVEACL, REMOVEDEFAULTACL and CREATESNAPSHOT, whose exceptions have other words.
+/// Omitted: operations of erasure coding, and REMOVEACL, REMOVEDEFAULTACL and CREATESNAPSHOT, whose exceptions have
+/// other texts.
 const CHANGES: &[(&str, &[&str])] = &[
     (
         "PUT",
@@ -67,7 +69,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("DELETE", &["DELETE", "DELETESNAPSHOT"]),
 ];
 
-/// By method, with an operation that looks at none of them.
+/// Parameters by method, with an operation that ignores them.
 const PARAMETERS: &[(&str, &str, &[&str])] = &[
     (
         "GET",
@@ -158,7 +160,7 @@ pub fn matrix(session: &mut Session) -> Result<()> {
     })
 }
 
-/// DataNodes that a client does not want, by the names that clients have for them.
+/// DataNodes that a client excludes, by the names that clients use for them.
 pub fn excluded(session: &mut Session) -> Result<()> {
     const WANTED: &[&str] =
         &["127.0.0.1:HTTP-PORT", "localhost:HTTP-PORT", "localhost", "10.255.0.1", "10.255.0.1:9866", "a,b:1", ""];
@@ -182,7 +184,7 @@ pub fn excluded(session: &mut Session) -> Result<()> {
                 format!("! GET /excluded/none?op=OPEN&{names}"),
                 format!("! PUT /excluded/never?op=CREATE&{names}"),
                 format!("! POST /excluded/f?op=APPEND&{names}"),
-                // It looks at none of them.
+                // This operation ignores them.
                 format!("GET /excluded/f?op=GETFILECHECKSUM&{names}"),
             ] {
                 transcript.ask(&line)?;
@@ -192,7 +194,7 @@ pub fn excluded(session: &mut Session) -> Result<()> {
     })
 }
 
-/// A block of one replica of three is added to by a pipeline of two at least, for which there is no DataNode here.
+/// An append to a block with one replica of three needs a pipeline of at least two, and there are not enough DataNodes.
 pub fn too_few(session: &mut Session) -> Result<()> {
     Transcript::compared(session, "too-few", |transcript| {
         for replication in [2, 3] {
@@ -206,7 +208,7 @@ pub fn too_few(session: &mut Session) -> Result<()> {
     })
 }
 
-/// Paths with more slashes than they need.
+/// Paths with redundant slashes.
 pub fn slashes(session: &mut Session) -> Result<()> {
     Transcript::compared(session, "slashes", |transcript| {
         transcript.ask("PUT /slashes/d?op=MKDIRS")?;
@@ -223,7 +225,7 @@ pub fn slashes(session: &mut Session) -> Result<()> {
             transcript.ask_both(&format!("? PUT {path}-made?op=CREATE"), HttpBody::Whole(b"made"), false)?;
             transcript.ask(&format!("? PUT {path}-dir//below?op=MKDIRS"))?;
             transcript.ask(&format!("? PUT {path}?op=SETPERMISSION&permission=640"))?;
-            // A destination that begins with two is another path for Apache's NameNode.
+            // For Apache's NameNode a destination that begins with two slashes is another path.
             if !path.starts_with("//") {
                 transcript.ask(&format!("? PUT /slashes/d/f?op=RENAME&destination={path}-moved"))?;
                 transcript.ask(&format!("? PUT {path}-moved?op=RENAME&destination=/slashes/d/f"))?;

@@ -1,4 +1,4 @@
-//! The namespace: what is there, and what is made, moved and removed.
+//! The namespace: queries, and creating, renaming and deleting names.
 
 use anyhow::Result;
 use hearth_interop::Session;
@@ -9,7 +9,7 @@ use crate::transcript::Transcript;
 
 const LONG: usize = 2 * BLOCK + 1000;
 
-/// A file's, of no other's.
+/// Returns file content that is unique to the seed.
 fn content(seed: u64, length: usize) -> Vec<u8> {
     Content::new(seed).bytes(0, length)
 }
@@ -110,7 +110,7 @@ const MOVED: &[&str] = &[
     // Into a directory, and out of it.
     "PUT /names/f?op=RENAME&destination=/names/c",
     "PUT /names/c/f?op=RENAME&destination=/names/f",
-    // Over a file: not done, and done.
+    // Onto an existing file: refused, and with overwrite.
     "PUT /names/f?op=RENAME&destination=/names/g",
     "! PUT /names/f?op=RENAME&destination=/names/g&renameoptions=NONE",
     "PUT /names/f?op=RENAME&destination=/names/g&renameoptions=OVERWRITE",
@@ -185,7 +185,7 @@ fn cut(transcript: &mut Transcript) -> Result<()> {
         "! POST /names/none?op=TRUNCATE&newlength=1",
         "! POST /names/c?op=TRUNCATE&newlength=1",
         "! mallory POST /names/long?op=TRUNCATE&newlength=1",
-        // At a block's edge it is done at once; elsewhere the last block has to be recovered.
+        // At a block boundary it is done at once; elsewhere the last block must be recovered.
         "POST /names/long?op=TRUNCATE&newlength=1048576",
         "GET /names/long?op=GETFILESTATUS",
     ])?;

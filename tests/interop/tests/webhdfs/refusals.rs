@@ -1,4 +1,4 @@
-//! What is refused, and how that is said.
+//! Refused requests, and their error answers.
 
 use anyhow::Result;
 use hearth_interop::Session;
@@ -47,7 +47,7 @@ const VALUES: &[&str] = &[
     "! GET /refusals/f?op=CHECKACCESS&fsaction=xyz",
     "! POST /refusals/f?op=TRUNCATE&newlength=-1",
     "! POST /refusals/f?op=TRUNCATE&newlength=x",
-    // Of other operations' parameters.
+    // Parameters of other operations.
     "! GET /refusals/f?op=GETFILESTATUS&offset=x",
     "! GET /refusals/f?op=GETFILESTATUS&fsaction=xyz",
     "! GET /refusals/f?op=CHECKACCESS&fsaction=",
@@ -58,7 +58,7 @@ const VALUES: &[&str] = &[
     "! PUT /refusals/x?op=MKDIRS&createflag=GENTLY",
     "! POST /refusals/f?op=UNSETSTORAGEPOLICY&newlength=x",
     "! DELETE /refusals/f?op=DELETESNAPSHOT&recursive=perhaps&snapshotname=x",
-    // Those that are missing.
+    // Missing parameters.
     "!~ PUT /refusals/f?op=RENAME",
     "!~ PUT /refusals/f?op=SETOWNER",
     "!~ POST /refusals/f?op=CONCAT",
@@ -84,7 +84,7 @@ const USERS: &[&str] = &[
     "! mallory DELETE /refusals/closed/f?op=DELETE",
     "! mallory PUT /refusals/closed/f?op=RENAME&destination=/refusals/closed/x&renameoptions=NONE",
     "! - PUT /refusals/x?op=MKDIRS",
-    // What another method takes is not looked at.
+    // Parameters of another method are ignored.
     "GET /refusals/f?op=GETFILESTATUS&permission=9",
 ];
 
@@ -110,7 +110,7 @@ pub fn refusals(session: &mut Session) -> Result<()> {
         {
             transcript.ask_outside("GET", target)?;
         }
-        // Nothing of all that has changed anything.
+        // None of these requests has changed anything.
         transcript.ask("GET /refusals?op=LISTSTATUS").map(drop)
     })
 }

@@ -1,4 +1,4 @@
-//! Snapshots, their differences and what is told of them.
+//! Snapshots, their differences, and reports about them.
 
 use anyhow::Result;
 use hearth_interop::Session;
@@ -19,7 +19,7 @@ const MADE: &[&str] = &[
     "! PUT /snapshots/d?op=CREATESNAPSHOT&snapshotname=one",
     "!~ PUT /snapshots/d?op=CREATESNAPSHOT&snapshotname=a/b",
     "! mallory PUT /snapshots/d?op=CREATESNAPSHOT&snapshotname=hers",
-    // What makes a difference.
+    // Changes that appear in a difference.
     "PUT /snapshots/d/gone?op=RENAME&destination=/snapshots/d/moved",
     "DELETE /snapshots/d/sub/deep?op=DELETE&recursive=true",
     "PUT /snapshots/d/new?op=MKDIRS",

@@ -1,12 +1,13 @@
-//! Requests to WebHDFS and their answers, put down as lines that are the same wherever the answers are.
+//! Requests to WebHDFS and their answers, recorded as lines that are equal exactly if the answers are equivalent.
 //!
-//! A request is a line, `PUT /a/b?op=MKDIRS&permission=700`, of the superuser. With a user's name before the method it is that user's,
-//! with `-` nobody's. It has to succeed; behind `!` it has to be refused, behind `?` it may end either way, and behind `!~` it has to be
-//! refused for a reason that is told in words of the server's own. However it ends, it has to end as with the oracle.
+//! A request is a line, `PUT /a/b?op=MKDIRS&permission=700`, sent as the superuser. A user's name before the method
+//! selects another user, and `-` no user. The request must succeed. With `!` it must be refused, with `?` it may do
+//! either, and with `!~` it must be refused with a message in the server's own words. In any case the result must be
+//! that of the oracle.
 //!
-//! Left out of what is compared: times, ids, sizes of storages, host names (a port says what listens there), the order of JSON's
-//! fields and of URLs' parameters, which encoding of a URL was chosen, charsets of JSON, and of messages all but the first line (where
-//! exceptions come by RPC, Java's stack follows).
+//! Not compared: times, ids, sizes of storages, host names (a port identifies the listener), the order of JSON fields
+//! and of URL parameters, the encoding of URLs, charsets of JSON, and all lines of a message after the first (where
+//! exceptions come by RPC, Java's stack trace follows).
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use serde_json::{Value, json};
 
 const PREFIX: &str = "/webhdfs/v1";
 
-/// What a message begins with when a parameter's value is refused. Why it is, is said in words of the server's own.
+/// Start of the message for an invalid parameter value. The reason follows in the server's own words.
 const INVALID: &str = "Invalid value for webhdfs parameter \"";
 
-/// Fields that no two clusters have alike.
+/// Fields that differ between any two clusters.
 const LEFT_OUT: &[&str] = &[
     // Ids.
     "blockId",
@@ -31,7 +32,7 @@ const LEFT_OUT: &[&str] = &[
     "generationStamp",
     "snapshotID",
     "storageID",
-    // Of DataNodes and their storages.
+    // Fields of DataNodes and their storages.
     "blockPoolUsed",
     "cacheCapacity",
     "cacheUsed",
@@ -47,15 +48,15 @@ const LEFT_OUT: &[&str] = &[
 ];
 
 const TIMES: &[&str] = &["accessTime", "modificationTime"];
-/// Times up to here (September 2001), ms, were set by a test.
+/// Times up to here (September 2001), in ms, were set by a test.
 const SET_TIMES_MAX: u64 = 1_000_000_000_000;
 
 const PORTS: &[&str] = &["infoPort", "infoSecurePort", "ipcPort", "xferPort"];
 
-/// Before a port.
+/// Host names before a port.
 const HOSTS: [&str; 2] = ["127.0.0.1:", "localhost:"];
 
-/// How a request has to end, whatever the oracle says.
+/// Required result of a request, independent of the oracle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Done,
@@ -63,7 +64,7 @@ enum End {
     Either,
 }
 
-/// A request, as its line says.
+/// A request, parsed from its line.
 struct Line<'a> {
     end: End,
     says_why: bool,
@@ -73,7 +74,7 @@ struct Line<'a> {
 
 struct Step {
     name: String,
-    /// How many before it are called the same.
+    /// Number of earlier requests with the same name.
     again: usize,
     answer: Vec<String>,
 }
@@ -86,12 +87,12 @@ pub struct Transcript {
     datanode_data: u16,
     ports: Vec<(u16, &'static str)>,
     steps: Vec<Step>,
-    /// What is wrong without a look at the oracle.
+    /// Errors that need no comparison with the oracle.
     unexpected: Vec<String>,
 }
 
 impl Transcript {
-    /// Carries out the requests of `scenario` and compares every answer with the oracle's.
+    /// Runs the requests of `scenario` and compares every answer with the oracle's.
     pub fn compared(
         session: &mut Session,
         name: &str,
@@ -139,7 +140,7 @@ impl Transcript {
         })
     }
 
-    /// Asks the NameNode, and follows no redirect.
+    /// Sends a request to the NameNode, and follows no redirect.
     pub fn ask(&mut self, line: &str) -> Result<HttpAnswer> {
         let parsed = self.parse(line)?;
         let answer = send(self.namenode, &parsed, empty(parsed.method), false)?;
@@ -151,17 +152,18 @@ impl Transcript {
         lines.iter().try_for_each(|line| self.ask(line).map(drop))
     }
 
-    /// Asks the NameNode, then, with `body`, whom it names. The oracle also says which of the two refuses.
+    /// Sends a request to the NameNode, then, with `body`, to the server in its redirect. The oracle also determines
+    /// which of the two refuses.
     pub fn ask_both(&mut self, line: &str, body: HttpBody<'_>, expect_continue: bool) -> Result<HttpAnswer> {
         let parsed = self.parse(line)?;
-        // Who asks first, asks the NameNode, too, as curl does.
+        // With `Expect: 100-continue`, the body is announced to the NameNode, too, as curl does.
         let first = if expect_continue { body } else { empty(parsed.method) };
         let answer = send(self.namenode, &parsed, first, expect_continue)?;
         let location = location(&answer)?;
         self.put_down(line.to_owned(), &parsed, &answer, expect_continue, location.is_none());
         let Some((port, target)) = location else {
             if answer.status < 400 {
-                self.unexpected.push(format!("{line}: {} and nobody to go to", answer.status));
+                self.unexpected.push(format!("{line}: {} without a redirect", answer.status));
             }
             return Ok(answer);
         };
@@ -171,7 +173,7 @@ impl Transcript {
         Ok(answer)
     }
 
-    /// Asks the DataNode at once; `=NAMENODE` stands for the NameNode's RPC address.
+    /// Sends a request directly to the DataNode. `=NAMENODE` stands for the NameNode's RPC address.
     pub fn ask_datanode(&mut self, line: &str) -> Result<HttpAnswer> {
         let parsed = self.parse(line)?;
         let answer = send(self.datanode, &parsed, empty(parsed.method), false)?;
@@ -179,7 +181,7 @@ impl Transcript {
         Ok(answer)
     }
 
-    /// Asks the NameNode for what is no part of WebHDFS. `target`: all of it.
+    /// Requests a page of the NameNode that is not part of WebHDFS. `target`: the complete target.
     pub fn ask_outside(&mut self, method: &str, target: &str) -> Result<()> {
         let parsed = Line { end: End::Refused, says_why: false, method, target: target.to_owned() };
         let answer = send(self.namenode, &parsed, empty(method), false)?;
@@ -187,12 +189,12 @@ impl Transcript {
         Ok(())
     }
 
-    /// Makes a file, in two steps.
+    /// Creates a file, in two steps.
     pub fn create(&mut self, path: &str, content: &[u8]) -> Result<()> {
         self.ask_both(&format!("PUT {path}?op=CREATE"), HttpBody::Whole(content), false).map(drop)
     }
 
-    /// Reads in two steps what has to be `expected`. The line ends with `op=OPEN` and its parameters.
+    /// Reads data in two steps, which must be `expected`. The line ends with `op=OPEN` and its parameters.
     pub fn read(&mut self, line: &str, expected: &[u8]) -> Result<()> {
         let answer = self.ask_both(line, HttpBody::Absent, false)?;
         if answer.body != expected {
@@ -201,7 +203,8 @@ impl Transcript {
         Ok(())
     }
 
-    /// Until the recovery behind a truncation is over. This is not put down: how often it is asked differs.
+    /// Waits until the recovery after a truncation is over. These requests are not recorded, because their number
+    /// varies.
     pub fn wait_closed(&self, path: &str) -> Result<()> {
         let line = self.parse(&format!("GET {path}?op=GET_BLOCK_LOCATIONS"))?.target;
         wait_until(&format!("{path} to be closed"), Duration::from_secs(60), || {
@@ -231,7 +234,7 @@ impl Transcript {
         Ok(Line { end, says_why, method, target })
     }
 
-    /// `judged`: whether the line says how this is to end.
+    /// Records an answer. `judged`: the line determines how this request must end.
     fn put_down(&mut self, name: String, line: &Line<'_>, answer: &HttpAnswer, asked_first: bool, judged: bool) {
         let is_refused = answer.status >= 400;
         let as_wanted = match line.end {
@@ -245,7 +248,7 @@ impl Transcript {
             self.unexpected.push(format!("{name}: {} {body}", answer.status));
         }
         let mut told = self.told(line, answer);
-        // A NameNode, which has no use for it, need not ask.
+        // A NameNode need not ask for the body, because it does not use it.
         if asked_first && answer.continued && name.contains("step") {
             told.push("the body was asked for".to_owned());
         }
@@ -265,7 +268,7 @@ impl Transcript {
         }
         lines.push(format!("type {media}"));
         if !is_json {
-            // Of JSON it is the same whether it is said or not.
+            // For JSON the charset is optional.
             let charset =
                 answer.header("content-type").and_then(|value| value.split_once(';')).map(|(_, rest)| rest.trim());
             lines.extend(charset.map(|charset| format!("with {}", charset.to_ascii_lowercase())));
@@ -274,7 +277,7 @@ impl Transcript {
             let shown: String = url.chars().map(|letter| if letter.is_ascii() { letter } else { '\u{fffd}' }).collect();
             let made =
                 decoded(&shown).chars().map(|letter| if letter.is_ascii() { letter } else { '\u{fffd}' }).collect();
-            // Where a file was made, Java's servers name it in Latin-1.
+            // In the location of a new file, Java's servers encode the name in Latin-1.
             let url = if answer.status == 201 { made } else { url.to_owned() };
             self.tell_url("location", &url, &mut lines);
         }
@@ -295,7 +298,7 @@ impl Transcript {
         lines
     }
 
-    /// `path`: where `value` is in the whole, `name` the last field on the way there.
+    /// Records a value. `path`: its path in the whole, `name`: the last field on that path.
     fn tell(&self, path: &str, name: &str, value: &Value, says_why: bool, lines: &mut Vec<String>) {
         let number = value.as_u64();
         let shown = match value {
@@ -321,7 +324,7 @@ impl Transcript {
                 true => json!(self.message(text)),
                 false => return,
             },
-            // An array within a text.
+            // An array inside a text.
             Value::String(names) if name == "XAttrNames" => {
                 let mut names: Vec<String> = serde_json::from_str(names).unwrap_or_else(|_| vec![names.clone()]);
                 names.sort();
@@ -353,7 +356,7 @@ impl Transcript {
         }
     }
 
-    /// `127.0.0.1:PORT` gives way to what listens there.
+    /// Replaces `127.0.0.1:PORT` by the name of the listener.
     fn masked(&self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -374,7 +377,7 @@ impl Transcript {
     }
 }
 
-/// What comes without data.
+/// Returns the body of a request without data.
 fn empty(method: &str) -> HttpBody<'static> {
     if matches!(method, "PUT" | "POST") { HttpBody::Whole(&[]) } else { HttpBody::Absent }
 }
@@ -383,7 +386,7 @@ fn send(port: u16, line: &Line<'_>, body: HttpBody<'_>, expect_continue: bool) -
     HttpRequest { method: line.method, target: &line.target, body, expect_continue }.send(port)
 }
 
-/// The port and the target that an answer sends on to: in its header, or (`noredirect`) in its JSON.
+/// Returns the port and the target of a redirect: in its header, or (`noredirect`) in its JSON.
 fn location(answer: &HttpAnswer) -> Result<Option<(u16, String)>> {
     let url = match answer.status {
         307 => answer.header("location").map(str::to_owned),
@@ -400,7 +403,7 @@ fn location(answer: &HttpAnswer) -> Result<Option<(u16, String)>> {
     Ok(Some((port.with_context(|| format!("sent on to {url}"))?, target.to_owned())))
 }
 
-/// `%XX` gives way to the byte.
+/// Replaces `%XX` by the byte.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// User and system seconds that a running process has used so far, 10 ms exact. `None` when it is gone.
+/// User and system seconds that a running process has used so far, in units of 10 ms. `None` if the process is gone.
 pub fn of_process(pid: u32) -> Option<f64> {
     let fields = stat_fields(&format!("/proc/{pid}/stat"))?;
     Some(seconds(fields.first()? + fields.get(1)?))
@@ -17,7 +17,7 @@ pub fn of_ended_children() -> Option<f64> {
 /// utime, stime, cutime, cstime in ticks. Source: proc(5), fields 14 to 17.
 fn stat_fields(path: &str) -> Option<Vec<u64>> {
     let stat = fs::read_to_string(path).ok()?;
-    // The second field, the name in brackets, may hold blanks and brackets itself.
+    // The second field, the name in parentheses, may itself contain spaces and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().skip(11).take(4).map(|field| field.parse().ok()).collect()
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_used_some_time() {
+    fn cpu_time_of_this_process_grows() {
         let before = of_process(std::process::id()).unwrap();
         let mut sum = 0u64;
         let start = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! A file of varied content: noise, text, zeros and short patterns by turns, the same every time.
+//! A file of varied content: noise, text, zeros and short patterns in turn. The content is the same in every run.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Content changes its kind after so many bytes.
+/// Length of a piece of one kind of content.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A SHA-256 value.
 pub type Hash = [u8; 32];
 
-/// Writes `bytes` bytes to a new file at `path` and returns their SHA-256. `progress` is told how many bytes were added.
+/// Writes `bytes` bytes to a new file at `path` and returns their SHA-256. `progress` gets the number of bytes added.
 pub async fn make(path: &Path, bytes: u64, mut progress: impl FnMut(u64)) -> io::Result<Hash> {
     let mut file = File::create(path)?;
     let mut hash = Sha256::new();
@@ -29,13 +29,13 @@ pub async fn make(path: &Path, bytes: u64, mut progress: impl FnMut(u64)) -> io:
         hash.update(&piece[..length]);
         made += length as u64;
         progress(length as u64);
-        // Nothing above waits, and whoever interrupts this is to be heard.
+        // No call above waits, so without this the task that handles an interruption would not run.
         tokio::task::yield_now().await;
     }
     Ok(hash.finalize().into())
 }
 
-/// The SHA-256 of all that `content` gives.
+/// Returns the SHA-256 of all bytes of `content`.
 pub async fn hash_of(mut content: impl AsyncRead + Unpin, mut progress: impl FnMut(u64)) -> io::Result<Hash> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; PIECE_BYTES];
@@ -55,7 +55,7 @@ fn fill(number: u64, piece: &mut [u8]) {
         1 => text(number, piece),
         2 => {
             piece.fill(0);
-            // Not quite the same as every other piece of zeros.
+            // Makes each piece of zeros different from the others.
             piece[..8].copy_from_slice(&number.to_be_bytes());
         }
         _ => {
@@ -66,7 +66,7 @@ fn fill(number: u64, piece: &mut [u8]) {
     }
 }
 
-/// Incompressible bytes by xorshift64*.
+/// Fills `piece` with incompressible bytes (xorshift64*).
 fn noise(seed: u64, piece: &mut [u8]) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for word in piece.chunks_mut(8) {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sample_is_the_same_every_time_and_its_hash_is_the_files() {
+    async fn sample_is_reproducible_and_hash_matches() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("a"), dir.path().join("b"));
         let length = 5 * PIECE_BYTES as u64 + 77;

@@ -1,11 +1,11 @@
-//! The one table at the end.
+//! The table that the demo prints at the end.
 
-/// What one way of moving the file took.
+/// Costs of one way to move the file.
 pub struct Row {
     pub path: String,
     pub bytes: u64,
     pub seconds: f64,
-    /// CPU seconds of the client process; `None` where it did other work as well.
+    /// CPU seconds of the client process. `None` if the process did other work as well.
     pub client_cpu: Option<f64>,
     /// CPU seconds of all DataNodes together.
     pub datanode_cpu: Option<f64>,
@@ -13,7 +13,7 @@ pub struct Row {
 
 const HEADINGS: [&str; 5] = ["path", "seconds", "GB/s", "client CPU s/GB", "DataNodes CPU s/GB"];
 
-/// The rows as aligned text with a line under the headings.
+/// Returns the rows as aligned text, with a line under the headings.
 pub fn render(rows: &[Row]) -> String {
     let cells: Vec<[String; 5]> = rows.iter().map(cells).collect();
     let width = |column: usize| {

@@ -13,7 +13,7 @@ fn usage(what: &str) -> Failure {
     Failure::Usage(what.to_owned())
 }
 
-/// The one path of a command line.
+/// Returns the only path of a command line.
 pub fn only_path(arguments: &[String]) -> Result<&[String], Failure> {
     match arguments.len() {
         0 => Err(usage("<path> is missing")),
@@ -96,7 +96,7 @@ pub async fn setfacl(shell: &mut Shell, mut arguments: Arguments) -> Result<(), 
         None if arguments.has("k") => |_| AclChange::RemoveDefault,
         None => return Err(usage("Expected one of -b, -k, -m, -x or --set options")),
     };
-    // Only directories have defaults: with -R files are given the rest, if there is any.
+    // Only directories have default entries. With -R, files get the other entries, if there are any.
     let of_files: Vec<_> = match recursive {
         true => entries.iter().filter(|entry| entry.scope == AclScope::Access).cloned().collect(),
         false => entries.clone(),
@@ -111,7 +111,7 @@ pub async fn setfacl(shell: &mut Shell, mut arguments: Arguments) -> Result<(), 
 
 struct ChangeAcl {
     directories: AclChange,
-    /// `None`: nothing is left to be done.
+    /// Change for files. `None`: nothing to change.
     files: Option<AclChange>,
 }
 
@@ -128,11 +128,11 @@ impl Visit for ChangeAcl {
 async fn apply(change: &AclChange, item: &Item) -> Result<(), Failure> {
     match &item.store {
         Store::Hdfs(fs) => fs.change_acl(&item.path, change).await.map_err(|error| Failure::of(&item.shown, error)),
-        _ => Err(Failure::path(&item.shown, "ACLs of local files are not changed here: use setfacl(1)")),
+        _ => Err(Failure::path(&item.shown, "changing ACLs of local files is not supported: use setfacl(1)")),
     }
 }
 
-/// Gives `target` the ACL of `source`, if that has more of one than its mode bits.
+/// Gives `target` the ACL of `source` if that has entries beyond its mode bits.
 pub async fn copy(source: &Item, target: &Item) -> Result<(), Failure> {
     let status = source.status()?;
     let Store::Hdfs(fs) = &source.store else { return Ok(()) };
@@ -143,7 +143,7 @@ pub async fn copy(source: &Item, target: &Item) -> Result<(), Failure> {
     apply(&AclChange::Set(entries(status.permission, &acl.entries)), target).await
 }
 
-/// All entries, those that the mode bits stand for among them: the namenode takes no ACL without them.
+/// Returns all entries, including those that the mode bits stand for. The NameNode rejects an ACL without them.
 fn entries(permission: FsPermission, stored: &[AclEntry]) -> Vec<AclEntry> {
     let scopes = [AclScope::Access, AclScope::Default];
     scopes.into_iter().flat_map(|scope| whole_acl(permission, stored, scope)).collect()
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copied_acl_is_whole() {
+    fn copied_acl_is_complete() {
         let copied = |permission, stored| -> Vec<String> {
             let stored = AclEntry::parse_all(stored, true).unwrap();
             entries(FsPermission(permission), &stored).iter().map(ToString::to_string).collect()

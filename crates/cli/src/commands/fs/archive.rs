@@ -1,4 +1,5 @@
-//! `har://`: Hadoop archives, which hold many files in a few. Read only: an index says which bytes of which part are which file.
+//! `har://`: Hadoop archives, which store many files in a few. Read only. An index maps each file to a range of bytes
+//! of a part file.
 //!
 //! Source: HarFileSystem.java, versions 1 to 3 of the index.
 
@@ -11,17 +12,17 @@ use tokio::sync::OnceCell;
 use super::failure::Failure;
 use super::store::{Source, Store};
 
-/// Bytes of an index, which is held whole.
+/// Maximum size of an index, which is held in memory as a whole.
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 
 const NEWEST_VERSION: u32 = 3;
 
 #[derive(Debug)]
 pub struct Archive {
-    /// Where its directory is, and the path of that there.
+    /// File system of the archive's directory, and the directory's path there.
     store: Store,
     directory: String,
-    /// As it is told: `har://hdfs-host:8020`.
+    /// URI as printed: `har://hdfs-host:8020`.
     uri: String,
     index: OnceCell<Index>,
 }
@@ -29,7 +30,7 @@ pub struct Archive {
 /// An entry of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Entry {
-    /// Names of what is in it.
+    /// Names of the directory's entries.
     Directory {
         names: Vec<String>,
         modified_ms: Option<u64>,
@@ -42,16 +43,16 @@ enum Entry {
     },
 }
 
-/// By path in the archive.
+/// Index entries by path in the archive.
 type Index = BTreeMap<String, Entry>;
 
-/// The archive that a path leads into: the longest of it that ends with `.har`.
+/// Returns the archive part of a path: the longest prefix that ends with `.har`.
 pub fn archive_of(path: &str) -> Option<&str> {
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
     ends.map(|end| &path[..end]).rfind(|above| above.ends_with(".har"))
 }
 
-/// Scheme and authority that `hdfs-host:8020` stands for.
+/// Returns the scheme and authority that `hdfs-host:8020` stands for.
 pub fn underlying(authority: &str) -> Option<String> {
     let (scheme, host) = authority.split_once('-')?;
     Some(if host.is_empty() || host == ":" { format!("{scheme}:") } else { format!("{scheme}://{host}") })
@@ -76,7 +77,7 @@ impl Archive {
 
     async fn read_index(&self) -> Result<Index, Failure> {
         let none = || {
-            // Without a host it is told as `har:/path`.
+            // Without a host, the URI is printed as `har:/path`.
             let uri = if self.uri == "har://" { "har:" } else { &self.uri };
             let why = format!("Invalid path for the Har Filesystem. No index file in {uri}{}", self.directory);
             Failure::Message(why)
@@ -86,7 +87,10 @@ impl Archive {
             let path = format!("{}/{name}", self.directory);
             let status = self.store.status(&path, &path).await?.ok_or_else(none)?;
             if status.length > INDEX_BYTES_MAX {
-                return Err(Failure::path(path, format!("an index of more than {INDEX_BYTES_MAX} bytes is not read")));
+                return Err(Failure::path(
+                    path,
+                    format!("the index is longer than {INDEX_BYTES_MAX} bytes, the supported maximum"),
+                ));
             }
             let mut source = self.store.open(&path, &path).await?;
             let mut bytes = Vec::new();
@@ -104,7 +108,7 @@ impl Archive {
         index_of(&texts[0], &texts[1]).map_err(|why| Failure::path(format!("{}/_index", self.directory), why))
     }
 
-    /// The path in the archive.
+    /// Returns the path inside the archive.
     fn inside<'a>(&self, path: &'a str) -> Option<&'a str> {
         match path.strip_prefix(&self.directory)? {
             "" => Some("/"),
@@ -120,7 +124,7 @@ impl Archive {
         Ok(self.index().await?.get(inside))
     }
 
-    /// Owner and permissions are those of the archive's own files.
+    /// Returns the status of an entry. Owner and permissions are those of the archive's own files.
     async fn status_of(&self, name: &str, entry: &Entry) -> Result<FileStatus, Failure> {
         let (own, kind, length, modified_ms) = match entry {
             Entry::Directory { modified_ms, .. } => (self.directory.clone(), FileKind::Directory, 0, modified_ms),
@@ -147,7 +151,7 @@ impl Archive {
         }
     }
 
-    /// The entries of a directory; of a file, itself. `None`: nothing is there.
+    /// Returns the entries of a directory, or a file itself. `None`: the path does not exist.
     pub async fn list(&self, path: &str) -> Result<Option<Vec<FileStatus>>, Failure> {
         let names = match self.entry(path).await? {
             None => return Ok(None),
@@ -175,7 +179,7 @@ impl Archive {
     }
 }
 
-/// Errors: why the index cannot be read.
+/// Parses the index. Errors: why it cannot be read.
 fn index_of(master: &str, text: &str) -> Result<Index, String> {
     let first = master.lines().next().unwrap_or_default();
     let version = first.split(' ').next().and_then(|version| version.parse::<u32>().ok());
@@ -183,9 +187,7 @@ fn index_of(master: &str, text: &str) -> Result<Index, String> {
     if version > NEWEST_VERSION {
         return Err(format!("Invalid version {version} expected {NEWEST_VERSION}"));
     }
-    text.lines()
-        .map(|line| entry_of(version, line).ok_or_else(|| format!("a line that is no entry: {line:.200}")))
-        .collect()
+    text.lines().map(|line| entry_of(version, line).ok_or_else(|| format!("an invalid line: {line:.200}"))).collect()
 }
 
 fn entry_of(version: u32, line: &str) -> Option<(String, Entry)> {
@@ -195,7 +197,7 @@ fn entry_of(version: u32, line: &str) -> Option<(String, Entry)> {
     };
     let parts: Vec<&str> = line.split(' ').collect();
     let [name, kind, part, start, length, rest @ ..] = parts.as_slice() else { return None };
-    // Time, permission, owner and group, of which only the time counts.
+    // Time, permission, owner and group. Only the time is used.
     let modified_ms = |properties: &str| match version {
         3 => decoded(properties).split(' ').next().and_then(|ms| ms.parse().ok()).or(Some(0)),
         _ => None,
@@ -212,7 +214,7 @@ fn entry_of(version: u32, line: &str) -> Option<(String, Entry)> {
             modified_ms: modified_ms(rest.first().copied().unwrap_or_default()),
         },
     };
-    // Neither may lead out of the archive.
+    // Neither path may lead out of the archive.
     let leads_out = |name: &str| name.split('/').any(|part| part == "..");
     let outside = match &entry {
         Entry::File { part, .. } => part.contains('/') || leads_out(part),
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_of_a_path_is_its_deepest_one() {
+    fn archive_of_path_is_the_deepest() {
         assert_eq!(archive_of("/x/a.har/d/f"), Some("/x/a.har"));
         assert_eq!(archive_of("/x/a.har"), Some("/x/a.har"));
         assert_eq!(archive_of("/x/a.har/b.har/c"), Some("/x/a.har/b.har"));

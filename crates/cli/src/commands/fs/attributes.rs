@@ -11,16 +11,16 @@ use super::walk::{Visit, walk};
 /// One clause of a symbolic mode, or an octal one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Clause {
-    /// Bits of the classes that it is about (`u` 0700, `g` 0070, `o` 0007), and the sticky bit.
+    /// Bits of the affected classes (`u` 0700, `g` 0070, `o` 0007), and the sticky bit.
     classes: u16,
     operator: char,
     bits: u16,
-    /// `X`: execute for directories and for what anybody may execute already.
+    /// `X`: execute for directories and for files that already have an execute bit.
     conditional_execute: bool,
     sticky: bool,
 }
 
-/// What chmod is told.
+/// A parsed mode argument of chmod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Mode {
     Octal(u16),
@@ -61,8 +61,8 @@ impl Mode {
     }
 }
 
-/// Three digits, or four with the sticky bit's in front: of fewer it is not plain whose they are. A plus sign before
-/// them means nothing. Source: ChmodParser.java.
+/// Parses three digits, or four with the sticky bit in front. Fewer digits are ambiguous, because it is unclear which
+/// classes they are for. A plus sign before them is ignored. Source: ChmodParser.java.
 fn octal(text: &str) -> Option<u16> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if !matches!(digits.len(), 3 | 4) || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -103,7 +103,7 @@ fn clause(text: &str) -> Option<Clause> {
     Some(clause)
 }
 
-/// What to do to each path.
+/// Change to apply to each path.
 enum ChangeAttribute {
     Mode(Mode),
     Owner { user: Option<String>, group: Option<String> },
@@ -147,7 +147,7 @@ pub async fn chown(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fa
     change(shell, &arguments, ChangeAttribute::Owner { user, group }).await
 }
 
-/// Of `owner`, `owner:`, `owner:group` or `:group`.
+/// Parses `owner`, `owner:`, `owner:group` or `:group`.
 fn owner_and_group(text: &str) -> Result<(Option<String>, Option<String>), Failure> {
     let plain = text.trim_matches(IS_SPACE);
     let (user, group) = plain.split_once(':').unwrap_or((plain, ""));
@@ -172,7 +172,7 @@ pub async fn chgrp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fa
 
 const IS_SPACE: [char; 6] = [' ', '\t', '\n', '\u{b}', '\u{c}', '\r'];
 
-/// Whether a user or group can be called so, or it is empty. Source: FsShellPermissions.java.
+/// Returns whether `text` is a valid name of a user or group, or empty. Source: FsShellPermissions.java.
 fn is_name(name: &str) -> bool {
     name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-+_./@".contains(letter))
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_and_groups_are_read_as_by_hadoop() {
+    fn owners_and_groups_parse_like_hadoop() {
         let read = |text: &str| owner_and_group(text).map_err(|failure| failure.to_string());
         let some = |name: &str| Some(name.to_owned());
         assert_eq!(read("ann"), Ok((some("ann"), None)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_applied_as_chmod_does() {
+    fn modes_apply_like_chmod() {
         for (mode, before, directory, after) in [
             ("755", 0o600, false, 0o755),
             ("1777", 0o600, true, 0o1777),

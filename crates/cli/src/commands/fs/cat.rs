@@ -7,7 +7,7 @@ use super::item::Item;
 use super::options::Arguments;
 use super::shell::Shell;
 
-/// What head and tail show.
+/// Number of bytes that head and tail show.
 const PIECE_BYTES: u64 = 1024;
 
 pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ pub async fn cat(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure>
     Ok(())
 }
 
-/// Prints at most `limit` bytes from `from` on. Bytes printed.
+/// Prints at most `limit` bytes from offset `from`. Returns the number of bytes printed.
 pub async fn print(shell: &mut Shell, item: &Item, from: u64, limit: u64) -> Result<u64, Failure> {
     if item.is_directory() {
         return Err(Failure::is_directory(&item.shown));
@@ -57,7 +57,7 @@ pub async fn head(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure
 pub async fn tail(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let pause = match arguments.value("s") {
         None => Duration::from_secs(5),
-        // Of no use without -f, and then not looked at.
+        // Without -f the interval has no effect and is not parsed.
         Some(_) if !arguments.has("f") => Duration::from_secs(5),
         Some(ms) => match ms.parse::<i64>() {
             Ok(ms) if ms > 0 => Duration::from_millis(ms.unsigned_abs()),
@@ -73,7 +73,7 @@ pub async fn tail(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure
     while arguments.has("f") {
         shell.flush();
         tokio::time::sleep(pause).await;
-        // Opened anew each time: that asks the datanodes how far a file being written has come.
+        // Opened again in each round, because that asks the DataNodes for the current length of a file being written.
         let source = item.store.open(&item.path, &item.shown).await?;
         let length = source.length().unwrap_or(0);
         drop(source);

@@ -7,9 +7,9 @@ use super::shell::Shell;
 pub struct Command {
     pub name: &'static str,
     pub format: Format,
-    /// What stands behind the name in usage lines.
+    /// Text behind the name in usage lines.
     pub takes: &'static str,
-    /// For `-help`.
+    /// Description for `-help`.
     pub about: &'static str,
     /// The command to use instead.
     pub deprecated_for: Option<&'static str>,
@@ -43,19 +43,19 @@ const PUT: &str = "[-f] [-p] [-l] [-d] [-v] [-t <thread count>] [-q <thread pool
 const GET: &str =
     "[-f] [-p] [-crc] [-ignoreCrc] [-v] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>";
 
-/// By name.
+/// All commands, sorted by name.
 pub const COMMANDS: &[Command] = &[
     Command::new(
         "appendToFile",
         Format::new(2, ANY, &["n"]),
         "[-n] <localsrc> ... <dst>",
-        "Appends local files, or standard input (-), to a file, which is made when missing. -n: each with a new block.",
+        "Appends local files, or standard input (-), to a file, which is created if missing. -n: each starts a new block.",
     ),
     Command::new(
         "cat",
         Format::new(1, ANY, &["ignoreCrc", "v"]),
         "[-ignoreCrc] [-v] <src> ...",
-        "Prints files. -ignoreCrc: as they are stored, without a look at their checksums; -v: then says on standard error which path carried how many bytes.",
+        "Prints files. -ignoreCrc: without verifying checksums; -v: then prints on standard error how many bytes each path carried.",
     ),
     Command::new(
         "checksum",
@@ -67,81 +67,81 @@ pub const COMMANDS: &[Command] = &[
         "chgrp",
         Format::new(2, ANY, &["R"]),
         "[-R] GROUP PATH...",
-        "Changes the group. -R: of everything below as well.",
+        "Changes the group. -R: also of everything below.",
     ),
     Command::new(
         "chmod",
         Format::new(2, ANY, &["R"]).with_unknown(),
         "[-R] <MODE[,MODE]... | OCTALMODE> PATH...",
-        "Changes permissions. -R: of everything below as well. Modes as of chmod: u+rwX,o-rwx, 1777.",
+        "Changes permissions. -R: also of everything below. Modes as in chmod: u+rwX,o-rwx, 1777.",
     ),
     Command::new(
         "chown",
         Format::new(2, ANY, &["R"]),
         "[-R] [OWNER][:[GROUP]] PATH...",
-        "Changes owner and group. -R: of everything below as well.",
+        "Changes owner and group. -R: also of everything below.",
     ),
     Command::new(
         "concat",
         Format::new(2, ANY, &[]),
         "<target path> <src path> <src path> ...",
-        "Appends files to the first one without copying; they vanish.",
+        "Appends files to the first one without copying, and removes them.",
     ),
-    Command::new("copyFromLocal", Format::new(1, ANY, PUT_FLAGS).with_values(THREADS), PUT, "As -put."),
-    Command::new("copyToLocal", Format::new(1, ANY, GET_FLAGS).with_values(THREADS), GET, "As -get."),
+    Command::new("copyFromLocal", Format::new(1, ANY, PUT_FLAGS).with_values(THREADS), PUT, "Like -put."),
+    Command::new("copyToLocal", Format::new(1, ANY, GET_FLAGS).with_values(THREADS), GET, "Like -get."),
     Command::new(
         "count",
         Format::new(1, ANY, &["q", "h", "v", "x", "u", "e", "s"]).with_values(&["t"]),
         "[-q] [-h] [-v] [-t [<storage type>]] [-u] [-x] [-e] [-s] <path> ...",
-        "Counts directories, files and bytes. -q: quotas first; -u: only quotas; -h: sizes for people; -v: a header; \
+        "Counts directories, files and bytes. -q: quotas first; -u: only quotas; -h: human-readable sizes; -v: a header; \
          -e: erasure-coding policy.",
     ),
     Command::new(
         "cp",
         Format::new(2, ANY, &["f", "d"]).with_values(THREADS).with_letters("p"),
         "[-f] [-p | -p[topax]] [-d] [-t <thread count>] [-q <thread pool queue size>] <src> ... <dst>",
-        "Copies. -f: replaces; -p: keeps times, owner, permission, or what its letters name, of ACLs (a) and extended attributes (x), \
-         too; -d: without a temporary file.",
+        "Copies. -f: replaces; -p: preserves times, owner and permission, or the attributes named by its letters, also ACLs (a) and \
+         extended attributes (x); -d: without a temporary file.",
     ),
     Command::new(
         "createSnapshot",
         Format::new(0, ANY, &[]),
         "<snapshotDir> [<snapshotName>]",
-        "Makes a snapshot of a directory that may have some.",
+        "Creates a snapshot of a snapshottable directory.",
     ),
     Command::new(
         "deleteSnapshot",
         Format::new(0, ANY, &[]),
         "<snapshotDir> <snapshotName>",
-        "Removes a snapshot with all that only it has.",
+        "Deletes a snapshot, with all data that only it contains.",
     ),
     Command::new("df", Format::new(0, ANY, &["h"]), "[-h] [<path> ...]", "Prints size and free space of file systems."),
     Command::new(
         "du",
         Format::new(0, ANY, DU_FLAGS),
         DU,
-        "Prints how much space files take, alone and with all replicas. -s: one sum each; -h: sizes for people; -v: a header; -x: \
-         without what only snapshots have.",
+        "Prints the size of files, and the space of all their replicas. -s: one sum each; -h: human-readable sizes; -v: a header; -x: \
+         without data that only snapshots contain.",
     ),
-    Command::new("dus", Format::new(0, ANY, DU_FLAGS), DU, "As -du -s.").deprecated("du -s"),
+    Command::new("dus", Format::new(0, ANY, DU_FLAGS), DU, "Like -du -s.").deprecated("du -s"),
     Command::new(
         "expunge",
         Format::new(0, 2, &["immediate"]).with_values(&["fs"]),
         "[-immediate] [-fs <path>]",
-        "Makes a checkpoint of the trash and removes those older than fs.trash.interval. -immediate: all of them.",
+        "Makes a checkpoint of the trash and removes those older than fs.trash.interval. -immediate: removes all of them.",
     ),
     Command::new(
         "find",
         Format::new(0, ANY, &["L", "H"]).with_unknown(),
         "<path> ... <expression> ...",
         "Finds paths. Expressions: -name PATTERN, -iname PATTERN, -print, -print0, joined by -a or -and, with ( and ) around them. -L, \
-         -H: follow symbolic links; there are none in HDFS, and local ones are followed anyway.",
+         -H: follow symbolic links; HDFS has none, and local ones are always followed.",
     ),
     Command::new(
         "get",
         Format::new(1, ANY, GET_FLAGS).with_values(THREADS),
         GET,
-        "Copies to the local file system. -f: replaces; -p: keeps times, owner, permission; -crc: writes a checksum file .NAME.crc \
+        "Copies to the local file system. -f: replaces; -p: preserves times, owner, permission; -crc: writes a checksum file .NAME.crc \
          beside each; -ignoreCrc: takes the bytes as they are stored; -t, -q: so many files at a time, so many waiting; -v: says which \
          path carried how many bytes.",
     ),
@@ -149,69 +149,69 @@ pub const COMMANDS: &[Command] = &[
         "getfacl",
         Format::new(0, ANY, &["R"]),
         "[-R] <path>",
-        "Prints the access control list. -R: of everything below as well.",
+        "Prints the access control list. -R: also of everything below.",
     ),
     Command::new(
         "getfattr",
         Format::new(0, ANY, &[]).with_values_anywhere(&["n", "e"]).with_flags_anywhere(&["R", "d"]).with_unknown(),
         "[-R] {-n name | -d} [-e en] <path>",
-        "Prints extended attributes: the named one, or all (-d). -e: values as text, hex or base64; -R: of everything below as well.",
+        "Prints extended attributes: the named one, or all (-d). -e: values as text, hex or base64; -R: also of everything below.",
     ),
     Command::new(
         "getmerge",
         Format::new(2, ANY, &["nl", "skip-empty-file"]),
         "[-nl] [-skip-empty-file] <src> <localdst>",
-        "Copies the files of directories into one local file. -nl: a newline behind each.",
+        "Copies the files of directories into one local file. -nl: a newline after each.",
     ),
     Command::new("head", Format::new(1, 1, &[]), "<file>", "Prints the first KiB."),
-    Command::new("help", Format::new(0, ANY, &[]), "[cmd ...]", "Prints what commands do."),
+    Command::new("help", Format::new(0, ANY, &[]), "[cmd ...]", "Prints descriptions of commands."),
     Command::new(
         "ls",
         Format::new(0, ANY, LS_FLAGS),
         LS,
-        "Lists. -C: paths only; -d: directories themselves; -h: sizes for people; -R: everything below; -t, -S: by time, by \
-         size; -r: backwards; -u: access times; -e: erasure-coding policy; -q: ? for what cannot be printed.",
+        "Lists. -C: paths only; -d: directories themselves; -h: human-readable sizes; -R: everything below; -t, -S: sorted by time, by \
+         size; -r: reverse order; -u: access times; -e: erasure-coding policy; -q: ? for characters that cannot be printed.",
     ),
-    Command::new("lsr", Format::new(0, ANY, LS_FLAGS), LS, "As -ls -R.").deprecated("ls -R"),
+    Command::new("lsr", Format::new(0, ANY, LS_FLAGS), LS, "Like -ls -R.").deprecated("ls -R"),
     Command::new(
         "mkdir",
         Format::new(1, ANY, &["p"]),
         "[-p] <path> ...",
-        "Makes directories. -p: with those above; no error if there.",
+        "Creates directories. -p: also missing parents; no error if they exist.",
     ),
     Command::new(
         "moveFromLocal",
-        // One file at a time: Hadoop refuses -t, and -q has no effect without it.
+        // Copies one file at a time: Hadoop rejects -t, and -q has no effect without it.
         Format::new(1, ANY, PUT_FLAGS).with_values(&["q"]),
         "[-f] [-p] [-l] [-d] [-v] <localsrc> ... <dst>",
-        "As -put, one file at a time; what has been copied is removed. Directories are not merged with those that are there.",
+        "Like -put, one file at a time; copied files are removed. Directories are not merged with existing ones.",
     ),
     Command::new(
         "moveToLocal",
         Format::new(1, ANY, &["f", "p", "crc"]),
         "[-f] [-p] [-crc] <src> ... <localdst>",
-        "As -get; what has been copied is removed. Directories are not merged with those that are there.",
+        "Like -get; copied files are removed. Directories are not merged with existing ones.",
     ),
     Command::new("mv", Format::new(2, ANY, &[]), "<src> ... <dst>", "Renames, or moves into a directory."),
     Command::new(
         "put",
         Format::new(1, ANY, PUT_FLAGS).with_values(THREADS),
         PUT,
-        "Copies local files, or standard input (-). -f: replaces; -p: keeps times, owner, permission; -l: replication 1; -d: \
-         without a temporary file; -t, -q: so many files at a time, so many waiting; -v: says which path carried how many bytes.",
+        "Copies local files, or standard input (-). -f: replaces; -p: preserves times, owner, permission; -l: replication 1; -d: \
+         without a temporary file; -t, -q: number of concurrent copies, of queued files; -v: prints how many bytes each path carried.",
     ),
     Command::new(
         "renameSnapshot",
         Format::new(0, ANY, &[]),
         "<snapshotDir> <oldName> <newName>",
-        "Gives a snapshot another name.",
+        "Renames a snapshot.",
     ),
     Command::new(
         "rm",
         Format::new(1, ANY, &["f", "r", "R", "skipTrash", "safely"]),
         "[-f] [-r|-R] [-skipTrash] [-safely] <src> ...",
-        "Removes. -f: no complaint about what is not there; -r: directories; -skipTrash: for good; -safely: asks before \
-         more files go than hadoop.shell.safely.delete.limit.num.files.",
+        "Deletes. -f: ignores missing files; -r: directories; -skipTrash: permanently; -safely: asks before it \
+         deletes more files than hadoop.shell.safely.delete.limit.num.files.",
     ),
     Command::new(
         "rmdir",
@@ -219,13 +219,13 @@ pub const COMMANDS: &[Command] = &[
         "[--ignore-fail-on-non-empty] <dir> ...",
         "Removes empty directories.",
     ),
-    Command::new("rmr", Format::new(1, ANY, RM_FLAGS), RM, "As -rm -r.").deprecated("-rm -r"),
+    Command::new("rmr", Format::new(1, ANY, RM_FLAGS), RM, "Like -rm -r.").deprecated("-rm -r"),
     Command::new(
         "setfacl",
         Format::new(0, ANY, &["b", "k", "R", "m", "x", "-set"]),
         "[-R] [{-b|-k} {-m|-x <acl_spec>} <path>]|[--set <acl_spec> <path>]",
-        "Changes the access control list: -b takes away all but the mode, -k the defaults, -x the entries named; -m adds or changes \
-         entries, --set replaces them all. -R: of everything below as well. Entries: [default:]user|group|mask|other:[name]:rwx,...",
+        "Changes the access control list: -b removes all but the mode, -k the defaults, -x the named entries; -m adds or changes \
+         entries, --set replaces all of them. -R: also of everything below. Entries: [default:]user|group|mask|other:[name]:rwx,...",
     ),
     Command::new(
         "setfattr",
@@ -237,47 +237,47 @@ pub const COMMANDS: &[Command] = &[
         "setrep",
         Format::new(2, ANY, &["R", "w"]),
         "[-R] [-w] <rep> <path> ...",
-        "Sets the replication, also of everything below. -w: waits until it is reached.",
+        "Sets the replication, also of everything below. -w: waits until all blocks have it.",
     ),
     Command::new(
         "stat",
         Format::new(1, ANY, &["R"]),
         "[-R] [format] <path> ...",
-        "Prints attributes, with -R of everything below as well: %a %A mode, %b bytes, %F kind, %g group, %n name, %o block size, %r replication, %u owner, %x %X \
+        "Prints attributes, with -R also of everything below: %a %A mode, %b bytes, %F kind, %g group, %n name, %o block size, %r replication, %u owner, %x %X \
          access time, %y %Y modification time.",
     ),
     Command::new(
         "tail",
         Format::new(1, 1, &["f"]).with_values(&["s"]),
         "[-f] [-s <sleep interval>] <file>",
-        "Prints the last KiB. -f: and what is appended.",
+        "Prints the last KiB. -f: also prints data as it is appended.",
     ),
     Command::new(
         "test",
         Format::new(1, 1, &["e", "d", "f", "s", "w", "z", "r"]),
         "-[defswrz] <path>",
-        "Exit code 0 when the path is there (-e), a directory (-d), a file (-f), not empty (-s), empty (-z), writable (-w), \
+        "Exit code 0 if the path exists (-e), a directory (-d), a file (-f), not empty (-s), empty (-z), writable (-w), \
          readable (-r).",
     ),
     Command::new(
         "text",
         Format::new(1, ANY, &["ignoreCrc"]),
         "[-ignoreCrc] <src> ...",
-        "Prints files as text. What gzip, zlib, bzip2, LZ4, Snappy or Zstandard compressed is unpacked; of sequence files and Avro files the \
-         records are shown.",
+        "Prints files as text. Files compressed with gzip, zlib, bzip2, LZ4, Snappy or Zstandard are unpacked; the records of \
+         sequence files and Avro files are shown.",
     ),
     Command::new(
         "touch",
         Format::new(1, ANY, &["a", "m", "c"]).with_values_anywhere(&["t"]),
         "[-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...",
-        "Sets times to now, or to -t; makes the file unless -c.",
+        "Sets times to now, or to -t; creates a missing file unless -c.",
     ),
-    Command::new("touchz", Format::new(1, ANY, &[]), "<path> ...", "Makes empty files."),
+    Command::new("touchz", Format::new(1, ANY, &[]), "<path> ...", "Creates empty files."),
     Command::new(
         "truncate",
         Format::new(2, ANY, &["w"]),
         "[-w] <length> <path> ...",
-        "Shortens files. -w: waits until it is done.",
+        "Truncates files. -w: waits until it is done.",
     ),
     Command::new("usage", Format::new(0, ANY, &[]), "[cmd ...]", "Prints usage lines."),
 ];
@@ -348,9 +348,10 @@ mod tests {
 
     use super::*;
 
-    /// docs/compatibility/fs-options.md tells operators of every option. The suite `shell` holds it against Apache's own usage.
+    /// Checks that docs/compatibility/fs-options.md lists every option. The suite `shell` compares it with Apache's own
+    /// usage.
     #[test]
-    fn the_table_of_options_in_the_documents_is_the_tables_here() {
+    fn documented_options_match_command_table() {
         let page = include_str!("../../../../../docs/compatibility/fs-options.md");
         let mut told = BTreeSet::new();
         for row in page.lines().filter(|line| line.contains("| `-")) {
@@ -387,7 +388,7 @@ mod tests {
         for command in COMMANDS.iter().filter(|command| !["find", "test"].contains(&command.name)) {
             let Format { flags, values, flags_anywhere, values_anywhere, .. } = command.format;
             for option in [flags, values, flags_anywhere, values_anywhere].into_iter().flatten() {
-                // Apache's does not name it either: it has no effect.
+                // Apache's usage does not name this option either: it has no effect.
                 if (command.name, *option) == ("moveFromLocal", "q") {
                     continue;
                 }

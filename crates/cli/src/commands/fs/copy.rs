@@ -1,4 +1,4 @@
-//! `-put`, `-get`, `-cp` and their kin: one engine, which copies trees between any two file systems.
+//! `-put`, `-get`, `-cp` and related commands: one engine, which copies trees between any two file systems.
 
 mod workers;
 
@@ -13,25 +13,25 @@ use super::store::{Source, Store};
 use super::{acl, xattrs};
 use workers::{Threads, Workers};
 
-/// How files are copied.
+/// Options of a copy.
 #[derive(Clone, Copy, Debug)]
 struct CopyOptions {
     overwrite: bool,
     times: bool,
     ownership: bool,
     permission: bool,
-    /// Set together with `permission`, which is a part of it.
+    /// Copy ACLs. Set together with `permission`, since an ACL is part of it.
     acl: bool,
     xattrs: bool,
-    /// Into the file itself instead of a temporary one that is renamed.
+    /// Write to the target file itself instead of to a temporary file that is renamed.
     direct: bool,
     /// `-l`: replication 1.
     lazy: bool,
-    /// A move: whatever has been copied goes.
+    /// Move: remove each source after it was copied.
     remove: bool,
-    /// What is read must fit its checksums.
+    /// Verify the checksums of the bytes read.
     verify: bool,
-    /// `-crc`: local files get checksum files.
+    /// `-crc`: write checksum files for local files.
     checksums: bool,
     threads: Threads,
 }
@@ -55,7 +55,7 @@ impl Default for CopyOptions {
     }
 }
 
-/// Behind the names of files that are not whole yet.
+/// Suffix of the names of incomplete files.
 const TEMPORARY: &str = "._COPYING_";
 
 impl CopyOptions {
@@ -158,7 +158,7 @@ pub async fn cp(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Failu
     copy_all(shell, sources, arguments.rest.len(), target, copying).await
 }
 
-/// The last argument; the working directory when there is only one.
+/// Takes the last argument, or the working directory if there is only one argument.
 pub async fn destination(shell: &mut Shell, arguments: &mut Vec<String>) -> Result<Item, Failure> {
     let last = if arguments.len() < 2 { None } else { arguments.pop() };
     let last = last.unwrap_or_else(|| ".".to_owned());
@@ -170,7 +170,7 @@ pub async fn destination(shell: &mut Shell, arguments: &mut Vec<String>) -> Resu
     }
 }
 
-/// Whether `sources` may go to `target`, as Hadoop's commands with a destination ask it.
+/// Checks that `sources` may be copied to `target`, with the conditions of Hadoop's commands that have a destination.
 pub async fn check_destination(sources: usize, target: &Item, overwrite: bool) -> Result<(), Failure> {
     if sources > 1 {
         return match target.is_directory() {
@@ -196,7 +196,7 @@ async fn copy_all(
     copying: CopyOptions,
 ) -> Result<(), Failure> {
     check_destination(arguments.max(sources.len()), &target, copying.overwrite).await?;
-    // A single file is copied by itself.
+    // A single file is copied on this task.
     let several = sources.len() > 1 || sources.iter().any(Item::is_directory);
     let mut workers = (copying.threads.at_once > 1 && several).then(|| Workers::new(copying.threads));
     for source in sources {
@@ -218,9 +218,9 @@ async fn copy_all(
     Ok(())
 }
 
-/// Where `source` goes: into `target` when that is a directory, else to it.
+/// Returns the target of `source`: inside `target` if that is a directory, else `target` itself.
 ///
-/// Errors: a directory would go to itself, or below itself. Source: CommandWithDestination.java.
+/// Errors: a directory would be copied to itself or below itself. Source: CommandWithDestination.java.
 pub async fn target_of(source: &Item, target: &Item) -> Result<Item, Failure> {
     let into = if target.is_directory() {
         target.child(source.name()).await?
@@ -245,7 +245,8 @@ fn with_slash(path: &str) -> String {
     if path.ends_with('/') { path.to_owned() } else { format!("{path}/") }
 }
 
-/// Copies a file or a directory with everything below to exactly `target`. Failures below are reported and passed over.
+/// Copies a file, or a directory with everything below it, to exactly `target`. Failures below are reported and
+/// skipped.
 async fn copy_tree(
     shell: &mut Shell,
     source: &Item,
@@ -253,12 +254,12 @@ async fn copy_tree(
     copying: CopyOptions,
     workers: &mut Option<Workers>,
 ) -> Result<(), Failure> {
-    // As Hadoop's, a move merges no directories.
+    // Like Hadoop, a move does not merge directories.
     if copying.remove && target.is_directory() {
         return Err(Failure::exists(&target.shown));
     }
     if !source.is_directory() {
-        // Its bytes would be gone before they are read.
+        // The bytes would be gone before they are read.
         if copying.direct && source.store.same(&target.store) && source.path == target.path {
             return Err(Failure::pair(&source.shown, &target.shown, "are identical"));
         }
@@ -276,7 +277,7 @@ async fn copy_tree(
     } else {
         target.store.mkdirs(&target.path, &target.shown, true).await?;
     }
-    // Of a link, only itself is moved: what it leads to may be anybody's.
+    // A link is moved only as such: the files that it leads to stay where they are.
     let inside = CopyOptions { remove: copying.remove && !source.store.is_link(&source.path), ..copying };
     for child in source.children().await? {
         let copied = async {
@@ -295,7 +296,8 @@ async fn copy_tree(
     remove_moved(source, copying).await
 }
 
-/// The end of a move. A directory with anything in it stays: that was not copied, or came meanwhile.
+/// Removes the source at the end of a move. A directory that is not empty stays: its entries were not copied, or were
+/// created during the move.
 async fn remove_moved(source: &Item, copying: CopyOptions) -> Result<(), Failure> {
     if copying.remove && !source.store.delete(&source.path, &source.shown, false).await? {
         return Err(Failure::Message(format!("remove `{}': Input/output error", source.shown)));
@@ -311,7 +313,8 @@ async fn copy_file(source: &Item, target: &Item, copying: CopyOptions) -> Result
     copy_bytes(&mut bytes, Some(source), target, copying).await
 }
 
-/// Writes `source` to a temporary file beside `target` and renames it, unless the copy is direct. `from`: whose bytes they are.
+/// Writes `source` to a temporary file beside `target` and renames it, unless the copy is direct. `from`: the item that
+/// the bytes are read from.
 async fn copy_bytes(
     source: &mut Source,
     from: Option<&Item>,
@@ -328,7 +331,7 @@ async fn copy_bytes(
     } else {
         let temporary = format!("{}{TEMPORARY}", target.path);
         if let Err(failure) = write(source, target, &temporary, options, copying).await {
-            // What is left of a failed copy is of no use to anybody.
+            // Removes the partial file of a failed copy.
             let _ = target.store.delete(&temporary, &target.shown, false).await;
             return Err(failure);
         }
@@ -352,7 +355,7 @@ async fn write(
     options: CreateOptions,
     copying: CopyOptions,
 ) -> Result<(), Failure> {
-    // Bars of several files would write over each other.
+    // The progress bars of several files would overwrite each other.
     let progress = match copying.threads.at_once {
         1 => Progress::start(&target.shown, source.length()),
         _ => Progress::none(),
@@ -365,7 +368,7 @@ async fn write(
     sink.close().await
 }
 
-/// Gives `target` the attributes of what it was copied from.
+/// Gives `target` the attributes of its source.
 async fn preserve(source: &Item, target: &Item, copying: CopyOptions) -> Result<(), Failure> {
     let status = source.status()?;
     let (store, path, shown) = (&target.store, target.path.as_str(), target.shown.as_str());
@@ -437,7 +440,7 @@ mod tests {
     use super::super::commands;
     use super::*;
 
-    /// Directories and files, each file with its own name in it.
+    /// Creates directories and files. Each file contains its own name.
     fn fill(directory: &Path, directories: &[&str], files: &[&str]) {
         for name in directories {
             fs::create_dir_all(directory.join(name)).unwrap();
@@ -457,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_was_copied_is_removed() {
+    async fn move_removes_only_copied_files() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fill(
@@ -465,12 +468,13 @@ mod tests {
             &["first", "second/sub", "third", "to/first"],
             &["first/a", "second/a", "second/sub/b", "third/a"],
         );
-        // It is listed, and cannot be copied.
+        // The link is listed, but cannot be copied.
         symlink(at("missing"), at("second/link")).unwrap();
         let mut shell = Shell::new(Configuration::empty());
         let sources = ["missing", "first", "second", "third"].map(|name| at(name).to_str().unwrap().to_owned());
         copy(&mut shell, &sources, at("to").to_str().unwrap(), true).await.unwrap();
-        // The missing one; `first`, as there is a directory of its name; the link, and `second`, where it stays.
+        // Four failures: the missing path; `first`, since a directory of its name exists; the link; and `second`, where
+        // the link stays.
         assert_eq!(shell.failures(), 4);
         assert!(at("first/a").exists() && !at("to/first/a").exists());
         assert!(at("second/link").is_symlink() && !at("second/a").exists() && !at("second/sub").exists());
@@ -481,11 +485,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_into_a_directory_while_it_is_moved_stays() {
+    async fn files_created_during_move_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fill(directory.path(), &["tree", "to"], &["tree/a"]);
-        // It is opened when the directory has been listed, and ends when the late file is there.
+        // The FIFO is opened after the directory was listed, and read to its end after the late file was created.
         mkfifoat(CWD, at("tree/pipe"), Mode::RWXU).unwrap();
         let (pipe, late) = (at("tree/pipe"), at("tree/late"));
         let writer = std::thread::spawn(move || {
@@ -503,7 +507,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_moved_link_leads_to_stays() {
+    async fn target_of_moved_link_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fill(directory.path(), &["tree", "elsewhere", "to"], &["elsewhere/a"]);
@@ -517,7 +521,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn copies_have_the_names_of_what_was_copied_however_it_was_written() {
+    async fn copies_keep_the_source_name() {
         let directory = tempfile::tempdir().unwrap();
         let written = |name: &str| format!("{}/{name}", directory.path().display());
         fill(directory.path(), &["tree/sub", "one", "two"], &["tree/sub/a"]);
@@ -525,7 +529,7 @@ mod tests {
         copy(&mut shell, &[written("tree/")], &written("one/"), false).await.unwrap();
         copy(&mut shell, &[written("tree/sub/..")], &written("two"), false).await.unwrap();
         assert!(directory.path().join("one/tree/sub/a").exists() && directory.path().join("two/tree/sub/a").exists());
-        // A directory that is not there is not taken for a new name.
+        // A path below a missing directory is not taken for a new name.
         let file = [written("tree/sub/a")];
         assert!(matches!(copy(&mut shell, &file, &written("three/"), false).await, Err(Failure::Path { .. })));
         assert!(!directory.path().join("three").exists());
@@ -534,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_name_what_is_kept() {
+    fn letters_select_preserved_attributes() {
         let cp = commands::find("cp").unwrap();
         let kept = |option: &str| {
             let words = [option, "from", "to"].map(str::to_owned).to_vec();

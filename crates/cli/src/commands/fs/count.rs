@@ -10,7 +10,7 @@ use super::shell::Shell;
 use super::size::size;
 use super::store::Store;
 
-/// What is shown of each path.
+/// Columns to print for each path.
 struct Columns {
     human: bool,
     main: MainColumns,
@@ -19,11 +19,11 @@ struct Columns {
 }
 
 enum MainColumns {
-    /// Directories, files and bytes, quotas before them if wanted.
+    /// Directories, files and bytes. `quotas`: quotas in front of them.
     Counts { quotas: bool, without_snapshots: bool },
     /// Quotas only.
     Quotas,
-    /// Quotas of types of storage only.
+    /// Only the quotas of these storage types.
     Types(Vec<StorageType>),
 }
 
@@ -57,7 +57,7 @@ pub async fn count(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
     Ok(())
 }
 
-/// A list as `-t` takes it: names with commas between, nothing or `all` for all that quotas are for.
+/// Parses the value of `-t`: names separated by commas. An empty value or `all` means all types that have quotas.
 fn storage_types(names: &str) -> Result<Vec<StorageType>, Failure> {
     if names.is_empty() || names.eq_ignore_ascii_case("all") {
         return Ok(StorageType::WITH_QUOTA.to_vec());
@@ -140,7 +140,8 @@ impl Columns {
     }
 }
 
-/// As ContentSummary.java words it: all that is not replicated has the prefix, a directory without a policy too.
+/// Returns the erasure coding policy as ContentSummary.java prints it: with the prefix unless replicated, also for a
+/// directory without a policy.
 fn policy(summary: &ContentSummary) -> String {
     match summary.erasure_coding_policy.as_str() {
         "Replicated" => "Replicated".to_owned(),
@@ -188,7 +189,7 @@ fn usage_of(summary: &ContentSummary) -> QuotaUsage {
     }
 }
 
-/// Of a local directory, from what is counted here.
+/// Returns the quota usage. For a local directory it is counted here.
 async fn usage(item: &Item) -> Result<QuotaUsage, Failure> {
     match &item.store {
         Store::Hdfs(fs) => fs.quota_usage(&item.path).await.map_err(|error| Failure::of(&item.shown, error)),
@@ -196,7 +197,7 @@ async fn usage(item: &Item) -> Result<QuotaUsage, Failure> {
     }
 }
 
-/// Of a local directory, counted here.
+/// Returns the content summary. For a local directory it is counted here.
 pub async fn summary(item: &Item) -> Result<ContentSummary, Failure> {
     if let Store::Hdfs(fs) = &item.store {
         return fs.content_summary(&item.path).await.map_err(|error| Failure::of(&item.shown, error));

@@ -40,7 +40,8 @@ pub async fn du(shell: &mut Shell, arguments: Arguments, sum: bool) -> Result<()
     Ok(())
 }
 
-/// Bytes, and bytes with all replicas; `without_snapshots`: less those that only snapshots have.
+/// Returns the length in bytes, and the bytes of all replicas. `without_snapshots`: less the bytes that only snapshots
+/// have.
 async fn spaces(item: &Item, without_snapshots: bool) -> Result<(u64, u64), Failure> {
     let summary = summary(item).await?;
     let share = if without_snapshots { summary.in_snapshots } else { Default::default() };
@@ -59,7 +60,7 @@ pub async fn df(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> 
                 (fs.uri().to_owned(), usage.capacity, usage.used, usage.remaining)
             }
             Store::Archive(_) | Store::View(_) => {
-                shell.report(&Failure::path(&item.shown, "it is in no file system that has a size"));
+                shell.report(&Failure::path(&item.shown, "its file system has no size"));
                 continue;
             }
             Store::Local => {

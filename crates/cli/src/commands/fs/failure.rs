@@ -2,18 +2,18 @@ use hearth_client::{Error, ErrorKind};
 
 use super::local_checksums::BadChecksum;
 
-/// Why a command, or one argument of it, failed; how it prints is Hadoop's wording.
+/// Reason why a command, or one of its arguments, failed. Printed in Hadoop's wording.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line is wrong.
+    /// Invalid command line.
     Usage(String),
-    /// About a path, as the user wrote it.
+    /// Failure of a path, as the user wrote it.
     Path { shown: String, what: String },
     /// Anything else, as one line.
     Message(String),
-    /// Nothing to say but the exit code.
+    /// An exit code without a message.
     Exit(u8),
-    /// Standard output takes no more; why is said once, at the end.
+    /// Standard output is closed or full. The reason is reported once, at the end.
     OutputEnded,
 }
 
@@ -26,12 +26,12 @@ impl Failure {
         Self::path(shown, "No such file or directory")
     }
 
-    /// The directory that `shown` should be in is not there. `uri`: the whole of it.
+    /// The directory that should contain `shown` does not exist. `uri`: the complete URI.
     pub fn parent_not_found(shown: &str, uri: &str) -> Self {
         Self::path(shown, format!("No such file or directory: `{uri}'"))
     }
 
-    /// About two paths.
+    /// A failure that concerns two paths.
     pub fn pair(from: &str, to: &str, what: &str) -> Self {
         Self::Message(format!("`{from}' to `{to}': {what}"))
     }
@@ -48,16 +48,16 @@ impl Failure {
         Self::path(shown, "Is not a directory")
     }
 
-    /// An error of the file system about `shown`.
+    /// A file system error about `shown`.
     pub fn of(shown: &str, error: Error) -> Self {
         match error.kind() {
-            // The namenode's own text is about the path that it was asked for, not the one that the user wrote.
+            // The NameNode's text names the path that it was asked for, not the one that the user wrote.
             ErrorKind::NotFound if !matches!(error, Error::Refused { .. }) => Self::not_found(shown),
             _ => error.into(),
         }
     }
 
-    /// Any error, with its causes, as one line.
+    /// Any error with its causes, as one line.
     pub fn from_any(error: anyhow::Error) -> Self {
         match error.downcast::<Error>() {
             Ok(error) => error.into(),
@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// An error of the local file system about `shown`.
+    /// A local file system error about `shown`.
     pub fn local(shown: &str, error: std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         match error.kind() {
@@ -74,7 +74,7 @@ impl Failure {
             IsADirectory => Self::is_directory(shown),
             NotADirectory => Self::not_directory(shown),
             DirectoryNotEmpty => Self::Message(format!("Directory {shown} is not empty")),
-            // It names the file itself.
+            // The error names the file itself.
             InvalidData if error.get_ref().is_some_and(|source| source.is::<BadChecksum>()) => {
                 Self::Message(error.to_string())
             }
@@ -86,7 +86,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        // As one line: the error and its causes; of a refusal, the namenode's first line alone.
+        // One line with the error and its causes. For a refusal: only the first line of the NameNode's message.
         if let Error::Refused { message, .. } = &error {
             return Self::Message(message.lines().next().unwrap_or_default().to_owned());
         }
@@ -100,7 +100,7 @@ impl std::fmt::Display for Failure {
             Self::Path { shown, what } => write!(f, "`{shown}': {what}"),
             Self::Usage(text) | Self::Message(text) => f.write_str(text),
             Self::Exit(code) => write!(f, "exit code {code}"),
-            Self::OutputEnded => f.write_str("standard output takes no more"),
+            Self::OutputEnded => f.write_str("standard output is closed or full"),
         }
     }
 }

@@ -6,13 +6,13 @@ use super::item::Item;
 use super::options::Arguments;
 use super::shell::Shell;
 
-/// A part of an expression. They follow each other, up to the first that does not hold.
+/// Part of an expression. Parts are evaluated in order, up to the first that is false.
 #[derive(Debug)]
 enum Step {
     Name(Vec<String>),
-    /// In any case.
+    /// Case-insensitive.
     NameIgnoringCase(Vec<String>),
-    /// Prints the path, and this behind it; always holds.
+    /// Prints the path followed by this terminator. Always true.
     Print(&'static [u8]),
 }
 
@@ -37,7 +37,7 @@ fn parse(words: Vec<String>) -> Result<(Vec<String>, Vec<Step>), Failure> {
     let mut open = 0_u32;
     while let Some(word) = words.next() {
         let mut pattern = || {
-            let pattern = words.next().ok_or_else(|| Failure::Usage(format!("{word} wants a pattern")))?;
+            let pattern = words.next().ok_or_else(|| Failure::Usage(format!("{word} needs a pattern")))?;
             glob::alternatives(&pattern).map_err(Failure::Usage)
         };
         match word.as_str() {
@@ -48,7 +48,7 @@ fn parse(words: Vec<String>) -> Result<(Vec<String>, Vec<Step>), Failure> {
             }
             "-print" => steps.push(Step::Print(b"\n")),
             "-print0" => steps.push(Step::Print(b"\0")),
-            // Everything is joined by "and": what stands in parentheses could stand without.
+            // All parts are joined by "and", so parentheses change nothing.
             "-a" | "-and" => {}
             "(" => open += 1,
             ")" if open > 0 => open -= 1,
@@ -71,7 +71,7 @@ impl Step {
             Self::Name(patterns) => any(patterns, item.name()),
             Self::NameIgnoringCase(patterns) => any(patterns, &item.name().to_lowercase()),
             Self::Print(end) => {
-                // A failing standard output shows in the exit code.
+                // A failure of standard output shows in the exit code.
                 let _ = shell.bytes(item.shown.as_bytes()).and_then(|()| shell.bytes(end));
                 true
             }
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn expressions_are_steps_in_their_order() {
+    fn expressions_become_ordered_steps() {
         let (paths, steps) = parse(words("/a /b ( -name *.{gz,bz2} -a -iname X* ) -print0")).unwrap();
         assert_eq!(paths, ["/a", "/b"]);
         let kinds: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
         let wanted = [r#"Name(["*.gz", "*.bz2"])"#, r#"NameIgnoringCase(["x*"])"#, "Print([0])"];
         assert_eq!(kinds, wanted);
-        // What is printed first is printed of every path.
+        // A print that stands first applies to every path.
         let (_, steps) = parse(words("/a -print -name x")).unwrap();
         assert!(matches!(steps[..], [Step::Print(b"\n"), Step::Name(_)]), "{steps:?}");
         assert!(matches!(parse(words("/a")).unwrap().1[..], [Step::Print(b"\n")]));

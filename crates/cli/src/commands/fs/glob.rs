@@ -1,7 +1,7 @@
-//! Hadoop's globs: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}` (which may hold slashes), and `\` before a character taken as it is.
+//! Hadoop's globs: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}` (which may contain slashes), and `\` before a literal character.
 //!
-//! A pattern never names more than its components say: a component that an empty alternative or an escape would make empty, `.` or
-//! `..` names nothing, because the path would then be that of a directory above.
+//! A pattern never matches paths with fewer components than it has. A component that an empty alternative or an escape
+//! makes empty, `.` or `..` matches nothing, because the path would otherwise be that of a directory above.
 
 use hearth_types::{FileKind, FileStatus};
 
@@ -9,19 +9,19 @@ use super::failure::Failure;
 use super::paths;
 use super::store::Store;
 
-/// What a pattern stands for, by its absolute path.
+/// Path that matches a pattern.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub store: Store,
     pub path: String,
-    /// As the pattern has it: from the root of its own file system on, whatever is mounted there.
+    /// Path as the pattern names it: from the root of its own file system, whatever is mounted there.
     pub named: String,
     pub status: FileStatus,
 }
 
-/// Alternatives of `{a,b}`, innermost included. Without braces, the pattern itself.
+/// Returns the alternatives of `{a,b}`, also of nested groups. Without braces: the pattern itself.
 ///
-/// Errors: an unclosed group.
+/// Errors: a group is not closed.
 pub fn alternatives(pattern: &str) -> Result<Vec<String>, String> {
     let unclosed = || format!("error parsing regexp: Unclosed group at pos {}: `{pattern}`", pattern.len());
     let Some(group) = first_group(pattern, |_| true).map_err(|()| unclosed())? else {
@@ -34,14 +34,14 @@ pub fn alternatives(pattern: &str) -> Result<Vec<String>, String> {
     Ok(out)
 }
 
-/// The first outermost `{...}` that is wanted.
+/// First outermost `{...}` that the caller's condition accepts.
 struct Group<'a> {
     before: &'a str,
     alternatives: Vec<&'a str>,
     behind: &'a str,
 }
 
-/// Errors: a group is not closed.
+/// Finds the first such group. Errors: a group is not closed.
 fn first_group(pattern: &str, wanted: impl Fn(&str) -> bool) -> Result<Option<Group<'_>>, ()> {
     let bytes = pattern.as_bytes();
     let (mut depth, mut start, mut at) = (0, 0, 0);
@@ -76,15 +76,15 @@ fn first_group(pattern: &str, wanted: impl Fn(&str) -> bool) -> Result<Option<Gr
     if depth > 0 { Err(()) } else { Ok(None) }
 }
 
-/// One of the paths that a pattern whose groups hold slashes stands for. `None`: its alternative names nothing.
+/// One of the paths that a pattern whose groups contain slashes expands to. `None`: the alternative matches nothing.
 type Flat = Option<String>;
 
-/// Takes groups that hold a slash apart, so that the rest can be matched component by component.
+/// Expands groups that contain a slash, so that the result can be matched component by component.
 ///
 /// Source: GlobExpander.java; there an alternative loses its escapes, and an empty one its component.
 fn flatten(pattern: &str) -> Vec<Flat> {
     let Ok(Some(group)) = first_group(pattern, |inside| inside.contains('/')) else {
-        // What is not closed is told where the component is read.
+        // An unclosed group is reported when the component is parsed.
         return vec![Some(pattern.to_owned())];
     };
     let stands_alone = (group.before.is_empty() || group.before.ends_with('/'))
@@ -104,14 +104,14 @@ fn flatten(pattern: &str) -> Vec<Flat> {
 /// One component of a pattern.
 #[derive(PartialEq, Eq, Debug)]
 enum Component {
-    /// A name, without escapes.
+    /// Literal name, without escapes.
     Name(String),
-    /// Patterns without groups; a name is to match one of them.
+    /// Patterns without groups. A name must match one of them.
     Pattern(Vec<String>),
 }
 
 impl Component {
-    /// Errors: what is wrong with the pattern, in Hadoop's words.
+    /// Parses a component. Errors: what is wrong with the pattern, in Hadoop's words.
     fn parse(text: &str) -> Result<Self, Failure> {
         let illegal = |why: String| Failure::Message(format!("Illegal file pattern: {why}"));
         let malformed = |what: &str, at: usize| illegal(format!("error parsing regexp: {what} at pos {at}: `{text}`"));
@@ -153,12 +153,12 @@ impl Component {
     }
 }
 
-/// `[`, `[^`, `[!`: nothing is in the class yet.
+/// Returns whether the class is still empty: `[`, `[^`, `[!`.
 fn is_class_start(class: &[u8]) -> bool {
     matches!(class, b"[" | b"[^" | b"[!")
 }
 
-/// Whether `name` matches one component of a pattern without braces.
+/// Returns whether `name` matches one component of a pattern without braces.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
@@ -166,7 +166,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 fn matches_from(mut pattern: &[char], mut name: &[char]) -> bool {
-    // Where to go on when what follows the last star did not match: one character later.
+    // Position to continue from if the part after the last star does not match: one character later.
     let mut star: Option<(&[char], &[char])> = None;
     loop {
         if let [first, rest @ ..] = pattern {
@@ -194,7 +194,7 @@ fn matches_from(mut pattern: &[char], mut name: &[char]) -> bool {
     }
 }
 
-/// Matches one element of the pattern with one character; what is left of both.
+/// Matches one element of the pattern with one character. Returns the rest of both.
 fn one<'p, 'n>(pattern: &'p [char], name: &'n [char]) -> Option<(&'p [char], &'n [char])> {
     let [letter, after @ ..] = name else { return None };
     match pattern {
@@ -224,7 +224,7 @@ fn one<'p, 'n>(pattern: &'p [char], name: &'n [char]) -> Option<(&'p [char], &'n
                         found |= single == letter;
                         class = rest;
                     }
-                    // Not closed: matches nothing.
+                    // An unclosed class matches nothing.
                     [] => return None,
                 }
                 first = false;
@@ -235,7 +235,7 @@ fn one<'p, 'n>(pattern: &'p [char], name: &'n [char]) -> Option<(&'p [char], &'n
     }
 }
 
-/// The pattern without its escapes, for a path that is no pattern otherwise.
+/// Removes the escapes of a path that is otherwise not a pattern.
 pub fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars();
@@ -248,7 +248,8 @@ pub fn unescaped(text: &str) -> String {
     out
 }
 
-/// What `pattern` (absolute, or from `home` on) stands for, sorted as Hadoop sorts paths. `None`: it is no pattern, and nothing is there.
+/// Returns the paths that `pattern` (absolute, or relative to `home`) matches, sorted as Hadoop sorts paths. `None`: it
+/// is not a pattern, and the path does not exist.
 ///
 /// Source: Globber.java.
 pub async fn expand(store: &Store, pattern: &str) -> Result<Option<Vec<Found>>, Failure> {
@@ -269,12 +270,12 @@ pub async fn expand(store: &Store, pattern: &str) -> Result<Option<Vec<Found>>, 
     Ok(Some(all))
 }
 
-/// A path that may lead to a match.
+/// Path that may lead to a match.
 struct Candidate {
     store: Store,
     path: String,
     named: String,
-    /// `None`: not looked at yet.
+    /// `None`: not yet requested.
     status: Option<FileStatus>,
 }
 
@@ -301,7 +302,7 @@ async fn expand_one(store: &Store, pattern: &str, wild: &mut bool) -> Result<Vec
                 store.check_name(name)?;
                 for candidate in &level {
                     let mut child = candidate.below(name, None);
-                    // What is not the last is there, or what is below it will not be.
+                    // Intermediate components must exist: otherwise nothing below them is found.
                     if last {
                         child.status = child.store.status(&child.path, &child.path).await?;
                     }
@@ -337,7 +338,7 @@ async fn expand_one(store: &Store, pattern: &str, wild: &mut bool) -> Result<Vec
     Ok(found)
 }
 
-/// Errors: the pattern ends with an escape of nothing.
+/// Errors: the pattern ends with an escape character that escapes nothing.
 fn refuse_open_escape(pattern: &str) -> Result<(), Failure> {
     let escapes = pattern.bytes().rev().take_while(|byte| *byte == b'\\').count();
     if escapes % 2 == 0 {
@@ -347,7 +348,7 @@ fn refuse_open_escape(pattern: &str) -> Result<(), Failure> {
     Err(Failure::Message(format!("Illegal file pattern: {why}")))
 }
 
-/// Errors: a `..` stands behind a component that is a pattern, and would take it away with all that it says.
+/// Errors: a `..` follows a component that is a pattern. It would remove that component together with its conditions.
 pub fn refuse_up_from_pattern(pattern: &str) -> Result<(), Failure> {
     let mut parts = Vec::new();
     for part in pattern.split('/') {
@@ -365,10 +366,10 @@ pub fn refuse_up_from_pattern(pattern: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The entries of a directory by name; of what is not there, or is a file, none.
+/// Returns the entries of a directory by name. A file or a missing path has none.
 async fn children(candidate: &Candidate) -> Result<Vec<(String, FileStatus)>, Failure> {
     let Some(entries) = candidate.store.list_if_there(&candidate.path).await? else { return Ok(Vec::new()) };
-    // The listing of a file is that file.
+    // The listing of a file contains only that file.
     if entries.len() == 1 {
         let status = candidate.store.status(&candidate.path, &candidate.path).await?;
         if status.is_none_or(|status| status.kind != FileKind::Directory) {
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_with_slashes_are_taken_apart() {
+    fn groups_with_slashes_are_expanded() {
         let all = |pattern: &str| flat(pattern).into_iter().flatten().collect::<Vec<_>>();
         assert_eq!(all("/{a/b,c}*"), ["/a/b*", "/c*"]);
         assert_eq!(all("/{a,b}/{b,{c/d,e/f}}"), ["/{a,b}/b", "/{a,b}/c/d", "/{a,b}/e/f"]);
@@ -437,12 +438,12 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_that_name_nothing_are_no_path_above() {
+    fn empty_alternatives_do_not_match_parent_paths() {
         for pattern in
             ["/d/{,a/b}", "/d/{/,a}", "{,a/b}", "/d/{.,a/b}/x", "/d/{..,a/b}", "/d/{./..,a/b}", "/d/{x/{,a/b},y}"]
         {
             let none = flat(pattern).iter().filter(|flat| flat.is_none()).count();
-            // An inner group stands alone only after the outer one has been taken apart.
+            // An inner group is found only after the outer one was expanded.
             assert_eq!(none, 1, "{pattern}: {:?}", flat(pattern));
         }
         assert!(flat("/d/{a/,b/}").iter().all(Option::is_some));
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn components_that_would_vanish_are_refused() {
+    fn components_that_become_empty_are_rejected() {
         let why = |text: &str| Component::parse(text).unwrap_err().to_string();
         let missing = "Illegal file pattern: error parsing regexp: Missing escaped character at pos 1: `\\`";
         assert_eq!(why("\\"), missing);
@@ -462,9 +463,10 @@ mod tests {
         assert!(!["a", "."].into_iter().any(|name| empty.matches(name)));
     }
 
-    /// Whatever is typed, only what has as many components as the pattern is named: here nothing that is there, and never `d` itself.
+    /// Checks that any pattern names only paths with its own number of components: here none that exist, and never `d`
+    /// itself.
     #[tokio::test]
-    async fn patterns_never_name_a_directory_above() {
+    async fn patterns_never_match_parent_directories() {
         let directory = tempfile::tempdir().unwrap();
         let d = directory.path().join("d");
         std::fs::create_dir_all(d.join("a/x")).unwrap();
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_vanish() {
+    fn escapes_are_removed() {
         assert_eq!(unescaped("a\\*b\\\\"), "a*b\\");
     }
 }

@@ -5,33 +5,33 @@ use super::glob::Found;
 use super::paths::{self, PathStyle};
 use super::store::Store;
 
-/// A path of the command line, or one below it, and what is there.
+/// Path of the command line, or one below it, and its status.
 #[derive(Clone, Debug)]
 pub struct Item {
     pub store: Store,
-    /// Absolute, as the file system is asked for it.
+    /// Absolute path, as sent to the file system.
     pub path: String,
-    /// As the user wrote it; what is printed.
+    /// Path as the user wrote it, for output.
     pub shown: String,
-    /// `None` when nothing is there.
+    /// `None` if the path does not exist.
     pub status: Option<FileStatus>,
 }
 
 impl Item {
-    /// What a pattern found.
+    /// Creates the item of a path found by a pattern.
     pub fn found(found: Found, naming: &PathStyle) -> Self {
         let Found { store, path, named, status } = found;
         let shown = naming.shown(&named, status.kind == FileKind::Directory);
         Self { store, path, shown, status: Some(status) }
     }
 
-    /// Looks what is at `path`.
+    /// Requests the status of `path`.
     pub async fn look(store: Store, path: String, shown: String) -> Result<Self, Failure> {
         let status = store.status(&path, &shown).await?;
         Ok(Self { store, path, shown, status })
     }
 
-    /// Looks again.
+    /// Requests the status again.
     pub async fn refresh(&mut self) -> Result<(), Failure> {
         self.status = self.store.status(&self.path, &self.shown).await?;
         Ok(())
@@ -45,12 +45,12 @@ impl Item {
         self.status.as_ref().is_some_and(|status| status.kind == FileKind::Directory)
     }
 
-    /// Errors: "No such file or directory".
+    /// Returns the status. Errors: "No such file or directory".
     pub fn status(&self) -> Result<&FileStatus, Failure> {
         self.status.as_ref().ok_or_else(|| Failure::not_found(&self.shown))
     }
 
-    /// Last part of the path, empty for the root. A mount point has its name in the mount table.
+    /// Last component of the path, empty for the root. A mount point has its name in the mount table.
     pub fn name(&self) -> &str {
         match self.shown.rsplit('/').next() {
             None | Some("" | "." | "..") => self.path.rsplit('/').next().unwrap_or_default(),
@@ -78,14 +78,14 @@ impl Item {
         Ok(child)
     }
 
-    /// The entries of this directory, sorted by path as Hadoop sorts them.
+    /// Returns the entries of this directory, sorted by path as Hadoop sorts them.
     pub async fn sorted_children(&self) -> Result<Vec<Self>, Failure> {
         let mut children = self.children().await?;
         children.sort_by_cached_key(|child| paths::sort_key(&child.path));
         Ok(children)
     }
 
-    /// The entries of this directory, in the order in which the file system tells them.
+    /// Returns the entries of this directory, in the order of the file system.
     pub async fn children(&self) -> Result<Vec<Self>, Failure> {
         let entries = self.store.list(&self.path, &self.shown).await?;
         Ok(entries
@@ -97,8 +97,8 @@ impl Item {
             .collect())
     }
 
-    /// Whether the directory is there that this would be made in. What is written as a directory, with a slash at the end say, must
-    /// be there itself.
+    /// Returns whether the directory exists in which this path would be created. A path written as a directory, for
+    /// example with a slash at the end, must exist itself.
     pub async fn parent_exists(&self) -> Result<bool, Failure> {
         if self.represents_directory() {
             return Ok(self.exists());
@@ -106,7 +106,7 @@ impl Item {
         Ok(self.store.status(self.parent_path(), &self.shown).await?.is_some())
     }
 
-    /// Whether it is written as a directory: with a slash, `.` or `..` at the end.
+    /// Returns whether the path is written as a directory: with a slash, `.` or `..` at the end.
     pub fn represents_directory(&self) -> bool {
         matches!(self.shown.rsplit('/').next(), Some("" | "." | ".."))
     }

@@ -51,7 +51,7 @@ pub async fn ls(shell: &mut Shell, arguments: Arguments, recursive: bool) -> Res
     Ok(())
 }
 
-/// Entries of a recursive listing that share their columns' widths.
+/// Number of entries of a recursive listing that share column widths.
 const GROUP: usize = 100;
 
 async fn list(shell: &mut Shell, options: &Options, widths: &mut Widths, directory: &Item) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ async fn list(shell: &mut Shell, options: &Options, widths: &mut Widths, directo
         print(shell, options, widths, &children);
         return Ok(());
     }
-    // Below the top, any wish for an order gives that of paths. Source: Ls.java.
+    // Below the top, any sort option sorts by path. Source: Ls.java.
     let children = match options.by_time || options.by_size || options.backwards {
         true => directory.sorted_children().await?,
         false => directory.children().await?,
@@ -86,7 +86,7 @@ async fn list(shell: &mut Shell, options: &Options, widths: &mut Widths, directo
     Ok(())
 }
 
-/// Puts entries that are sorted by path into the order that was asked for. Those that are equal in it stay sorted by path.
+/// Sorts entries, which are sorted by path, in the requested order. Entries that compare equal stay sorted by path.
 fn order(options: &Options, items: &mut [Item]) {
     let by = |key: fn(&FileStatus, bool) -> u64, items: &mut [Item]| {
         let key = |item: &Item| item.status.as_ref().map_or(0, |status| key(status, options.access_times));
@@ -104,7 +104,7 @@ fn order(options: &Options, items: &mut [Item]) {
     }
 }
 
-/// Widths of the columns. They grow while a command lists, and are those of the widest entry so far.
+/// Column widths: those of the widest entry so far. They grow during a command.
 struct Widths {
     replication: usize,
     owner: usize,
@@ -119,7 +119,8 @@ impl Widths {
         Self { replication: 3, owner: 0, group: 0, size: 10, policy: 0 }
     }
 
-    /// Widens the columns for `items`. A size counts as its number of bytes, whatever is printed.
+    /// Widens the columns for `items`. A size counts with the digits of its byte count, also if it is printed in
+    /// another form.
     fn fit(&mut self, options: &Options, items: &[Item]) {
         self.policy = 0;
         for status in items.iter().filter_map(|item| item.status.as_ref()) {
@@ -168,7 +169,7 @@ fn line(shell: &mut Shell, options: &Options, widths: &Widths, item: &Item) {
     let kind = if status.kind == FileKind::Directory { 'd' } else { '-' };
     let acl = if status.flags.contains(FileFlags::HAS_ACL) { "+" } else { " " };
     let ms = if options.access_times { status.access_time_ms } else { status.modification_time_ms };
-    // A column of nothing has no space behind it either.
+    // An empty column has no space after it either.
     let column = |text: &str, width: usize| if width > 0 { format!("{text:<width$} ") } else { String::new() };
     shell.line(format_args!(
         "{kind}{}{acl}{:>replication$} {}{}{}{:>size$} {} {shown}",
@@ -196,12 +197,13 @@ fn policy_of(number: Option<u8>) -> &'static str {
     }
 }
 
-/// Whether a letter is neither control, format, private nor unassigned. Source: PrintableString.java.
+/// Returns whether a letter is neither control, format, private nor unassigned. Source: PrintableString.java.
 fn is_printable(letter: char) -> bool {
     if letter.is_control() || letter.is_whitespace() {
         return !letter.is_control();
     }
-    // Rust escapes what has no picture. A letter before it, since a mark alone would be escaped, too.
+    // Rust escapes characters that cannot be displayed. A letter precedes it, because a combining mark alone would be
+    // escaped, too.
     !['a', letter].iter().collect::<String>().escape_debug().to_string().contains("\\u{")
 }
 
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn entries_are_sorted_by_encoded_path_and_equal_ones_stay_so() {
+    async fn sorting_is_stable_by_encoded_path() {
         let directory = tempfile::tempdir().unwrap();
         for (name, seconds, bytes) in [("a b", 5, 1), ("a-b", 5, 2), ("a%b", 9, 2)] {
             let path = directory.path().join(name);
@@ -246,7 +248,7 @@ mod tests {
             order(&options, &mut items);
             items.iter().map(|item| item.name().to_owned()).collect::<Vec<_>>()
         };
-        // A space is `%20` there, and a percent sign `%25`.
+        // In the sort key a space is `%20`, and a percent sign `%25`.
         assert_eq!(listed(&[]), ["a b", "a%b", "a-b"]);
         assert_eq!(listed(&["-r"]), ["a-b", "a%b", "a b"]);
         assert_eq!(listed(&["-t"]), ["a%b", "a b", "a-b"]);
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_without_a_picture_are_unprintable() {
+    fn undisplayable_letters_are_unprintable() {
         for letter in ['a', ' ', '"', '\\', 'é', '\u{301}', '\u{a0}', '日', '😀'] {
             assert!(is_printable(letter), "{letter:?}");
         }

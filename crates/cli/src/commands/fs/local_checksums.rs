@@ -1,7 +1,7 @@
 //! Checksum files of local files: `.NAME.crc` beside `NAME`, as Hadoop's local file system writes and checks them.
 //!
-//! The file begins with `crc` and a zero byte, then the bytes under each checksum, then one CRC-32 for each of them; numbers are
-//! big-endian. Source: ChecksumFileSystem.java.
+//! The file begins with `crc` and a zero byte, then the number of bytes per checksum, then one CRC-32 for each chunk.
+//! Numbers are big-endian. Source: ChecksumFileSystem.java.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -14,12 +14,12 @@ use super::store::Input;
 const MAGIC: &[u8; 4] = b"crc\0";
 /// `file.bytes-per-checksum`
 const CHUNK_BYTES: usize = 512;
-/// Longest chunk that a checksum file may ask for: bounds the buffer of a reader.
+/// Longest chunk that a checksum file may ask for. It bounds a reader's buffer.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
-/// Read from a file at once, when its chunks are shorter.
+/// Size of one read from a file whose chunks are shorter than this.
 const READ_BYTES: usize = 256 << 10;
 
-/// The checksum file of the file at `path`.
+/// Returns the path of the checksum file of the file at `path`.
 pub fn checksum_path(path: &Path) -> Option<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name()?);
@@ -27,12 +27,12 @@ pub fn checksum_path(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Whether `name` is that of a checksum file: listings leave those out.
+/// Returns whether `name` is that of a checksum file, which listings omit.
 pub fn is_checksum_file(name: &[u8]) -> bool {
     name.starts_with(b".") && name.ends_with(b".crc")
 }
 
-/// Removes the checksum file of the file at `path`, if there is one.
+/// Removes the checksum file of the file at `path`, if it exists.
 pub fn remove(path: &Path) -> io::Result<()> {
     match checksum_path(path).map(fs::remove_file) {
         Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -40,7 +40,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames the checksum file with its file. The target's own goes when the source has none.
+/// Renames the checksum file together with its file. If the source has none, the target's is removed.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let (Some(from), Some(of_target)) = (checksum_path(from), checksum_path(to)) else { return Ok(()) };
     match fs::rename(from, of_target) {
@@ -49,10 +49,10 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes the checksum file of a file that is being written from its start.
+/// Writer of a checksum file, for a file that is written from its start.
 pub struct ChecksumWriter {
     out: BufWriter<File>,
-    /// The chunk that has begun.
+    /// The current, incomplete chunk.
     chunk: Vec<u8>,
 }
 
@@ -97,14 +97,14 @@ struct VerifiedInput {
     sums: File,
     chunk_bytes: usize,
     shown: String,
-    /// Verified bytes: those from `start` on were not handed out.
+    /// Verified bytes. Those from `start` on are not yet consumed.
     buffer: Vec<u8>,
     start: usize,
-    /// Where `buffer` ends in the file: a multiple of the chunk, except at the file's end.
+    /// File offset of the end of `buffer`: a multiple of the chunk, except at the file's end.
     position: u64,
 }
 
-/// Bytes that do not fit the checksum file.
+/// Bytes that do not match the checksum file.
 #[derive(Debug)]
 pub struct BadChecksum(String);
 
@@ -122,8 +122,8 @@ impl std::fmt::Display for BadChecksum {
 
 impl std::error::Error for BadChecksum {}
 
-/// Opens a local file for reading: verified, where it has a checksum file and `verify` says so. A checksum file that is none is
-/// passed over, as Hadoop does.
+/// Opens a local file for reading. Its bytes are verified if `verify` is set and it has a checksum file. A malformed
+/// checksum file is ignored, as Hadoop does.
 pub fn open(path: &str, verify: bool) -> io::Result<Box<dyn Input>> {
     let file = File::open(path)?;
     let sums = checksum_path(Path::new(path)).filter(|_| verify).and_then(|sums| File::open(sums).ok());
@@ -141,7 +141,7 @@ pub fn open(path: &str, verify: bool) -> io::Result<Box<dyn Input>> {
 }
 
 impl VerifiedInput {
-    /// Reads and verifies the next chunks into `buffer`, which is used up.
+    /// Reads and verifies the next chunks into `buffer`, which must be consumed.
     fn fill(&mut self) -> io::Result<()> {
         let chunks = (READ_BYTES / self.chunk_bytes).max(1);
         self.buffer.clear();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_do_not_fit_the_checksum_file_are_refused_unless_checks_are_off() {
+    fn checksum_mismatch_is_an_error_unless_disabled() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let bytes: Vec<u8> = (0..700_001_u32).map(|at| (at >> 3) as u8).collect();
@@ -232,16 +232,16 @@ mod tests {
         let error = all(&path, true).unwrap_err().to_string();
         assert!(error.starts_with(&format!("Checksum error: file:{} at 599552 exp: ", path.display())), "{error}");
         assert!(all(&path, false).unwrap() == spoiled);
-        // One byte more than there are checksums for.
+        // One byte more than the checksums cover.
         fs::write(&path, [&bytes[..], &[0; 512]].concat()).unwrap();
         assert!(all(&path, true).unwrap_err().to_string().contains("Checksum error"));
-        // What is no checksum file is passed over.
+        // A malformed checksum file is ignored.
         fs::write(directory.path().join(".file.crc"), b"other").unwrap();
         assert_eq!(all(&path, true).unwrap().len(), bytes.len() + 512);
     }
 
     #[test]
-    fn checksum_files_move_and_vanish_with_their_files() {
+    fn checksum_files_follow_renames_and_removals() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at(".one.crc"), "1").unwrap();

@@ -19,7 +19,7 @@ pub async fn mkdir(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
                     (false, _) => Err(Failure::not_directory(&item.shown)),
                 };
             }
-            // Also of what is written with a slash at the end: it is to be a directory anyway.
+            // This also applies to a path with a slash at the end: the path names a directory in either form.
             if !parents && item.store.status(item.parent_path(), &item.shown).await?.is_none() {
                 return Err(Failure::not_found(format!("{}{}", item.store.uri(), item.parent_path())));
             }
@@ -69,7 +69,7 @@ pub async fn touch(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
             ))
         })?,
     };
-    // Neither -a nor -m means both.
+    // Without -a and -m, both times are set.
     let both = arguments.has("a") == arguments.has("m");
     let modified = (both || arguments.has("m")).then_some(ms);
     let accessed = (both || arguments.has("a")).then_some(ms);
@@ -83,7 +83,7 @@ pub async fn touch(shell: &mut Shell, arguments: Arguments) -> Result<(), Failur
                     return Err(Failure::parent_not_found(&item.shown, &item.uri()));
                 }
                 create_empty(&item).await?;
-                // It has the time of now already; where access times are off, setting them would be refused.
+                // The file already has the current time. If access times are off, setting them would be refused.
                 if arguments.given("t").is_none() {
                     return Ok(());
                 }

@@ -15,13 +15,13 @@ pub async fn getmerge(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
     let before = shell.failures();
     let items = shell.existing(&arguments.rest).await?;
     if shell.failures() > before {
-        // What the target has is not given up for a part of what was asked for.
+        // The target's content is not replaced by only a part of the requested sources.
         return Ok(());
     }
     let mut sources = Vec::new();
     for item in items {
         if item.is_directory() {
-            // Directories below are passed over.
+            // Subdirectories are skipped.
             sources.extend(item.sorted_children().await?.into_iter().filter(|child| !child.is_directory()));
         } else {
             sources.push(item);
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_missing_source_leaves_the_target_as_it_is() {
+    async fn missing_source_leaves_target_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for name in ["one", "two", "merged"] {

@@ -28,7 +28,7 @@ async fn one(source: &Item, target: &Item) -> Result<(), Failure> {
         return Err(Failure::exists(&target.shown));
     }
     if !source.store.rename(&source.path, &target.path, &source.shown).await? {
-        // The namenode does not say why.
+        // The NameNode does not give a reason.
         return Err(Failure::path(&source.shown, "Input/output error"));
     }
     Ok(())
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn several_that_a_pattern_names_go_into_a_directory_or_nowhere() {
+    async fn several_sources_need_a_target_directory() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for name in ["from/one", "from/two"] {
@@ -61,7 +61,7 @@ mod tests {
             assert_eq!(refused.to_string(), format!("`{}': {why}", written(to)));
         }
         assert!(at("from/one").exists() && at("from/two").exists() && !at("none").exists());
-        // Onto itself, and into itself.
+        // Moves onto itself, and into itself.
         for (from, to, why) in [
             ("file", "file", "File exists"),
             ("from", "from", "is a subdirectory of itself"),

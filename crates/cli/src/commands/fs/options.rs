@@ -1,23 +1,23 @@
-//! Options as Hadoop's shell takes them: single-dash words in front of the arguments, some with a value.
+//! Options in the form of Hadoop's shell: single-dash words in front of the arguments, some with a value.
 
 use std::collections::BTreeMap;
 
 use super::failure::Failure;
 
-/// What a command takes.
+/// Options and arguments that a command accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// Fewest and most arguments behind the options.
+    /// Minimum and maximum number of arguments after the options.
     pub arguments: (usize, usize),
-    /// Words without a value, without their dash.
+    /// Options without a value, without their dash.
     pub flags: &'static [&'static str],
-    /// Words whose value may be left out.
+    /// Options whose value may be omitted.
     pub values: &'static [&'static str],
-    /// Words with a value, anywhere on the line.
+    /// Options with a value, anywhere on the line.
     pub values_anywhere: &'static [&'static str],
-    /// Words without a value, anywhere on the line.
+    /// Options without a value, anywhere on the line.
     pub flags_anywhere: &'static [&'static str],
-    /// A flag, anywhere on the line, whose letters may be written behind it (`-ptop` for `p`).
+    /// Flag, anywhere on the line, that letters may follow (`-ptop` for `p`).
     pub lettered: Option<&'static str>,
     /// Unknown words are arguments (modes of chmod look like options).
     pub unknown_are_arguments: bool,
@@ -67,7 +67,7 @@ impl Format {
 pub struct Arguments {
     flags: Vec<&'static str>,
     values: BTreeMap<&'static str, String>,
-    /// What stood behind the lettered flag; empty when it stood alone.
+    /// Letters after the lettered flag. Empty if it had none.
     pub letters: Option<String>,
     pub rest: Vec<String>,
 }
@@ -77,17 +77,18 @@ impl Arguments {
         self.flags.contains(&flag)
     }
 
-    /// `None` when the option was not given, or given without a value.
+    /// Returns the value of an option. `None` if the option was not given, or given without a value.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.given(name).filter(|value| !value.is_empty())
     }
 
-    /// As `value`; empty when the option was given without a value.
+    /// Like `value`, but empty if the option was given without a value.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// Takes what may stand anywhere in front of a `--` off the line. Source: StringUtils.java, `popOption`; CopyCommands.java.
+    /// Takes the options that may stand anywhere before a `--` off the line. Source: StringUtils.java, `popOption`;
+    /// CopyCommands.java.
     fn take_from_anywhere(&mut self, format: &Format, words: &mut Vec<String>) -> Result<(), Failure> {
         let find = |words: &[String], wanted: &dyn Fn(&str) -> bool| {
             words.iter().take_while(|word| *word != "--").position(|word| word.strip_prefix('-').is_some_and(wanted))
@@ -116,16 +117,16 @@ impl Arguments {
     }
 }
 
-/// As many arguments as anybody likes.
+/// Any number of arguments.
 pub const ANY: usize = usize::MAX;
 
 impl Format {
-    /// Errors: `Usage`, in Hadoop's words. Source: CommandFormat.java.
+    /// Parses a command line. Errors: `Usage`, in Hadoop's words. Source: CommandFormat.java.
     pub fn parse(&self, mut words: Vec<String>) -> Result<Arguments, Failure> {
         let (least, most) = self.arguments;
         let mut parsed = Arguments::default();
         parsed.take_from_anywhere(self, &mut words)?;
-        // Behind the words that are arguments though they look like options.
+        // Index after the words that are arguments although they look like options.
         let mut at = 0;
         while let Some(word) = words.get(at) {
             if !word.starts_with('-') || word == "-" {
@@ -141,11 +142,11 @@ impl Format {
                 words.remove(at);
             } else if let Some(option) = self.values.iter().find(|option| **option == name) {
                 words.remove(at);
-                // A value is left out where it would be missing among the arguments.
+                // A value counts as omitted if the command would otherwise have too few arguments.
                 let has_value = words.len() > least && words.get(at).is_some_and(|value| !value.starts_with('-'));
                 parsed.values.insert(option, if has_value { words.remove(at) } else { String::new() });
             } else if self.unknown_are_arguments {
-                // Options behind it still count.
+                // Options after it still count.
                 at += 1;
             } else {
                 return Err(Failure::Usage(format!("Illegal option {word}")));
@@ -184,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_be_left_out() {
+    fn value_may_be_omitted() {
         let format = Format::new(1, 2, &["f"]).with_values(&["t"]);
         for (line, value, rest) in [
             ("-t 5 a", Some("5"), &["a"][..]),
-            // One argument is needed: it is not the value.
+            // One argument is required, so `a` is not the value.
             ("-t a", Some(""), &["a"]),
             ("-t -f a", Some(""), &["a"]),
             ("-t a b", Some("a"), &["b"]),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn some_options_stand_anywhere() {
+    fn some_options_are_accepted_anywhere() {
         let format =
             Format::new(0, ANY, &[]).with_values_anywhere(&["n"]).with_flags_anywhere(&["R"]).with_letters("p");
         let parsed = parse(format, "a -n -v b -R -px").unwrap();
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told_in_hadoops_words() {
+    fn errors_use_hadoops_wording() {
         let format = Format::new(1, 1, &["f"]);
         assert_eq!(parse(format, "-z a").unwrap_err(), "Illegal option -z");
         assert_eq!(parse(format, "-f").unwrap_err(), "Not enough arguments: expected 1 but got 0");

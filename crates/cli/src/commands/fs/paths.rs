@@ -1,8 +1,8 @@
-//! Paths as they are typed: what Hadoop's `Path` makes of them, how they are printed, and in which order they are listed.
+//! Path arguments: how Hadoop's `Path` parses them, how they are printed, and how they are sorted in listings.
 
 use super::failure::Failure;
 
-/// Scheme, authority and path of an argument. The path is as it was typed; it is empty behind a bare `hdfs://host`.
+/// Scheme, authority and path of an argument. The path is as typed. It is empty after a bare `hdfs://host`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParsedArgument<'a> {
     pub scheme: Option<&'a str>,
@@ -11,7 +11,7 @@ pub struct ParsedArgument<'a> {
 }
 
 impl<'a> ParsedArgument<'a> {
-    /// Splits an argument. A colon in front of the first slash ends a scheme.
+    /// Splits an argument. A colon before the first slash ends a scheme.
     ///
     /// Errors: `Usage`, in Hadoop's words. Source: Path.java.
     pub fn parse(text: &'a str) -> Result<Self, Failure> {
@@ -49,12 +49,12 @@ impl<'a> ParsedArgument<'a> {
         Ok(Self { scheme, authority, path })
     }
 
-    /// The path, or the working directory when there is only a host.
+    /// Returns the path, or the working directory if the argument has only a host.
     pub fn path_or_home(&self) -> &'a str {
         if self.path.is_empty() { "." } else { self.path }
     }
 
-    /// How paths that this one stands for are printed.
+    /// Returns the style in which paths that this argument names are printed.
     pub fn naming(&self, working_directory: &str) -> PathStyle {
         match self.scheme {
             Some(scheme) => PathStyle::Uri(format!("{scheme}://{}", self.authority.unwrap_or_default())),
@@ -64,7 +64,7 @@ impl<'a> ParsedArgument<'a> {
     }
 }
 
-/// Where a scheme has a letter that it may not have.
+/// Returns the position of an invalid letter in a scheme.
 fn wrong_letter(scheme: &str) -> Option<usize> {
     if scheme.is_empty() {
         return Some(0);
@@ -75,7 +75,8 @@ fn wrong_letter(scheme: &str) -> Option<usize> {
     scheme.bytes().enumerate().find(|(at, letter)| !allowed(*at, *letter)).map(|(at, _)| at)
 }
 
-/// How what an argument stands for is printed: as a URI, an absolute path, or a path from the working directory, as it was typed.
+/// Print style of the paths that an argument names: as a URI, as an absolute path, or relative to the working
+/// directory, like the argument.
 ///
 /// Source: PathData.java, `expandAsGlob`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,12 +84,12 @@ pub enum PathStyle {
     /// Scheme and authority, for example `hdfs://host:8020`.
     Uri(String),
     Absolute,
-    /// From this working directory.
+    /// Relative to this working directory.
     Relative(String),
 }
 
 impl PathStyle {
-    /// `path`: absolute.
+    /// Returns `path`, which is absolute, in this style.
     pub fn shown(&self, path: &str, is_directory: bool) -> String {
         match self {
             Self::Uri(prefix) => format!("{prefix}{path}"),
@@ -98,7 +99,7 @@ impl PathStyle {
     }
 }
 
-/// `path` as seen from `from`. Source: PathData.java, `relativize`.
+/// Returns `path` as seen from `from`. Source: PathData.java, `relativize`.
 fn relative(from: &str, path: &str, is_directory: bool) -> String {
     if from == path {
         return ".".to_owned();
@@ -120,7 +121,7 @@ fn relative(from: &str, path: &str, is_directory: bool) -> String {
     out
 }
 
-/// `path` from `base` on, absolute, without empty parts, `.` and `..`. A `..` that has nothing to go up from stays in front.
+/// Resolves `path` against `base` and removes empty components, `.` and `..`. A `..` above the root stays in front.
 pub fn absolute(path: &str, base: &str) -> String {
     let bases: [&str; 2] = if path.starts_with('/') { ["", path] } else { [base, path] };
     let mut parts: Vec<&str> = Vec::new();
@@ -136,12 +137,12 @@ pub fn absolute(path: &str, base: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Whether HDFS can have a file of this absolute path. Source: DFSUtilClient.java, `isValidName`.
+/// Returns whether HDFS can have a file with this absolute path. Source: DFSUtilClient.java, `isValidName`.
 pub fn is_valid_in_hdfs(path: &str) -> bool {
     path.starts_with('/') && !path.split('/').any(|part| matches!(part, "." | "..") || part.contains([':', '\0']))
 }
 
-/// The key by which Hadoop's shell sorts paths: their letters as in a URI, where many are written `%XX`, as UTF-16.
+/// Key by which Hadoop's shell sorts paths: the letters of the path in a URI, where many are written `%XX`, as UTF-16.
 ///
 /// Source: PathData.java, `compareTo`; java.net.URI.
 pub fn sort_key(path: &str) -> Vec<u16> {
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_split_as_by_hadoop() {
+    fn arguments_are_split_like_hadoop() {
         for (given, wanted) in [
             ("hdfs://h:1/a:/b", (Some("hdfs"), Some("h:1"), "/a:/b")),
             ("hdfs://h:1", (Some("hdfs"), Some("h:1"), "")),
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn found_paths_are_printed_in_the_form_that_was_typed() {
+    fn found_paths_keep_the_typed_form() {
         let shown =
             |typed: &str, path: &str| ParsedArgument::parse(typed).unwrap().naming("/user/ada").shown(path, false);
         assert_eq!(shown("/c//d/*", "/c/d/x"), "/c/d/x");
@@ -244,7 +245,8 @@ mod tests {
     fn paths_are_sorted_as_uris() {
         let mut names = ["a", "a b", "a%", "a-b", "a0", "aé", "a\u{3000}", "a{", "a\u{10000}", "a\u{ff00}", "a|"];
         names.sort_by_cached_key(|name| sort_key(name));
-        // By `a%20b`, `a%25`, `a%7B`, `a%7C`, `a%E3..`; beyond the first plane a letter begins with D8 in UTF-16.
+        // Sorted by `a%20b`, `a%25`, `a%7B`, `a%7C`, `a%E3..`. A letter beyond the first plane begins with D8 in
+        // UTF-16.
         assert_eq!(names, ["a", "a b", "a%", "a{", "a|", "a\u{3000}", "a-b", "a0", "aé", "a\u{10000}", "a\u{ff00}"]);
     }
 }

@@ -2,16 +2,16 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on a terminal, nothing elsewhere.
+/// Progress bar on a terminal. Prints nothing elsewhere.
 pub struct Progress {
     bar: Option<ProgressBar>,
 }
 
-/// Files that are copied in a moment need no bar.
+/// Smaller files are copied too quickly for a bar.
 const SHOWN_FROM_BYTES: u64 = 8 << 20;
 
 impl Progress {
-    /// `length`: bytes, if known.
+    /// Starts a bar. `length`: bytes, if known.
     pub fn start(shown: &str, length: Option<u64>) -> Self {
         let worth_it = length.is_none_or(|length| length >= SHOWN_FROM_BYTES);
         if !worth_it || !std::io::stderr().is_terminal() {

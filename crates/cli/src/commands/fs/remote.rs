@@ -1,4 +1,4 @@
-//! HDFS, by its own protocols or over HTTP, under one set of calls.
+//! HDFS over its own protocols or over HTTP, behind one set of calls.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Remote {
     Web(WebFileSystem),
 }
 
-/// Calls that both have, with the same arguments.
+/// Calls that both have with the same arguments.
 macro_rules! both {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         $(pub async fn $name(&self, $($argument: $kind),*) -> Result<$answer, Error> {
@@ -55,7 +55,7 @@ impl Remote {
         rename_snapshot(path: &str, old: &str, new: &str) -> ();
     }
 
-    /// `hdfs://` or `webhdfs://`, and the authority.
+    /// Returns the URI: `hdfs://` or `webhdfs://`, and the authority.
     pub fn uri(&self) -> &str {
         match self {
             Self::Native(fs) => fs.uri(),
@@ -70,7 +70,7 @@ impl Remote {
         }
     }
 
-    /// What went over the paths to DataNodes. Over HTTP there are none of those.
+    /// Returns the statistics of the paths to DataNodes. `None` over HTTP, which has no such paths.
     pub fn statistics(&self) -> Option<Statistics> {
         match self {
             Self::Native(fs) => Some(fs.statistics()),
@@ -78,7 +78,7 @@ impl Remote {
         }
     }
 
-    /// `parents`: with those above it that are missing. Over HTTP they always are made.
+    /// Makes a directory. `parents`: also makes missing directories above it. HTTP always does.
     pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
         match self {
             Self::Native(fs) => fs.mkdirs(path, permission, parents).await,
@@ -100,7 +100,7 @@ impl Remote {
         }
     }
 
-    /// Errors: WebHDFS has no operation for it.
+    /// Returns the locations of a range. Errors: WebHDFS has no operation for it.
     pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
         match self {
             Self::Native(fs) => fs.locations(path, offset, length).await,
@@ -115,7 +115,7 @@ impl Remote {
         }
     }
 
-    /// `verify`: whether bytes are compared with their checksums. Over HTTP the DataNode does that.
+    /// Opens a file. `verify`: compare the bytes with their checksums. Over HTTP the DataNode does that.
     pub async fn open(&self, path: &str, verify: bool) -> Result<Source, Error> {
         Ok(match self {
             Self::Native(fs) if verify => Source::Hdfs(Box::new(fs.open(path).await?)),

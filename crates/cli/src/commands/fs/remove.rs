@@ -14,12 +14,12 @@ use super::trash;
 pub async fn rm(shell: &mut Shell, arguments: Arguments, recursive: bool) -> Result<(), Failure> {
     let recursive = recursive || arguments.has("r") || arguments.has("R");
     let forced = arguments.has("f");
-    // All of them are looked at first: one that can be no path keeps the others from being removed.
+    // All arguments are resolved first: an invalid path prevents the removal of the others.
     let mut all = Vec::new();
     for argument in &arguments.rest {
         match shell.items(argument).await {
             Ok(items) => all.extend(items),
-            // A pattern that matches nothing.
+            // A pattern without matches.
             Err(Failure::Path { .. }) if forced => {}
             Err(failure @ Failure::Usage(_)) => return Err(failure),
             Err(failure) => shell.report(&failure),
@@ -56,9 +56,9 @@ async fn one(shell: &mut Shell, arguments: &Arguments, recursive: bool, item: &I
     Ok(())
 }
 
-/// Asks whether more files are to be removed than `hadoop.shell.safely.delete.limit.num.files`.
+/// Asks for confirmation if more files would be removed than `hadoop.shell.safely.delete.limit.num.files`.
 ///
-/// Errors: the answers end without one that can be understood. Apache's asks on for ever.
+/// Errors: the input ends without a valid answer. Apache's shell asks for ever.
 async fn confirmed(shell: &mut Shell, item: &Item, answers: &mut impl BufRead) -> Result<bool, Failure> {
     let limit = shell.configuration.get(keys::HADOOP_SHELL_SAFELY_DELETE_LIMIT_NUM_FILES);
     let limit = limit.map_err(|error| Failure::Message(error.to_string()))?;
@@ -90,7 +90,7 @@ async fn confirmed(shell: &mut Shell, item: &Item, answers: &mut impl BufRead) -
     }
 }
 
-/// Bytes of an answer that are read at once.
+/// Maximum length of an answer.
 const ANSWER_BYTES_MAX: u64 = 4096;
 
 pub async fn rmdir(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn more_files_than_the_key_says_are_asked_about() {
+    async fn safely_asks_above_the_configured_limit() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["a", "b", "c"] {
             std::fs::write(directory.path().join(name), name).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_removed_by_a_pattern_that_names_nothing_or_beside_a_wrong_path() {
+    async fn invalid_path_or_pattern_removes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let d = directory.path().join("d");
         std::fs::create_dir_all(d.join("a")).unwrap();

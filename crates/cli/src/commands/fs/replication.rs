@@ -32,7 +32,7 @@ pub async fn setrep(shell: &mut Shell, mut arguments: Arguments) -> Result<(), F
     Ok(())
 }
 
-/// Of a file, or of every file below a directory.
+/// Sets the replication of a file, or of every file below a directory.
 async fn set(shell: &mut Shell, item: &Item, wanted: u16, changed: &mut Vec<Item>) {
     let Store::Hdfs(fs) = &item.store else { return };
     let outcome = async {
@@ -62,7 +62,7 @@ async fn set(shell: &mut Shell, item: &Item, wanted: u16, changed: &mut Vec<Item
     }
 }
 
-/// Until every block has exactly as many replicas.
+/// Waits until every block has exactly `wanted` replicas.
 async fn wait(shell: &mut Shell, item: &Item, wanted: u16) -> Result<(), Failure> {
     let Store::Hdfs(fs) = &item.store else { return Ok(()) };
     shell.bytes(format!("Waiting for {} ...", item.shown).as_bytes())?;

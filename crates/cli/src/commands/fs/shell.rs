@@ -1,4 +1,4 @@
-//! What the commands share: configuration, file systems by URI, standard output, and the count of failures.
+//! State shared by the commands: configuration, file systems by URI, standard output, and the count of failures.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -23,11 +23,11 @@ pub struct Shell {
     stores: HashMap<String, Remote>,
     views: HashMap<String, Arc<View>>,
     out: BufWriter<io::Stdout>,
-    /// Why standard output takes no more.
+    /// Error of standard output, if it failed.
     out_failed: Option<io::Error>,
     name: &'static str,
     failures: u32,
-    /// Bytes of files are verified against their checksums.
+    /// Verify file contents against their checksums.
     verify: bool,
 }
 
@@ -49,7 +49,7 @@ impl Shell {
         self.name = command.name;
     }
 
-    /// `-ignoreCrc`: files are read as they are stored from here on.
+    /// `-ignoreCrc`: from now on files are read without verification.
     pub fn ignore_checksums(&mut self, ignore: bool) {
         self.verify = !ignore;
     }
@@ -58,10 +58,10 @@ impl Shell {
         item.store.open_with(&item.path, &item.shown, self.verify).await
     }
 
-    /// Prints a failure as `command: message` and remembers that there was one.
+    /// Prints a failure as `command: message` and counts it.
     pub fn report(&mut self, failure: &Failure) {
         self.flush();
-        // Said once, at the end.
+        // Reported once, at the end.
         if matches!(failure, Failure::OutputEnded) {
             return;
         }
@@ -69,7 +69,7 @@ impl Shell {
         eprintln!("{}: {failure}", self.name);
     }
 
-    /// How many there were so far.
+    /// Number of failures so far.
     pub fn failures(&self) -> u32 {
         self.failures
     }
@@ -78,12 +78,12 @@ impl Shell {
         u8::from(self.failures > 0)
     }
 
-    /// Says on standard error which path carried how many of the bytes that were read from HDFS so far.
+    /// Prints on standard error how many of the bytes read from HDFS so far each path carried.
     pub fn report_paths_read(&mut self) {
         self.report_paths("read", Statistics::read_bytes);
     }
 
-    /// The same of those that were written to HDFS: by which path they went to the first DataNode of their pipelines.
+    /// Prints the same for bytes written to HDFS, by the path to the first DataNode of their pipelines.
     pub fn report_paths_written(&mut self) {
         self.report_paths("written", Statistics::written_bytes);
     }
@@ -98,7 +98,7 @@ impl Shell {
         eprintln!("{}: {all} bytes {what}: {}", self.name, paths.join(", "));
     }
 
-    /// Writes one line to standard output. That it is closed or full shows in `output_taken`, and at the end.
+    /// Writes one line to standard output. A closed or full output shows in `output_taken`, and at the end.
     pub fn line(&mut self, line: impl std::fmt::Display) {
         if self.out_failed.is_none()
             && let Err(error) = writeln!(self.out, "{line}")
@@ -107,7 +107,7 @@ impl Shell {
         }
     }
 
-    /// Writes bytes to standard output. Errors: it takes no more, which ends what is printed.
+    /// Writes bytes to standard output. Errors: the output is closed or full, and printing must stop.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.out_failed.is_none()
             && let Err(error) = self.out.write_all(bytes)
@@ -117,7 +117,7 @@ impl Shell {
         if self.out_failed.is_some() { Err(Failure::OutputEnded) } else { Ok(()) }
     }
 
-    /// False when standard output has not taken everything: there is no use in printing more.
+    /// Returns false once a write to standard output has failed, so that further output would be lost.
     pub fn output_taken(&self) -> bool {
         self.out_failed.is_none()
     }
@@ -130,24 +130,25 @@ impl Shell {
         }
     }
 
-    /// Flushes standard output for the last time. A reader that has seen enough (`| head`) is no failure; a full disk is one.
+    /// Flushes standard output for the last time. A reader that has closed it (`| head`) is not a failure; a full disk
+    /// is.
     ///
     /// Errors: why not everything could be written.
     pub fn finish(&mut self) -> Result<(), String> {
         self.flush();
         let failed = self.out_failed.take();
-        // What could not be written is not tried again when the buffer is dropped.
+        // Unwritten data must not be written again when the buffer is dropped.
         let ended = std::mem::replace(&mut self.out, BufWriter::with_capacity(0, io::stdout()));
         let _ = ended.into_parts();
         match failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("cannot write to standard output: {error}; what was printed is not complete"))
+                Err(format!("cannot write to standard output: {error}; the output is incomplete"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The file system of `fs.defaultFS`.
+    /// Returns the file system of `fs.defaultFS`.
     pub fn default_store(&mut self) -> Result<Store, Failure> {
         let uri = self.default_uri()?;
         match ParsedArgument::parse(&uri)?.scheme {
@@ -176,7 +177,7 @@ impl Shell {
         Ok(Store::Hdfs(fs))
     }
 
-    /// Which file system an argument is in, and its absolute path there.
+    /// Returns the file system of an argument, and its absolute path there.
     pub fn locate(&mut self, argument: &str) -> Result<(Store, String), Failure> {
         let typed = ParsedArgument::parse(argument)?;
         let store = self.store_for(&typed, argument)?;
@@ -184,17 +185,17 @@ impl Shell {
         Ok(store.enter(path))
     }
 
-    /// The file system that an argument names.
+    /// Returns the file system that an argument names.
     fn store_for(&mut self, typed: &ParsedArgument, argument: &str) -> Result<Store, Failure> {
         let none = |scheme: &str| Failure::Message(format!("No FileSystem for scheme \"{scheme}\""));
         let (scheme, authority) = match (typed.scheme, typed.authority) {
             (None, None) => return self.default_store(),
-            // A host without a scheme: two slashes where one was meant.
+            // A host without a scheme: the user typed two slashes instead of one.
             (None, Some(_)) => return Err(none("null")),
             (Some(scheme), authority) => (scheme, authority),
         };
         let is = |other: &str| scheme.eq_ignore_ascii_case(other);
-        // Of another scheme the default is another file system: what is meant is not there.
+        // If the default file system has another scheme, it is not the one that the argument means.
         let is_default = self.default_uri()?.split_once(':').is_some_and(|(default, _)| is(default));
         match authority {
             None if is("file") => Ok(Store::Local),
@@ -213,7 +214,7 @@ impl Shell {
         }
     }
 
-    /// The mount table that an argument names.
+    /// Returns the mount table that an argument names.
     fn view_of(&mut self, argument: &str) -> Result<Store, Failure> {
         let typed = ParsedArgument::parse(argument)?;
         let name = typed.authority.unwrap_or(view::DEFAULT_TABLE);
@@ -227,7 +228,7 @@ impl Shell {
             let typed = ParsedArgument::parse(target)?;
             if typed.scheme == Some("viewfs") || typed.scheme.is_none() {
                 return Err(Failure::Message(format!(
-                    "{target}: a mount point leads to another file system, by its URI"
+                    "{target}: the target of a mount point must be the URI of another file system"
                 )));
             }
             let store = self.store_for(&typed, target)?;
@@ -239,7 +240,7 @@ impl Shell {
         Ok(Store::View(view))
     }
 
-    /// The archive that an argument leads into.
+    /// Returns the archive that an argument leads into.
     fn archive_of(
         &mut self,
         typed: &ParsedArgument,
@@ -264,16 +265,16 @@ impl Shell {
         Ok(Store::Archive(Arc::new(Archive::new(store, there, format!("har://{}", authority.unwrap_or_default())))))
     }
 
-    /// What one argument names, without globbing.
+    /// Resolves one argument without globbing.
     pub async fn item(&mut self, argument: &str) -> Result<Item, Failure> {
         let (store, path) = self.locate(argument)?;
         Item::look(store, path, argument.to_owned()).await
     }
 
-    /// What an argument names; a pattern may name several, which are sorted. What does not exist is in the result without status, unless
-    /// it is a pattern: then it is a failure.
+    /// Resolves an argument. A pattern may name several paths, which are sorted. A path that does not exist is returned
+    /// without status; a pattern without matches is a failure.
     ///
-    /// Errors: kind `Usage` for what can be no path; the command ends with it and does nothing.
+    /// Errors: kind `Usage` for an invalid path. The command then ends without doing anything.
     pub async fn items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
         let typed = ParsedArgument::parse(argument)?;
         let store = self.store_for(&typed, argument)?;
@@ -291,9 +292,9 @@ impl Shell {
         }
     }
 
-    /// As `items`, of all arguments. What fails is reported and passed over.
+    /// Like `items`, for all arguments. Failures are reported and skipped.
     ///
-    /// Errors: kind `Usage`; the command ends with it before it has done anything.
+    /// Errors: kind `Usage`. The command then ends before it has done anything.
     pub async fn all_items(&mut self, arguments: &[String]) -> Result<Vec<Item>, Failure> {
         let mut all = Vec::new();
         for argument in arguments {
@@ -306,7 +307,7 @@ impl Shell {
         Ok(all)
     }
 
-    /// As `all_items`, of what exists; what does not is reported as well.
+    /// Like `all_items`, but only existing paths. A missing one is reported as well.
     pub async fn existing(&mut self, arguments: &[String]) -> Result<Vec<Item>, Failure> {
         let mut all = self.all_items(arguments).await?;
         all.retain(|item| {
@@ -318,16 +319,16 @@ impl Shell {
         Ok(all)
     }
 
-    /// A local path of `put` or `get`: never looked for in the default file system.
+    /// Resolves a local path of `put` or `get`. It is never looked up in the default file system.
     pub async fn local_item(&mut self, argument: &str) -> Result<Item, Failure> {
         Item::look(Store::Local, Store::Local.absolute(local_path(argument)?)?, argument.to_owned()).await
     }
 
-    /// Local paths with globs.
+    /// Resolves local paths with globs.
     pub async fn local_items(&mut self, argument: &str) -> Result<Vec<Item>, Failure> {
         let item = self.local_item(argument).await?;
         glob::refuse_up_from_pattern(&item.shown)?;
-        // A file whose name holds such characters is meant literally.
+        // A file whose name contains glob characters is meant literally.
         if item.exists() {
             return Ok(vec![item]);
         }
@@ -347,15 +348,15 @@ impl Shell {
     }
 }
 
-/// File systems of Hadoop that are none here, and what to do instead.
-const NOT_YET: [(&str, &str); 1] = [("swebhdfs", "there is no HTTPS; use webhdfs:// or hdfs://")];
+/// Hadoop file systems that Hearth does not support, and the alternative to use.
+const NOT_YET: [(&str, &str); 1] = [("swebhdfs", "HTTPS is not supported; use webhdfs:// or hdfs://")];
 
-/// The path of an argument that means a local file, `file:` or not.
+/// Returns the path of an argument that means a local file, with or without `file:`.
 ///
-/// Errors: an empty one, or one of another scheme.
+/// Errors: an empty argument, or one with another scheme.
 fn local_path(argument: &str) -> Result<&str, Failure> {
     let Some(behind) = argument.strip_prefix("file:") else {
-        // A colon is a part of a local name; a scheme with a host is another file system's.
+        // A colon can be part of a local name. A scheme with a host names another file system.
         return match ParsedArgument::parse(argument) {
             Ok(typed) if typed.scheme.is_some() => {
                 Err(Failure::Usage(format!("Wrong FS: {argument}, expected: file:///")))
@@ -375,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_paths_are_absolute_and_plain() {
+    fn local_paths_are_made_absolute() {
         let here = std::env::current_dir().unwrap();
         let above = here.parent().unwrap();
         let below = |name: &str| here.join(name).to_str().unwrap().to_owned();
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_uri_without_a_host_is_of_the_default_file_system_only_if_that_is_of_its_scheme() {
+    async fn uri_without_host_needs_default_of_same_scheme() {
         fn refused(shell: &mut Shell, uri: &str) -> String {
             shell.locate(uri).unwrap_err().to_string()
         }
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_can_be_no_path_ends_the_command_before_anything_is_done() {
+    async fn invalid_path_ends_command_without_effect() {
         let mut shell = Shell::new(Configuration::empty());
         for wrong in ["", "a:b", "file://host/x", "file:x"] {
             let arguments = ["/".to_owned(), wrong.to_owned()];
@@ -438,7 +439,7 @@ mod tests {
             let failure = of_hdfs.locate(wrong).unwrap_err();
             assert!(failure.to_string().ends_with("is not a valid DFS filename."), "{wrong}: {failure}");
         }
-        // A name with a colon is one on this machine.
+        // A name with a colon is a local name.
         assert!(shell.local_item("a:b").await.unwrap().status.is_none());
         for wrong in ["", "file://host/x", "hdfs://host/x"] {
             assert!(matches!(shell.local_item(wrong).await, Err(Failure::Usage(_))), "{wrong}");

@@ -1,5 +1,5 @@
-/// Bytes as `-h` prints them: `512`, `1.5 K`, and without a decimal what divides evenly, `2 G`. Source: Hadoop's StringUtils.java,
-/// `TraditionalBinaryPrefix.long2String`.
+/// Formats bytes like `-h`: `512`, `1.5 K`, and without a decimal if it divides evenly, `2 G`. Source: Hadoop's
+/// StringUtils.java, `TraditionalBinaryPrefix.long2String`.
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {
@@ -10,7 +10,7 @@ pub fn human(bytes: u64) -> String {
     if bytes.is_multiple_of(value(unit)) {
         return format!("{} {}", bytes / value(unit), UNITS[unit]);
     }
-    // Halves go up.
+    // Rounds half up.
     let tenths = |unit: usize| (u128::from(bytes) * 10 + u128::from(value(unit)) / 2) / u128::from(value(unit));
     if tenths(unit) >= 10_240 && unit + 1 < UNITS.len() {
         unit += 1;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_binary_with_one_decimal_unless_they_divide_evenly() {
+    fn sizes_have_one_decimal_unless_even() {
         for (bytes, shown) in [
             (0u64, "0"),
             (1023, "1023"),

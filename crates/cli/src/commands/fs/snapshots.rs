@@ -40,7 +40,7 @@ fn incorrect() -> Failure {
     Failure::Usage("Incorrect number of arguments.".to_owned())
 }
 
-/// The one directory that an argument names; what is wrong with it has been said when there is none.
+/// Returns the only directory that an argument names. `None`: a failure was reported.
 async fn directory_of(shell: &mut Shell, argument: &str) -> Result<Option<Item>, Failure> {
     let mut items = shell.existing(std::slice::from_ref(&argument.to_owned())).await?;
     if items.len() > 1 {

@@ -16,7 +16,7 @@ pub async fn stat(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fai
     } else {
         "%y".to_owned()
     };
-    // Behind the format, too.
+    // -R may also follow the format.
     while arguments.rest.first().is_some_and(|word| word == "-R") {
         arguments.rest.remove(0);
         recursive = true;
@@ -30,7 +30,7 @@ pub async fn stat(shell: &mut Shell, mut arguments: Arguments) -> Result<(), Fai
     Ok(())
 }
 
-/// Prints the attributes of each path in this format.
+/// Prints the attributes of each path in the format.
 struct ShowStatus<'a>(&'a str);
 
 impl Visit for ShowStatus<'_> {
@@ -79,7 +79,7 @@ fn attribute(letter: char, item: &Item, status: &FileStatus, out: &mut String) {
         'X' => status.access_time_ms.to_string(),
         'y' => Calendar::utc(status.modification_time_ms).to_the_second(),
         'Y' => status.modification_time_ms.to_string(),
-        // Anything else stands for itself.
+        // Other characters stand for themselves.
         other => other.to_string(),
     };
     out.push_str(&text);

@@ -1,4 +1,4 @@
-//! The file systems that paths may be in: HDFS and the local one, under one set of calls.
+//! The file systems that paths can be in, HDFS and the local one, behind one set of calls.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,14 +20,14 @@ use super::view::{Resolved, View, read_only};
 pub enum Store {
     Hdfs(Remote),
     Local,
-    /// A Hadoop archive, read only.
+    /// Hadoop archive, read only.
     Archive(Arc<Archive>),
     /// Directories of a mount table above its mount points.
     View(Arc<View>),
 }
 
 impl Store {
-    /// Whether both are the same file system.
+    /// Returns whether both are the same file system.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Hdfs(one), Self::Hdfs(other)) => one.uri() == other.uri(),
@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// `hdfs://host:port` or `file:`.
+    /// Returns the URI: `hdfs://host:port` or `file:`.
     pub fn uri(&self) -> String {
         match self {
             Self::Hdfs(fs) => fs.uri().to_owned(),
@@ -50,7 +50,7 @@ impl Store {
         }
     }
 
-    /// Where relative paths start.
+    /// Returns the directory that relative paths start from.
     pub fn working_directory(&self) -> String {
         match self {
             Self::Hdfs(fs) => fs.home().to_owned(),
@@ -62,9 +62,9 @@ impl Store {
         }
     }
 
-    /// `path` (which may be a pattern) absolute and without empty components, `.` and `..`.
+    /// Makes `path` (which may be a pattern) absolute, without empty components, `.` and `..`.
     ///
-    /// Errors: it goes above the root. On this machine the root is its own parent.
+    /// Errors: the path goes above the root. In the local file system the root is its own parent.
     pub fn plain(&self, path: &str) -> Result<String, Failure> {
         let whole = paths::absolute(path, &self.working_directory());
         if !whole.starts_with("/..") {
@@ -78,7 +78,7 @@ impl Store {
         }
     }
 
-    /// Errors: no file of this name can be there.
+    /// Errors: the file system cannot have a file of this name.
     pub fn check_name(&self, name: &str) -> Result<(), Failure> {
         match self {
             Self::Local => Ok(()),
@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    /// As `plain`, of a path that is no pattern.
+    /// Like `plain`, for a path that is not a pattern.
     pub fn absolute(&self, path: &str) -> Result<String, Failure> {
         let whole = self.plain(path)?;
         match self {
@@ -100,17 +100,17 @@ impl Store {
         }
     }
 
-    /// The root directory, and which file system it is in.
+    /// Returns the root directory, and its file system.
     pub fn root(&self) -> (Self, String) {
         self.enter("/".to_owned())
     }
 
-    /// The entry `name` of the directory `path`, and which file system it is in.
+    /// Returns the entry `name` of the directory `path`, and its file system.
     pub fn below(&self, path: &str, name: &str) -> (Self, String) {
         self.enter(if path.ends_with('/') { format!("{path}{name}") } else { format!("{path}/{name}") })
     }
 
-    /// Which file system an absolute path is in, and the path there.
+    /// Returns the file system of an absolute path, and the path there.
     pub fn enter(&self, path: String) -> (Self, String) {
         match self {
             Self::View(view) => match view.resolve(&path) {
@@ -121,7 +121,7 @@ impl Store {
         }
     }
 
-    /// Why `operation` is none of this file system's.
+    /// Failure of an `operation` that this file system does not have.
     fn refused(&self, operation: &str, path: &str) -> Failure {
         match self {
             Self::View(_) => read_only(operation, path),
@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// As `list`. `None` when nothing is there. A file on this machine has no entries.
+    /// Like `list`. `None` if the path does not exist. A local file has no entries.
     pub async fn list_if_there(&self, path: &str) -> Result<Option<Vec<FileStatus>>, Failure> {
         match self {
             Self::Hdfs(fs) => match fs.list_all(path).await {
@@ -144,12 +144,12 @@ impl Store {
         }
     }
 
-    /// `None` when nothing is there.
+    /// Returns the status, or `None` if the path does not exist.
     pub async fn status(&self, path: &str, shown: &str) -> Result<Option<FileStatus>, Failure> {
         match self {
             Self::Hdfs(fs) => match fs.status(path).await {
                 Ok(status) => Ok(Some(status)),
-                // Over HTTP, the namenode says it by an exception.
+                // Over HTTP, the NameNode reports a missing path by an exception.
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(Failure::of(shown, error)),
             },
@@ -163,7 +163,7 @@ impl Store {
         }
     }
 
-    /// The entries of a directory, by name.
+    /// Returns the entries of a directory, by name.
     pub async fn list(&self, path: &str, shown: &str) -> Result<Vec<FileStatus>, Failure> {
         match self {
             Self::Hdfs(fs) => fs.list_all(path).await.map_err(|error| Failure::of(shown, error)),
@@ -197,7 +197,7 @@ impl Store {
         }
     }
 
-    /// False when the namenode would not.
+    /// Renames a path. Returns false if the NameNode refuses.
     pub async fn rename(&self, from: &str, to: &str, shown: &str) -> Result<bool, Failure> {
         match self {
             Self::Hdfs(fs) => fs.rename(from, to).await.map_err(|error| Failure::of(shown, error)),
@@ -212,7 +212,7 @@ impl Store {
         }
     }
 
-    /// False when nothing was there.
+    /// Deletes a path. Returns false if it did not exist.
     pub async fn delete(&self, path: &str, shown: &str, recursive: bool) -> Result<bool, Failure> {
         match self {
             Self::Hdfs(fs) => fs.delete(path, recursive).await.map_err(|error| Failure::of(shown, error)),
@@ -235,17 +235,17 @@ impl Store {
         }
     }
 
-    /// Whether a link of the local file system is at `path`, where all other calls see what it leads to.
+    /// Returns whether `path` is a symbolic link of the local file system. All other calls follow links.
     pub fn is_link(&self, path: &str) -> bool {
         matches!(self, Self::Local) && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
     }
 
-    /// Opens a file whose bytes are verified against their checksums.
+    /// Opens a file and verifies its bytes against their checksums.
     pub async fn open(&self, path: &str, shown: &str) -> Result<Source, Failure> {
         self.open_with(path, shown, true).await
     }
 
-    /// As `open`; without `verify` the bytes are those that are stored.
+    /// Like `open`; without `verify` the bytes are not checked.
     pub async fn open_with(&self, path: &str, shown: &str, verify: bool) -> Result<Source, Failure> {
         match self {
             Self::Hdfs(fs) => fs.open(path, verify).await.map_err(|error| Failure::of(shown, error)),
@@ -258,7 +258,7 @@ impl Store {
         }
     }
 
-    /// Creates or replaces a file. Removes the checksum file of a local one, which would not fit.
+    /// Creates or replaces a file. Removes the stale checksum file of a local one.
     pub async fn create(&self, path: &str, shown: &str, options: CreateOptions) -> Result<Sink, Failure> {
         match self {
             Self::Hdfs(fs) => fs.create(path, options).await.map_err(|error| Failure::of(shown, error)),
@@ -307,7 +307,7 @@ impl Store {
         }
     }
 
-    /// Milliseconds since the epoch.
+    /// Sets times, in milliseconds since the epoch.
     pub async fn set_times(
         &self,
         path: &str,
@@ -338,7 +338,7 @@ fn invalid_name(path: &str, from: &str) -> Failure {
     Failure::Usage(format!("Pathname {path} from {from} is not a valid DFS filename."))
 }
 
-/// Also when something above it is no directory.
+/// Returns whether the path does not exist, also because a component above it is not a directory.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -363,7 +363,7 @@ fn local_status(name: Vec<u8>, metadata: &fs::Metadata) -> FileStatus {
         modification_time_ms: ms(metadata.mtime(), metadata.mtime_nsec()),
         access_time_ms: ms(metadata.atime(), metadata.atime_nsec()),
         replication: u16::from(file),
-        // What Hadoop's local file system says.
+        // The block size that Hadoop's local file system reports.
         block_size: if file { 32 << 20 } else { 0 },
         inode: metadata.ino(),
         children: -1,
@@ -374,7 +374,7 @@ fn local_status(name: Vec<u8>, metadata: &fs::Metadata) -> FileStatus {
     }
 }
 
-/// The name with number `number` in a file like the password file.
+/// Returns the name with id `number` in a file of the format of the password file.
 pub fn name_of(file: &str, number: u32) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let found = text.lines().find_map(|line| {
@@ -394,11 +394,11 @@ fn number_of(file: &str, name: &str) -> Option<u32> {
     found.or_else(|| name.parse().ok())
 }
 
-/// What bytes are read from.
+/// Source of bytes.
 pub enum Source {
     Hdfs(Box<Reader>),
     Web(Box<WebReader>),
-    /// Bytes of another file, where they begin there, how many they are and how many were read.
+    /// Bytes of another file: their start there, their count, and how many were read.
     Part {
         whole: Box<Source>,
         start: u64,
@@ -414,9 +414,9 @@ pub enum Source {
     },
 }
 
-/// A local file or standard input.
+/// Local file or standard input.
 pub trait Input: Read + Send {
-    /// Bytes; `None` when it cannot be known.
+    /// Returns the length in bytes, or `None` if it is unknown.
     fn length(&self) -> Option<u64> {
         None
     }
@@ -440,7 +440,7 @@ impl Input for io::Stdin {
     }
 }
 
-/// Read from a local file at once: fits the second-level cache.
+/// Size of one read from a local file. Fits the second-level cache.
 const LOCAL_READ_BYTES: usize = 256 << 10;
 
 impl Source {
@@ -448,7 +448,7 @@ impl Source {
         Self::Local { input, buffer: Vec::new(), start: 0, end: 0, shown: shown.to_owned() }
     }
 
-    /// `length` bytes of `whole` from `start` on.
+    /// Returns `length` bytes of `whole`, from `start` on.
     pub async fn part(mut whole: Self, start: u64, length: u64) -> Result<Self, Failure> {
         Box::pin(whole.seek(start)).await?;
         Ok(Self::Part { whole: Box::new(whole), start, length, position: 0 })
@@ -482,7 +482,7 @@ impl Source {
         }
     }
 
-    /// The next bytes, empty at the end; tell with `consume` how many were used.
+    /// Returns the next bytes, empty at the end. Report with `consume` how many were used.
     pub async fn next(&mut self) -> Result<&[u8], Failure> {
         match self {
             Self::Hdfs(reader) => Ok(reader.next().await?),
@@ -518,7 +518,7 @@ impl Source {
         }
     }
 
-    /// Reads into memory of the caller's: 0 at the end.
+    /// Reads into the caller's memory. Returns 0 at the end.
     pub async fn read(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
         match self {
             Self::Local { input, start, end, shown, .. } if start == end => {
@@ -544,7 +544,7 @@ fn read_some(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// What bytes are written to.
+/// Target of bytes.
 pub enum Sink {
     Hdfs(Box<Writer>),
     Web(Box<WebWriter>),
@@ -561,11 +561,11 @@ impl Sink {
         Ok(self)
     }
 
-    /// Copies all of `from`; `moved` is told of every piece.
+    /// Copies all of `from`. `moved` gets the length of every piece.
     pub async fn take(&mut self, from: &mut Source, mut moved: impl FnMut(u64)) -> Result<(), Failure> {
         loop {
             let count = match self {
-                // Straight into the packet that is being filled.
+                // Copied directly into the packet that is being filled.
                 Self::Hdfs(writer) => {
                     let count = from.read(writer.space().await?).await?;
                     writer.advance(count).await?;
@@ -578,7 +578,7 @@ impl Sink {
                     from.consume(count);
                     count
                 }
-                // Straight from where the bytes were received.
+                // Written directly from the receive buffer.
                 Self::Local { file, sums, shown } => {
                     let next = from.next().await?;
                     write_local(file, sums, next).map_err(|error| Failure::local(shown, error))?;

@@ -1,11 +1,11 @@
-/// How a column stands in its width.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     Left,
     Right,
 }
 
-/// Rows whose columns are padded to the widest cell, two spaces apart; the last column is not padded.
+/// Rows whose columns are padded to the widest cell, two spaces apart. The last column is not padded.
 pub struct Table {
     align: Vec<Align>,
     rows: Vec<Vec<String>>,

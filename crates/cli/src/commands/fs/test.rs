@@ -37,7 +37,7 @@ async fn holds(flag: &str, item: &Item) -> Result<bool, Failure> {
     })
 }
 
-/// `action`: read 4, write 2.
+/// Returns whether `action` (4 read, 2 write) is allowed.
 async fn allowed(item: &Item, action: u8) -> Result<bool, Failure> {
     match &item.store {
         Store::Hdfs(fs) => match fs.check_access(&item.path, action).await {
@@ -45,7 +45,7 @@ async fn allowed(item: &Item, action: u8) -> Result<bool, Failure> {
             Err(error) if error.kind() == hearth_client::ErrorKind::PermissionDenied => Ok(false),
             Err(error) => Err(Failure::of(&item.shown, error)),
         },
-        // An archive is read by those who reach it, and written by none.
+        // An archive can be read by every user that can reach it, and not written.
         Store::Archive(_) | Store::View(_) => Ok(action != 2),
         Store::Local => {
             let access = if action == 2 { rustix::fs::Access::WRITE_OK } else { rustix::fs::Access::READ_OK };

@@ -1,6 +1,8 @@
-//! `-text`: files as text. Compressed ones are unpacked and records shown as they come; nothing is held whole.
+//! `-text`: files as text. Compressed files are unpacked and records printed as they arrive. No file is held in memory
+//! as a whole.
 //!
-//! What a file is, its first bytes say (gzip, sequence files, Avro), else the end of its name. Source: Display.java.
+//! The format is determined by the first bytes (gzip, sequence files, Avro), else by the suffix of the name. Source:
+//! Display.java.
 
 mod avro;
 mod codec;
@@ -22,7 +24,7 @@ use super::shell::Shell;
 use super::store::Source;
 use codec::Codec;
 
-/// What the first bytes or the name say of a file.
+/// Format of a file, by its first bytes or its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FileFormat {
     Plain,
@@ -33,18 +35,18 @@ enum FileFormat {
 
 fn form(name: &str, head: &[u8]) -> FileFormat {
     match head {
-        // Too little for any of them: no codec is asked.
+        // Too short for any format, so the name is not consulted.
         [] | [_] => FileFormat::Plain,
         [0x1f, 0x8b, ..] => FileFormat::Compressed(Codec::Gzip),
         [b'S', b'E', b'Q', ..] => FileFormat::SequenceFile,
         [b'O', b'b', b'j', ..] => FileFormat::Avro,
-        // No codec's: it begins as Avro files do.
+        // No codec applies: the file begins like an Avro file.
         [b'O', b'b', ..] => FileFormat::Plain,
         _ => Codec::of_file(name).map_or(FileFormat::Plain, FileFormat::Compressed),
     }
 }
 
-/// Bytes printed at once.
+/// Size of one write to the output.
 const PIECE_BYTES: usize = 64 << 10;
 
 pub async fn text(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
@@ -66,7 +68,7 @@ async fn print(shell: &mut Shell, item: &Item) -> Result<(), Failure> {
     let source = SourceReader { source, failed: &mut failed };
     let outcome = show(form, source, &mut |bytes| shell.bytes(bytes));
     match (outcome, failed) {
-        // Why the file could not be read, rather than what its reader made of it.
+        // The error of reading the file takes precedence over the decoder's error.
         (Err(_), Some(failure)) => Err(failure),
         (Ok(()), _) => Ok(()),
         (Err(Stopped::Output(failure)), _) => Err(failure),
@@ -74,7 +76,7 @@ async fn print(shell: &mut Shell, item: &Item) -> Result<(), Failure> {
     }
 }
 
-/// Why no more is shown.
+/// Reason why output stopped.
 #[derive(Debug)]
 enum Stopped {
     Output(Failure),
@@ -87,7 +89,7 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Where text goes.
+/// Output of text.
 type Out<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Failure>;
 
 fn show(form: FileFormat, source: impl Read, out: Out) -> Result<(), Stopped> {
@@ -112,7 +114,7 @@ fn copy(mut from: impl Read, out: Out) -> Result<(), Stopped> {
     }
 }
 
-/// The first bytes of a file, which is read from its start again afterwards.
+/// Returns the first bytes of a file, which is read from its start again afterwards.
 async fn head(source: &mut Source) -> Result<Vec<u8>, Failure> {
     let mut head = [0; 3];
     let mut filled = 0;
@@ -126,10 +128,10 @@ async fn head(source: &mut Source) -> Result<Vec<u8>, Failure> {
     Ok(head[..filled].to_vec())
 }
 
-/// A source that decoders read from, on a thread that may block.
+/// Source for decoders that run on a thread that may block.
 struct SourceReader<'a> {
     source: Source,
-    /// Why it could not be read.
+    /// Error of the source.
     failed: &'a mut Option<Failure>,
 }
 
@@ -144,7 +146,7 @@ impl Read for SourceReader<'_> {
     }
 }
 
-/// What `show` makes of bytes, for tests.
+/// Returns the output of `show` for bytes, for tests.
 #[cfg(test)]
 fn shown(form: FileFormat, bytes: &[u8]) -> Result<String, String> {
     let mut all = Vec::new();
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_known_by_their_first_bytes_and_names() {
+    fn formats_are_detected_by_content_and_name() {
         assert_eq!(form("x", &[0x1f, 0x8b, 8]), FileFormat::Compressed(Codec::Gzip));
         assert_eq!(form("x.gz", b"not packed"), FileFormat::Compressed(Codec::Gzip));
         assert_eq!(form("x.deflate", &[0x78, 0x9c]), FileFormat::Compressed(Codec::Zlib));
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_apaches_codecs_wrote_are_unpacked() {
+    fn files_of_apaches_codecs_are_unpacked() {
         let line = |line: u32| format!("{}: the quick brown fox\n", if line < 300 { line * 7919 } else { 0 });
         let wanted: String = (0..20_000).map(line).collect();
         for vector in [
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_files_that_apaches_writer_wrote_are_shown() {
+    fn apaches_sequence_files_are_shown() {
         let wanted: String = (0..400).map(|record| format!("{record}\tthe value of {record} é\n")).collect();
         for vector in [
             vector!("records-GzipCodec-BLOCK.seq"),
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn avro_files_are_shown_as_by_apache() {
+    fn avro_files_match_apaches_output() {
         let wanted = include_str!("text/vectors/null.avro.txt");
         for vector in [vector!("null.avro"), vector!("deflate.avro"), vector!("snappy.avro"), vector!("bzip2.avro")] {
             assert!(shown_vector(vector) == wanted, "{}", vector.0);

@@ -1,4 +1,4 @@
-//! The trash: a directory of the user's that deleted things are moved to, and `-expunge`.
+//! The trash, a directory of the user that deleted items are moved to, and `-expunge`.
 
 use hearth_client::{Error, ErrorKind, RenameOptions};
 use hearth_types::{FileKind, FsPermission};
@@ -11,17 +11,17 @@ use super::shell::Shell;
 use super::store::Store;
 use super::time::{Calendar, now_ms};
 
-/// Where things are before the next checkpoint.
+/// Directory of the items deleted since the last checkpoint.
 const CURRENT: &str = "Current";
 
-/// Names tried when something of that name is in the trash already.
+/// Number of names tried if the trash already contains an item of that name.
 const NAMES_MAX: u32 = 10;
 
 fn trash_root(fs: &Remote) -> String {
     format!("{}/.Trash", fs.home())
 }
 
-/// Moves `item` to the trash. False when there is no trash for it: the caller deletes it then.
+/// Moves `item` to the trash. Returns false if it has no trash; the caller then deletes it.
 pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
     let Store::Hdfs(fs) = &item.store else { return Ok(false) };
     if fs.trash_interval().await?.is_zero() {
@@ -30,7 +30,7 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
     let root = trash_root(fs);
     let inside = |path: &str, directory: &str| path == directory || path.starts_with(&format!("{directory}/"));
     if inside(&item.path, &root) {
-        // From the trash there is only one way.
+        // An item that is in the trash already is deleted.
         return Ok(false);
     }
     if inside(&root, &item.path) {
@@ -65,8 +65,9 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
     Err(Failure::Message(format!("Failed to move to trash: {}: no free name there", item.uri())))
 }
 
-/// Makes a directory of the trash with those above it. Where a file has the name that one of them below the trash itself should have,
-/// because it was deleted before a directory of its name was, the directory gets the time behind its name. Returns the path that was made.
+/// Makes a directory of the trash, with those above it. Returns its path. A file of a directory's name may be in the
+/// trash already, because it was deleted earlier than the directory. The directory, if it is below the trash root, then
+/// gets the time as a suffix.
 ///
 /// Source: TrashPolicyDefault.java.
 async fn make_directory(fs: &Remote, root: &str, mut path: String) -> Result<String, Failure> {
@@ -79,7 +80,7 @@ async fn make_directory(fs: &Remote, root: &str, mut path: String) -> Result<Str
             return Err(error.into());
         }
         let Some(end) = end_of_first_file(fs, &path).await? else { return Err(error.into()) };
-        // The trash itself must keep its name: the program that empties it looks nowhere else.
+        // The trash root must keep its name: the emptier looks nowhere else.
         if end <= root.len() {
             return Err(error.into());
         }
@@ -88,7 +89,8 @@ async fn make_directory(fs: &Remote, root: &str, mut path: String) -> Result<Str
     Err(Failure::Message(format!("Failed to make {path} in the trash: no free name there")))
 }
 
-/// Where in `path` the name of the first thing that is no directory ends. From the root on: a namenode may refuse to look below a file.
+/// Returns the end in `path` of the first component that is not a directory. Checks from the root on, because a
+/// NameNode may refuse to look below a file.
 async fn end_of_first_file(fs: &Remote, path: &str) -> Result<Option<usize>, Error> {
     for end in ends(path) {
         match fs.status(&path[..end]).await {
@@ -101,12 +103,12 @@ async fn end_of_first_file(fs: &Remote, path: &str) -> Result<Option<usize>, Err
     Ok(None)
 }
 
-/// Where the paths of what is above `path`, and its own, end; the root aside.
+/// Returns the ends of the paths above `path`, and of its own, without the root.
 fn ends(path: &str) -> impl Iterator<Item = usize> {
     path.match_indices('/').map(|(slash, _)| slash).skip(1).chain([path.len()])
 }
 
-/// `-expunge`: removes checkpoints older than the interval, then makes one of what was deleted since.
+/// `-expunge`: removes checkpoints older than the interval, then makes one of the items deleted since the last.
 pub async fn expunge(shell: &mut Shell, arguments: Arguments) -> Result<(), Failure> {
     let store = match arguments.value("fs") {
         Some(uri) => shell.locate(uri)?.0,
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_looked_at_from_the_root_on() {
+    fn first_file_is_found_from_the_root() {
         let all = |path: &'static str| ends(path).map(|end| &path[..end]).collect::<Vec<_>>();
         assert_eq!(all("/user/ada/.Trash"), ["/user", "/user/ada", "/user/ada/.Trash"]);
         assert_eq!(all("/a"), ["/a"]);

@@ -37,7 +37,7 @@ pub async fn truncate(shell: &mut Shell, mut arguments: Arguments) -> Result<(),
     Ok(())
 }
 
-/// True when the file is short now; false when a block is still being cut.
+/// Truncates a file. Returns true if it has its new length now, and false if a block is still being truncated.
 async fn one(shell: &mut Shell, item: &Item, length: u64) -> Result<bool, Failure> {
     if item.is_directory() {
         return Err(Failure::is_directory(&item.shown));

@@ -1,5 +1,5 @@
-//! `viewfs://`: a tree of mount points, each of which leads into another file system. The directories above them are in no file system: they
-//! can be listed, and nothing else.
+//! `viewfs://`: a tree of mount points, each of which leads into another file system. The directories above the mount
+//! points belong to no file system: they can be listed, but not changed.
 //!
 //! Source: InodeTree.java, ViewFileSystem.java.
 
@@ -14,15 +14,15 @@ use super::store::{Store, name_of};
 
 const PREFIX: &str = "fs.viewfs.mounttable.";
 
-/// What a mount table is called that no authority names.
+/// Name of the mount table for URIs without an authority.
 pub const DEFAULT_TABLE: &str = "default";
 
-/// Where the paths of a mount table lead, as its keys say.
+/// Targets of the paths of a mount table, from its configuration keys.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MountTable {
     /// URIs by mount point.
     pub links: BTreeMap<String, String>,
-    /// Target of paths below no mount point.
+    /// Target of paths that are below no mount point.
     pub fallback: Option<String>,
     home_prefix: String,
 }
@@ -30,7 +30,7 @@ pub struct MountTable {
 impl MountTable {
     /// Reads `fs.viewfs.mounttable.NAME.*`.
     ///
-    /// Errors: there is no such table, or it has links of a kind that is not followed.
+    /// Errors: the table does not exist, or it has links of an unsupported kind.
     pub fn read(configuration: &Configuration, name: &str) -> Result<Self, Failure> {
         let mut table = Self { home_prefix: "/user".to_owned(), ..Self::default() };
         let prefix = format!("{PREFIX}{name}.");
@@ -50,7 +50,7 @@ impl MountTable {
                 ("homedir", _) => table.home_prefix = value,
                 _ => {
                     return Err(Failure::Message(format!(
-                        "{key}: links of this kind are not followed; use `hdfs dfs`"
+                        "{key}: links of this kind are not supported; use `hdfs dfs`"
                     )));
                 }
             }
@@ -63,21 +63,21 @@ impl MountTable {
     }
 }
 
-/// A mount table whose file systems are known.
+/// Mount table with its file systems resolved.
 #[derive(Debug)]
 pub struct View {
     uri: String,
     home: String,
     user: String,
-    /// File systems, and paths there, by mount point.
+    /// File systems, with paths there, by mount point.
     links: BTreeMap<String, (Store, String)>,
     fallback: Option<(Store, String)>,
     made_ms: u64,
 }
 
-/// What is at a path of a mount table.
+/// Result of resolving a path of a mount table.
 pub enum Resolved {
-    /// This path of another file system, whether something is there or not.
+    /// A path of another file system. It may or may not exist there.
     In(Store, String),
     /// A directory above mount points.
     Directory,
@@ -85,7 +85,7 @@ pub enum Resolved {
 }
 
 impl View {
-    /// `find`: the file system and the path there that a URI of the table names.
+    /// Resolves the targets. `find` returns the file system and path of a URI of the table.
     pub fn new(
         uri: String,
         table: MountTable,
@@ -110,10 +110,10 @@ impl View {
         &self.home
     }
 
-    /// `path`: absolute, without `.` and `..`.
+    /// Resolves `path`, which is absolute and has no `.` and `..`.
     pub fn resolve(&self, path: &str) -> Resolved {
         let above = |point: &str, path: &str| point == "/" || path == point || path.starts_with(&format!("{point}/"));
-        // Of several, the longest: it is the last.
+        // The longest of several links applies: it is the last.
         let link = self.links.iter().rev().find(|(point, _)| above(point, path));
         if let Some((point, (store, base))) = link {
             let rest = if point == "/" { path } else { &path[point.len()..] };
@@ -132,7 +132,7 @@ impl View {
         matches!(self.resolve(path), Resolved::Directory).then(|| self.entry("", FileKind::Directory))
     }
 
-    /// What the directory `path` has: directories, and mount points, which show as links.
+    /// Returns the entries of the directory `path`: directories, and mount points, which are shown as links.
     pub async fn list(&self, path: &str) -> Result<Vec<FileStatus>, Failure> {
         let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
         let mut entries: BTreeMap<String, FileStatus> = BTreeMap::new();
@@ -182,7 +182,7 @@ fn joined(base: &str, rest: &str) -> String {
     }
 }
 
-/// Why nothing can be changed in a directory above mount points.
+/// Failure of a change in a directory above mount points.
 pub fn read_only(operation: &str, path: &str) -> Failure {
     Failure::Message(format!(
         "InternalDir of ViewFileSystem is readonly, operation {operation} not permitted on path {path}."
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn paths_lead_to_what_is_mounted() {
+    async fn paths_resolve_to_mount_targets() {
         let view =
             view(&[("link./data/one", "/x/one"), ("link./data/two", "/"), ("link./tmp", "/t/"), ("homedir", "/home")])
                 .unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_mounted_nowhere_is_in_the_fallback() {
+    async fn unmounted_paths_use_the_fallback() {
         let view = view(&[("link./data", "/x"), ("linkFallback", "/rest")]).unwrap();
         assert_eq!(resolved(&view, "/other/a").as_deref(), Some("/rest/other/a"));
         assert_eq!(resolved(&view, "/").as_deref(), Some("directory"));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_cannot_be_followed_are_refused() {
+    fn unsupported_mount_tables_are_rejected() {
         assert!(view(&[]).unwrap_err().to_string().contains("Empty Mount table"));
         assert!(view(&[("linkNfly.min./x", "a,b")]).unwrap_err().to_string().contains("linkNfly"));
         assert!(view(&[("linkRegex.0", "a")]).unwrap_err().to_string().contains("linkRegex"));

@@ -25,11 +25,14 @@ fn named(full_name: &str) -> Result<Xattr, Failure> {
 fn in_hdfs(item: &Item) -> Result<&Remote, Failure> {
     match &item.store {
         Store::Hdfs(fs) => Ok(fs),
-        _ => Err(Failure::path(&item.shown, "attributes of local files are left to getfattr(1) and setfattr(1)")),
+        _ => Err(Failure::path(
+            &item.shown,
+            "attributes of local files are not supported: use getfattr(1) and setfattr(1)",
+        )),
     }
 }
 
-/// How values are printed. Source: XAttrCodec.java.
+/// Output format of values. Source: XAttrCodec.java.
 #[derive(Clone, Copy)]
 enum Encoding {
     Text,
@@ -56,7 +59,7 @@ impl Encoding {
     }
 }
 
-/// Of `"text"`, `0x...`, `0s...` or anything else as it is.
+/// Decodes `"text"`, `0x...` or `0s...`. Other text stands for itself.
 fn decode(text: &str) -> Result<Vec<u8>, Failure> {
     let wrong = |what: &str| Failure::Message(format!("{text} is not {what}"));
     if let Some(quoted) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
@@ -94,7 +97,7 @@ pub async fn getfattr(shell: &mut Shell, arguments: Arguments) -> Result<(), Fai
 }
 
 struct ShowXattrs {
-    /// Empty: all.
+    /// Attributes to print. Empty: all.
     wanted: Vec<Xattr>,
     encoding: Encoding,
 }
@@ -155,7 +158,7 @@ impl ChangeXattr {
     }
 }
 
-/// Gives `target` the attributes of `source`, of those that the user may see.
+/// Gives `target` those attributes of `source` that the user may see.
 pub async fn copy(source: &Item, target: &Item) -> Result<(), Failure> {
     let xattrs = in_hdfs(source)?.xattrs(&source.path, Vec::new()).await;
     for xattr in xattrs.map_err(|error| Failure::of(&source.shown, error))? {
@@ -169,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_and_shown_in_three_ways() {
+    fn values_use_three_encodings() {
         for (text, value) in [
             ("\"a b\"", "a b"),
             ("0x6120", "a "),

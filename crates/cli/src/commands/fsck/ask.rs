@@ -1,4 +1,4 @@
-//! The NameNode's own report, as DFSck.java asks for it and takes it.
+//! The NameNode's own report, requested and read as DFSck.java does it.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -11,20 +11,20 @@ use super::http::{HttpTimeouts, get};
 use super::request::Request;
 use crate::configuration::Identity;
 
-/// Where a NameNode answers over HTTP.
+/// HTTP address of a NameNode.
 pub struct NamenodeHttp {
     address: String,
     patience: HttpTimeouts,
 }
 
-/// Longest answer to the question whose web port it is.
+/// Maximum length of the status answer that identifies the NameNode.
 const STATUS_BYTES_MAX: usize = 1 << 20;
 
 impl NamenodeHttp {
-    /// Finds the web port of the NameNode whose RPC is at `rpc` (`host:port`), and sees that it is that one's: another NameNode may
-    /// listen where the configuration says.
+    /// Finds the web port of the NameNode whose RPC address is `rpc` (`host:port`), and verifies that it belongs to
+    /// that NameNode: another one may listen at the configured address.
     ///
-    /// Errors: why it cannot be asked.
+    /// Errors: why the port cannot be used.
     pub async fn find(configuration: &Configuration, uri: &str, rpc: &str) -> anyhow::Result<Self> {
         if configuration.get(keys::DFS_HTTP_POLICY)?.eq_ignore_ascii_case("HTTPS_ONLY") {
             bail!("dfs.http.policy is HTTPS_ONLY, and fsck speaks HTTP without TLS");
@@ -40,7 +40,7 @@ impl NamenodeHttp {
         Ok(web)
     }
 
-    /// Errors when the port is not of the NameNode at `rpc`.
+    /// Checks the owner. Errors: the port does not belong to the NameNode at `rpc`.
     async fn check_owner(&self, rpc: &HostPort) -> anyhow::Result<()> {
         let mut said = Vec::new();
         let question = "/jmx?qry=Hadoop:service=NameNode,name=NameNodeStatus";
@@ -48,7 +48,7 @@ impl NamenodeHttp {
             said.extend_from_slice(&bytes[..bytes.len().min(STATUS_BYTES_MAX - said.len())]);
         })
         .await?;
-        let owner = owner(&said).with_context(|| format!("{} is no NameNode's web port", self.address))?;
+        let owner = owner(&said).with_context(|| format!("{} is not the web port of a NameNode", self.address))?;
         if owner.port != rpc.port || !may_be_same_host(&owner.host, &rpc.host).await {
             bail!("{} is the web port of the NameNode at {owner}, not of the one at {rpc}", self.address);
         }
@@ -56,14 +56,14 @@ impl NamenodeHttp {
     }
 }
 
-/// The RPC address in the NameNode's bean `NameNodeStatus`.
+/// Returns the RPC address in the NameNode's bean `NameNodeStatus`.
 fn owner(said: &[u8]) -> anyhow::Result<HostPort> {
-    let said: serde_json::Value = serde_json::from_slice(said).context("its answer is no JSON")?;
-    let text = said["beans"][0]["HostAndPort"].as_str().context("it has no bean NameNodeStatus")?;
+    let said: serde_json::Value = serde_json::from_slice(said).context("its answer is not JSON")?;
+    let text = said["beans"][0]["HostAndPort"].as_str().context("its answer has no bean NameNodeStatus")?;
     HostPort::parse(text, None).map_err(|wanted| anyhow!("HostAndPort is {text}: {wanted}"))
 }
 
-/// False when both names are known here and share no address.
+/// Returns false if both names resolve here and share no address.
 async fn may_be_same_host(one: &str, other: &str) -> bool {
     async fn addresses(host: &str) -> Option<HashSet<IpAddr>> {
         let found = tokio::net::lookup_host((host, 0)).await.ok()?;
@@ -81,8 +81,8 @@ async fn may_be_same_host(one: &str, other: &str) -> bool {
     }
 }
 
-/// Where the configuration says that the web port of the NameNode at `rpc` is: by its name in its nameservice, else by the plain key.
-/// The host of a wildcard is that of its RPC. Source: DFSUtil.java, getInfoServer.
+/// Returns the configured web address of the NameNode at `rpc`: by its name in its nameservice, else by the plain key.
+/// A wildcard host is replaced by the host of the RPC address. Source: DFSUtil.java, getInfoServer.
 fn configured(configuration: &Configuration, uri: &str, rpc: &HostPort) -> anyhow::Result<HostPort> {
     let name = keys::DFS_NAMENODE_HTTP_ADDRESS.name;
     let mut names = configuration.get(keys::DFS_NAMESERVICES)?.unwrap_or_default();
@@ -105,7 +105,7 @@ fn configured(configuration: &Configuration, uri: &str, rpc: &HostPort) -> anyho
     Ok(address)
 }
 
-/// Prints what the NameNode says. The exit code.
+/// Prints the NameNode's answer. Returns the exit code.
 pub async fn ask(web: &NamenodeHttp, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
     eprintln!("Connecting to namenode via http://{}{}", web.address, request.query(caller, 0));
     if request.list_corrupt {
@@ -119,17 +119,17 @@ pub async fn ask(web: &NamenodeHttp, request: &Request, caller: &Identity) -> an
         failed = failed.take().or(out.write_all(bytes).err());
     })
     .await?;
-    // Java's tool prints lines: also the last one, which has no end.
+    // Java's tool prints complete lines, also if the last one has no line end.
     if !last.is_ended {
         failed = failed.or(out.write_all(b"\n").err());
     }
     if let Some(error) = failed.or(out.flush().err()) {
-        return Err(error).context("standard output");
+        return Err(error).context("cannot write to standard output");
     }
     Ok(exit_code(&last.text()))
 }
 
-/// Follows the pages of the list.
+/// Requests all pages of the list.
 async fn list_corrupt(web: &NamenodeHttp, request: &Request, caller: &Identity) -> anyhow::Result<u8> {
     let path = &request.path;
     let (mut after, mut found) = (0, 0_u64);
@@ -159,26 +159,26 @@ async fn list_corrupt(web: &NamenodeHttp, request: &Request, caller: &Identity) 
             println!("{line}");
         }
         match page.next {
-            // The list would never end with a cookie that stays.
+            // A cookie that does not advance would make the list endless.
             Some(next) if next > after && !page.is_last => after = next,
             _ => break,
         }
     }
     println!("The filesystem under path '{path}' has {found} CORRUPT blocks");
-    // Java's -1: of this list `hdfs fsck` says so, not 1.
+    // Java's -1: for this list `hdfs fsck` returns it, not 1.
     Ok(if found == 0 { 0 } else { 255 })
 }
 
-/// Longest page of the list: a NameNode tells some hundred entries at a time.
+/// Maximum length of a page of the list. A NameNode sends some hundred entries at a time.
 const PAGE_BYTES_MAX: usize = 64 << 20;
 
-/// A page of the list of corrupt files.
+/// Page of the list of corrupt files.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Page {
     lines: Vec<String>,
-    /// Where the next one begins.
+    /// Start of the next page.
     next: Option<u64>,
-    /// There is nothing more.
+    /// No more entries follow.
     is_last: bool,
     is_refused: bool,
 }
@@ -210,16 +210,16 @@ impl Page {
     }
 }
 
-/// The last line of an answer, by which its exit code is chosen.
+/// Last line of an answer, which determines the exit code.
 #[derive(Default)]
 struct LastLine {
     bytes: Vec<u8>,
-    /// An end of a line stands behind it.
+    /// The line has its line end.
     is_ended: bool,
 }
 
 impl LastLine {
-    /// So much of a line is kept, from its end.
+    /// Maximum length of the line that is kept, from its end.
     const BYTES_MAX: usize = 4096;
 
     fn add(&mut self, bytes: &[u8]) {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_web_port_is_that_of_the_active_namenode() {
+    fn web_port_belongs_to_the_active_namenode() {
         let plain = Configuration::empty();
         assert_eq!(web_port(plain.clone(), "hdfs://h:8020", "h:8020"), "h:9870");
         let set = plain.with("dfs.namenode.http-address", "0.0.0.0:50070");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_decides_however_it_comes() {
+    fn last_line_decides_for_any_chunking() {
         let mut last = LastLine::default();
         for piece in ["FSCK ended\n", "\n\nThe filesystem under ", "path '/' is HEAL", "THY"] {
             last.add(piece.as_bytes());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_corrupt_files_end_where_the_namenode_says() {
+    fn corrupt_file_pages_end_at_the_last_page() {
         let page = Page::read(
             "FSCK started by ann from /1.2.3.4 for path / at now\nblk_1\t1\t/a\nblk_2\t2\t/b\nCookie:\t2\n\n\nThe filesystem under path '/' has 2 CORRUPT files\n\n",
         );
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_web_port_is_known_by_the_rpc_address_that_it_names() {
+    fn web_port_is_identified_by_its_rpc_address() {
         let bean = br#"{"beans": [{"name": "x", "HostAndPort": "127.0.0.1:8020"}]}"#;
         assert_eq!(owner(bean).unwrap().to_string(), "127.0.0.1:8020");
         for wrong in [&b"{}"[..], b"<html>", br#"{"beans": [{"HostAndPort": 5}]}"#] {

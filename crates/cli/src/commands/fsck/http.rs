@@ -1,4 +1,4 @@
-//! One GET request to a server's web port, whose answer is handed on as it comes.
+//! One GET request to a server's web port. The answer is passed on as it arrives.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a server may take to be reached, and to say something.
+/// Maximum time to connect to a server, and to wait for its data.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpTimeouts {
     pub connect: Duration,
     pub read: Duration,
 }
 
-/// Asks `address` (`host:port`) for `target`, a path with its query. `each` is shown the answer's bytes, in order.
+/// Requests `target`, a path with its query, from `address` (`host:port`). `each` gets the answer's bytes, in order.
 ///
-/// Errors: names the address; a status other than 200 too.
+/// Errors: name the address. A status other than 200 is an error, too.
 pub async fn get(
     address: &str,
     target: &str,
@@ -34,12 +34,12 @@ pub async fn get(
         .map_err(|_| silent("cannot be reached", patience.connect))?
         .with_context(|| format!("cannot connect to {address}"))?;
     let (mut sender, connection) = handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
-    // It ends with the sender and the answer; an error of it is seen there.
+    // The task ends with the sender and the answer. Its errors show there.
     let connection = tokio::spawn(connection);
     let request = Request::get(target).header(HOST, address).body(Empty::new())?;
     let silent = || silent("says nothing", patience.read);
     let said = timeout(patience.read, sender.send_request(request)).await.map_err(|_| silent())?;
-    let mut response = said.with_context(|| format!("the answer of {address}"))?;
+    let mut response = said.with_context(|| format!("cannot read the answer of {address}"))?;
     if response.status() != StatusCode::OK {
         bail!("{address} answers {}", response.status());
     }

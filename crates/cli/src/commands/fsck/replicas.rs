@@ -1,10 +1,10 @@
 use hearth_types::{DatanodeAdminState, LocatedBlock};
 
-/// The good replicas of a block by what becomes of their DataNodes, as far as a reader is told of them: of those on DataNodes in
-/// maintenance he is not, and of those that are too many he does not know it.
+/// Good replicas of a block by the state of their DataNodes, as far as the NameNode reports them to a reader. It omits
+/// replicas on DataNodes in maintenance, and does not mark excess replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Replicas {
-    /// On DataNodes that stay.
+    /// Replicas on DataNodes that stay in service.
     pub live: u64,
     pub decommissioned: u64,
     pub decommissioning: u64,
@@ -15,7 +15,7 @@ pub struct Replicas {
 impl Replicas {
     pub fn of(located: &LocatedBlock) -> Self {
         let mut replicas = Self::default();
-        // The locations are then those of the bad ones.
+        // In this case the locations are those of the corrupt replicas.
         if located.corrupt {
             return replicas;
         }

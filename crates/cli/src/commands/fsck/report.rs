@@ -8,7 +8,7 @@ use hearth_types::LocatedBlock;
 use super::replicas::Replicas;
 use crate::commands::fs::time::{Calendar, now_ms};
 
-/// What a walk over files counts, and how it is printed.
+/// Counts of a walk over files, and their output.
 pub struct Report {
     path: String,
     start: Instant,
@@ -24,11 +24,11 @@ pub struct Report {
     missing_replicas: u64,
     wanted_replicas: u64,
     replicas: Replicas,
-    /// Blocks without any replica that their NameNode tells of, and their bytes.
+    /// Blocks for which the NameNode reports no replica, and their bytes.
     missing: (u64, u64),
-    /// Blocks of which all replicas are bad, and their bytes.
+    /// Blocks with only corrupt replicas, and their bytes.
     corrupt: (u64, u64),
-    /// Block name and path.
+    /// Block names and paths.
     broken: Vec<(String, String)>,
     broken_files: BTreeSet<String>,
     /// Files and directories that the user may not read.
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Says that a path was not checked, and why.
+    /// Reports that a path was not checked, and why.
     pub fn skip(&mut self, path: &str, refused: &Error) {
         self.skipped += 1;
         let why = match refused {
@@ -78,7 +78,7 @@ impl Report {
         }
     }
 
-    /// Counts a file of `length` bytes. What is wrong with it, one line each.
+    /// Counts a file of `length` bytes. Returns a line for each problem.
     pub fn count_file(&mut self, path: &str, length: u64, replication: u16, blocks: &[&LocatedBlock]) -> Vec<String> {
         let mut findings = Vec::new();
         let wanted = u64::from(replication);
@@ -96,7 +96,8 @@ impl Report {
             self.over_replicated += u64::from(replicas.live > wanted);
             if total == 0 {
                 self.broken.push((block.id().to_string(), path.to_owned()));
-                // The bytes of a corrupt one may be good yet: a client can have been wrong. Then it is not missing.
+                // The bytes of a corrupt block may still be good, because a client may have reported it wrongly. So it
+                // does not count as missing.
                 let (count, bytes) = if located.corrupt { &mut corrupt } else { &mut missing };
                 *count += 1;
                 *bytes += block.length();
@@ -104,7 +105,8 @@ impl Report {
                     findings.push(format!("{path}: CORRUPT blockpool {} block {}", block.pool, block.id()));
                 }
             } else if total < wanted {
-                // Those that leave are made anew elsewhere before they go, and those in maintenance come back.
+                // Replicas on decommissioning DataNodes are copied elsewhere before these leave, and those in
+                // maintenance come back.
                 self.under_replicated += 1;
                 self.missing_replicas += wanted - total;
                 let Replicas { live, decommissioned, decommissioning, .. } = replicas;
@@ -126,10 +128,10 @@ impl Report {
         findings
     }
 
-    /// The lines of `-list-corruptfileblocks`, and the exit code.
+    /// Prints the lines of `-list-corruptfileblocks`. Returns the exit code.
     pub fn list_corrupt(&self) -> u8 {
         if self.skipped > 0 {
-            eprintln!("fsck: {} paths were not checked: they may not be read", self.skipped);
+            eprintln!("fsck: {} paths were not checked: permission denied", self.skipped);
         }
         if self.broken.is_empty() {
             println!("The filesystem under path '{}' has no CORRUPT files", self.path);
@@ -140,14 +142,14 @@ impl Report {
             println!("{block}\t{path}");
         }
         println!("The filesystem under path '{}' has {} CORRUPT files", self.path, self.broken_files.len());
-        // Java's -1: of this list `hdfs fsck` says so, not 1.
+        // Java's -1: for this list `hdfs fsck` returns it, not 1.
         255
     }
 
-    /// The report and the exit code.
+    /// Prints the report. Returns the exit code.
     pub async fn print(&self, fs: &FileSystem) -> anyhow::Result<u8> {
         let healthy = self.missing.0 + self.corrupt.0 == 0;
-        // Superusers only; others get the rest of the report.
+        // Only superusers may list DataNodes. Other users get the rest of the report.
         let datanodes = fs.datanodes(DatanodeReportKind::Live).await.unwrap_or_default();
         let racks: BTreeSet<&str> = datanodes.iter().map(|datanode| datanode.location.as_str()).collect();
         let default_replication = fs.server_defaults().await?.replication;
@@ -195,7 +197,7 @@ impl Report {
         Ok(u8::from(!healthy))
     }
 
-    /// The section of that name.
+    /// Returns the section of that name.
     fn replicated_blocks(&self, default_replication: u16) -> String {
         let mut out = String::new();
         let of_blocks = |count: u64| share(count, self.blocks);
@@ -211,7 +213,8 @@ impl Report {
             self.bytes, self.files, self.blocks
         );
         let stars = "  ********************************\n";
-        // The least that a NameNode keeps is its own to know; with 1 those are the blocks of which nothing is there.
+        // The NameNode's minimum replication is not known here. With a minimum of 1, these are the blocks without any
+        // replica.
         let none = self.missing.0 + self.corrupt.0;
         if none > 0 {
             let _ = write!(
@@ -262,12 +265,12 @@ impl Report {
     }
 }
 
-/// ` (12.5 %)`; nothing of nothing.
+/// Formats a share: ` (12.5 %)`. Empty if the whole is 0.
 fn share(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format!(" ({} %)", java_double(part as f64 * 100.0 / whole as f64)) }
 }
 
-/// A float as Java prints it: at least one decimal.
+/// Formats a float as Java prints it: with at least one decimal.
 fn java_double(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.1}") } else { format!("{}", value as f32) }
 }
@@ -286,7 +289,7 @@ pub(super) mod tests {
         ExtendedBlock { pool: BlockPoolId::new("BP-1-127.0.0.1-1"), block }
     }
 
-    /// On DataNodes in these states.
+    /// A block with replicas on DataNodes in these states.
     pub fn located(id: i64, states: &[DatanodeAdminState], corrupt: bool) -> LocatedBlock {
         let datanode = |state: &DatanodeAdminState| {
             let id = DatanodeId {
@@ -305,11 +308,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn replicas_that_leave_are_no_live_ones_and_a_corrupt_block_is_not_missing() {
+    fn leaving_replicas_and_corrupt_blocks_are_counted_apart() {
         use DatanodeAdminState::*;
         let mut report = Report::of("/".to_owned());
         let blocks = [
-            // Nothing is wrong with what leaves in good order.
+            // Decommissioned replicas with enough live ones are not a problem.
             located(1, &[Normal, Decommissioned, DecommissionInProgress], false),
             located(2, &[Normal, Decommissioned], false),
             located(3, &[DecommissionInProgress, EnteringMaintenance, EnteringMaintenance], false),
@@ -332,7 +335,7 @@ pub(super) mod tests {
                 "/f: CORRUPT 1 blocks of total size 100 B.".to_owned(),
             ]
         );
-        // Both are what cannot be read.
+        // Missing and corrupt blocks are both unreadable.
         assert_eq!(report.broken.len(), 2);
         assert_eq!(report.list_corrupt(), 255);
         assert_eq!(
@@ -349,7 +352,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn shares_are_printed_as_java_does() {
+    fn shares_are_printed_like_java() {
         assert_eq!(share(1, 1), " (100.0 %)");
         assert_eq!(share(1, 3), " (33.333332 %)");
         assert_eq!(share(0, 0), "");

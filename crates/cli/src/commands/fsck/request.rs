@@ -1,10 +1,10 @@
-//! The command line of fsck, as DFSck.java takes it.
+//! The command line of fsck, as DFSck.java parses it.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::configuration::Identity;
 
-/// What is printed of each file by the report that is made here.
+/// Details that the report made here prints for each file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportOptions {
     pub files: bool,
@@ -21,13 +21,13 @@ pub struct Request {
     pub list_corrupt: bool,
     /// `blk_...` names to look up instead of a path.
     pub block_ids: Vec<String>,
-    /// Every flag, as the NameNode's query names it.
+    /// All flags, by their names in the NameNode's query.
     flags: Vec<&'static str>,
-    /// The first option that only the NameNode can carry out.
+    /// First option that only the NameNode can carry out.
     needs_namenode: Option<&'static str>,
 }
 
-/// Why there is no request.
+/// Reason why the command line gives no request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestError {
     Help,
@@ -38,28 +38,28 @@ pub enum RequestError {
 pub const USAGE: &str = "Usage: hearth fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] \
 [-files [-blocks [-locations | -racks | -replicaDetails | -upgradedomains]]]] [-includeSnapshots] [-showprogress] \
 [-storagepolicies] [-maintenance] [-blockId <blk_Id>] [-replicate]
-\t<path>\tstart checking from this path; / when there is none
+\t<path>\tstart checking from this path; default: /
 \t-files\tprint the files that are checked
 \t-blocks\tprint the blocks of each file, with -files
 \t-locations\tprint where the replicas of each block are, with -files -blocks
 \t-racks\tthe same with racks
 \t-replicaDetails\tthe same with the state of each replica
 \t-upgradedomains\tthe same with upgrade domains
-\t-openforwrite\tcheck and print files that are being written, too
-\t-includeSnapshots\tcheck what only snapshots have, too
+\t-openforwrite\talso check and print files that are being written
+\t-includeSnapshots\talso check files that only snapshots contain
 \t-list-corruptfileblocks\tprint blocks without a good replica and the files that they belong to
 \t-delete\tdelete files with blocks that have no good replica
-\t-storagepolicies\tprint how many blocks lie where their storage policy wants them
+\t-storagepolicies\tprint how many blocks satisfy their storage policy
 \t-maintenance\tprint replicas in maintenance
 \t-blockId <blk_Id> ...\tprint the file and the replicas of blocks
-\t-replicate\thave blocks replicated again whose replicas are on too few racks
+\t-replicate\tre-replicate blocks whose replicas are on too few racks
 \t-showprogress\tno effect: progress is always shown
-\t-move\trefused: copy what can be read of a file, then use -delete
-Exit code: 0 healthy, 1 corrupt, 255 wrong command line, a missing right, or corrupt blocks in the list of them; with -blockId 2 to 6 by
+\t-move\tnot supported: copy the readable part of a file, then use -delete
+Exit code: 0 healthy, 1 corrupt, 255 wrong command line, permission denied, or corrupt blocks in their list; with -blockId 2 to 6 by
 the state of the last replica.
 ";
 
-/// Words and their names in the NameNode's query.
+/// Options and their names in the NameNode's query.
 const FLAGS: &[(&str, &str)] = &[
     ("-files", "files"),
     ("-blocks", "blocks"),
@@ -77,12 +77,13 @@ const FLAGS: &[(&str, &str)] = &[
     ("-showprogress", "showprogress"),
 ];
 
-/// Those that the report which is made here has, too.
+/// Options that the report made here supports, too.
 const PLAIN: &[&str] =
     &["files", "blocks", "locations", "racks", "openforwrite", "listcorruptfileblocks", "showprogress"];
 
 impl Request {
-    /// Errors: what is wrong with the line; one without a word is, as for Apache's tool.
+    /// Parses the command line. Errors: what is wrong with it. A command line without arguments is an error, as for
+    /// Apache's tool.
     pub fn parse(words: Vec<String>) -> Result<Self, RequestError> {
         if words.is_empty() {
             return Err(RequestError::Usage(String::new()));
@@ -106,7 +107,7 @@ impl Request {
                     }
                     if block_ids.is_empty() {
                         return Err(RequestError::Usage(
-                            "-blockId wants the name of a block, such as blk_1073741825".to_owned(),
+                            "-blockId needs the name of a block, such as blk_1073741825".to_owned(),
                         ));
                     }
                 }
@@ -136,12 +137,12 @@ impl Request {
         Ok(Self { path, shown, list_corrupt, block_ids, flags, needs_namenode })
     }
 
-    /// The option that needs the NameNode's own report, if there is one.
+    /// Returns the option that needs the NameNode's own report, if any.
     pub fn needs_namenode(&self) -> Option<&'static str> {
         self.needs_namenode
     }
 
-    /// Path and query of the NameNode's page. `after`: entries of the list of corrupt files to leave out.
+    /// Returns path and query of the NameNode's page. `after`: number of entries of the list of corrupt files to skip.
     pub fn query(&self, caller: &Identity, after: u64) -> String {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let mut query = match &caller.real_user {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_in_the_query_by_the_names_that_the_namenode_knows() {
+    fn query_contains_the_namenodes_option_names() {
         let request = parse("/a&b -files -blocks -storagepolicies -blockId blk_1 blk_2 -replicate").unwrap();
         assert_eq!(request.needs_namenode(), Some("-storagepolicies"));
         assert!(request.shown.files && request.shown.blocks && !request.list_corrupt);
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_and_what_is_refused_are_told_apart() {
+    fn usage_errors_and_refusals_are_distinct() {
         assert_eq!(parse("/ -nothing").unwrap_err(), RequestError::Usage("Illegal option '-nothing'".to_owned()));
         assert!(matches!(parse("/a /b"), Err(RequestError::Usage(what)) if what.contains("one path at a time '/b'")));
         assert!(matches!(parse("/ -blockId"), Err(RequestError::Usage(_))));

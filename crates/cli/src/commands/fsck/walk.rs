@@ -1,4 +1,4 @@
-//! The report without the NameNode's help: a walk over the files and the located blocks of each.
+//! The report without the NameNode's `/fsck`: a walk over the files and the located blocks of each.
 
 use hearth_client::{Error, ErrorKind, FileSystem};
 use hearth_types::{FileKind, FileStatus, LocatedBlock};
@@ -8,7 +8,7 @@ use super::report::Report;
 use super::request::ReportOptions;
 use crate::commands::fs::shown_name;
 
-/// Looks at everything below `path`, depth first.
+/// Checks everything below `path`, depth first.
 pub async fn walk(fs: &FileSystem, path: &str, shown: &ReportOptions, report: &mut Report) -> Result<(), Error> {
     let status = fs.status(path).await?;
     visit(fs, path.to_owned(), &status, shown, report).await
@@ -33,7 +33,7 @@ async fn visit(
                 println!("{path} <dir>");
             }
             let mut listing = match fs.list(&path).await {
-                // Removed meanwhile.
+                // Removed during the walk.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     report.skip(&path, &error);
@@ -65,7 +65,7 @@ async fn file(
             return Ok(());
         }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            eprintln!("{path}: erasure-coded or encrypted; passed over");
+            eprintln!("{path}: skipped: erasure-coded or encrypted");
             return Ok(());
         }
         located => located?,
@@ -74,7 +74,7 @@ async fn file(
         report.open_files += 1;
         return Ok(());
     }
-    // The block that is being written is nobody's fault yet.
+    // A block that is being written does not yet count as a problem.
     let blocks: Vec<&LocatedBlock> = located
         .blocks
         .iter()
@@ -146,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_block_says_how_many_replicas_stay() {
+    fn block_line_shows_live_replicas() {
         use hearth_types::DatanodeAdminState::*;
         let of = |located: &LocatedBlock, shown: ReportOptions| block_line(0, located, &shown);
         let name = block(7);
         let leaving = located(7, &[Normal, Decommissioned, EnteringMaintenance], false);
         assert_eq!(of(&leaving, ReportOptions::default()), format!("0. {name} len=100 Live_repl=1"));
         assert_eq!(of(&located(7, &[], false), ReportOptions::default()), format!("0. {name} len=100 MISSING!"));
-        // As Apache's has it, with the places of the bad ones.
+        // Like Apache's report, with the locations of the corrupt replicas.
         let corrupt = located(7, &[Normal], true);
         let shown = ReportOptions { locations: true, racks: true, ..ReportOptions::default() };
         assert_eq!(of(&corrupt, shown), format!("0. {name} len=100 Live_repl=0  [/default-rack/127.0.0.1:9866]"));

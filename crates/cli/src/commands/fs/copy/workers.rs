@@ -1,4 +1,4 @@
-//! `-t`: several files copied at a time.
+//! `-t`: copies several files at the same time.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::commands::fs::item::Item;
 use crate::commands::fs::options::Arguments;
 use crate::commands::fs::shell::Shell;
 
-/// Files that wait for a place, unless `-q` says otherwise. Source: CopyCommandWithMultiThread.java.
+/// Maximum number of queued files, unless `-q` is given. Source: CopyCommandWithMultiThread.java.
 const QUEUE: usize = 1024;
 
-/// How many files are copied at a time, and how many may wait for that.
+/// Maximum number of concurrent copies, and of queued ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threads {
     pub at_once: usize,
@@ -22,7 +22,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Errors: `Usage`, when a value is no number. One below 1 stands for the default, as in Apache's.
+    /// Reads `-t` and `-q`. Errors: `Usage` if a value is not a number. A value below 1 stands for the default, as in
+    /// Apache's shell.
     pub fn from(arguments: &Arguments) -> Result<Self, Failure> {
         let number = |option: &str, default: usize| -> Result<usize, Failure> {
             let Some(text) = arguments.given(option) else { return Ok(default) };
@@ -33,12 +34,12 @@ impl Threads {
     }
 }
 
-/// Copies files side by side. Dropping it ends them.
+/// Copies files concurrently. Dropping it ends the copies.
 pub struct Workers {
     threads: Threads,
     places: Arc<Semaphore>,
     copies: JoinSet<Result<(), Failure>>,
-    /// Directories that get their attributes when all is copied: a file that comes into one changes its time.
+    /// Directories that get their attributes after all copies, because a file created in a directory changes its time.
     directories: Vec<(Item, Item)>,
 }
 
@@ -48,7 +49,7 @@ impl Workers {
         Self { threads, places, copies: JoinSet::new(), directories: Vec::new() }
     }
 
-    /// Begins to copy a file, or has it wait. With as many files waiting as may, this waits for one that ends.
+    /// Starts or queues the copy of a file. If the queue is full, waits until a copy ends.
     pub async fn copy(&mut self, shell: &mut Shell, source: &Item, target: &Item, copying: CopyOptions) {
         while self.copies.len() >= self.threads.at_once + self.threads.waiting {
             self.end_one(shell).await;
@@ -61,12 +62,12 @@ impl Workers {
         });
     }
 
-    /// Remembers a directory, after those below it.
+    /// Records a directory, after those below it.
     pub fn directory(&mut self, source: &Item, target: &Item) {
         self.directories.push((source.clone(), target.clone()));
     }
 
-    /// Waits for all copies, then gives the directories their attributes.
+    /// Waits for all copies, then sets the attributes of the directories.
     pub async fn finish(mut self, shell: &mut Shell, copying: CopyOptions) {
         while !self.copies.is_empty() {
             self.end_one(shell).await;
@@ -93,7 +94,7 @@ mod tests {
     use crate::commands::fs::commands;
 
     #[test]
-    fn numbers_below_one_stand_for_the_defaults() {
+    fn numbers_below_one_mean_the_default() {
         let put = commands::find("put").unwrap();
         let of = |line: &str| {
             let words = line.split(' ').map(str::to_owned).collect();

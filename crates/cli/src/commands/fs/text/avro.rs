@@ -1,4 +1,4 @@
-//! Avro files: a header with the schema as JSON, then blocks of packed values. Each value is shown as a line of JSON.
+//! Avro files: a header with the schema as JSON, then blocks of packed values. Each value is printed as a line of JSON.
 //!
 //! Source: the Avro 1.11 specification; JsonEncoder.java.
 
@@ -11,20 +11,20 @@ use super::reading::{ReadBytes, bounded, malformed};
 use super::{Out, Stopped};
 use schema::Schemas;
 
-/// Bytes of the header's keys and values together.
+/// Maximum bytes of the header's keys and values together.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of a block, packed and unpacked. Writers begin a new one behind some ten thousand.
+/// Maximum bytes of a block, packed and unpacked. Writers begin a new block after some ten thousand bytes.
 const BLOCK_BYTES_MAX: u64 = 256 << 20;
 
-/// Values that take no bytes in a block, or elements in an array.
+/// Maximum number of values that take no bytes in a block, or of such elements in an array.
 const EMPTY_VALUES_MAX: u64 = 1 << 24;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BlockCodec {
     None,
     Deflate,
-    /// With a CRC-32 of the unpacked bytes behind.
+    /// Followed by a CRC-32 of the unpacked bytes.
     Snappy,
     Bzip2,
     Zstandard,
@@ -51,7 +51,7 @@ pub fn show(mut from: impl BufRead, out: Out) -> Result<(), Stopped> {
             text.clear();
         }
         if !rest.is_empty() {
-            return Err(malformed(format!("{} bytes behind the last value of a block", rest.len())).into());
+            return Err(malformed(format!("{} bytes after the last value of a block", rest.len())).into());
         }
         if from.fixed()? != mark {
             return Err(malformed("Invalid sync!".to_owned()).into());
@@ -70,7 +70,7 @@ fn header(from: &mut impl BufRead) -> io::Result<(Schemas, BlockCodec)> {
         }
         if count < 0 {
             zigzag(&mut from)?;
-            count = count.checked_neg().ok_or_else(|| malformed("a count of entries that is no number".to_owned()))?;
+            count = count.checked_neg().ok_or_else(|| malformed("an invalid count of entries".to_owned()))?;
         }
         for _ in 0..count {
             let key = counted(&mut from)?;
@@ -125,12 +125,13 @@ fn read_all(from: impl Read, into: &mut Vec<u8>) -> io::Result<()> {
     bounded(into.len() as i64, BLOCK_BYTES_MAX).map(|_| ())
 }
 
-/// How many elements follow, as far as the `left` bytes can hold them. They may take no bytes, but then not be without number.
+/// Returns the number of elements that follow, limited by what `left` bytes can hold. Elements that take no bytes are
+/// bounded, too.
 fn element_count(count: i64, left: usize) -> io::Result<u64> {
     bounded(count, (left as u64).max(EMPTY_VALUES_MAX))
 }
 
-/// A number in 7 bits a byte, its sign in the lowest bit.
+/// Reads a number with 7 bits in each byte and the sign in the lowest bit.
 fn zigzag(from: &mut impl Read) -> io::Result<i64> {
     let mut value = 0_u64;
     for shift in (0..70).step_by(7) {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_and_never_a_panic() {
+    fn malformed_avro_is_rejected_without_panic() {
         let nested = [number(1), record(&number(0))].concat();
         let good = file(SCHEMA, "null", &[(1, record(&nested))]);
         for at in 0..good.len() {
@@ -276,7 +277,7 @@ mod tests {
         }
         let said = shown(FileFormat::Avro, &file("\"int\"", "xz", &[])).unwrap_err();
         assert_eq!(said, "Unrecognized codec: xz");
-        // A list that goes on and on: each element has the next.
+        // A linked list that is too deep: each element contains the next.
         let list = r#"{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}"#;
         let said = shown(FileFormat::Avro, &file(list, "null", &[(1, vec![2; 100_000])])).unwrap_err();
         assert!(said.contains("deep"), "{said}");

@@ -18,7 +18,7 @@ pub enum Codec {
     Zstandard,
 }
 
-/// End of the names of files, and simple names of classes in `org.apache.hadoop.io.compress`.
+/// Suffixes of file names, and simple names of classes in `org.apache.hadoop.io.compress`.
 const CODECS: [(Codec, &str, &[&str]); 6] = [
     (Codec::Gzip, ".gz", &["GzipCodec"]),
     (Codec::Zlib, ".deflate", &["DefaultCodec", "DeflateCodec"]),
@@ -29,7 +29,7 @@ const CODECS: [(Codec, &str, &[&str]); 6] = [
 ];
 
 impl Codec {
-    /// The codec that a file of this name was compressed by.
+    /// Returns the codec of a file with this name.
     pub fn of_file(name: &str) -> Option<Self> {
         CODECS.iter().find(|(_, end, _)| name.ends_with(end)).map(|(codec, ..)| *codec)
     }
@@ -39,7 +39,7 @@ impl Codec {
         CODECS.iter().find(|(.., classes)| classes.contains(&simple)).map(|(codec, ..)| *codec)
     }
 
-    /// What `source` unpacks to.
+    /// Returns a reader of the unpacked bytes of `source`.
     pub fn decoder<'a>(self, source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Self::Gzip => Box::new(MultiGzDecoder::new(source)),
@@ -52,9 +52,9 @@ impl Codec {
     }
 }
 
-/// Frames of Zstandard, one behind the other.
+/// Sequence of Zstandard frames.
 struct Zstandard<R: BufRead> {
-    /// Between frames.
+    /// Set between frames.
     source: Option<R>,
     frame: Option<Frame<R>>,
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_stand_one_behind_the_other_are_unpacked_whole() {
+    fn concatenated_streams_are_unpacked() {
         let gzip = |text: &str| {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             encoder.write_all(text.as_bytes()).unwrap();

@@ -1,20 +1,21 @@
-//! Snappy and LZ4 as Hadoop frames them: a block is its length when unpacked, then chunks of a length and that many packed bytes, all
-//! lengths as four bytes, until the block is whole. Source: BlockCompressorStream.java.
+//! Snappy and LZ4 in Hadoop's framing: a block is its unpacked length, then chunks until the block is complete. A chunk
+//! is its length and that many packed bytes. All lengths have four bytes. Source: BlockCompressorStream.java.
 
 use std::io::{self, BufRead, Read};
 
 use super::reading::{ReadBytes, malformed};
 
-/// Packed bytes of a chunk. Hadoop's writers put at most a buffer into one, 256 KiB by default.
+/// Maximum packed bytes of a chunk. Hadoop's writers put at most one buffer into a chunk, 256 KiB by default.
 const CHUNK_BYTES_MAX: u64 = 64 << 20;
 
-/// Most bytes that a packed byte can stand for: LZ4's longest matches are told in bytes that stand for 255 each, Snappy's are shorter.
+/// Maximum number of bytes that one packed byte can stand for. LZ4 encodes its longest matches in bytes that stand for
+/// 255 each; Snappy's matches are shorter.
 const EXPANSION_MAX: u64 = 256;
 
 pub struct Framed<R> {
     source: R,
     unpack: fn(&[u8], usize) -> Option<Vec<u8>>,
-    /// Bytes of the current block that are still to come.
+    /// Remaining bytes of the current block.
     left: u64,
     chunk: io::Cursor<Vec<u8>>,
 }
@@ -43,21 +44,21 @@ impl<R: BufRead> Framed<R> {
         Self { source, unpack, left: 0, chunk: io::Cursor::default() }
     }
 
-    /// The next chunk. False at the end.
+    /// Reads the next chunk. Returns false at the end.
     fn next_chunk(&mut self) -> io::Result<bool> {
         if self.left == 0 {
             if self.source.fill_buf()?.is_empty() {
                 return Ok(false);
             }
             self.left = u64::from(self.source.u32()?);
-            // An empty block is the end.
+            // An empty block marks the end.
             if self.left == 0 {
                 return Ok(false);
             }
         }
         let length = u64::from(self.source.u32()?);
         if length > CHUNK_BYTES_MAX {
-            return Err(malformed(format!("a chunk of {length} bytes, where at most {CHUNK_BYTES_MAX} are unpacked")));
+            return Err(malformed(format!("a chunk of {length} bytes; the maximum is {CHUNK_BYTES_MAX}")));
         }
         let packed = self.source.exactly(length)?;
         let limit = self.left.min(length * EXPANSION_MAX);

@@ -1,4 +1,5 @@
-//! Floating-point numbers as Java prints them: the fewest digits that tell the value, with an exponent where it is large or small.
+//! Floating-point numbers as Java prints them: the fewest digits that identify the value, with an exponent if it is
+//! large or small.
 
 /// `Double.toString`
 pub fn double(value: f64) -> String {
@@ -10,7 +11,7 @@ pub fn float(value: f32) -> String {
     shown(f64::from(value), format!("{:e}", value.abs()))
 }
 
-/// `digits`: as `1.25e-3`, without a sign.
+/// Formats a value. `digits`: as `1.25e-3`, without a sign.
 fn shown(value: f64, digits: String) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_printed_as_by_java() {
+    fn numbers_are_printed_like_java() {
         for (value, text) in [
             (0.0, "0.0"),
             (-0.0, "-0.0"),

@@ -1,8 +1,8 @@
-//! Numbers and strings as Java writes them, out of bytes that may be anything.
+//! Reading numbers and strings in Java's formats from untrusted bytes.
 
 use std::io::{self, Read};
 
-/// Why bytes cannot be shown.
+/// Error of bytes that cannot be shown.
 pub fn malformed(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
@@ -11,7 +11,7 @@ pub trait ReadBytes: Read + Sized {
     fn fixed<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
         let mut bytes = [0; COUNT];
         self.read_exact(&mut bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => malformed("the file ends in the middle of something".to_owned()),
+            io::ErrorKind::UnexpectedEof => malformed("the file is truncated: it ends within a value".to_owned()),
             _ => error,
         })?;
         Ok(bytes)
@@ -29,11 +29,11 @@ pub trait ReadBytes: Read + Sized {
         Ok(i32::from_be_bytes(self.fixed()?))
     }
 
-    /// Memory is taken as bytes come, however many are announced.
+    /// Reads `count` bytes. Memory is allocated as bytes arrive, not by the announced count.
     fn exactly(&mut self, count: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         if self.by_ref().take(count).read_to_end(&mut bytes)? as u64 != count {
-            return Err(malformed("the file ends in the middle of something".to_owned()));
+            return Err(malformed("the file is truncated: it ends within a value".to_owned()));
         }
         Ok(bytes)
     }
@@ -53,7 +53,7 @@ pub trait ReadBytes: Read + Sized {
         Ok(if negative { !value } else { value })
     }
 
-    /// A length that a variable number tells.
+    /// Reads a length that is encoded as a variable number.
     fn length(&mut self, most: u64) -> io::Result<u64> {
         bounded(self.variable()?, most)
     }
@@ -61,16 +61,16 @@ pub trait ReadBytes: Read + Sized {
     /// Source: Text.java, `readString`.
     fn string(&mut self, most: u64) -> io::Result<String> {
         let length = self.length(most)?;
-        String::from_utf8(self.exactly(length)?).map_err(|_| malformed("a name that is no text".to_owned()))
+        String::from_utf8(self.exactly(length)?).map_err(|_| malformed("a name that is not UTF-8".to_owned()))
     }
 }
 
 impl<R: Read> ReadBytes for R {}
 
-/// A length that is neither negative nor above `most`.
+/// Checks that a length is neither negative nor above `most`.
 pub fn bounded(length: i64, most: u64) -> io::Result<u64> {
     let within = u64::try_from(length).ok().filter(|length| *length <= most);
-    within.ok_or_else(|| malformed(format!("a length of {length}, where at most {most} can be")))
+    within.ok_or_else(|| malformed(format!("a length of {length}, but at most {most} is possible")))
 }
 
 #[cfg(test)]

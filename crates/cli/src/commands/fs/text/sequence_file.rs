@@ -1,4 +1,5 @@
-//! Sequence files: a header with the classes of keys and values, then records, each value packed for itself or many records together.
+//! Sequence files: a header with the classes of keys and values, then records. Either each value is packed by itself,
+//! or many records together.
 //!
 //! Source: SequenceFile.java, versions 4 to 6.
 
@@ -15,28 +16,28 @@ const NEWEST_VERSION: u8 = 6;
 /// First version whose header names the codec.
 const WITH_CODEC: u8 = 5;
 
-/// First version whose header has pairs of texts.
+/// First version whose header has text pairs (metadata).
 const WITH_METADATA: u8 = 6;
 
-/// In the place of a record's length: the mark that the header told stands here.
+/// In place of a record's length: the sync mark from the header follows.
 const MARK_FOLLOWS: i32 = -1;
 
-/// Bytes of a class name.
+/// Maximum bytes of a class name.
 const NAME_BYTES_MAX: u64 = 4096;
 
-/// Bytes of all pairs of texts.
+/// Maximum bytes of all text pairs.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of what many records were packed to. Hadoop's writers pack a megabyte at a time.
+/// Maximum bytes that a block of records unpacks to. Hadoop's writers pack a megabyte at a time.
 const PACKED_BYTES_MAX: u64 = 256 << 20;
 
-/// Text gathered before it is printed.
+/// Text is collected up to this size before it is printed.
 const TEXT_BYTES: usize = 64 << 10;
 
 struct Header {
     key: Writable,
     value: Writable,
-    /// Of values, or of blocks of records.
+    /// Codec of values, or of blocks of records.
     codec: Option<Codec>,
     in_blocks: bool,
     mark: [u8; 16],
@@ -83,7 +84,7 @@ impl Header {
     }
 }
 
-/// Prints a line for each record: key, tabulator, value.
+/// Prints a line for each record: key, tab, value.
 pub fn show(mut from: impl BufRead, out: Out) -> Result<(), Stopped> {
     let header = Header::read(&mut from)?;
     let mut text = Vec::new();
@@ -106,7 +107,7 @@ fn print(text: &mut Vec<u8>, least: usize, out: Out) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// A record, or a mark alone.
+/// Shows a record, or reads a sync mark alone.
 fn show_record(header: &Header, from: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<()> {
     let mut length = from.i32()?;
     if length == MARK_FOLLOWS {
@@ -135,7 +136,7 @@ fn show_pair(header: &Header, key: &[u8], value: &[u8], text: &mut Vec<u8>) -> i
     Ok(())
 }
 
-/// All that `packed` unpacks to.
+/// Unpacks all of `packed`.
 fn unpacked(codec: Codec, packed: &[u8]) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     codec.decoder(packed)?.take(VALUE_BYTES_MAX + 1).read_to_end(&mut unpacked)?;
@@ -143,7 +144,7 @@ fn unpacked(codec: Codec, packed: &[u8]) -> io::Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Many records: lengths of keys, keys, lengths of values, values, each packed for itself.
+/// Shows many records: lengths of keys, keys, lengths of values, values, each packed by itself.
 fn show_block(header: &Header, from: &mut impl BufRead, text: &mut Vec<u8>, out: Out) -> Result<(), Stopped> {
     if from.i32()? != MARK_FOLLOWS {
         return Err(malformed("File is corrupt!".to_owned()).into());
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_shown_however_they_are_packed() {
+    fn records_are_shown_in_every_packing() {
         for version in 4..=6 {
             let plain = [
                 header(version, false, false),
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_and_never_a_panic() {
+    fn malformed_sequence_file_is_rejected_without_panic() {
         let good = [header(6, true, true), block(&[(1, "one"), (2, "two")])].concat();
         let start = header(6, true, true).len();
         for end in 0..good.len() {

@@ -6,7 +6,7 @@ use std::io;
 use super::numbers;
 use super::reading::{ReadBytes, bounded, malformed};
 
-/// Bytes of one key or value. Each is held whole.
+/// Maximum bytes of one key or value. Each is held in memory as a whole.
 pub const VALUE_BYTES_MAX: u64 = 256 << 20;
 
 /// A class of `org.apache.hadoop.io` whose values can be shown.
@@ -46,7 +46,7 @@ const CLASSES: [(&str, Writable); 14] = [
 ];
 
 impl Writable {
-    /// Errors: a class that only Java can load.
+    /// Returns the type of a class. Errors: a class that only Java can load.
     pub fn of_class(class: &str) -> io::Result<Self> {
         let simple = class.strip_prefix("org.apache.hadoop.io.");
         let known = CLASSES.iter().find(|(name, _)| Some(*name) == simple);
@@ -58,9 +58,9 @@ impl Writable {
         known.map(|(_, writable)| *writable).ok_or_else(unknown)
     }
 
-    /// Appends to `out` what Java's `toString` says of the value that is all of `bytes`.
+    /// Appends the result of Java's `toString` for the value that fills all of `bytes`.
     ///
-    /// Errors: they are no such value, or more than one.
+    /// Errors: the bytes are not such a value, or more than one.
     pub fn show(self, mut bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let from = &mut bytes;
         let text = match self {
@@ -88,7 +88,7 @@ impl Writable {
             Self::Md5Hash => hexadecimal(&from.fixed::<16>()?, ""),
         };
         if !from.is_empty() {
-            return Err(malformed(format!("{} bytes behind a value", from.len())));
+            return Err(malformed(format!("{} bytes after a value", from.len())));
         }
         out.extend_from_slice(text.as_bytes());
         Ok(())
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_as_by_java() {
+    fn values_are_shown_like_java() {
         for (class, bytes, text) in [
             ("Text", &b"\x03a\xc3\xa9"[..], "aé"),
             ("UTF8", b"\0\x02ab", "ab"),

@@ -7,7 +7,7 @@ use super::super::reading::{ReadBytes, bounded, malformed};
 use super::schema::{Id, Schema, Schemas};
 use super::{BLOCK_BYTES_MAX, element_count, zigzag};
 
-/// How deep values may be nested.
+/// Maximum nesting of values.
 const DEPTH_MAX: usize = 256;
 
 /// Appends the next value of `from` to `out`.
@@ -115,7 +115,7 @@ impl<'b> JsonWriter<'_, 'b> {
                 return Ok(());
             }
             if count < 0 {
-                // Its bytes follow, for readers that leave it out.
+                // The length in bytes follows, for readers that skip the block.
                 zigzag(self.from)?;
                 count = count.saturating_neg();
             }
@@ -136,7 +136,7 @@ impl<'b> JsonWriter<'_, 'b> {
     fn bytes(&mut self, count: u64) -> io::Result<&'b [u8]> {
         let whole: &'b [u8] = self.from;
         let split = usize::try_from(count).ok().and_then(|count| whole.split_at_checked(count));
-        let (bytes, rest) = split.ok_or_else(|| malformed("a value ends behind its block".to_owned()))?;
+        let (bytes, rest) = split.ok_or_else(|| malformed("a value exceeds its block".to_owned()))?;
         *self.from = rest;
         Ok(bytes)
     }
@@ -151,12 +151,12 @@ impl<'b> JsonWriter<'_, 'b> {
         }
     }
 
-    /// What is no number in JSON is a string.
+    /// A value that is not a number in JSON is printed as a string.
     fn number(&mut self, finite: bool, text: &str) {
         if finite { self.raw(text) } else { self.text(text) }
     }
 
-    /// Bytes, each as the letter of its number.
+    /// Prints bytes, each as the letter of its number.
     fn latin(&mut self, bytes: &[u8]) {
         let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
         self.text(&text);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::reading::malformed;
 
-/// A schema, as its place in [`Schemas`]: a record may hold itself.
+/// Schema, as an index into [`Schemas`], since a record may contain itself.
 pub type Id = usize;
 
 #[derive(Debug)]
@@ -23,14 +23,14 @@ pub enum Schema {
     Array(Id),
     Map(Id),
     Union(Vec<Id>),
-    /// Fields in their order.
+    /// Fields, in order.
     Record(Vec<(String, Id)>),
     Enum(Vec<String>),
-    /// Bytes.
+    /// Length in bytes.
     Fixed(u64),
 }
 
-/// Bytes of a fixed.
+/// Maximum bytes of a fixed.
 const FIXED_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Schemas {
         &self.all[id].0
     }
 
-    /// Full name of a named schema, or what kind it is.
+    /// Returns the full name of a named schema, or its kind.
     pub fn label(&self, id: Id) -> &str {
         &self.all[id].1
     }
@@ -59,7 +59,7 @@ impl Schemas {
 
 struct Parser {
     all: Vec<(Schema, String)>,
-    /// By full name.
+    /// Named schemas by full name.
     names: HashMap<String, Id>,
 }
 
@@ -73,7 +73,7 @@ impl Parser {
         self.all.len() - 1
     }
 
-    /// `namespace`: of names without one.
+    /// Adds a schema. `namespace`: that of names without one.
     fn schema(&mut self, json: &Value, namespace: &str) -> io::Result<Id> {
         match json {
             Value::String(name) => self.named(name, namespace),
@@ -87,7 +87,7 @@ impl Parser {
                 Some(inner) => self.schema(inner, namespace),
                 None => Err(wrong("a schema without a type".to_owned())),
             },
-            other => Err(wrong(format!("{other} is no schema"))),
+            other => Err(wrong(format!("{other} is not a schema"))),
         }
     }
 
@@ -103,7 +103,7 @@ impl Parser {
             "string" => Schema::String,
             _ => {
                 let found = self.names.get(&full(name, namespace)).or_else(|| self.names.get(name));
-                return found.copied().ok_or_else(|| wrong(format!("{name:?} is no type")));
+                return found.copied().ok_or_else(|| wrong(format!("{name:?} is not a known type")));
             }
         };
         Ok(self.add(simple, name))
@@ -126,14 +126,14 @@ impl Parser {
         let text = |key: &str| object.get(key).and_then(Value::as_str);
         let name = text("name").ok_or_else(|| wrong(format!("a schema of type {kind} without a name")))?;
         let name = full(name, text("namespace").unwrap_or(namespace));
-        // Known before its fields are, which may be of its own type.
+        // Registered before its fields, because their types may refer to it.
         let id = self.add(Schema::Null, &name);
         self.names.insert(name.clone(), id);
         self.all[id].0 = match kind {
             "enum" => {
                 let symbols = part("symbols")?.as_array().into_iter().flatten();
                 let symbols = symbols.map(|symbol| symbol.as_str().map(str::to_owned)).collect::<Option<_>>();
-                Schema::Enum(symbols.ok_or_else(|| wrong(format!("a symbol of {name} is no text")))?)
+                Schema::Enum(symbols.ok_or_else(|| wrong(format!("a symbol of {name} is not a string")))?)
             }
             "fixed" => {
                 let size = part("size")?.as_u64().filter(|size| *size <= FIXED_BYTES_MAX);
