@@ -464,7 +464,7 @@ pub const SECTIONS: &[Section] = &[
                 &[of(SATURATE, "32 clients", "Apache", JAVA, DATANODE_CPU)],
             ),
         ],
-        charts: &["saturate-throughput.svg", "saturate-cpu.svg", "write.svg", "read.svg", "pread.svg"],
+        charts: &["saturate-throughput.svg", "saturate-cpu.svg"],
     },
     Section {
         title: "NameNode",
