@@ -336,10 +336,11 @@ fn compare(
 fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &BTreeMap<Key, String>) -> String {
     let mut text = String::from(
         "# Apache's contract tests\n\n\
-         What a file system must do, as Apache Hadoop 3.4.2 tests it: its own JUnit classes, with the options of its own HDFS contract, through its own client.\n\
-         `tests/interop/tests/contract.rs` (part of `cargo xtask test`) runs them against Hearth's NameNode with three of its DataNodes, holds each\n\
-         against what Apache's servers were seen to do (`tests/interop/contract/apache.tsv`), and writes this page. Every test that passes there passes here,\n\
-         but for the list below. What fails there looks into servers that are not in its process, or wants links or encryption.\n\n\
+         Apache Hadoop 3.4.2 defines by JUnit classes what a file system must do. They run with the options of Apache's own HDFS contract, through Apache's own client.\n\
+         `tests/interop/tests/contract.rs` (part of `cargo xtask test`) runs them against Hearth's NameNode with three of its DataNodes.\n\
+         It compares each result with that of Apache's servers (`tests/interop/contract/apache.tsv`), and writes this page.\n\
+         Every test that passes on Apache's servers passes here, except for the list at the end.\n\
+         Tests that fail on both inspect servers outside their process, or need links or encryption.\n\n\
          | class | Apache: run | pass | skip | fail | Hearth: run | pass | skip | fail |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
