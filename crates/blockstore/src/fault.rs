@@ -6,9 +6,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::StoreEvent;
+use crate::blockstore::Blockstore;
 use crate::disk::layout::PoolDirs;
 use crate::error::StoreError;
-use crate::store::Store;
 use crate::volume::{Slice, Volume};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,10 +58,10 @@ pub fn of(error: &io::Error) -> FaultScope {
     }
 }
 
-impl Store {
+impl Blockstore {
     /// Converts an error of a change on a volume's disk. A lack of space becomes `NoSpace`, a broken disk fails the
     /// volume, and a possibly broken one is checked.
-    pub fn disk_error(&self, slice: &Slice, action: &'static str, source: io::Error) -> StoreError {
+    pub(crate) fn disk_error(&self, slice: &Slice, action: &'static str, source: io::Error) -> StoreError {
         match of(&source) {
             FaultScope::NoSpace => {
                 return StoreError::NoSpace { storage_type: slice.volume.storage_type, wanted: 0 };
@@ -77,14 +78,30 @@ impl Store {
         StoreError::Io { action, path: slice.dirs.root.clone(), source }
     }
 
+    /// Takes the volume out of use. Replicas in memory are still served, and are evacuated: see `ops/evacuate.rs`.
+    pub(crate) fn fail_volume(&self, volume: &Arc<Volume>, reason: &str) {
+        let capacity_lost = volume.space(self.used_on(volume)).map_or(0, |space| space.capacity);
+        if !volume.fail(reason) {
+            return;
+        }
+        tracing::error!(dir = %volume.dir.display(), reason, "storage has failed");
+        self.event(StoreEvent::VolumeFailed {
+            storage: Some(volume.id.clone()),
+            dir: volume.dir.clone(),
+            reason: reason.to_owned(),
+            capacity_lost,
+        });
+        self.threads.wake();
+    }
+
     /// Checks that the volume can be used: its directories exist, and a file can be written. If not, fails the volume.
     /// Waits for the disk. Returns whether the volume can be used.
-    pub fn check_volume(&self, volume: &Arc<Volume>) -> bool {
+    pub(crate) fn check_volume(&self, volume: &Arc<Volume>) -> bool {
         self.judge_volume(volume, true)
     }
 
     /// Like [`Self::check_volume`], without writing: checks only its directories.
-    pub fn probe_volume(&self, volume: &Arc<Volume>) -> bool {
+    pub(crate) fn probe_volume(&self, volume: &Arc<Volume>) -> bool {
         self.judge_volume(volume, false)
     }
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hearth_types::{GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskCopy, DiskWriter, StagedCopy};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::replica::{MemoryCopy, Replica};
+use crate::metrics::count;
+use crate::replica::{Core, MemoryCopy, Replica};
 use crate::snapshot::{CopyError, Snapshot};
-use crate::store::{Store, count};
 use crate::sys::{self, AlignedBuffer};
 use crate::volume::Volume;
 use crate::write_target::dir_for_state;
@@ -30,9 +32,28 @@ struct Job {
     prepared: StagedCopy,
 }
 
-impl Store {
+impl Blockstore {
+    /// Marks a finalized replica as dirty: its newest bytes are only in memory.
+    pub(crate) fn note_dirty(&self, replica: &Arc<Replica>, core: &mut Core) {
+        if core.dirty_since.is_none() {
+            core.dirty_since = Some(self.now_ms());
+            core.dirty_ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+            count(&self.counters.dirty_replicas, 1);
+            count(&self.counters.dirty_bytes, core.received);
+            let entry = (core.dirty_ticket, Arc::downgrade(replica));
+            self.dirty[replica.slice.volume.index].lock().push_back(entry);
+        }
+    }
+
+    pub(crate) fn clear_dirty(&self, core: &mut Core) {
+        if core.dirty_since.take().is_some() {
+            self.counters.dirty_replicas.fetch_sub(1, Ordering::Relaxed);
+            self.counters.dirty_bytes.fetch_sub(core.received, Ordering::Relaxed);
+        }
+    }
+
     /// Flushes the dirty finalized `replica` to disk. The caller holds `change`.
-    pub fn flush_one(&self, replica: &Arc<Replica>) -> Result<()> {
+    pub(crate) fn flush_one(&self, replica: &Arc<Replica>) -> Result<()> {
         let seen = self.look(replica)?;
         let Some((snapshot, stamp, _memory)) = seen else { return Ok(()) };
         let dirs = &replica.slice.dirs;
@@ -85,7 +106,7 @@ impl Store {
 
     /// Flushes replicas that became dirty before `before_ms`, oldest first, until none is left or `goes_on` returns
     /// false.
-    pub fn flush_volume(&self, volume: &Volume, before_ms: u64, goes_on: &mut dyn FnMut(FlushProgress) -> bool) {
+    pub(crate) fn flush_volume(&self, volume: &Volume, before_ms: u64, goes_on: &mut dyn FnMut(FlushProgress) -> bool) {
         let _one_at_a_time = self.flushing[volume.index].lock();
         let mut buffer = None;
         // Kept out of the queue until the end, so that a replica that fails does not block those behind it.
@@ -232,7 +253,7 @@ impl Store {
     /// Writes the received bytes, CRCs and directory entries of a replica being written in memory to disk, durably. The
     /// caller holds `change` and the lock of the replica's writer, which without memory continues in files of the same
     /// names.
-    pub fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
+    pub(crate) fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, stamp, place, there) = {
             let mut core = replica.core();
             if core.memory.is_none() {
@@ -262,7 +283,7 @@ impl Store {
     /// Keeps a replica durable after finalize if it was made durable while it was written. After a power failure the
     /// NameNode counts on a finalized replica; one in the being-written place would not help it. If this fails, the
     /// replica is as dirty as any other. The caller holds `change`.
-    pub fn stay_durable(&self, replica: &Arc<Replica>) {
+    pub(crate) fn stay_durable(&self, replica: &Arc<Replica>) {
         let stays = {
             let core = replica.core();
             core.memory.is_some()
@@ -341,8 +362,9 @@ impl Store {
             .map_err(|error| self.disk_error(&replica.slice, "sync a replica in", error))
     }
 
-    /// Flushes everything that is only in memory to disk. Data that arrives during the call may be left, and counts as
-    /// left.
+    /// Writes everything that is only in memory to disk, replicas being written included. Calls `progress` after each
+    /// batch and continues while it returns true. Data that arrives
+    /// during the call may be left, and counts as left. Used before the process ends (SIGTERM).
     pub fn flush_all(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> FlushProgress {
         self.volumes
             .iter()
@@ -391,8 +413,21 @@ impl Store {
         total
     }
 
+    /// Writes everything that is due by `flush_delay`, once. The store's own threads do this; tests without threads
+    /// call it.
+    pub fn flush_due(&self) -> FlushProgress {
+        let mut total = FlushProgress::default();
+        for volume in &self.volumes {
+            let done = self.flush_due_on(volume);
+            total.replicas_done += done.replicas_done;
+            total.bytes_done += done.bytes_done;
+            total.failures += done.failures;
+        }
+        total
+    }
+
     /// Flushes replicas that are due by age or, if memory is short, all of them.
-    pub fn flush_due(&self, volume: &Volume) -> FlushProgress {
+    pub(crate) fn flush_due_on(&self, volume: &Volume) -> FlushProgress {
         if volume.is_failed() {
             self.evacuate_failed_volume(volume, false);
             return FlushProgress::default();

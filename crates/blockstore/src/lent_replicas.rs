@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use hearth_types::ReplicaState;
 use parking_lot::Mutex;
 
+use crate::blockstore::Blockstore;
 use crate::memory::file::{LentState, Settled};
 use crate::replica::{Core, MemoryCopy, Replica};
-use crate::store::Store;
 
 /// Replicas that were lent and not returned yet. A replica is listed while another process can write to its file, so
 /// the number of descriptors of other processes bounds the list.
@@ -24,10 +24,17 @@ impl LentReplicas {
     }
 }
 
-impl Store {
+impl Blockstore {
+    /// Frees the memory of deleted replicas that other processes have released since, and settles the accounts of lent
+    /// memory. The store's own threads do this; tests without threads call it.
+    pub fn sweep(&self) {
+        self.budget.sweep();
+        self.sweep_lent();
+    }
+
     /// Checks every lent replica: see [`FileCopy::settle_lent`](crate::memory::file::FileCopy::settle_lent). Waits for
     /// no lock.
-    pub fn sweep_lent(&self) {
+    pub(crate) fn sweep_lent(&self) {
         let mut entries = std::mem::take(&mut *self.lent.entries.lock());
         let mut seen = HashSet::new();
         entries.retain(|entry| {
@@ -46,7 +53,7 @@ impl Store {
 
     /// Settles the account of one replica. The caller holds `change`. False: no other process can take memory through
     /// it.
-    pub fn settle_lent(&self, replica: &Replica, core: &Core) -> bool {
+    pub(crate) fn settle_lent(&self, replica: &Replica, core: &Core) -> bool {
         let Some(MemoryCopy::File(copy)) = &core.memory else { return false };
         if !copy.may_be_written_outside() {
             return false;

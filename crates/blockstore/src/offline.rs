@@ -5,14 +5,24 @@ use std::{fs, io};
 
 use hearth_types::{BlockPoolId, ReplicaState};
 
-use crate::FlushProgress;
+use crate::blockstore::Blockstore;
 use crate::disk::layout::PoolDirs;
 use crate::disk::version;
 use crate::error::{Result, StoreError};
-use crate::store::Store;
+use crate::{FlushProgress, StoreOptions};
 
-impl Store {
-    pub fn flush_offline(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> Result<FlushProgress> {
+impl Blockstore {
+    /// Empties the memory tier that a killed DataNode left: writes everything to disk, verified, then removes it from
+    /// memory. Afterwards Apache's DataNode can use the directories. `hearth datanode --flush`.
+    pub fn flush_offline(
+        options: StoreOptions,
+        progress: &mut dyn FnMut(FlushProgress) -> bool,
+    ) -> Result<FlushProgress> {
+        let store = Self::open(StoreOptions { background: false, failed_volumes_tolerated: 0, ..options })?;
+        store.empty_memory(progress)
+    }
+
+    fn empty_memory(&self, progress: &mut dyn FnMut(FlushProgress) -> bool) -> Result<FlushProgress> {
         for pool in self.pools_on_disk()? {
             self.attach_pool(&pool)?;
         }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
 use crate::options::Engine;
 use crate::replica::{MemoryCopy, Replica};
-use crate::store::Store;
 
 /// Guard that keeps the memory copy of a finalized replica from being evicted. The replica can still be appended to,
 /// truncated or deleted; see [`PinnedReplica::is_current`].
@@ -35,7 +35,11 @@ impl PinnedReplica {
     }
 }
 
-impl Store {
+impl Blockstore {
+    /// Loads a finalized replica into memory if needed, verifies it, and keeps it in memory while the returned pin
+    /// lives. `None`: memory is full, or the volume keeps its replicas in files. Waits for the disk.
+    ///
+    /// Errors: `ReplicaNotFound`, `WrongState`, `Corrupt`, `Io`.
     pub fn pin(&self, block: &ExtendedBlock) -> Result<Option<PinnedReplica>> {
         self.with_replica(block, |replica| match self.pin_replica(replica) {
             // It may have moved to another storage.

@@ -7,17 +7,67 @@ use std::time::Duration;
 use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState, StorageReport};
 use parking_lot::MutexGuard;
 
+use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
 use crate::options::Engine;
 use crate::replica::{CORE_LOCK_TIMEOUT, Core, MemoryCopy, Replica};
-use crate::store::Store;
-use crate::{Reading, ReplicaInfo, ReplicaReader, StoreMetrics};
+use crate::{Reading, ReplicaInfo, ReplicaReader, StorageReplicas, StorageSummary, StoreMetrics};
 
-impl Store {
+impl Blockstore {
+    /// Returns a summary of each storage. Asks the file systems for their sizes, which may block.
+    pub fn storages(&self) -> Vec<StorageSummary> {
+        let volumes = self.volumes.iter();
+        volumes
+            .map(|volume| StorageSummary {
+                id: volume.id.clone(),
+                storage_type: volume.storage_type,
+                dir: volume.dir.clone(),
+                failed: volume.is_failed(),
+                reserved_bytes: volume.kept_free(),
+                replicas: self.finalized_on(volume),
+            })
+            .collect()
+    }
+
+    /// Returns the full block report of a pool: one entry per healthy storage, empty ones too.
+    pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
+        let Some(pool) = self.pools.read().get(pool).cloned() else { return Vec::new() };
+        let mut lists: Vec<Vec<_>> = vec![Vec::new(); pool.slices.len()];
+        let mut list = |replica: &Replica| {
+            let core = replica.core();
+            if core.state != ReplicaState::Temporary && !core.gone {
+                lists[replica.slice.volume.index].push((replica.block(&core).block, core.state));
+            }
+            core.gone
+        };
+        pool.replicas.for_each(|replica| {
+            // It may have moved to another storage since its shard was listed, where no list has it yet.
+            if list(replica)
+                && let Some(now) = pool.replicas.get(replica.id)
+            {
+                list(&now);
+            }
+        });
+        let slices = pool.slices.iter().zip(lists).filter(|(slice, _)| !slice.volume.is_failed());
+        slices
+            .map(|(slice, replicas)| StorageReplicas {
+                storage: slice.volume.id.clone(),
+                storage_type: slice.volume.storage_type,
+                replicas,
+            })
+            .collect()
+    }
+
+    /// Opens the replica for reading. Its stamp may be higher than `block`'s but not lower; its length is not compared.
+    ///
+    /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
     pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
         self.with_replica(block, |replica| self.reader_of(replica, replica.core(), block))
     }
 
+    /// Like [`Blockstore::reader`], for callers that must not wait for a disk.
+    ///
+    /// Errors: those of [`Blockstore::reader`].
     pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
         self.with_replica(block, |replica| {
             let core = replica.core_within(CORE_LOCK_TIMEOUT).filter(|core| !core.opens_on_disk());
@@ -84,7 +134,8 @@ impl Store {
         Ok(Some(ReplicaReader { replica, block, state, visible_length, snapshot, withdrawals }))
     }
 
-    pub fn replica_info(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
+    /// Returns the state of a replica, or `None` if there is no such replica.
+    pub fn replica(&self, pool: &BlockPoolId, id: BlockId) -> Option<ReplicaInfo> {
         let block = Block { id, stamp: GenerationStamp(0), length: 0 };
         let found = self.with_replica(&ExtendedBlock { pool: pool.clone(), block }, |replica| {
             let core = replica.core();
@@ -103,6 +154,7 @@ impl Store {
         found.ok()
     }
 
+    /// Returns one entry per healthy storage, for heartbeats.
     pub fn storage_reports(&self, pool: &BlockPoolId) -> Vec<StorageReport> {
         let pool = self.pools.read().get(pool).cloned();
         let healthy = self.volumes.iter().filter(|volume| !volume.is_failed());

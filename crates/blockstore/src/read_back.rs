@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 
 use hearth_types::ReplicaState;
 
+use crate::blockstore::Blockstore;
 use crate::error::Result;
+use crate::metrics::count;
 use crate::options::Engine;
 use crate::replica::{Core, Replica, WriteTarget};
 use crate::snapshot::{CopyError, Source};
-use crate::store::{Store, count};
 use crate::sys;
 use crate::write_target::CopyRequest;
 
@@ -21,9 +22,9 @@ const READS: u8 = 2;
 /// Maximum number of queued replicas.
 const READ_BACK_QUEUE_MAX: usize = 1000;
 
-impl Store {
+impl Blockstore {
     /// Records that a reader was served from disk.
-    pub fn note_disk_read(&self, replica: &Arc<Replica>, core: &mut Core) {
+    pub(crate) fn note_disk_read(&self, replica: &Arc<Replica>, core: &mut Core) {
         if replica.slice.volume.engine != Engine::Memory || core.state != ReplicaState::Finalized {
             return;
         }
@@ -42,12 +43,12 @@ impl Store {
             wanted.push_back(Arc::downgrade(replica));
             drop(wanted);
             core.is_read_back_queued = true;
-            self.wake();
+            self.threads.wake();
         }
     }
 
     /// Reads the queued replicas back, until the queue is empty or the store closes.
-    pub fn run_read_back(&self) {
+    pub(crate) fn run_read_back(&self) {
         while !self.threads.is_stopping() {
             let Some(entry) = self.read_back_queue.lock().pop_front() else { return };
             let Some(replica) = entry.upgrade() else { continue };
@@ -61,7 +62,7 @@ impl Store {
     }
 
     /// Reads a finalized replica on disk into memory, if there is room.
-    pub fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
+    pub(crate) fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
             core.is_read_back_queued = false;
@@ -123,7 +124,7 @@ impl Store {
         // Checked while it was read.
         core.verified = true;
         drop(core);
-        self.note_resident(replica);
+        self.resident.lock().add(replica);
         count(&self.counters.read_backs, 1);
         Ok(())
     }

@@ -22,6 +22,7 @@ use crate::memory::header::Progress;
 use crate::memory::slab::Slot;
 use crate::open_files::CachedFiles;
 use crate::snapshot::{Snapshot, Source};
+use crate::summary::ReplicaSummary;
 use crate::volume::Slice;
 
 /// Maximum wait for a replica's core lock by a caller that must not wait for a disk. Other holders need far less time
@@ -82,7 +83,7 @@ pub struct Core {
     /// Queued to be read back into memory, and not processed yet.
     pub is_read_back_queued: bool,
     pub corrupt: Option<Box<str>>,
-    /// Removed from the map, or about to be. The block may have moved to another storage; see `Store::change_replica`.
+    /// Removed from the map, or about to be. The block may have moved to another storage; see `Blockstore::change_replica`.
     pub gone: bool,
     /// Number of times that the replica's shown bytes were withdrawn.
     pub withdrawals: u32,
@@ -293,6 +294,15 @@ impl Replica {
         ExtendedBlock { pool: self.slice.pool.clone(), block: Block { id: self.id, stamp, length: 0 } }
     }
 
+    /// Returns the replica's block and storage.
+    pub fn summary(&self) -> ReplicaSummary {
+        ReplicaSummary {
+            block: self.block(&self.core()),
+            storage: self.slice.volume.id.clone(),
+            storage_type: self.slice.volume.storage_type,
+        }
+    }
+
     /// Opens the bytes received, from memory if they are there.
     pub fn snapshot(&self, core: &mut Core) -> Result<Snapshot> {
         let failed = |error| StoreError::Io {
@@ -373,7 +383,7 @@ pub enum WriteTarget {
     Slot(Arc<Slot>),
     File(FileWriter),
     Disk(DiskWriter),
-    /// Also on disk, for a copy that is not read before its end: see `Store::end_stream`.
+    /// Also on disk, for a copy that is not read before its end: see `Blockstore::end_stream`.
     Stream(Box<DiskStream>),
     /// The writer was stopped.
     Detached,

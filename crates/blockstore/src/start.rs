@@ -4,5 +4,3 @@
 mod attach;
 mod find;
 mod open;
-
-pub use open::open;

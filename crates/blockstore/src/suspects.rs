@@ -8,10 +8,10 @@ use hearth_types::ReplicaState;
 use parking_lot::Mutex;
 
 use crate::StoreEvent;
+use crate::blockstore::Blockstore;
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
 use crate::replica::{Core, Replica};
-use crate::store::Store;
 use crate::volume::Volume;
 
 /// Maximum number of replicas of a volume that wait for a check. The next failing read adds those that found no place.
@@ -49,9 +49,18 @@ impl StoreError {
     }
 }
 
-impl Store {
+impl Blockstore {
+    /// Checks replicas that could not be read, and the volumes. The store's own threads do this; tests without threads
+    /// call it.
+    pub fn look_at_suspects(&self) {
+        for volume in &self.volumes {
+            self.check_suspects(volume, usize::MAX);
+            self.probe_volume(volume);
+        }
+    }
+
     /// Checks the volume, then up to `count` suspect replicas of it. Waits for the disk.
-    pub fn look_at_suspects(&self, volume: &Arc<Volume>, count: usize) {
+    pub(crate) fn check_suspects(&self, volume: &Arc<Volume>, count: usize) {
         for _ in 0..count {
             let Some(entry) = volume.suspects.take() else { return };
             let Some(replica) = entry.upgrade() else { continue };
@@ -70,7 +79,7 @@ impl Store {
     }
 
     /// Like [`Self::forget_if_missing`], if the volume has not been checked before.
-    pub fn forget_if_missing_from(&self, volume: &Arc<Volume>, replica: &Arc<Replica>) -> Result<bool> {
+    pub(crate) fn forget_if_missing_from(&self, volume: &Arc<Volume>, replica: &Arc<Replica>) -> Result<bool> {
         let some_are = {
             let core = replica.core();
             missing_files(replica, &core)?.is_some()
@@ -80,7 +89,7 @@ impl Store {
 
     /// Removes a replica whose files are gone from the disk. If only one of its files is gone, marks it corrupt.
     /// Returns whether it did either. The caller has checked that the volume's directories exist.
-    pub fn forget_if_missing(&self, replica: &Arc<Replica>) -> Result<bool> {
+    pub(crate) fn forget_if_missing(&self, replica: &Arc<Replica>) -> Result<bool> {
         let _change = replica.change.lock();
         let mut core = replica.core();
         let Some(missing) = missing_files(replica, &core)? else { return Ok(false) };
@@ -91,7 +100,7 @@ impl Store {
             return Ok(true);
         }
         drop(core);
-        let summary = self.summary(replica);
+        let summary = replica.summary();
         tracing::error!(%block, storage = %summary.storage, "files of a replica are gone from the disk");
         self.discard(replica);
         self.event(StoreEvent::Missing(summary));

@@ -7,10 +7,11 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy::DiskCopy;
 use crate::flush::sync_dirs;
+use crate::metrics::count;
 use crate::replica::Replica;
-use crate::store::{Store, count};
 use crate::volume::Volume;
 use crate::{FlushProgress, sys};
 
@@ -30,9 +31,9 @@ const BATCH: usize = 256;
 /// Maximum number of entries. Further replicas are left to the kernel, which writes data older than half a minute.
 const UNSYNCED_MAX: usize = 1 << 20;
 
-impl Store {
+impl Blockstore {
     /// Records that `replica` was finalized as `copy`, in the page cache. Called under its core lock.
-    pub fn note_unsynced(&self, replica: &Arc<Replica>, copy: DiskCopy) {
+    pub(crate) fn note_unsynced(&self, replica: &Arc<Replica>, copy: DiskCopy) {
         let mut queue = self.unsynced[replica.slice.volume.index].lock();
         if queue.len() < UNSYNCED_MAX {
             let (since_ms, replica) = (self.now_ms(), Arc::downgrade(replica));
@@ -41,7 +42,7 @@ impl Store {
     }
 
     /// Starts the writeback of new entries, and syncs those finalized up to `before_ms`, if any.
-    pub fn sync_behind(&self, volume: &Volume, before_ms: Option<u64>) -> FlushProgress {
+    pub(crate) fn sync_behind(&self, volume: &Volume, before_ms: Option<u64>) -> FlushProgress {
         let _one_at_a_time = self.flushing[volume.index].lock();
         let queue = &self.unsynced[volume.index];
         let new: Vec<(Weak<Replica>, DiskCopy)> = {

@@ -2,18 +2,24 @@
 //! replicas continually.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
+use crate::metrics::count;
 use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Snapshot, Source};
-use crate::store::{Store, count};
 use crate::{WithdrawReason, sys};
 
-impl Store {
+impl Blockstore {
+    /// Checks every byte of every copy of the replica against its CRCs. Bad copies are dropped while a good one is
+    /// left. If none is left, the replica is marked corrupt, with an event. Waits for the disk.
+    ///
+    /// Errors: `Corrupt`; `ReplicaNotFound`; `Io`, when a copy cannot be opened and no other copy is good. The state of
+    /// the replica is unknown then.
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
         self.with_replica(block, |replica| match self.verify_replica(replica, &mut |_| true) {
             // It may have moved to another storage.
@@ -24,7 +30,7 @@ impl Store {
 
     /// Checks every copy of a finalized replica. A bad copy is dropped while there is a good one; a copy that could not
     /// be checked counts as neither.
-    pub fn verify_replica(&self, replica: &Arc<Replica>, pause: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    pub(crate) fn verify_replica(&self, replica: &Arc<Replica>, pause: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let read_too;
         let (memory, disk, stamp, checked) = {
             let mut core = replica.core();
@@ -117,7 +123,7 @@ impl Store {
     /// Assesses a finalized replica that was found at a start, to compare it with another of the same block. Its bytes
     /// are read from the disk itself as long as `room` bytes suffice: after a failed write the page cache has data that
     /// the disk lacks. A bad copy beside a good one is dropped.
-    pub fn assess(&self, replica: &Arc<Replica>, room: &mut u64) -> CopyQuality {
+    pub(crate) fn assess(&self, replica: &Arc<Replica>, room: &mut u64) -> CopyQuality {
         let mut core = replica.core();
         if core.state != ReplicaState::Finalized {
             return CopyQuality::Unknown;
@@ -153,7 +159,7 @@ impl Store {
     }
 
     /// Checks all replicas once, at `StoreOptions::scrub_bytes_per_second`.
-    pub fn scrub(&self) {
+    pub(crate) fn scrub(&self) {
         let rate = self.options.scrub_bytes_per_second;
         let mut replicas = Vec::new();
         self.for_each_replica(|replica| replicas.push(Arc::downgrade(replica)));
@@ -248,20 +254,4 @@ fn on_the_disk(replica: &Replica, snapshot: Snapshot) -> Result<Snapshot> {
         }
     }
     Ok(snapshot)
-}
-
-impl crate::store::Threads {
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(std::sync::atomic::Ordering::Acquire)
-    }
-
-    /// Sleeps for `duration`. Returns false at once when the store is being closed.
-    pub fn sleep(&self, duration: Duration) -> bool {
-        let end = Instant::now() + duration;
-        let mut guard = self.lock.lock();
-        while !self.is_stopping() && Instant::now() < end {
-            self.wake.wait_until(&mut guard, end);
-        }
-        !self.is_stopping()
-    }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use hearth_types::ExtendedBlock;
 
+use crate::blockstore::Blockstore;
 use crate::replica::{Core, Replica};
-use crate::store::Store;
 
 /// Reason for a withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +56,9 @@ impl Drop for ChangeGuard<'_> {
     }
 }
 
-impl Store {
+impl Blockstore {
     /// Notifies the owner. Readers opened before this call can no longer show the replica.
-    pub fn withdraw(&self, replica: &Replica, core: &mut Core, what: WithdrawReason) -> WithdrawReply {
+    pub(crate) fn withdraw(&self, replica: &Replica, core: &mut Core, what: WithdrawReason) -> WithdrawReply {
         core.withdrawals = core.withdrawals.wrapping_add(1);
         match self.withdraw_hook.get() {
             Some(hook) => hook.withdraw(&replica.block(core), what),
@@ -69,7 +69,7 @@ impl Store {
     /// Like [`Self::withdraw`], before a change that takes a while. The caller holds `change`, and drops the guard
     /// without holding `core`.
     #[must_use]
-    pub fn begin_change<'a>(&self, replica: &'a Replica, what: WithdrawReason) -> ChangeGuard<'a> {
+    pub(crate) fn begin_change<'a>(&self, replica: &'a Replica, what: WithdrawReason) -> ChangeGuard<'a> {
         let mut core = replica.core();
         core.changing = true;
         core.cached_files = None;
@@ -77,7 +77,9 @@ impl Store {
         ChangeGuard(replica)
     }
 
-    pub fn set_withdraw_hook(&self, hook: Arc<dyn WithdrawHook>) {
+    /// Registers `hook`, which is called from now on before shown bytes of a replica become invalid. Call it once,
+    /// before the first pool is attached.
+    pub fn on_withdraw(&self, hook: Arc<dyn WithdrawHook>) {
         assert!(self.withdraw_hook.set(hook).is_ok(), "a store has one owner");
     }
 }

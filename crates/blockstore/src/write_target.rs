@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hearth_types::{BlockId, ChecksumSpec, GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy::{DiskCopy, DiskWriter};
 use crate::disk::layout::ReplicaDir;
 use crate::disk::stream::DiskStream;
@@ -12,10 +13,10 @@ use crate::error::{Result, StoreError};
 use crate::memory::file::{FileWriter, NewCopy, crc_file_bytes};
 use crate::memory::header::Identity;
 use crate::memory::slab::{NoSlot, Slot};
+use crate::metrics::count;
 use crate::options::Engine;
 use crate::replica::{Core, MemoryCopy, Replica, WriteTarget};
 use crate::snapshot::{CopyError, Snapshot};
-use crate::store::{Store, count};
 use crate::sys;
 use crate::volume::Slice;
 
@@ -117,7 +118,7 @@ pub fn dir_for_state(state: ReplicaState) -> ReplicaDir {
     if state == ReplicaState::Temporary { ReplicaDir::Temporary } else { ReplicaDir::BeingWritten }
 }
 
-impl Store {
+impl Blockstore {
     fn memory_error(&self, slice: &Slice, source: io::Error) -> StoreError {
         StoreError::Io { action: "take memory in", path: slice.memory_dir.clone(), source }
     }
@@ -182,7 +183,7 @@ impl Store {
     }
 
     /// Allocates the write target of a new, empty replica, recorded as `core` says, and installs it in `core`.
-    pub fn new_target(&self, wanted: &CopyRequest<'_>, core: &mut Core) -> Result<WriteTarget> {
+    pub(crate) fn new_target(&self, wanted: &CopyRequest<'_>, core: &mut Core) -> Result<WriteTarget> {
         let largest = u64::from(self.options.memory.slab_replica_bytes_max);
         let capacity = match wanted.expected_bytes {
             0 => largest,
@@ -196,7 +197,7 @@ impl Store {
     /// Allocates the write target of a new, empty replica that a DataNode copies here and that no client waits for.
     /// Memory for all its bytes is allocated now, without evicting anything. If there is not enough, the bytes go
     /// straight to disk. Waits for the disk.
-    pub fn new_copy_target(&self, wanted: &CopyRequest<'_>, core: &mut Core) -> Result<WriteTarget> {
+    pub(crate) fn new_copy_target(&self, wanted: &CopyRequest<'_>, core: &mut Core) -> Result<WriteTarget> {
         let bytes = wanted.expected_bytes;
         if bytes <= u64::from(self.options.memory.slab_replica_bytes_max) {
             // It fits a slot; a replica of unknown length starts in one.
@@ -231,7 +232,7 @@ impl Store {
 
     /// Converts a stream to disk into a file that is written in any order, and writes out the buffered bytes. The
     /// caller holds the writer's lock.
-    pub fn end_stream(&self, replica: &Replica, target: &mut WriteTarget) -> Result<()> {
+    pub(crate) fn end_stream(&self, replica: &Replica, target: &mut WriteTarget) -> Result<()> {
         let WriteTarget::Stream(_) = target else { return Ok(()) };
         let WriteTarget::Stream(stream) = std::mem::replace(target, WriteTarget::Detached) else { return Ok(()) };
         let writer = stream.end().map_err(|error| self.disk_error(&replica.slice, "write a replica in", error))?;
@@ -247,7 +248,7 @@ impl Store {
 
     /// Allocates a write target with a copy of all of `content` and room for at least `capacity` bytes: in a slot, in
     /// files of the memory tier, or on disk. Recorded as `core` says, and installed in `core`.
-    pub fn target_for(
+    pub(crate) fn target_for(
         &self,
         wanted: &CopyRequest<'_>,
         core: &mut Core,
@@ -263,7 +264,7 @@ impl Store {
     }
 
     /// Like [`Self::target_for`], in memory only. `Ok(None)`: memory is full, or the volume does not use it.
-    pub fn memory_target(
+    pub(crate) fn memory_target(
         &self,
         wanted: &CopyRequest<'_>,
         core: &mut Core,
@@ -303,7 +304,12 @@ impl Store {
     /// Opens a write target on disk, in the being-written place, that holds all of `content`, synced. Bytes that hsync
     /// wrote there are truncated or extended: at no time is there less on disk than was acknowledged as durable.
     /// Installed in `core`.
-    pub fn synced_target(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: &Snapshot) -> Result<WriteTarget> {
+    pub(crate) fn synced_target(
+        &self,
+        wanted: &CopyRequest<'_>,
+        core: &mut Core,
+        content: &Snapshot,
+    ) -> Result<WriteTarget> {
         self.cut_synced(wanted, core, content)?;
         let (place, stamp) = (dir_for_state(core.state), core.stamp);
         let dirs = &wanted.slice.dirs;
@@ -319,7 +325,7 @@ impl Store {
     }
 
     /// Durably truncates the bytes that hsync wrote to disk to the length of `content`.
-    pub fn cut_synced(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: &Snapshot) -> Result<()> {
+    pub(crate) fn cut_synced(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: &Snapshot) -> Result<()> {
         let longer = |there: &DiskCopy| there.place == ReplicaDir::BeingWritten && there.length > content.length;
         let Some(there) = core.disk.filter(longer) else { return Ok(()) };
         // This much of it is good, even if the steps below fail.
@@ -351,7 +357,13 @@ impl Store {
         Ok(())
     }
 
-    pub fn copy_error(&self, slice: &Slice, id: BlockId, stamp: GenerationStamp, error: CopyError) -> StoreError {
+    pub(crate) fn copy_error(
+        &self,
+        slice: &Slice,
+        id: BlockId,
+        stamp: GenerationStamp,
+        error: CopyError,
+    ) -> StoreError {
         match error {
             CopyError::Read(source) => {
                 StoreError::Io { action: "read a replica in", path: slice.dirs.root.clone(), source }
@@ -368,7 +380,7 @@ impl Store {
     /// Allocates memory for bytes up to `up_to` in a data file of the replica's own; the bytes of a slot are moved
     /// there. Returns the end of the allocated range: less than requested when memory is full, 0 when the replica is
     /// not in memory.
-    pub fn make_grant(
+    pub(crate) fn make_grant(
         &self,
         replica: &Arc<Replica>,
         target: &mut WriteTarget,
@@ -398,7 +410,7 @@ impl Store {
     /// Ensures that the memory copy about to be finalized cannot be changed from outside and is not much larger than
     /// its bytes. Otherwise the bytes are copied, with their CRCs checked, to another memory copy, or to disk when
     /// memory is full.
-    pub fn take_back(&self, replica: &Arc<Replica>, target: &mut WriteTarget) -> Result<()> {
+    pub(crate) fn take_back(&self, replica: &Arc<Replica>, target: &mut WriteTarget) -> Result<()> {
         let WriteTarget::File(file) = &*target else { return Ok(()) };
         let received = replica.core().received;
         if !file.is_to_be_copied(received) {
@@ -461,7 +473,7 @@ impl Store {
     }
 
     /// Makes room for bytes up to `end`, moving the replica if necessary. The caller holds its writer lock.
-    pub fn make_room(
+    pub(crate) fn make_room(
         &self,
         replica: &Arc<Replica>,
         target: &mut WriteTarget,
@@ -495,7 +507,7 @@ impl Store {
     }
 
     /// Returns whether memory for `bytes` more of a replica's data may require evictions. Considers only the limit.
-    pub fn is_short_of(&self, checksum: ChecksumSpec, bytes: u64) -> bool {
+    pub(crate) fn is_short_of(&self, checksum: ChecksumSpec, bytes: u64) -> bool {
         let data = bytes.saturating_add(u64::from(self.options.memory.slice_bytes));
         let wanted = data.saturating_add(crc_file_bytes(checksum, data));
         self.budget.used().saturating_add(wanted) > self.budget.limit()
@@ -523,7 +535,7 @@ impl Store {
     }
 
     /// Opens a write target on a replica being written whose previous writer is gone. The caller holds `change`.
-    pub fn resume_target(&self, replica: &Arc<Replica>) -> Result<WriteTarget> {
+    pub(crate) fn resume_target(&self, replica: &Arc<Replica>) -> Result<WriteTarget> {
         let (memory, disk) = {
             let core = replica.core();
             (core.memory.clone(), core.disk)

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
 use parking_lot::MutexGuard;
 
+use crate::blockstore::Blockstore;
 use crate::disk::layout::ReplicaDir;
 use crate::disk::stream::{CompletedWrite, PendingWrite};
 use crate::replica::{Replica, WriteTarget, WriterShared};
-use crate::store::Store;
 use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 
 /// The single writer of a replica. A later operation on the replica may stop it; every call then returns
@@ -23,7 +23,7 @@ use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 /// removes a TEMPORARY one. A borrower of the replica's memory is untrusted from then on, unless
 /// [`ReplicaWriter::abandon`] has revoked its access.
 pub struct ReplicaWriter {
-    store: Arc<Store>,
+    store: Blockstore,
     replica: Arc<Replica>,
     shared: Arc<WriterShared>,
     checksum: ChecksumSpec,
@@ -77,7 +77,7 @@ impl Acker {
 
 impl ReplicaWriter {
     /// Makes the caller the writer of `replica`. The caller holds `change`, and the replica has no writer.
-    pub(crate) fn new(store: &Arc<Store>, replica: &Arc<Replica>, target: WriteTarget, expected_bytes: u64) -> Self {
+    pub(crate) fn new(store: &Blockstore, replica: &Arc<Replica>, target: WriteTarget, expected_bytes: u64) -> Self {
         let shared = WriterShared::new(target);
         let mut core = replica.core();
         core.writer = Some(shared.clone());
@@ -85,7 +85,7 @@ impl ReplicaWriter {
         let (received, partial_crc) = (core.received, core.partial_crc);
         drop(core);
         Self {
-            store: store.clone(),
+            store: store.share(),
             replica: replica.clone(),
             shared,
             checksum,
@@ -354,7 +354,7 @@ impl ReplicaWriter {
         self.done = true;
         self.store.stay_durable(&replica);
         self.store.make_durable(&replica, durability)?;
-        Ok(self.store.summary(&replica))
+        Ok(replica.summary())
     }
 
     /// TRANSFER_RBW: converts the TEMPORARY replica into one being written, with all received bytes visible and no
@@ -368,7 +368,7 @@ impl ReplicaWriter {
         self.store.convert_temporary_to_being_written(&replica)?;
         shared.finish(&mut target);
         self.done = true;
-        Ok(self.store.summary(&replica))
+        Ok(replica.summary())
     }
 
     /// Sets a hook that the thread that stops this writer calls before it proceeds. The hook closes the connection and,

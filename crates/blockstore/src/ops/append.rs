@@ -4,22 +4,19 @@ use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskWriter};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::memory::file::{FileWriter, NewCopy};
 use crate::replica::{MemoryCopy, Replica, WriteTarget};
-use crate::store::Store;
 use crate::write_target::CopyRequest;
 use crate::{ReplicaWriter, WithdrawReason};
 
-impl Store {
-    pub fn append(
-        self: &Arc<Self>,
-        block: &ExtendedBlock,
-        new_stamp: GenerationStamp,
-        length: u64,
-    ) -> Result<ReplicaWriter> {
+impl Blockstore {
+    /// PIPELINE_SETUP_APPEND: opens the finalized replica `block` of exactly `length` bytes for appending, under
+    /// `new_stamp`. Waits for the disk if the replica has a copy there.
+    pub fn append(&self, block: &ExtendedBlock, new_stamp: GenerationStamp, length: u64) -> Result<ReplicaWriter> {
         self.change_replica(block, |replica| {
             self.check_appendable(replica, block, new_stamp, length)?;
             self.open_finalized(replica, new_stamp)
@@ -57,7 +54,7 @@ impl Store {
     /// Checks the received length. Called without the core lock.
     ///
     /// Errors: `LengthMismatch`.
-    pub fn check_length(&self, replica: &Replica, actual: u64, wanted: u64) -> Result<()> {
+    pub(crate) fn check_length(&self, replica: &Replica, actual: u64, wanted: u64) -> Result<()> {
         if actual == wanted {
             return Ok(());
         }
@@ -70,11 +67,7 @@ impl Store {
     ///
     /// The memory side is prepared first, then the disk, and only then does the replica change: a failure leaves it
     /// unchanged.
-    pub fn open_finalized(
-        self: &Arc<Self>,
-        replica: &Arc<Replica>,
-        new_stamp: GenerationStamp,
-    ) -> Result<ReplicaWriter> {
+    pub(crate) fn open_finalized(&self, replica: &Arc<Replica>, new_stamp: GenerationStamp) -> Result<ReplicaWriter> {
         if let Some(reason) = replica.core().corrupt.as_deref() {
             return Err(StoreError::Corrupt { block: replica.named(new_stamp), reason: reason.to_owned() });
         }

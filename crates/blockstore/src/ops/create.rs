@@ -4,19 +4,17 @@ use std::sync::Arc;
 
 use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
 use crate::replica::{Core, Replica};
-use crate::store::Store;
 use crate::write_target::CopyRequest;
 use crate::{CreateKind, CreateOptions, ReplicaWriter};
 
-impl Store {
-    pub fn create(
-        self: &Arc<Self>,
-        block: &ExtendedBlock,
-        kind: CreateKind,
-        options: &CreateOptions,
-    ) -> Result<ReplicaWriter> {
+impl Blockstore {
+    /// Creates a new, empty replica of `block`. The length in `block` is ignored.
+    ///
+    /// Errors: `ReplicaExists`; `NoSuchStorageType`, `NoSpace`; `WriterStillRunning`; `PoolNotAttached`.
+    pub fn create(&self, block: &ExtendedBlock, kind: CreateKind, options: &CreateOptions) -> Result<ReplicaWriter> {
         let pool = self.pool(block)?;
         loop {
             if let Some(there) = pool.replicas.get(block.id()) {
@@ -50,7 +48,6 @@ impl Store {
             // A restart's remainder of a writer's block is useless once the block continued without it: the source of a
             // copy has a finalized replica of a later stamp. (Apache's DataNode refuses the copy, which then fails
             // until its next full report.)
-            // vain until its next full report.)
             CreateKind::Temporary => older && state != ReplicaState::Finalized && state != ReplicaState::UnderRecovery,
         };
         if !may {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use hearth_types::{ReplicaState, StorageType};
 
+use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
 use crate::pool::Pool;
 use crate::replica::Replica;
-use crate::store::Store;
 use crate::volume::{Slice, Volume};
 use crate::{ReplicaSummary, StoreEvent};
 
@@ -23,12 +23,12 @@ enum Outcome {
     NotYet,
 }
 
-impl Store {
+impl Blockstore {
     /// Evacuates the replicas of a failed volume, if that is due. With `at_once`, it is always due.
     ///
     /// Replicas in memory are served from there until another storage has room for them. A replica being written stays:
     /// its writer gets an error at the next packet, and its bytes in memory are found again at the next start.
-    pub fn evacuate_failed_volume(&self, volume: &Volume, at_once: bool) {
+    pub(crate) fn evacuate_failed_volume(&self, volume: &Volume, at_once: bool) {
         let _one_at_a_time = self.flushing[volume.index].lock();
         if !at_once && !volume.is_evacuation_due(self.now_ms()) {
             return;

@@ -5,17 +5,22 @@ use std::sync::Arc;
 use hearth_types::ReplicaState;
 
 use crate::Durability;
+use crate::blockstore::Blockstore;
 use crate::disk::copy;
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::replica::{MemoryCopy, Replica, WriteTarget};
-use crate::store::Store;
 use crate::write_target::CopyRequest;
 
-impl Store {
+impl Blockstore {
     /// Fixes the replica's bytes: in a slot that fits, in files without unused memory, or in `finalized` on disk. The
     /// caller holds `change` and the writer's lock on `target`.
-    pub fn finish(&self, replica: &Arc<Replica>, target: &mut WriteTarget, durability: Durability) -> Result<()> {
+    pub(crate) fn finish(
+        &self,
+        replica: &Arc<Replica>,
+        target: &mut WriteTarget,
+        durability: Durability,
+    ) -> Result<()> {
         // Replicas on a failed volume are not reported, so nothing may be finalized there.
         replica.slice.volume.check()?;
         self.take_back(replica, target)?;
@@ -67,7 +72,7 @@ impl Store {
     }
 
     /// Updates the store after a replica has become finalized, wherever it is.
-    pub fn settle_finalized(&self, replica: &Arc<Replica>) {
+    pub(crate) fn settle_finalized(&self, replica: &Arc<Replica>) {
         let mut core = replica.core();
         core.writer = None;
         core.open_header = None;
@@ -79,12 +84,12 @@ impl Store {
                 self.note_dirty(replica, &mut core);
             }
             drop(core);
-            self.note_resident(replica);
+            self.resident.lock().add(replica);
         }
     }
 
     /// Waits for the disk if the caller or the configuration requires it. The caller holds `change`.
-    pub fn make_durable(&self, replica: &Arc<Replica>, durability: Durability) -> Result<()> {
+    pub(crate) fn make_durable(&self, replica: &Arc<Replica>, durability: Durability) -> Result<()> {
         let wanted = durability == Durability::Disk || self.options.sync_on_finalize;
         if wanted && replica.core().dirty_since.is_some() { self.flush_one(replica) } else { Ok(()) }
     }
@@ -130,7 +135,7 @@ impl Store {
 
     /// Converts TEMPORARY to being written, with all bytes visible. The caller holds `change`; the writer's target is
     /// idle.
-    pub fn convert_temporary_to_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
+    pub(crate) fn convert_temporary_to_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let disk = {
             let core = replica.core();
             core.disk.map(|disk| (disk, core.stamp))

@@ -1,14 +1,25 @@
-//! Deletion of replicas, block reports, and the end of a writer.
+//! Deletion of replicas, and the end of a writer.
 
-use hearth_types::{Block, BlockPoolId, ExtendedBlock, ReplicaState};
+use std::sync::Arc;
 
+use hearth_types::{Block, BlockPoolId, ExtendedBlock};
+
+use crate::blockstore::Blockstore;
+use crate::disk::copy;
 use crate::error::{Result, StoreError};
 use crate::replica::Replica;
-use crate::store::Store;
-use crate::{ReplicaSummary, StorageReplicas};
+use crate::{ReplicaSummary, WithdrawReason};
 
-impl Store {
-    pub fn invalidate(&self, pool: &BlockPoolId, block: Block) -> Result<ReplicaSummary> {
+impl Blockstore {
+    /// Deletes replicas whose stamp is exactly the requested one, and stops their writers. Returns one result per
+    /// block, in order: the storage that held the replica. Waits for the disk.
+    ///
+    /// Errors: `ReplicaNotFound`, `StampMismatch`.
+    pub fn invalidate(&self, pool: &BlockPoolId, blocks: &[Block]) -> Vec<Result<ReplicaSummary>> {
+        blocks.iter().map(|block| self.invalidate_one(pool, *block)).collect()
+    }
+
+    fn invalidate_one(&self, pool: &BlockPoolId, block: Block) -> Result<ReplicaSummary> {
         let block = ExtendedBlock { pool: pool.clone(), block };
         self.change_replica(&block, |replica| {
             {
@@ -24,52 +35,44 @@ impl Store {
                 }
             }
             replica.stop_writer(self.options.writer_stop_timeout)?;
-            let summary = self.summary(replica);
+            let summary = replica.summary();
             self.discard(replica);
             Ok(summary)
         })
     }
 
-    pub fn report(&self, pool: &BlockPoolId) -> Vec<StorageReplicas> {
-        let Some(pool) = self.pools.read().get(pool).cloned() else { return Vec::new() };
-        let mut lists: Vec<Vec<_>> = vec![Vec::new(); pool.slices.len()];
-        let mut list = |replica: &Replica| {
-            let core = replica.core();
-            if core.state != ReplicaState::Temporary && !core.gone {
-                lists[replica.slice.volume.index].push((replica.block(&core).block, core.state));
-            }
-            core.gone
+    /// Removes a replica from memory, disk and map, as far as present. The caller holds `change`; the writer is
+    /// stopped.
+    pub(crate) fn discard(&self, replica: &Arc<Replica>) {
+        let disk = {
+            let mut core = replica.core();
+            self.withdraw(replica, &mut core, WithdrawReason::Deletion);
+            self.clear_dirty(&mut core);
+            core.gone = true;
+            core.cached_files = None;
+            core.disk_files = None;
+            core.writer = None;
+            self.drop_memory(&mut core);
+            self.settle_space(replica, &mut core);
+            core.disk.take()
         };
-        pool.replicas.for_each(|replica| {
-            // It may have moved to another storage since its shard was listed, where no list has it yet.
-            if list(replica)
-                && let Some(now) = pool.replicas.get(replica.id)
-            {
-                list(&now);
-            }
-        });
-        let slices = pool.slices.iter().zip(lists).filter(|(slice, _)| !slice.volume.is_failed());
-        slices
-            .map(|(slice, replicas)| StorageReplicas {
-                storage: slice.volume.id.clone(),
-                storage_type: slice.volume.storage_type,
-                replicas,
-            })
-            .collect()
+        // Files on a failed disk are left for repair. When they are found again they are reported, and deleted if the
+        // NameNode does not want them.
+        if let Some(disk) = disk
+            && !replica.slice.volume.is_failed()
+        {
+            copy::remove(&replica.slice.dirs, replica.id, disk);
+        }
+        if let Some(pool) = self.pools.read().get(&replica.slice.pool) {
+            pool.replicas.remove(replica);
+        }
     }
 
-    pub fn say_corrupt_again(&self, pool: &BlockPoolId) {
-        let Some(pool) = self.pools.read().get(pool).cloned() else { return };
-        pool.replicas.for_each(|replica| {
-            let core = replica.core();
-            if core.corrupt.is_some() && !core.gone {
-                self.event(self.corrupt_event(replica, &core));
-            }
-        });
-    }
-
+    /// Stops the writer of a replica, if it has one.
+    ///
+    /// Errors: `WriterStillRunning`.
     pub fn stop_writer(&self, block: &ExtendedBlock) -> Result<()> {
-        let replica = self.replica(block)?;
+        let replica = self.find_replica(block)?;
         let _change = replica.change.lock();
         replica.stop_writer(self.options.writer_stop_timeout)
     }

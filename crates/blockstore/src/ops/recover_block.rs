@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use hearth_types::{Block, BlockId, ExtendedBlock, GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, StagedCopy};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::replica::{Core, MemoryCopy, Replica, WriteTarget};
 use crate::snapshot::Snapshot;
-use crate::store::Store;
 use crate::write_target::CopyRequest;
 use crate::{Durability, RecoveryInfo, ReplicaSummary, WithdrawReason, sys};
 
-impl Store {
+impl Blockstore {
+    /// First step of block recovery: stops the writer and makes the replica UNDER_RECOVERY. `None`: no such replica.
+    ///
+    /// Errors: `StampMismatch`, `RecoveryInProgress`, `WriterStillRunning`; `VolumeFailed`: the replica may turn up on
+    /// another storage later.
     pub fn initiate_recovery(
         &self,
         block: &ExtendedBlock,
@@ -53,8 +57,13 @@ impl Store {
         Ok(RecoveryInfo { block: replica.block(&core).block, original_state: core.state })
     }
 
+    /// Second step of block recovery: `old` (as the first step returned it) gets `new_length` bytes and the stamp
+    /// `recovery_id`, and is finalized. If `new_id` differs from its own id, the result is a copy and the old replica
+    /// stays (truncate). Waits for the disk.
+    ///
+    /// Errors: `ReplicaNotFound`, `WrongState`, `StampMismatch`, `LengthMismatch`, `ReplicaExists`, `VolumeFailed`.
     pub fn update_under_recovery(
-        self: &Arc<Self>,
+        &self,
         old: &ExtendedBlock,
         recovery_id: GenerationStamp,
         new_length: u64,
@@ -84,7 +93,7 @@ impl Store {
                 }
                 None => {
                     self.becomes(replica, recovery_id, &cut)?;
-                    Ok(self.summary(replica))
+                    Ok(replica.summary())
                 }
             }
         })
@@ -128,7 +137,7 @@ impl Store {
     }
 
     /// Makes the replica finalized under `stamp`, with the bytes of `cut`.
-    fn becomes(self: &Arc<Self>, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
+    fn becomes(&self, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
         let _changing = self.begin_change(replica, WithdrawReason::Recovery);
         let shorter = cut.length < replica.core().received;
         if replica.core().memory.is_none() {
@@ -270,7 +279,7 @@ impl Store {
 
     /// Creates a finalized replica of another block with the bytes of `cut`, on the same volume.
     fn copy_as(
-        self: &Arc<Self>,
+        &self,
         replica: &Arc<Replica>,
         id: BlockId,
         stamp: GenerationStamp,
@@ -294,7 +303,7 @@ impl Store {
             return Err(StoreError::ReplicaExists { block: there.block(&core), state: core.state, stamp: core.stamp });
         }
         self.finish_copy(&copied, &mut target)?;
-        Ok(self.summary(&copied))
+        Ok(copied.summary())
     }
 
     /// Finalizes a copy of a replica, on disk. If that fails, the copy is discarded.

@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
+use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskWriter};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::replica::{MemoryCopy, Replica};
-use crate::store::Store;
 use crate::write_target::CopyRequest;
 use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, WithdrawReason, sys};
 
-impl Store {
+impl Blockstore {
+    /// PIPELINE_SETUP_APPEND_RECOVERY: like `append`, for a finalized replica or one being written, whose writer is
+    /// stopped.
     pub fn recover_append(
-        self: &Arc<Self>,
+        &self,
         block: &ExtendedBlock,
         new_stamp: GenerationStamp,
         length: u64,
@@ -29,8 +31,9 @@ impl Store {
         })
     }
 
+    /// PIPELINE_CLOSE_RECOVERY: makes the checks of `recover_append`, then finalizes under `new_stamp`.
     pub fn recover_close(
-        self: &Arc<Self>,
+        &self,
         block: &ExtendedBlock,
         new_stamp: GenerationStamp,
         length: u64,
@@ -39,7 +42,7 @@ impl Store {
     }
 
     fn close_recovered(
-        self: &Arc<Self>,
+        &self,
         replica: &Arc<Replica>,
         block: &ExtendedBlock,
         new_stamp: GenerationStamp,
@@ -56,7 +59,7 @@ impl Store {
         } else {
             self.sync_finalized(replica)?;
         }
-        Ok(self.summary(replica))
+        Ok(replica.summary())
     }
 
     /// Makes the finalized `replica` durable on disk, whatever its finalize asked for. The caller holds `change`.
@@ -142,16 +145,14 @@ impl Store {
         Ok(())
     }
 
-    pub fn recover_being_written(
-        self: &Arc<Self>,
-        block: &ExtendedBlock,
-        recovery: PipelineRecovery,
-    ) -> Result<ReplicaWriter> {
+    /// PIPELINE_SETUP_STREAMING_RECOVERY: stops the writer of a replica being written, truncates the replica to the
+    /// acknowledged bytes and hands it to a new writer.
+    pub fn recover_being_written(&self, block: &ExtendedBlock, recovery: PipelineRecovery) -> Result<ReplicaWriter> {
         self.change_replica(block, |replica| self.recover_written(replica, block, recovery))
     }
 
     fn recover_written(
-        self: &Arc<Self>,
+        &self,
         replica: &Arc<Replica>,
         block: &ExtendedBlock,
         recovery: PipelineRecovery,
@@ -184,7 +185,7 @@ impl Store {
     /// Gives a replica without a writer a new stamp: in memory first, then on disk, durably. After a kill in between,
     /// the copy with more bytes has the newer stamp: a part that hsync wrote must not take precedence over the whole
     /// replica.
-    pub fn set_stamp(&self, replica: &Arc<Replica>, stamp: GenerationStamp) -> Result<()> {
+    pub(crate) fn set_stamp(&self, replica: &Arc<Replica>, stamp: GenerationStamp) -> Result<()> {
         let (disk, old) = {
             let core = replica.core();
             (core.disk, core.stamp)

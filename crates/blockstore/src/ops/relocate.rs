@@ -5,16 +5,16 @@ use std::sync::Arc;
 use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
 
 use crate::ReplicaSummary;
+use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
 use crate::pool::Pool;
 use crate::replica::{Core, Replica};
 use crate::snapshot::Snapshot;
-use crate::store::Store;
 use crate::volume::Slice;
 use crate::write_target::CopyRequest;
 
-impl Store {
-    /// Copies a finalized replica to a volume of another type, then removes the original.
+impl Blockstore {
+    /// Moves a finalized replica to a storage of another type on this DataNode (REPLACE_BLOCK to itself).
     pub fn move_to_storage_type(&self, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         self.change_replica(block, |replica| self.move_replica(replica, block, to))
     }
@@ -37,7 +37,7 @@ impl Store {
             replica.snapshot(&mut core)?
         };
         if replica.slice.volume.storage_type == to {
-            return Ok(self.summary(replica));
+            return Ok(replica.summary());
         }
         let pool = self.pool(block)?;
         let slice = self.choose_volume(&pool, to, content.length)?;
@@ -68,6 +68,6 @@ impl Store {
         let replaced = pool.replicas.replace(replica, moved.clone());
         assert!(replaced, "a replica that is not gone and whose `change` is held is in the map");
         self.discard(replica);
-        Ok(self.summary(&moved))
+        Ok(moved.summary())
     }
 }

@@ -10,16 +10,16 @@ use hearth_types::{
     Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, PoolIdentity, ReplicaState, StorageType,
 };
 
+use crate::blockstore::Blockstore;
 use crate::disk::layout::ReplicaDir;
 use crate::replica::{Replica, WriteTarget};
-use crate::store::Store;
 use crate::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, ReplicaWriter, StoreError, StoreOptions,
     VolumeOptions,
 };
 
 struct Bed {
-    inner: Arc<Store>,
+    store: Blockstore,
     // Dropped after the store.
     _dirs: [tempfile::TempDir; 2],
 }
@@ -58,15 +58,15 @@ impl Bed {
         let mut options = StoreOptions::new(volumes.collect(), tier);
         options.background = false;
         options.default_block_bytes = 1 << 20;
-        let inner = crate::start::open(options).unwrap();
+        let store = Blockstore::open(options).unwrap();
         let identity = PoolIdentity {
             pool: pool(),
             namespace_id: 77,
             cluster_id: "CID-test".to_owned(),
             created_ms: 1_700_000_000_000,
         };
-        inner.attach_pool(&identity).unwrap();
-        Self { inner, _dirs: [disk, memory] }
+        store.attach_pool(&identity).unwrap();
+        Self { store, _dirs: [disk, memory] }
     }
 
     fn on_two_disks() -> Self {
@@ -84,25 +84,25 @@ impl Bed {
 
     /// Begins a replica and writes and acknowledges all of it.
     fn begin(&self, id: i64) -> ReplicaWriter {
-        let mut writer = self.inner.create(&block(id, 1), CREATE, &CreateOptions::default()).unwrap();
+        let mut writer = self.store.create(&block(id, 1), CREATE, &CreateOptions::default()).unwrap();
         writer.write(0, &content(id), Checksums::Compute).unwrap();
         writer.acker().set(LENGTH as u64).unwrap();
         writer
     }
 
     fn replica(&self, id: i64) -> Arc<Replica> {
-        self.inner.replica(&block(id, 1)).unwrap()
+        self.store.find_replica(&block(id, 1)).unwrap()
     }
 
     fn reads(&self, id: i64, stamp: u64) {
-        let reader = self.inner.reader(&block(id, stamp)).unwrap();
+        let reader = self.store.reader(&block(id, stamp)).unwrap();
         let mut data = vec![0; reader.length() as usize];
         reader.read_at(0, &mut data).unwrap();
         assert!(data == content(id), "{id}");
     }
 
     fn fail(&self, replica: &Replica) {
-        self.inner.fail_volume(&replica.slice.volume, "simulated by a test");
+        self.store.fail_volume(&replica.slice.volume, "simulated by a test");
     }
 }
 
@@ -115,19 +115,19 @@ fn wait_for(mut done: impl FnMut() -> bool) {
 }
 
 /// Moves the replica `id` to another storage while `other` waits for it, and returns the result of `other`.
-fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Arc<Store>) -> T + Send) -> T {
-    let inner = &bed.inner;
+fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Blockstore) -> T + Send) -> T {
+    let store = &bed.store;
     let old = bed.replica(id);
     let change = old.change.lock();
     let holders = Arc::strong_count(&old);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| other(inner));
+        let waiting = scope.spawn(|| other(store));
         // It has looked up the replica and is waiting for its lock.
         wait_for(|| Arc::strong_count(&old) > holders);
-        let pool = inner.pool(&block(id, 1)).unwrap();
+        let pool = store.pool(&block(id, 1)).unwrap();
         let content = old.snapshot(&mut old.core()).unwrap();
-        let slice = inner.choose_volume(&pool, StorageType::Disk, LENGTH as u64).unwrap();
-        inner.relocate(&pool, &old, &content, slice).unwrap();
+        let slice = store.choose_volume(&pool, StorageType::Disk, LENGTH as u64).unwrap();
+        store.relocate(&pool, &old, &content, slice).unwrap();
         drop(change);
         waiting.join().unwrap()
     })
@@ -138,32 +138,34 @@ fn operations_follow_a_replica_that_moves() {
     let bed = Bed::new(&[StorageType::RamDisk, StorageType::Disk]);
     let options = CreateOptions { storage_type: StorageType::RamDisk, ..CreateOptions::default() };
     for id in 0..6 {
-        let mut writer = bed.inner.create(&block(id, 1), CREATE, &options).unwrap();
+        let mut writer = bed.store.create(&block(id, 1), CREATE, &options).unwrap();
         writer.write(0, &content(id), Checksums::Compute).unwrap();
         writer.acker().set(LENGTH as u64).unwrap();
         writer.finalize(Durability::Memory).unwrap();
     }
     let (two, length) = (GenerationStamp(2), LENGTH as u64);
 
-    let found = while_it_moves(&bed, 0, |inner| inner.initiate_recovery(&block(0, 1), two)).unwrap();
+    let found = while_it_moves(&bed, 0, |store| store.initiate_recovery(&block(0, 1), two)).unwrap();
     assert_eq!(found.expect("not none").original_state, ReplicaState::Finalized);
-    bed.inner.update_under_recovery(&block(0, 1), two, length, None).unwrap();
+    bed.store.update_under_recovery(&block(0, 1), two, length, None).unwrap();
     bed.reads(0, 2);
 
-    let deleted = while_it_moves(&bed, 1, |inner| inner.invalidate(&pool(), block(1, 1).block)).unwrap();
+    let gone = [block(1, 1).block];
+    let mut deleted = while_it_moves(&bed, 1, |store| store.invalidate(&pool(), &gone));
+    let deleted = deleted.remove(0).unwrap();
     assert_eq!(deleted.storage_type, StorageType::Disk);
-    assert!(bed.inner.replica_info(&pool(), BlockId(1)).is_none());
+    assert!(bed.store.replica(&pool(), BlockId(1)).is_none());
 
-    let writer = while_it_moves(&bed, 2, |inner| inner.append(&block(2, 1), two, length)).unwrap();
+    let writer = while_it_moves(&bed, 2, |store| store.append(&block(2, 1), two, length)).unwrap();
     assert_eq!(writer.storage().1, StorageType::Disk);
     drop(writer);
     bed.reads(2, 2);
 
-    let closed = while_it_moves(&bed, 3, |inner| inner.recover_close(&block(3, 1), two, length)).unwrap();
+    let closed = while_it_moves(&bed, 3, |store| store.recover_close(&block(3, 1), two, length)).unwrap();
     assert_eq!(closed.storage_type, StorageType::Disk);
     bed.reads(3, 2);
 
-    let writer = while_it_moves(&bed, 4, |inner| inner.recover_append(&block(4, 1), two, length)).unwrap();
+    let writer = while_it_moves(&bed, 4, |store| store.recover_append(&block(4, 1), two, length)).unwrap();
     drop(writer);
     bed.reads(4, 2);
 
@@ -172,9 +174,9 @@ fn operations_follow_a_replica_that_moves() {
     let change = gone.change.lock();
     let holders = Arc::strong_count(&gone);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| bed.inner.initiate_recovery(&block(5, 1), two));
+        let waiting = scope.spawn(|| bed.store.initiate_recovery(&block(5, 1), two));
         wait_for(|| Arc::strong_count(&gone) > holders);
-        bed.inner.discard(&gone);
+        bed.store.discard(&gone);
         drop(change);
         assert!(waiting.join().unwrap().unwrap().is_none());
     });
@@ -187,17 +189,17 @@ fn moving_replica_is_always_found() {
     thread::scope(|scope| {
         let moving = scope.spawn(|| {
             for to in [StorageType::Ssd, StorageType::Disk].repeat(20) {
-                bed.inner.move_to_storage_type(&block(1, 1), to).unwrap();
+                bed.store.move_to_storage_type(&block(1, 1), to).unwrap();
             }
         });
         while !moving.is_finished() {
             bed.reads(1, 1);
-            assert!(bed.inner.replica_info(&pool(), BlockId(1)).is_some());
-            let report = bed.inner.report(&pool());
+            assert!(bed.store.replica(&pool(), BlockId(1)).is_some());
+            let report = bed.store.report(&pool());
             assert_eq!(report.iter().map(|storage| storage.replicas.len()).sum::<usize>(), 1);
         }
     });
-    assert_eq!(bed.inner.metrics().replicas, 1);
+    assert_eq!(bed.store.metrics().replicas, 1);
 }
 
 #[test]
@@ -206,14 +208,14 @@ fn failed_storage_is_exempt_from_eviction() {
     let replicas: Vec<_> = (0..6).map(|id| bed.put_with(id, Durability::Disk)).collect();
     bed.fail(&replicas[0]);
     // The first call clears the reference bits.
-    bed.inner.reclaim(u64::MAX);
-    bed.inner.reclaim(u64::MAX);
-    assert!(bed.inner.metrics().evictions > 0);
+    bed.store.reclaim(u64::MAX);
+    bed.store.reclaim(u64::MAX);
+    assert!(bed.store.metrics().evictions > 0);
     for replica in &replicas {
         assert_eq!(replica.core().memory.is_some(), replica.slice.volume.is_failed());
     }
     let failed = replicas[0].slice.volume.clone();
-    bed.inner.evacuate_failed_volume(&failed, true);
+    bed.store.evacuate_failed_volume(&failed, true);
     (0..6).for_each(|id| bed.reads(id, 1));
 }
 
@@ -223,7 +225,7 @@ fn failed_storage_refuses_appends() {
         let bed = Bed::with_engine(&[StorageType::Disk], engine);
         let replica = bed.put(1);
         bed.fail(&replica);
-        let appended = bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
+        let appended = bed.store.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
         assert!(matches!(appended, Err(StoreError::VolumeFailed { .. })));
         let core = replica.core();
         assert_eq!((core.state, core.stamp), (ReplicaState::Finalized, GenerationStamp(1)), "{engine:?}");
@@ -234,12 +236,12 @@ fn failed_storage_refuses_appends() {
 fn failed_append_keeps_the_memory_copy() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put_with(1, Durability::Disk);
-    let budget = &bed.inner.budget;
+    let budget = &bed.store.budget;
     let all = budget.take(budget.limit() - budget.used()).unwrap();
     let meta = replica.slice.dirs.meta(ReplicaDir::Finalized, replica.id, GenerationStamp(1));
     let aside = meta.with_extension("aside");
     fs::rename(&meta, &aside).unwrap();
-    let append = || bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
+    let append = || bed.store.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
     assert!(append().is_err());
     assert!(replica.core().memory.is_some() && replica.core().is_on_disk());
     bed.reads(1, 1);
@@ -256,13 +258,13 @@ fn recovery_runs_where_the_replica_was_evacuated() {
     let (two, three, length) = (GenerationStamp(2), GenerationStamp(3), LENGTH as u64);
     let (begun, later) = (bed.put(1), [bed.put(2), bed.put(3)]);
     let later = later.into_iter().find(|other| other.slice.volume.index == begun.slice.volume.index).unwrap();
-    bed.inner.initiate_recovery(&block(1, 1), two).unwrap();
+    bed.store.initiate_recovery(&block(1, 1), two).unwrap();
     bed.fail(&begun);
 
-    let updated = bed.inner.update_under_recovery(&block(1, 1), two, length, None);
+    let updated = bed.store.update_under_recovery(&block(1, 1), two, length, None);
     assert!(matches!(updated, Err(StoreError::VolumeFailed { .. })));
     let of_later = |stamp| block(later.id.0, stamp);
-    let initiated = bed.inner.initiate_recovery(&of_later(1), two);
+    let initiated = bed.store.initiate_recovery(&of_later(1), two);
     assert!(matches!(initiated, Err(StoreError::VolumeFailed { .. })), "not none");
     for replica in [&begun, &later] {
         assert_eq!(replica.core().stamp, GenerationStamp(1));
@@ -271,12 +273,12 @@ fn recovery_runs_where_the_replica_was_evacuated() {
     assert_eq!(later.core().recovery, None);
 
     let failed = begun.slice.volume.clone();
-    bed.inner.evacuate_failed_volume(&failed, true);
+    bed.store.evacuate_failed_volume(&failed, true);
     assert!(!failed.is_evacuation_due(u64::MAX - 1), "nothing is left there");
     for (id, was) in [(1, &begun), (later.id.0, &later)] {
         assert!(was.core().gone && !bed.replica(id).slice.volume.is_failed());
-        bed.inner.initiate_recovery(&block(id, 1), three).unwrap().expect("it is there");
-        bed.inner.update_under_recovery(&block(id, 1), three, length, None).unwrap();
+        bed.store.initiate_recovery(&block(id, 1), three).unwrap().expect("it is there");
+        bed.store.update_under_recovery(&block(id, 1), three, length, None).unwrap();
         bed.reads(id, 3);
     }
 }
@@ -284,7 +286,7 @@ fn recovery_runs_where_the_replica_was_evacuated() {
 #[test]
 fn failed_recovery_leaves_the_replica_flushable() {
     let bed = Bed::new(&[StorageType::Disk]);
-    let mut writer = bed.inner.create(&block(1, 1), CREATE, &CreateOptions::default()).unwrap();
+    let mut writer = bed.store.create(&block(1, 1), CREATE, &CreateOptions::default()).unwrap();
     let (data, length) = (content(1), LENGTH as u64);
     assert_eq!(writer.grant(length).unwrap(), length);
     let lent = fs::File::from(writer.lend(true).unwrap());
@@ -296,28 +298,28 @@ fn failed_recovery_leaves_the_replica_flushable() {
     writer.finalize(Durability::Memory).unwrap();
     let replica = bed.replica(1);
     assert!(replica.core().dirty_since.is_some());
-    assert_eq!(bed.inner.metrics().copied_back_bytes, 0);
+    assert_eq!(bed.store.metrics().copied_back_bytes, 0);
 
     // Its writer may continue to write, so a recovery copies the bytes, for which there is neither memory nor disk.
-    bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(2)).unwrap();
-    let budget = &bed.inner.budget;
+    bed.store.initiate_recovery(&block(1, 1), GenerationStamp(2)).unwrap();
+    let budget = &bed.store.budget;
     let all = budget.take(budget.limit() - budget.used()).unwrap();
     let in_the_way = replica.slice.dirs.being_written.join("blk_1");
     fs::create_dir(&in_the_way).unwrap();
-    let recover = |stamp| bed.inner.update_under_recovery(&block(1, 1), GenerationStamp(stamp), length, None);
+    let recover = |stamp| bed.store.update_under_recovery(&block(1, 1), GenerationStamp(stamp), length, None);
     assert!(recover(2).is_err());
     {
         let core = replica.core();
         assert_eq!((core.stamp, core.state, core.recovery), (GenerationStamp(1), ReplicaState::Finalized, None));
         assert!(core.memory.is_some() && core.dirty_since.is_some());
     }
-    assert_eq!(bed.inner.metrics().dirty_replicas, 1);
+    assert_eq!(bed.store.metrics().dirty_replicas, 1);
     fs::remove_dir(&in_the_way).unwrap();
     drop(all);
-    assert_eq!(bed.inner.flush_all(&mut |_| true).failures, 0);
+    assert_eq!(bed.store.flush_all(&mut |_| true).failures, 0);
     assert!(replica.core().is_on_disk());
     bed.reads(1, 1);
-    bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(3)).unwrap();
+    bed.store.initiate_recovery(&block(1, 1), GenerationStamp(3)).unwrap();
     recover(3).unwrap();
     bed.reads(1, 3);
 }
@@ -327,8 +329,8 @@ fn second_copy_waits_without_locking_the_source() {
     let bed = Bed::new(&[StorageType::Disk]);
     let source = bed.put(1);
     let copy = |stamp| {
-        bed.inner.initiate_recovery(&block(1, 1), GenerationStamp(stamp)).unwrap();
-        bed.inner.update_under_recovery(&block(1, 1), GenerationStamp(stamp), LENGTH as u64, Some(BlockId(2)))
+        bed.store.initiate_recovery(&block(1, 1), GenerationStamp(stamp)).unwrap();
+        bed.store.update_under_recovery(&block(1, 1), GenerationStamp(stamp), LENGTH as u64, Some(BlockId(2)))
     };
     copy(2).unwrap();
     // Held as by the flusher, which takes the source's lock next.
@@ -350,13 +352,13 @@ fn duplicate_dirty_entry_does_not_deadlock_flush() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put(1);
     // Like a replica that was reopened and finalized again while its batch was gathered.
-    let queue = &bed.inner.dirty[replica.slice.volume.index];
+    let queue = &bed.store.dirty[replica.slice.volume.index];
     let entry = queue.lock().front().cloned().unwrap();
     queue.lock().push_back(entry);
     let (tell, told) = std::sync::mpsc::channel();
-    let (inner, volume) = (bed.inner.clone(), replica.slice.volume.clone());
+    let (store, volume) = (bed.store.share(), replica.slice.volume.clone());
     thread::spawn(move || {
-        inner.flush_volume(&volume, u64::MAX, &mut |_| true);
+        store.flush_volume(&volume, u64::MAX, &mut |_| true);
         tell.send(()).unwrap();
     });
     told.recv_timeout(Duration::from_secs(120)).expect("the flush ends");
@@ -368,7 +370,7 @@ fn duplicate_dirty_entry_does_not_deadlock_flush() {
 fn empty_hsync_syncs_an_appended_replica() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put_with(1, Durability::Disk);
-    let mut writer = bed.inner.append(&block(1, 1), GenerationStamp(2), LENGTH as u64).unwrap();
+    let mut writer = bed.store.append(&block(1, 1), GenerationStamp(2), LENGTH as u64).unwrap();
     assert!(replica.core().is_on_disk() && replica.core().memory.is_some());
     // It may be only in the page cache, so hsync opens the file, and fails because it is gone.
     let disk = replica.core().disk.unwrap();
@@ -380,7 +382,7 @@ fn empty_hsync_syncs_an_appended_replica() {
 fn replicas_finalized_during_flush_all_are_flushed() {
     let bed = Bed::new(&[StorageType::Disk]);
     let mut writers: Vec<_> = (0..3).map(|id| (bed.begin(id), bed.replica(id))).collect();
-    let done = bed.inner.flush_all(&mut |progress| {
+    let done = bed.store.flush_all(&mut |progress| {
         if progress.replicas_done > 0 {
             let all = std::mem::take(&mut writers).into_iter();
             let (flushed, others): (Vec<_>, Vec<_>) = all.partition(|(_, replica)| replica.core().disk.is_some());
@@ -402,7 +404,7 @@ fn writes_during_flush_all_are_flushed_or_reported() {
     let bed = Bed::new(&[StorageType::Disk]);
     bed.put(1);
     let mut writers = Vec::new();
-    let done = bed.inner.flush_all(&mut |progress| {
+    let done = bed.store.flush_all(&mut |progress| {
         // Before the replicas being written are flushed, and after the last of them.
         if (progress.replicas_done, progress.replicas_left) == (1, 0) || progress.replicas_done == 2 {
             writers.push(bed.begin(10 + writers.len() as i64));
@@ -424,13 +426,13 @@ fn writer_moving_to_disk_survives_flush_all() {
     // Held as by a writer in the middle of a packet.
     let mut target = shared.target.lock();
     thread::scope(|scope| {
-        let flushing = scope.spawn(|| bed.inner.flush_all(&mut |_| true));
+        let flushing = scope.spawn(|| bed.store.flush_all(&mut |_| true));
         wait_for(|| replica.change.is_locked() || flushing.is_finished());
         thread::sleep(Duration::from_millis(100));
         assert!(replica.core().disk.is_none(), "the writer goes on in the same files");
-        let budget = &bed.inner.budget;
+        let budget = &bed.store.budget;
         let _all = budget.take(budget.limit() - budget.used()).unwrap();
-        bed.inner.make_room(&replica, &mut target, 8 << 20, 8 << 20).unwrap();
+        bed.store.make_room(&replica, &mut target, 8 << 20, 8 << 20).unwrap();
         assert!(matches!(&*target, WriteTarget::Disk(_)));
         drop(target);
         let done = flushing.join().unwrap();

@@ -13,6 +13,7 @@ use hearth_types::{BlockId, GenerationStamp, PoolIdentity, ReplicaState};
 
 use super::find::{self, FoundMemory};
 use crate::PoolSummary;
+use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskCopy};
 use crate::disk::layout::{PoolDirs, ReplicaDir};
 use crate::disk::scan;
@@ -22,7 +23,6 @@ use crate::memory::incarnation::{self, Incarnation};
 use crate::memory::slab::Slabs;
 use crate::pool::{Pool, ReplicaMap};
 use crate::replica::{Core, MemoryCopy, Replica};
-use crate::store::Store;
 use crate::verify::CopyQuality;
 use crate::volume::{Slice, Volume};
 
@@ -47,7 +47,13 @@ fn refuse_upgrade(volume: &Path, dirs: &PoolDirs) -> Result<()> {
     }
 }
 
-impl Store {
+impl Blockstore {
+    /// Creates or checks the pool's directories on every volume, and finds its replicas in memory and on disk.
+    /// Attaching a pool twice is allowed. A volume whose disk does not answer is failed, with an event. Waits for the
+    /// disks.
+    ///
+    /// Errors: `Foreign` (the directories belong to another cluster or namespace); `Io`, when all volumes have failed
+    /// or one is full.
     pub fn attach_pool(&self, identity: &PoolIdentity) -> Result<PoolSummary> {
         let _one = self.attaching.lock();
         if let Some(pool) = self.pools.read().get(&identity.pool) {
@@ -71,7 +77,7 @@ impl Store {
         }
         summary.replicas = pool.replicas.len() as u64;
         self.pools.write().insert(identity.pool.clone(), Arc::new(pool));
-        self.wake();
+        self.threads.wake();
         Ok(summary)
     }
 
@@ -306,7 +312,7 @@ impl Store {
             // A borrower of its memory may have outlived the previous process.
             let is_lent = core.memory.as_ref().is_some_and(MemoryCopy::may_be_written_outside);
             drop(core);
-            self.note_resident(&replica);
+            self.resident.lock().add(&replica);
             if is_lent {
                 self.lent.add(&replica);
             }

@@ -9,86 +9,98 @@ use std::sync::Arc;
 
 use hearth_types::{DatanodeUuid, StorageId};
 
+use crate::blockstore::{Blockstore, State};
 use crate::disk::lock::DirLock;
 use crate::disk::version::VolumeVersion;
 use crate::error::{Result, StoreError};
 use crate::memory::budget::Budget;
 use crate::options::{Engine, VolumeOptions};
-use crate::store::Store;
 use crate::volume::Volume;
 use crate::{MemoryOptions, StoreEvent, StoreOptions, sys};
 
 /// Smallest usable memory tier: a slab per class and a slice.
 const LIMIT_MIN: u64 = 1 << 20;
 
-pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
-    check(&options)?;
-    let mut warnings = Vec::new();
-    make_private(&options.memory.dir)?;
-    let mut seen: Vec<(&VolumeOptions, DirLock, Option<VolumeVersion>)> = Vec::new();
-    let tolerated = options.failed_volumes_tolerated.min(options.volumes.len() - 1);
-    let mut failed = Vec::new();
-    for volume in &options.volumes {
-        match look_at(volume) {
-            Ok((lock, version)) => seen.push((volume, lock, version)),
-            Err(error) => match error.volume_failure() {
-                Some(reason) if failed.len() < tolerated => failed.push((volume.dir.clone(), reason)),
-                _ => return Err(error),
-            },
+impl Blockstore {
+    /// Locks the directories and reads which DataNode and cluster they belong to. Replicas appear with `attach_pool`.
+    /// Up to `StoreOptions::failed_volumes_tolerated` volumes may be out of use; each is reported as an event.
+    ///
+    /// Errors: `InUse` (another process, ours or Java's, uses a directory), `BadDirectory`, `Foreign` (two volumes of
+    /// different DataNodes or clusters), `BadOptions`, `Io`.
+    pub fn open(options: StoreOptions) -> Result<Self> {
+        check(&options)?;
+        let mut warnings = Vec::new();
+        make_private(&options.memory.dir)?;
+        let mut seen: Vec<(&VolumeOptions, DirLock, Option<VolumeVersion>)> = Vec::new();
+        let tolerated = options.failed_volumes_tolerated.min(options.volumes.len() - 1);
+        let mut failed = Vec::new();
+        for volume in &options.volumes {
+            match look_at(volume) {
+                Ok((lock, version)) => seen.push((volume, lock, version)),
+                Err(error) => match error.volume_failure() {
+                    Some(reason) if failed.len() < tolerated => failed.push((volume.dir.clone(), reason)),
+                    _ => return Err(error),
+                },
+            }
         }
-    }
-    let uuid = common_uuid(&seen, &options)?;
-    let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
-    let limit = if uses_memory { memory_limit(&options.memory, &mut warnings)? } else { Some(0) };
-    let engine_of = |volume: &VolumeOptions| match volume.engine {
-        Engine::Memory if limit.is_none() => Engine::Mmap,
-        engine => engine,
-    };
-    let mut volumes = Vec::new();
-    for (index, (volume, lock, version)) in seen.into_iter().enumerate() {
-        let id = match &version {
-            Some(version) => version.storage_id.clone(),
-            None => format!("DS-{}", random_uuid()?),
+        let uuid = common_uuid(&seen, &options)?;
+        let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
+        let limit = if uses_memory { memory_limit(&options.memory, &mut warnings)? } else { Some(0) };
+        let engine_of = |volume: &VolumeOptions| match volume.engine {
+            Engine::Memory if limit.is_none() => Engine::Mmap,
+            engine => engine,
         };
-        if volumes.iter().any(|other: &Arc<Volume>| *other.id.0 == *id) {
-            let reason = format!("has the storage id {id} of another volume; remove it if it is a copy");
-            return Err(StoreError::BadDirectory { path: volume.dir.clone(), reason });
+        let mut volumes = Vec::new();
+        for (index, (volume, lock, version)) in seen.into_iter().enumerate() {
+            let id = match &version {
+                Some(version) => version.storage_id.clone(),
+                None => format!("DS-{}", random_uuid()?),
+            };
+            if volumes.iter().any(|other: &Arc<Volume>| *other.id.0 == *id) {
+                let reason = format!("has the storage id {id} of another volume; remove it if it is a copy");
+                return Err(StoreError::BadDirectory { path: volume.dir.clone(), reason });
+            }
+            let memory_dir = options.memory.dir.join(&id);
+            make_private(&memory_dir)?;
+            let memory_lock = DirLock::take(&memory_dir)?;
+            volumes.push(Arc::new(Volume::new(
+                index,
+                StorageId(id.into()),
+                volume.storage_type,
+                engine_of(volume),
+                volume.dir.clone(),
+                memory_dir,
+                volume.reserved,
+                version,
+                vec![lock, memory_lock],
+            )));
         }
-        let memory_dir = options.memory.dir.join(&id);
-        make_private(&memory_dir)?;
-        let memory_lock = DirLock::take(&memory_dir)?;
-        volumes.push(Arc::new(Volume::new(
-            index,
-            StorageId(id.into()),
-            volume.storage_type,
-            engine_of(volume),
-            volume.dir.clone(),
-            memory_dir,
-            volume.reserved,
-            version,
-            vec![lock, memory_lock],
-        )));
-    }
-    for volume in volumes.iter().filter(|volume| volume.engine == Engine::Mmap) {
-        if sys::space(&volume.dir).is_ok_and(|space| space.in_memory) {
-            warnings.push(format!(
-                "{} is on a tmpfs, and its engine is mmap: replicas survive restarts of the process, not of the machine",
-                volume.dir.display()
-            ));
+        for volume in volumes.iter().filter(|volume| volume.engine == Engine::Mmap) {
+            if sys::space(&volume.dir).is_ok_and(|space| space.in_memory) {
+                warnings.push(format!(
+                    "{} is on a tmpfs, and its engine is mmap: replicas survive restarts of the process, not of the machine",
+                    volume.dir.display()
+                ));
+            }
         }
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        let mut nonce = [0; 8];
+        random(&mut nonce)?;
+        let budget = Budget::new(limit.unwrap_or(0));
+        let mut store = Self::new(State::new(options, uuid, volumes, warnings, budget, u64::from_le_bytes(nonce)));
+        for (dir, reason) in failed {
+            tracing::error!(dir = %dir.display(), reason, "storage cannot be used");
+            store.event(StoreEvent::VolumeFailed { storage: None, dir, reason, capacity_lost: 0 });
+        }
+        store.start_threads().map_err(|source| StoreError::Io {
+            action: "start the threads of",
+            path: "the store".into(),
+            source,
+        })?;
+        Ok(store)
     }
-    for warning in &warnings {
-        tracing::warn!("{warning}");
-    }
-    let mut nonce = [0; 8];
-    random(&mut nonce)?;
-    let budget = Budget::new(limit.unwrap_or(0));
-    let inner = Store::new(options, uuid, volumes, warnings, budget, u64::from_le_bytes(nonce));
-    for (dir, reason) in failed {
-        tracing::error!(dir = %dir.display(), reason, "storage cannot be used");
-        inner.event(StoreEvent::VolumeFailed { storage: None, dir, reason, capacity_lost: 0 });
-    }
-    Ok(inner)
 }
 
 /// Creates a volume's missing directories, locks them, and reads their owner.

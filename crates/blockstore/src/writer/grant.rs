@@ -17,8 +17,8 @@ use hearth_types::ChecksumError;
 
 use super::ReplicaWriter;
 use crate::memory::file::{Borrower, FileWriter, HUGE_PAGE_BYTES};
+use crate::metrics::count;
 use crate::replica::WriteTarget;
-use crate::store::count;
 use crate::{ReplicaReader, Result, StoreError, sys};
 
 /// Bytes that are checked at once. Bytes that must first be fetched for the check then stay in the CPU cache in

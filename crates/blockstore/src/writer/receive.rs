@@ -12,8 +12,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::ReplicaWriter;
+use crate::metrics::count;
 use crate::replica::WriteTarget;
-use crate::store::count;
 use crate::{Result, StoreError};
 
 impl ReplicaWriter {

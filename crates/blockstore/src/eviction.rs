@@ -1,0 +1,106 @@
+//! Eviction of clean replicas from memory, in clock order, when a new copy finds no room.
+
+use std::io;
+
+use hearth_types::ReplicaState;
+
+use crate::blockstore::Blockstore;
+use crate::metrics::count;
+use crate::replica::{Core, MemoryCopy};
+use crate::sys;
+use crate::{WithdrawReason, WithdrawReply};
+
+impl Blockstore {
+    /// Runs `attempt`, which allocates memory. Retries after reclaiming memory while that helps. `Ok(None)`: memory is
+    /// full.
+    pub(crate) fn with_memory<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+        for _ in 0..8 {
+            match attempt() {
+                Err(error) if sys::is_out_of_space(&error) => {
+                    if !self.reclaim(self.reclaim_step()) {
+                        break;
+                    }
+                }
+                other => return other.map(Some),
+            }
+        }
+        count(&self.counters.memory_full, 1);
+        self.threads.wake();
+        Ok(None)
+    }
+
+    /// Bytes to reclaim at once, enough for more than one caller.
+    pub(crate) fn reclaim_step(&self) -> u64 {
+        (self.budget.limit() / 32).clamp(1 << 20, 64 << 20)
+    }
+
+    /// Evicts clean replicas from memory, in clock order, until `bytes` are free. False: not one byte was freed.
+    ///
+    /// Replicas that other processes hold come last, and are only withdrawn: their memory is free once those processes
+    /// have released it.
+    pub(crate) fn reclaim(&self, bytes: u64) -> bool {
+        let before = self.budget.used();
+        self.budget.sweep();
+        self.sweep_lent();
+        let goal = before.saturating_sub(bytes);
+        let free = |memory: &MemoryCopy| !(memory.is_pinned() || memory.is_shown() && memory.is_held_outside());
+        if self.evict(goal, u64::MAX, free) > 0 || self.budget.used() < before {
+            return true;
+        }
+        if self.budget.lingering() < bytes {
+            self.evict(goal, bytes, MemoryCopy::is_shown);
+        }
+        self.budget.used() < before
+    }
+
+    /// Evicts replicas that `may` accepts until at most `goal` bytes are used or `bytes` of replicas have been evicted.
+    /// Returns the bytes of the evicted replicas.
+    fn evict(&self, goal: u64, bytes: u64, may: impl Fn(&MemoryCopy) -> bool) -> u64 {
+        let mut gone = 0;
+        let mut looks = self.resident.lock().len() * 2;
+        while looks > 0 && gone < bytes && self.budget.used() > goal {
+            looks -= 1;
+            let Some(entry) = self.resident.lock().next() else { break };
+            let Some(replica) = entry.upgrade() else { continue };
+            // An operation that changes the replica now needs it.
+            let Some(_change) = replica.change.try_lock() else {
+                self.resident.lock().keep(entry);
+                continue;
+            };
+            let mut core = replica.core();
+            if core.memory.is_none() {
+                continue;
+            }
+            // Close the store's own descriptors, so that they do not hold the memory.
+            core.cached_files = None;
+            // The data on a failed disk may differ from what was written to it: the copy in memory is evacuated to
+            // another storage.
+            let clean = core.state == ReplicaState::Finalized && core.is_on_disk() && !replica.slice.volume.is_failed();
+            let keep =
+                !clean || !core.memory.as_ref().is_some_and(&may) || core.corrupt.is_some() || core.recovery.is_some();
+            let keep = keep
+                || std::mem::take(&mut core.referenced)
+                || self.withdraw(&replica, &mut core, WithdrawReason::Eviction) == WithdrawReply::Later
+                || core.memory.as_ref().is_some_and(MemoryCopy::is_pinned);
+            if keep {
+                drop(core);
+                self.resident.lock().keep(entry);
+                continue;
+            }
+            gone += core.received.max(1);
+            self.drop_memory(&mut core);
+            replica.forget_disk_reads(&mut core);
+            count(&self.counters.evictions, 1);
+        }
+        gone
+    }
+
+    /// Drops the copy in memory; there is one on disk.
+    pub(crate) fn drop_memory(&self, core: &mut Core) {
+        core.open_header = None;
+        core.cached_files = None;
+        if let Some(memory) = core.memory.take() {
+            memory.retire();
+        }
+    }
+}
