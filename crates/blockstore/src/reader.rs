@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use parking_lot::MutexGuard;
 
-use crate::replica::Replica;
+use crate::blockstore::Blockstore;
+use crate::options::Engine;
+use crate::replica::{CORE_LOCK_TIMEOUT, Core, Replica};
 use crate::snapshot::{CopyError, Snapshot, Source};
 use crate::{Result, StoreError};
 
@@ -40,6 +43,84 @@ pub enum DataSource<'a> {
     File { file: BorrowedFd<'a>, offset: u64 },
     /// All bytes of the block. Copy them, do not splice: the memory may be reused once the guard is dropped.
     Bytes(&'a [u8]),
+}
+
+impl Blockstore {
+    /// Opens the replica for reading. Its stamp may be higher than `block`'s but not lower; its length is not compared.
+    ///
+    /// Errors: `ReplicaNotFound`, `StampMismatch`, `WrongState` (not readable), `Corrupt`.
+    pub fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader> {
+        self.with_replica(block, |replica| self.reader_of(replica, replica.core(), block))
+    }
+
+    /// Like [`Blockstore::reader`], for callers that must not wait for a disk.
+    ///
+    /// Errors: those of [`Blockstore::reader`].
+    pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
+        self.with_replica(block, |replica| {
+            let core = replica.core_within(CORE_LOCK_TIMEOUT).filter(|core| !core.opens_on_disk());
+            match core {
+                Some(core) => Ok(self.reader_of(replica, core, block)?.map(Reading::Now)),
+                None => Ok(Some(Reading::OnDisk(replica.slice.volume.id.clone()))),
+            }
+        })
+    }
+
+    /// `Ok(None)`: the replica is gone.
+    fn reader_of(
+        &self,
+        replica: &Arc<Replica>,
+        mut core: MutexGuard<'_, Core>,
+        block: &ExtendedBlock,
+    ) -> Result<Option<ReplicaReader>> {
+        if core.gone {
+            return Ok(None);
+        }
+        if core.stamp < block.stamp() {
+            return Err(StoreError::StampMismatch {
+                block: replica.block(&core),
+                stored: core.stamp,
+                wanted: format!("at least {}", block.stamp()),
+                action: "read it",
+            });
+        }
+        if let Some(reason) = &core.corrupt {
+            return Err(StoreError::Corrupt { block: replica.block(&core), reason: reason.to_string() });
+        }
+        let Some(visible_length) = core.visible_length() else {
+            let state = core.state_now();
+            return Err(StoreError::WrongState { block: replica.block(&core), state, action: "read it" });
+        };
+        if core.memory.is_none() {
+            replica.slice.volume.check()?;
+        }
+        // Replicas that may be read back into memory are not kept open on disk.
+        let keep = replica.slice.volume.engine != Engine::Memory
+            && core.state == ReplicaState::Finalized
+            && core.memory.is_none()
+            && core.disk_files.is_none();
+        let opened = match keep {
+            true => self.open_files.open(replica, &mut core),
+            false => replica.snapshot(&mut core).map(|snapshot| (snapshot, false)),
+        };
+        let (snapshot, mut tidy) = match opened {
+            Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(replica, &mut core, &reason)),
+            other => other?,
+        };
+        core.referenced = true;
+        tidy |= self.open_files.keep_memory(replica, &mut core, &snapshot);
+        if !snapshot.in_memory() {
+            self.note_disk_read(replica, &mut core);
+        }
+        let block = replica.block(&core);
+        let (state, withdrawals) = (core.state, core.withdrawals);
+        drop(core);
+        if tidy {
+            self.open_files.tidy();
+        }
+        let replica = replica.clone();
+        Ok(Some(ReplicaReader { replica, block, state, visible_length, snapshot, withdrawals }))
+    }
 }
 
 impl ReplicaReader {
