@@ -2,6 +2,7 @@
 //! files of their subject.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -59,7 +60,7 @@ pub struct State {
     pub(crate) withdraw_hook: OnceLock<Arc<dyn WithdrawHook>>,
 }
 
-type DirtyQueue = VecDeque<(u64, Weak<Replica>)>;
+type DirtyQueue = VecDeque<(NonZeroU64, Weak<Replica>)>;
 
 impl State {
     pub(crate) fn new(

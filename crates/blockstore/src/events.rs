@@ -28,10 +28,10 @@ impl Blockstore {
     /// Marks the replica corrupt: no good copy is left.
     pub(crate) fn mark_corrupt(&self, replica: &Replica, core: &mut Core, reason: &str) -> StoreError {
         let block = replica.block(core);
-        if core.corrupt.is_none() {
+        if !core.lifecycle.is_corrupt() {
             self.withdraw(replica, core, WithdrawReason::Corruption);
-            core.corrupt = Some(reason.into());
-            core.cached_files = None;
+            core.lifecycle.mark_corrupt(reason);
+            core.copies.take_cached_files();
             self.clear_dirty(core);
             count(&self.counters.corruptions, 1);
             tracing::error!(%block, reason, storage = %replica.slice.volume.id, "replica is corrupt");
@@ -55,7 +55,7 @@ impl Blockstore {
         let Some(pool) = self.pools.read().get(pool).cloned() else { return };
         pool.replicas.for_each(|replica| {
             let core = replica.core();
-            if core.corrupt.is_some() && !core.gone {
+            if core.lifecycle.is_corrupt() && !core.lifecycle.is_gone() {
                 self.event(self.corrupt_event(replica, &core));
             }
         });

@@ -2,11 +2,9 @@
 
 use std::io;
 
-use hearth_types::ReplicaState;
-
 use crate::blockstore::Blockstore;
+use crate::memory::copy::MemoryCopy;
 use crate::metrics::count;
-use crate::replica::{Core, MemoryCopy};
 use crate::sys;
 use crate::{WithdrawReason, WithdrawReply};
 
@@ -68,39 +66,32 @@ impl Blockstore {
                 continue;
             };
             let mut core = replica.core();
-            if core.memory.is_none() {
+            if !core.copies.is_in_memory() {
                 continue;
             }
             // Close the store's own descriptors, so that they do not hold the memory.
-            core.cached_files = None;
+            core.copies.take_cached_files();
             // The data on a failed disk may differ from what was written to it: the copy in memory is evacuated to
             // another storage.
-            let clean = core.state == ReplicaState::Finalized && core.is_on_disk() && !replica.slice.volume.is_failed();
-            let keep =
-                !clean || !core.memory.as_ref().is_some_and(&may) || core.corrupt.is_some() || core.recovery.is_some();
+            let clean = core.lifecycle.is_finalized() && core.is_on_disk() && !replica.slice.volume.is_failed();
+            let keep = !clean
+                || !core.copies.memory().is_some_and(&may)
+                || core.lifecycle.is_corrupt()
+                || core.lifecycle.recovery().is_some();
             let keep = keep
-                || std::mem::take(&mut core.referenced)
+                || core.eviction.pass()
                 || self.withdraw(&replica, &mut core, WithdrawReason::Eviction) == WithdrawReply::Later
-                || core.memory.as_ref().is_some_and(MemoryCopy::is_pinned);
+                || core.copies.memory().is_some_and(MemoryCopy::is_pinned);
             if keep {
                 drop(core);
                 self.resident.lock().keep(entry);
                 continue;
             }
-            gone += core.received.max(1);
-            self.drop_memory(&mut core);
+            gone += core.lifecycle.received().max(1);
+            core.copies.drop_memory();
             replica.forget_disk_reads(&mut core);
             count(&self.counters.evictions, 1);
         }
         gone
-    }
-
-    /// Drops the copy in memory; there is one on disk.
-    pub(crate) fn drop_memory(&self, core: &mut Core) {
-        core.open_header = None;
-        core.cached_files = None;
-        if let Some(memory) = core.memory.take() {
-            memory.retire();
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Background flush of replicas from memory to disk.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +12,10 @@ use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskCopy, DiskWriter, StagedCopy};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
+use crate::memory::copy::MemoryCopy;
 use crate::metrics::count;
-use crate::replica::{Core, MemoryCopy, Replica};
+use crate::replica::copies::Dirty;
+use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Snapshot};
 use crate::sys::{self, AlignedBuffer};
 use crate::volume::Volume;
@@ -35,21 +38,27 @@ struct Job {
 impl Blockstore {
     /// Marks a finalized replica as dirty: its newest bytes are only in memory.
     pub(crate) fn note_dirty(&self, replica: &Arc<Replica>, core: &mut Core) {
-        if core.dirty_since.is_none() {
-            core.dirty_since = Some(self.now_ms());
-            core.dirty_ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
-            count(&self.counters.dirty_replicas, 1);
-            count(&self.counters.dirty_bytes, core.received);
-            let entry = (core.dirty_ticket, Arc::downgrade(replica));
-            self.dirty[replica.slice.volume.index].lock().push_back(entry);
+        if core.copies.is_dirty() {
+            return;
+        }
+        let dirty = Dirty { since_ms: self.now_ms(), ticket: self.next_ticket() };
+        core.copies.mark_dirty(dirty);
+        count(&self.counters.dirty_replicas, 1);
+        count(&self.counters.dirty_bytes, core.lifecycle.received());
+        self.dirty[replica.slice.volume.index].lock().push_back((dirty.ticket, Arc::downgrade(replica)));
+    }
+
+    /// Marks a replica as clean. Called before its length changes: the store counts its bytes as dirty.
+    pub(crate) fn clear_dirty(&self, core: &mut Core) {
+        if core.copies.mark_clean() {
+            self.counters.dirty_replicas.fetch_sub(1, Ordering::Relaxed);
+            self.counters.dirty_bytes.fetch_sub(core.lifecycle.received(), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn clear_dirty(&self, core: &mut Core) {
-        if core.dirty_since.take().is_some() {
-            self.counters.dirty_replicas.fetch_sub(1, Ordering::Relaxed);
-            self.counters.dirty_bytes.fetch_sub(core.received, Ordering::Relaxed);
-        }
+    fn next_ticket(&self) -> NonZeroU64 {
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        NonZeroU64::new(ticket).expect("tickets begin with 1 and do not run out")
     }
 
     /// Flushes the dirty finalized `replica` to disk. The caller holds `change`.
@@ -71,18 +80,18 @@ impl Blockstore {
     /// Returns the bytes that a flush of a dirty replica has to write. `Ok(None)`: nothing.
     fn look(&self, replica: &Replica) -> Result<Option<(Snapshot, GenerationStamp, MemoryCopy)>> {
         let mut core = replica.core();
-        if core.dirty_since.is_none() || core.gone || core.state != ReplicaState::Finalized {
+        if !core.copies.is_dirty() || core.lifecycle.is_gone() || !core.lifecycle.is_finalized() {
             return Ok(None);
         }
-        let Some(memory) = core.memory.clone() else { return Ok(None) };
-        Ok(Some((replica.snapshot(&mut core)?, core.stamp, memory)))
+        let Some(memory) = core.copies.memory().cloned() else { return Ok(None) };
+        Ok(Some((replica.snapshot(&mut core)?, core.lifecycle.stamp(), memory)))
     }
 
     fn flush_failed(&self, replica: &Replica, error: CopyError) -> StoreError {
         count(&self.counters.flush_failures, 1);
         match error {
             CopyError::Corrupt { .. } => self.mark_corrupt(replica, &mut replica.core(), &error.to_string()),
-            other => self.copy_error(&replica.slice, replica.id, replica.core().stamp, other),
+            other => self.copy_error(&replica.slice, replica.id, replica.core().lifecycle.stamp(), other),
         }
     }
 
@@ -90,11 +99,11 @@ impl Blockstore {
     fn is_clean(&self, replica: &Replica, new: DiskCopy) {
         let old = {
             let mut core = replica.core();
-            let old = core.disk.replace(new);
+            let old = core.copies.set_disk(new);
             // All of it was checked while it was written to disk.
-            core.verified = true;
+            core.lifecycle.mark_verified();
             self.clear_dirty(&mut core);
-            self.settle_space(replica, &mut core);
+            replica.settle_space(&mut core);
             old
         };
         if let Some(old) = old {
@@ -119,13 +128,13 @@ impl Blockstore {
         }
         for replica in again.iter().rev() {
             let core = replica.core();
-            if core.dirty_since.is_some() {
-                self.dirty[volume.index].lock().push_front((core.dirty_ticket, Arc::downgrade(replica)));
+            if let Some(dirty) = core.copies.dirty() {
+                self.dirty[volume.index].lock().push_front((dirty.ticket, Arc::downgrade(replica)));
             }
         }
     }
 
-    fn next_batch(&self, volume: &Volume, before_ms: u64) -> Vec<(u64, Arc<Replica>)> {
+    fn next_batch(&self, volume: &Volume, before_ms: u64) -> Vec<(NonZeroU64, Arc<Replica>)> {
         let queue = &self.dirty[volume.index];
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -137,7 +146,8 @@ impl Blockstore {
             let replica = entry.upgrade();
             let about = replica.as_ref().and_then(|replica| {
                 let core = replica.core();
-                core.dirty_since.filter(|_| core.dirty_ticket == ticket).map(|since| (since, core.received))
+                let dirty = core.copies.dirty().filter(|dirty| dirty.ticket == ticket);
+                dirty.map(|dirty| (dirty.since_ms, core.lifecycle.received()))
             });
             if let (Some(replica), Some((since, length))) = (replica, about) {
                 let enough = batch.len() == BATCH_REPLICAS || (bytes + length > BATCH_BYTES && !batch.is_empty());
@@ -157,7 +167,7 @@ impl Blockstore {
     fn flush_batch(
         &self,
         volume: &Volume,
-        batch: Vec<(u64, Arc<Replica>)>,
+        batch: Vec<(NonZeroU64, Arc<Replica>)>,
         buffer: &mut Option<AlignedBuffer>,
         again: &mut Vec<Arc<Replica>>,
     ) -> FlushProgress {
@@ -189,11 +199,11 @@ impl Blockstore {
         for Job { replica, stamp, memory, prepared } in jobs {
             let same = {
                 let core = replica.core();
-                core.dirty_since.is_some()
-                    && !core.gone
-                    && core.stamp == stamp
-                    && core.state == ReplicaState::Finalized
-                    && core.memory.as_ref().is_some_and(|now| now.same(&memory))
+                core.copies.is_dirty()
+                    && !core.lifecycle.is_gone()
+                    && core.lifecycle.stamp() == stamp
+                    && core.lifecycle.is_finalized()
+                    && core.copies.memory().is_some_and(|now| now.same(&memory))
             };
             if !same {
                 // Reopened, recovered or deleted since the flush began.
@@ -223,7 +233,7 @@ impl Blockstore {
         again.extend(batch.into_iter().filter_map(|(ticket, replica)| {
             let still = {
                 let core = replica.core();
-                core.dirty_since.is_some() && core.dirty_ticket == ticket
+                core.copies.dirty().is_some_and(|dirty| dirty.ticket == ticket)
             };
             still.then_some(replica)
         }));
@@ -236,7 +246,7 @@ impl Blockstore {
         match StagedCopy::write(&replica.slice.dirs, replica.id, stamp, &snapshot, buffer) {
             Ok(prepared) => Ok(Some(Job { replica: replica.clone(), stamp, memory, prepared })),
             Err(error) => {
-                let changed = !replica.core().memory.as_ref().is_some_and(|now| now.same(&memory));
+                let changed = !replica.core().copies.memory().is_some_and(|now| now.same(&memory));
                 // An append has replaced the CRCs during the read.
                 if changed { Ok(None) } else { Err(self.flush_failed(replica, error)) }
             }
@@ -256,12 +266,17 @@ impl Blockstore {
     pub(crate) fn sync_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, stamp, place, there) = {
             let mut core = replica.core();
-            if core.memory.is_none() {
+            if !core.copies.is_in_memory() {
                 return Ok(());
             }
             // Also when the disk has all bytes: a replica that was finalized in files and is appended to may be only in
             // the page cache.
-            (replica.snapshot(&mut core)?, core.stamp, dir_for_state(core.state), core.disk)
+            (
+                replica.snapshot(&mut core)?,
+                core.lifecycle.stamp(),
+                dir_for_state(core.lifecycle.state()),
+                core.copies.disk(),
+            )
         };
         let dirs = &replica.slice.dirs;
         let failed = |error| self.disk_error(&replica.slice, "sync a replica in", error);
@@ -273,7 +288,7 @@ impl Blockstore {
         }
         sys::drop_cache(&writer.files.data);
         let new = DiskCopy { place, stamp, length: content.length };
-        let old = replica.core().disk.replace(new);
+        let old = replica.core().copies.set_disk(new);
         if let Some(old) = old {
             copy::remove_superseded(dirs, replica.id, old, new);
         }
@@ -286,23 +301,26 @@ impl Blockstore {
     pub(crate) fn stay_durable(&self, replica: &Arc<Replica>) {
         let stays = {
             let core = replica.core();
-            core.memory.is_some()
-                && core.disk.is_some_and(|disk| disk.place == ReplicaDir::BeingWritten && disk.stamp == core.stamp)
+            core.copies.is_in_memory()
+                && core
+                    .copies
+                    .disk()
+                    .is_some_and(|disk| disk.place == ReplicaDir::BeingWritten && disk.stamp == core.lifecycle.stamp())
         };
         if !stays {
             return;
         }
         let moved = self.sync_being_written(replica).and_then(|()| {
-            let Some(from) = replica.core().disk else { return Ok(None) };
+            let Some(from) = replica.core().copies.disk() else { return Ok(None) };
             let to = copy::relocate(&replica.slice.dirs, replica.id, from, ReplicaDir::Finalized, from.stamp, true);
             to.map(Some).map_err(|error| self.disk_error(&replica.slice, "finalize a replica in", error))
         });
         match moved {
             Ok(Some(to)) => {
                 let mut core = replica.core();
-                core.disk = Some(to);
+                core.copies.set_disk(to);
                 self.clear_dirty(&mut core);
-                self.settle_space(replica, &mut core);
+                replica.settle_space(&mut core);
             }
             Ok(None) => {}
             Err(error) => {
@@ -318,15 +336,16 @@ impl Blockstore {
         let mut open = Vec::new();
         self.for_each_replica(|replica| {
             let core = replica.core();
-            let written = matches!(core.state, ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered)
-                && core.memory.is_some()
-                && !core.is_on_disk();
+            let written =
+                matches!(core.lifecycle.state(), ReplicaState::BeingWritten | ReplicaState::WaitingToBeRecovered)
+                    && core.copies.is_in_memory()
+                    && !core.is_on_disk();
             if written {
                 open.push(replica.clone());
             }
-            if written || core.dirty_since.is_some() {
+            if written || core.copies.is_dirty() {
                 left.replicas_left += 1;
-                left.bytes_left += core.received;
+                left.bytes_left += core.lifecycle.received();
             }
         });
         (left, open)
@@ -335,7 +354,7 @@ impl Blockstore {
     /// Flushes the received bytes of a replica that was being written in memory, whatever state it is in by now.
     fn flush_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let _change = replica.change.lock();
-        let writer = replica.core().writer.clone();
+        let writer = replica.core().copies.writer().cloned();
         let _hands = match &writer {
             Some(writer) => {
                 let target = writer.target.try_lock_for(self.options.writer_stop_timeout);
@@ -345,7 +364,7 @@ impl Blockstore {
         };
         let (state, in_memory, disk) = {
             let core = replica.core();
-            (core.state, core.memory.is_some(), core.disk)
+            (core.lifecycle.state(), core.copies.is_in_memory(), core.copies.disk())
         };
         if state == ReplicaState::Finalized {
             return self.flush_one(replica);
@@ -390,7 +409,7 @@ impl Blockstore {
             if !goes_on {
                 return total;
             }
-            let length = replica.core().received;
+            let length = replica.core().lifecycle.received();
             match self.flush_written(&replica) {
                 Ok(()) => {
                     total.replicas_done += 1;

@@ -8,8 +8,9 @@ use hearth_types::ReplicaState;
 use parking_lot::Mutex;
 
 use crate::blockstore::Blockstore;
+use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{LentState, Settled};
-use crate::replica::{Core, MemoryCopy, Replica};
+use crate::replica::{Core, Replica};
 
 /// Replicas that were lent and not returned yet. A replica is listed while another process can write to its file, so
 /// the number of descriptors of other processes bounds the list.
@@ -54,14 +55,14 @@ impl Blockstore {
     /// Settles the account of one replica. The caller holds `change`. False: no other process can take memory through
     /// it.
     pub(crate) fn settle_lent(&self, replica: &Replica, core: &Core) -> bool {
-        let Some(MemoryCopy::File(copy)) = &core.memory else { return false };
+        let Some(MemoryCopy::File(copy)) = core.copies.memory() else { return false };
         if !copy.may_be_written_outside() {
             return false;
         }
-        let state = match core.state {
-            _ if core.writer.is_some() => LentState::Written,
-            ReplicaState::Finalized => LentState::Finalized { length: core.received },
-            _ => LentState::Abandoned { received: core.received },
+        let state = match core.lifecycle.state() {
+            _ if core.copies.writer().is_some() => LentState::Written,
+            ReplicaState::Finalized => LentState::Finalized { length: core.lifecycle.received() },
+            _ => LentState::Abandoned { received: core.lifecycle.received() },
         };
         match copy.settle_lent(state) {
             Ok(settled) => settled == Settled::StillLent,

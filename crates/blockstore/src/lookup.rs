@@ -33,7 +33,7 @@ impl Blockstore {
     ) -> Result<T> {
         self.with_replica(block, |replica| {
             let _change = replica.change.lock();
-            if replica.core().gone { Ok(None) } else { act(replica).map(Some) }
+            if replica.core().lifecycle.is_gone() { Ok(None) } else { act(replica).map(Some) }
         })
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::StoreMetrics;
 use crate::blockstore::Blockstore;
-use crate::replica::{CORE_LOCK_TIMEOUT, MemoryCopy};
+use crate::memory::copy::MemoryCopy;
+use crate::open_files::CachedFiles;
+use crate::replica::CORE_LOCK_TIMEOUT;
 
 #[derive(Default)]
 pub struct Counters {
@@ -64,15 +66,16 @@ impl Blockstore {
             metrics.replicas += 1;
             // A replica whose files are being opened is only on disk.
             let Some(mut core) = replica.core_within(CORE_LOCK_TIMEOUT) else { return };
-            oldest = oldest.into_iter().chain(core.dirty_since).min();
+            oldest = oldest.into_iter().chain(core.copies.dirty().map(|dirty| dirty.since_ms)).min();
             // For shown memory the kernel is asked which processes have it open. It does not distinguish the store's
             // own descriptors.
-            if core.memory.as_ref().is_some_and(MemoryCopy::is_shown) {
-                core.cached_files = None;
+            if core.copies.memory().is_some_and(MemoryCopy::is_shown) {
+                core.copies.take_cached_files();
             }
-            let Some(memory) = &core.memory else { return };
+            let Some(memory) = core.copies.memory() else { return };
             metrics.replicas_in_memory += 1;
-            metrics.pinned += u64::from(memory.is_pinned_beside(core.cached_files.as_ref()));
+            metrics.pinned +=
+                u64::from(memory.is_pinned_beside(core.copies.cached_files().and_then(CachedFiles::in_memory)));
             metrics.shown += u64::from(memory.is_still_shown());
         });
         for queue in &self.unsynced {

@@ -37,9 +37,9 @@ impl Blockstore {
             }
             let _change = replica.change.lock();
             let mut core = replica.core();
-            let written = core.state == ReplicaState::WaitingToBeRecovered;
-            if core.memory.is_some() && core.is_on_disk() && (core.state == ReplicaState::Finalized || written) {
-                self.drop_memory(&mut core);
+            let written = core.lifecycle.state() == ReplicaState::WaitingToBeRecovered;
+            if core.copies.is_in_memory() && core.is_on_disk() && (core.lifecycle.is_finalized() || written) {
+                core.copies.drop_memory();
             }
         });
         Ok(done)

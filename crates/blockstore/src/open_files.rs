@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use hearth_types::ReplicaState;
 use parking_lot::Mutex;
 
 use crate::disk::copy::{DiskCopy, DiskFiles};
@@ -99,15 +98,15 @@ impl OpenFileCache {
     /// Opens the bytes of a finalized replica of an engine without a memory tier, under its core lock. True: the
     /// replica was added to the cache, and `tidy` is due once the lock is released.
     pub fn open(&self, replica: &Arc<Replica>, core: &mut Core) -> Result<(Snapshot, bool)> {
-        let kept = core.cached_files.take();
-        let now = core.disk;
+        let kept = core.copies.take_cached_files();
+        let now = core.copies.disk();
         let current = match kept {
             Some(CachedFiles { files: CachedSource::Disk(kept), .. }) if kept.is_of(now) => Some(kept),
             _ => None,
         };
         let Some(mut current) = current else {
             let snapshot = replica.disk_snapshot(core)?;
-            let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.disk, self.max > 0) else {
+            let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.copies.disk(), self.max > 0) else {
                 return Ok((snapshot, false));
             };
             // The cache serves short reads; long ones open the file for themselves.
@@ -118,22 +117,22 @@ impl OpenFileCache {
             self.keep(replica, core, CachedSource::Disk(kept));
             return Ok((snapshot, true));
         };
-        let tidy = self.note_use(replica, &mut current, core.received);
+        let tidy = self.note_use(replica, &mut current, core.lifecycle.received());
         let source = Source::Disk(current.files.clone());
         let (checksum, partial_crc) = (current.files.checksum, current.partial_crc);
-        core.cached_files = Some(CachedFiles { files: CachedSource::Disk(current), recent: true });
-        Ok((Snapshot { checksum, length: core.received, partial_crc, source }, tidy))
+        core.copies.cache_files(CachedFiles { files: CachedSource::Disk(current), recent: true });
+        Ok((Snapshot { checksum, length: core.lifecycle.received(), partial_crc, source }, tidy))
     }
 
     /// Like [`Self::open`], for a replica in its own memory file, which `snapshot` has open. True: `tidy` is due.
     pub fn keep_memory(&self, replica: &Arc<Replica>, core: &mut Core, snapshot: &Snapshot) -> bool {
         let Source::File { files, .. } = &snapshot.source else { return false };
-        if let Some(kept) = &mut core.cached_files {
+        if let Some(kept) = core.copies.cached_files_mut() {
             kept.recent = true;
             return false;
         }
         // An operation that changes the replica asks the kernel which other processes have it open.
-        if self.max == 0 || core.changing || core.state != ReplicaState::Finalized {
+        if self.max == 0 || core.showing.is_changing() || !core.lifecycle.is_finalized() {
             return false;
         }
         self.keep(replica, core, CachedSource::Memory(files.clone()));
@@ -141,7 +140,7 @@ impl OpenFileCache {
     }
 
     fn keep(&self, replica: &Arc<Replica>, core: &mut Core, files: CachedSource) {
-        core.cached_files = Some(CachedFiles { files, recent: true });
+        core.copies.cache_files(CachedFiles { files, recent: true });
         self.entries.lock().push_back(Arc::downgrade(replica));
     }
 
@@ -180,7 +179,7 @@ impl OpenFileCache {
                 self.entries.lock().push_back(entry);
                 return;
             };
-            let Some(kept) = &mut core.cached_files else { continue };
+            let Some(kept) = core.copies.cached_files_mut() else { continue };
             // Even if all were read recently, one must be closed in the end.
             if std::mem::take(&mut kept.recent) && spared < self.max {
                 spared += 1;
@@ -188,7 +187,7 @@ impl OpenFileCache {
                 self.entries.lock().push_back(entry);
                 continue;
             }
-            let closed = core.cached_files.take();
+            let closed = core.copies.take_cached_files();
             drop(core);
             drop(closed);
         }

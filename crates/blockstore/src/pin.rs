@@ -6,8 +6,9 @@ use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
+use crate::memory::copy::MemoryCopy;
 use crate::options::Engine;
-use crate::replica::{MemoryCopy, Replica};
+use crate::replica::Replica;
 
 /// Guard that keeps the memory copy of a finalized replica from being evicted. The replica can still be appended to,
 /// truncated or deleted; see [`PinnedReplica::is_current`].
@@ -27,11 +28,11 @@ impl PinnedReplica {
     /// Returns whether the pinned copy is still the replica's current one, from which it is read.
     pub fn is_current(&self) -> bool {
         let core = self.replica.core();
-        !core.gone
-            && core.corrupt.is_none()
-            && core.state_now() == ReplicaState::Finalized
-            && core.stamp == self.stamp
-            && core.memory.as_ref().is_some_and(|memory| memory.same(&self.copy))
+        !core.lifecycle.is_gone()
+            && !core.lifecycle.is_corrupt()
+            && core.lifecycle.state_now() == ReplicaState::Finalized
+            && core.lifecycle.stamp() == self.stamp
+            && core.copies.memory().is_some_and(|memory| memory.same(&self.copy))
     }
 }
 
@@ -43,7 +44,7 @@ impl Blockstore {
     pub fn pin(&self, block: &ExtendedBlock) -> Result<Option<PinnedReplica>> {
         self.with_replica(block, |replica| match self.pin_replica(replica) {
             // It may have moved to another storage.
-            Err(StoreError::ReplicaNotFound { .. }) if replica.core().gone => Ok(None),
+            Err(StoreError::ReplicaNotFound { .. }) if replica.core().lifecycle.is_gone() => Ok(None),
             other => other.map(Some),
         })
     }
@@ -55,15 +56,15 @@ impl Blockstore {
         }
         self.verify_replica(replica, &mut |_| true)?;
         let core = replica.core();
-        let state = core.state_now();
-        if core.gone {
+        let state = core.lifecycle.state_now();
+        if core.lifecycle.is_gone() {
             return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
         }
         if state != ReplicaState::Finalized {
             return Err(StoreError::WrongState { block: replica.block(&core), state, action: "hold it in memory" });
         }
-        let Some(copy) = core.memory.clone() else { return Ok(None) };
-        let (stamp, length) = (core.stamp, core.received);
+        let Some(copy) = core.copies.memory().cloned() else { return Ok(None) };
+        let (stamp, length) = (core.lifecycle.stamp(), core.lifecycle.received());
         drop(core);
         Ok(Some(PinnedReplica { replica: replica.clone(), copy, stamp, length }))
     }

@@ -12,37 +12,37 @@ use crate::blockstore::Blockstore;
 use crate::error::Result;
 use crate::metrics::count;
 use crate::options::Engine;
-use crate::replica::{Core, Replica, WriteTarget};
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::writer_shared::WriteTarget;
+use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Source};
 use crate::sys;
 use crate::write_target::CopyRequest;
 
-/// Number of reads from disk before a replica is read back: a single one may be a copy in transit.
-const READS: u8 = 2;
 /// Maximum number of queued replicas.
 const READ_BACK_QUEUE_MAX: usize = 1000;
 
 impl Blockstore {
     /// Records that a reader was served from disk.
     pub(crate) fn note_disk_read(&self, replica: &Arc<Replica>, core: &mut Core) {
-        if replica.slice.volume.engine != Engine::Memory || core.state != ReplicaState::Finalized {
+        if replica.slice.volume.engine != Engine::Memory || !core.lifecycle.is_finalized() {
             return;
         }
-        core.disk_reads = core.disk_reads.saturating_add(1);
+        let is_worth_it = core.eviction.read_from_disk();
         // A replica may take at most half of the memory, since a larger one would evict everything else.
-        if core.is_read_back_queued || core.disk_reads < READS || core.received > self.budget.limit() / 2 {
+        if !is_worth_it || core.lifecycle.received() > self.budget.limit() / 2 {
             return;
         }
         // In addition to the memory that is reclaimed at once for writers.
-        let taken = self.budget.used().saturating_add(core.received).saturating_add(self.reclaim_step());
-        if taken > self.budget.limit() && replica.disk_bytes.load(Ordering::Relaxed) < core.received {
+        let taken = self.budget.used().saturating_add(core.lifecycle.received()).saturating_add(self.reclaim_step());
+        if taken > self.budget.limit() && replica.disk_bytes.load(Ordering::Relaxed) < core.lifecycle.received() {
             return;
         }
         let mut wanted = self.read_back_queue.lock();
         if wanted.len() < READ_BACK_QUEUE_MAX {
             wanted.push_back(Arc::downgrade(replica));
             drop(wanted);
-            core.is_read_back_queued = true;
+            core.eviction.queue_read_back();
             self.threads.wake();
         }
     }
@@ -65,17 +65,19 @@ impl Blockstore {
     pub(crate) fn read_back(&self, replica: &Arc<Replica>) -> Result<()> {
         let (content, mut scratch) = {
             let mut core = replica.core();
-            core.is_read_back_queued = false;
+            core.eviction.begin_read_back();
             replica.forget_disk_reads(&mut core);
-            if core.memory.is_some() || core.gone || core.corrupt.is_some() || !core.is_on_disk() {
+            if core.copies.is_in_memory()
+                || core.lifecycle.is_gone()
+                || core.lifecycle.is_corrupt()
+                || !core.is_on_disk()
+            {
                 return Ok(());
             }
             let content = replica.disk_snapshot(&mut core)?;
-            let mut scratch = Core::new(ReplicaState::Finalized, core.stamp);
-            (scratch.received, scratch.acked) = (content.length, content.length);
-            scratch.partial_crc = content.partial_crc;
-            scratch.sequence = core.sequence;
-            (content, scratch)
+            let (state, stamp) = (ReplicaState::Finalized, core.lifecycle.stamp());
+            let lifecycle = Lifecycle::of_copy(state, stamp, content.length, content.partial_crc);
+            (content, Core::new(lifecycle, core.copies.sequence()))
         };
         let wanted = CopyRequest {
             slice: &replica.slice,
@@ -99,30 +101,32 @@ impl Blockstore {
         };
         if let WriteTarget::File(file) = &mut target {
             let trimmed = file.trim(content.length);
-            trimmed
-                .map_err(|error| self.copy_error(&replica.slice, replica.id, scratch.stamp, CopyError::Read(error)))?;
+            trimmed.map_err(|error| {
+                self.copy_error(&replica.slice, replica.id, scratch.lifecycle.stamp(), CopyError::Read(error))
+            })?;
         }
         target.install(&mut scratch);
-        scratch.open_header = None;
+        let memory = scratch.copies.take_memory();
         let _change = replica.change.lock();
         let mut core = replica.core();
-        let same = core.memory.is_none()
-            && !core.gone
-            && core.recovery.is_none()
-            && core.state == ReplicaState::Finalized
-            && core.stamp == scratch.stamp
-            && core.received == content.length;
+        let same = !core.copies.is_in_memory()
+            && !core.lifecycle.is_gone()
+            && core.lifecycle.recovery().is_none()
+            && core.lifecycle.is_finalized()
+            && core.lifecycle.stamp() == scratch.lifecycle.stamp()
+            && core.lifecycle.received() == content.length;
         if !same {
-            self.drop_memory(&mut scratch);
+            if let Some(memory) = memory {
+                memory.retire();
+            }
             return Ok(());
         }
-        core.memory = scratch.memory.take();
-        core.sequence = scratch.sequence;
-        core.partial_crc = content.partial_crc;
-        core.checksum = Some(content.checksum);
-        core.referenced = true;
+        core.copies.read_back(memory, scratch.copies.sequence());
+        core.lifecycle.set_partial_crc(content.partial_crc);
+        core.lifecycle.set_checksum(content.checksum);
         // Checked while it was read.
-        core.verified = true;
+        core.lifecycle.mark_verified();
+        core.eviction.reference();
         drop(core);
         self.resident.lock().add(replica);
         count(&self.counters.read_backs, 1);

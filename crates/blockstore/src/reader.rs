@@ -58,7 +58,7 @@ impl Blockstore {
     /// Errors: those of [`Blockstore::reader`].
     pub fn reader_now(&self, block: &ExtendedBlock) -> Result<Reading> {
         self.with_replica(block, |replica| {
-            let core = replica.core_within(CORE_LOCK_TIMEOUT).filter(|core| !core.opens_on_disk());
+            let core = replica.core_within(CORE_LOCK_TIMEOUT).filter(|core| !core.copies.opens_on_disk());
             match core {
                 Some(core) => Ok(self.reader_of(replica, core, block)?.map(Reading::Now)),
                 None => Ok(Some(Reading::OnDisk(replica.slice.volume.id.clone()))),
@@ -73,32 +73,32 @@ impl Blockstore {
         mut core: MutexGuard<'_, Core>,
         block: &ExtendedBlock,
     ) -> Result<Option<ReplicaReader>> {
-        if core.gone {
+        if core.lifecycle.is_gone() {
             return Ok(None);
         }
-        if core.stamp < block.stamp() {
+        if core.lifecycle.stamp() < block.stamp() {
             return Err(StoreError::StampMismatch {
                 block: replica.block(&core),
-                stored: core.stamp,
+                stored: core.lifecycle.stamp(),
                 wanted: format!("at least {}", block.stamp()),
                 action: "read it",
             });
         }
-        if let Some(reason) = &core.corrupt {
+        if let Some(reason) = core.lifecycle.corrupt() {
             return Err(StoreError::Corrupt { block: replica.block(&core), reason: reason.to_string() });
         }
-        let Some(visible_length) = core.visible_length() else {
-            let state = core.state_now();
+        let Some(visible_length) = core.lifecycle.visible_length() else {
+            let state = core.lifecycle.state_now();
             return Err(StoreError::WrongState { block: replica.block(&core), state, action: "read it" });
         };
-        if core.memory.is_none() {
+        if !core.copies.is_in_memory() {
             replica.slice.volume.check()?;
         }
         // Replicas that may be read back into memory are not kept open on disk.
         let keep = replica.slice.volume.engine != Engine::Memory
-            && core.state == ReplicaState::Finalized
-            && core.memory.is_none()
-            && core.disk_files.is_none();
+            && core.lifecycle.is_finalized()
+            && !core.copies.is_in_memory()
+            && core.copies.disk_files().is_none();
         let opened = match keep {
             true => self.open_files.open(replica, &mut core),
             false => replica.snapshot(&mut core).map(|snapshot| (snapshot, false)),
@@ -107,13 +107,13 @@ impl Blockstore {
             Err(StoreError::Corrupt { reason, .. }) => return Err(self.mark_corrupt(replica, &mut core, &reason)),
             other => other?,
         };
-        core.referenced = true;
+        core.eviction.reference();
         tidy |= self.open_files.keep_memory(replica, &mut core, &snapshot);
         if !snapshot.in_memory() {
             self.note_disk_read(replica, &mut core);
         }
         let block = replica.block(&core);
-        let (state, withdrawals) = (core.state, core.withdrawals);
+        let (state, withdrawals) = (core.lifecycle.state(), core.showing.withdrawals());
         drop(core);
         if tidy {
             self.open_files.tidy();
@@ -227,16 +227,16 @@ impl ReplicaReader {
     ///
     /// Errors: `Corrupt`: call [`Blockstore::verify`](crate::Blockstore::verify) for the replica; `Io`.
     pub fn verify_memory(&self) -> Result<()> {
-        if !self.in_memory() || self.replica.core().verified {
+        if !self.in_memory() || self.replica.core().lifecycle.is_verified() {
             return Ok(());
         }
         match self.snapshot.verify(&mut |_| true) {
             Ok(()) => {
                 let mut core = self.replica.core();
-                if core.memory.as_ref().is_some_and(|memory| self.snapshot.is_of(memory))
-                    && core.received == self.length()
+                if core.copies.memory().is_some_and(|memory| self.snapshot.is_of(memory))
+                    && core.lifecycle.received() == self.length()
                 {
-                    core.verified = true;
+                    core.lifecycle.mark_verified();
                 }
                 Ok(())
             }

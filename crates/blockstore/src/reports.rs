@@ -30,10 +30,10 @@ impl Blockstore {
         let mut lists: Vec<Vec<_>> = vec![Vec::new(); pool.slices.len()];
         let mut list = |replica: &Replica| {
             let core = replica.core();
-            if core.state != ReplicaState::Temporary && !core.gone {
-                lists[replica.slice.volume.index].push((replica.block(&core).block, core.state));
+            if core.lifecycle.state() != ReplicaState::Temporary && !core.lifecycle.is_gone() {
+                lists[replica.slice.volume.index].push((replica.block(&core).block, core.lifecycle.state()));
             }
-            core.gone
+            core.lifecycle.is_gone()
         };
         pool.replicas.for_each(|replica| {
             // It may have moved to another storage since its shard was listed, where no list has it yet.
@@ -90,15 +90,15 @@ impl Blockstore {
             let core = replica.core();
             let info = || ReplicaInfo {
                 block: replica.block(&core).block,
-                state: core.state_now(),
-                reported_state: core.state,
-                visible_length: core.visible_length(),
+                state: core.lifecycle.state_now(),
+                reported_state: core.lifecycle.state(),
+                visible_length: core.lifecycle.visible_length(),
                 storage: replica.slice.volume.id.clone(),
                 storage_type: replica.slice.volume.storage_type,
-                in_memory: core.memory.is_some(),
+                in_memory: core.copies.is_in_memory(),
                 on_disk: core.is_on_disk(),
             };
-            Ok((!core.gone).then(info))
+            Ok((!core.lifecycle.is_gone()).then(info))
         });
         found.ok()
     }

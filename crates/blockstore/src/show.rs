@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 
 use hearth_types::{ByteRange, ReplicaState};
 
+use crate::memory::copy::MemoryCopy;
 use crate::memory::file::Borrower;
 use crate::reader::ReplicaReader;
-use crate::replica::MemoryCopy;
 use crate::snapshot::Source;
 use crate::{DataSource, Result, StoreError, sys};
 
@@ -74,22 +74,23 @@ impl ReplicaReader {
     /// Errors: `Withdrawn`, as in `show`.
     pub fn mark_shown(&self) -> Result<bool> {
         let core = self.replica.core();
-        let unchanged = core.withdrawals == self.withdrawals && !core.changing && !core.gone && core.corrupt.is_none();
+        let unchanged =
+            core.showing.is_allowed(self.withdrawals) && !core.lifecycle.is_gone() && !core.lifecycle.is_corrupt();
         if !unchanged {
             return Err(StoreError::Withdrawn { block: self.block.clone() });
         }
-        let copy = match &core.memory {
+        let copy = match core.copies.memory() {
             Some(memory) if self.snapshot.is_of(memory) => memory,
             // Read from disk; disk copies are not marked.
             _ => return Ok(false),
         };
         match copy {
-            MemoryCopy::Slot(_) => Ok(core.verified),
+            MemoryCopy::Slot(_) => Ok(core.lifecycle.is_verified()),
             MemoryCopy::File(copy) => {
-                copy.cut_before_showing(core.received).map_err(|error| self.io("hand out", error))?;
+                copy.cut_before_showing(core.lifecycle.received()).map_err(|error| self.io("hand out", error))?;
                 copy.set_shown();
                 // A borrower may still write to it: readers must check the CRCs.
-                Ok(core.verified && copy.lent() == Borrower::Nobody)
+                Ok(core.lifecycle.is_verified() && copy.lent() == Borrower::Nobody)
             }
         }
     }

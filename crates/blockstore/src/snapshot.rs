@@ -8,10 +8,10 @@ use hearth_types::{ByteRange, ChecksumError, ChecksumSpec};
 
 use crate::disk::copy::DiskFiles;
 use crate::mapping::Mapping;
+use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
-use crate::replica::MemoryCopy;
 
 #[derive(Clone)]
 pub enum Source {

@@ -1,14 +1,13 @@
-//! Disk space: the choice of a volume for a new replica, and the counters of used and reserved bytes.
+//! Disk space: what is used of each volume, and the choice of one for a new replica.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hearth_types::{ChecksumSpec, ReplicaState, StorageType};
+use hearth_types::StorageType;
 
 use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
 use crate::pool::Pool;
-use crate::replica::{Core, Replica};
 use crate::volume::{Slice, Volume};
 
 impl Blockstore {
@@ -57,33 +56,5 @@ impl Blockstore {
             }
         }
         Err(problem.unwrap_or(StoreError::NoSpace { storage_type, wanted: bytes }))
-    }
-
-    /// Updates the counters of used and reserved bytes to match `core`.
-    pub(crate) fn settle_space(&self, replica: &Replica, core: &mut Core) {
-        let checksum = core.checksum.unwrap_or(ChecksumSpec::DEFAULT);
-        let meta = ChecksumSpec::META_HEADER_BYTES as u64 + checksum.checksum_bytes(core.received);
-        let finalized = core.state == ReplicaState::Finalized && !core.gone;
-        let counted = if finalized { core.received + meta } else { 0 };
-        // Every counted replica has at least the header of a meta file, so `counted` is never 0.
-        replica.slice.finalized.fetch_add(u64::from(counted > 0), Ordering::Relaxed);
-        replica.slice.finalized.fetch_sub(u64::from(core.counted > 0), Ordering::Relaxed);
-        replica.slice.used.fetch_add(counted, Ordering::Relaxed);
-        replica.slice.used.fetch_sub(core.counted, Ordering::Relaxed);
-        core.counted = counted;
-        let reserved = match () {
-            () if core.gone => 0,
-            // Already counted as used, but not yet taken from the disk: the reservation makes up for the difference.
-            () if finalized => {
-                if core.is_on_disk() {
-                    0
-                } else {
-                    counted
-                }
-            }
-            () => core.reserved,
-        };
-        replica.slice.volume.change_reserved(core.reserved, reserved);
-        core.reserved = reserved;
     }
 }

@@ -114,11 +114,16 @@ const FILES: usize = 2;
 /// Returns the number of missing files of a replica that is only on disk. `None`: none is missing, or the replica is
 /// not one that this check covers.
 fn missing_files(replica: &Replica, core: &Core) -> Result<Option<usize>> {
-    let only_on_disk = core.memory.is_none() && core.writer.is_none() && core.recovery.is_none();
-    if core.gone || !only_on_disk || core.corrupt.is_some() || core.state == ReplicaState::Temporary {
+    let only_on_disk =
+        !core.copies.is_in_memory() && core.copies.writer().is_none() && core.lifecycle.recovery().is_none();
+    if core.lifecycle.is_gone()
+        || !only_on_disk
+        || core.lifecycle.is_corrupt()
+        || core.lifecycle.state() == ReplicaState::Temporary
+    {
         return Ok(None);
     }
-    let Some(disk) = core.disk else { return Ok(None) };
+    let Some(disk) = core.copies.disk() else { return Ok(None) };
     let dirs = &replica.slice.dirs;
     let missing = copy::missing(dirs, replica.id, disk).map_err(StoreError::io("look for a replica in", &dirs.root))?;
     Ok((missing > 0).then_some(missing))

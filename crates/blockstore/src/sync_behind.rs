@@ -119,7 +119,7 @@ impl Blockstore {
 fn open(replica: &Replica, copy: DiskCopy) -> Option<io::Result<(File, File)>> {
     let same = {
         let core = replica.core();
-        !core.gone && core.disk == Some(copy)
+        !core.lifecycle.is_gone() && core.copies.disk() == Some(copy)
     };
     let dirs = &replica.slice.dirs;
     let files = || {

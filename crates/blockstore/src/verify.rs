@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
+use hearth_types::{ExtendedBlock, GenerationStamp};
 
 use crate::blockstore::Blockstore;
 use crate::disk::copy;
@@ -23,7 +23,7 @@ impl Blockstore {
     pub fn verify(&self, block: &ExtendedBlock) -> Result<()> {
         self.with_replica(block, |replica| match self.verify_replica(replica, &mut |_| true) {
             // It may have moved to another storage.
-            Err(StoreError::ReplicaNotFound { .. }) if replica.core().gone => Ok(None),
+            Err(StoreError::ReplicaNotFound { .. }) if replica.core().lifecycle.is_gone() => Ok(None),
             other => other.map(Some),
         })
     }
@@ -34,22 +34,22 @@ impl Blockstore {
         let read_too;
         let (memory, disk, stamp, checked) = {
             let mut core = replica.core();
-            if core.gone {
+            if core.lifecycle.is_gone() {
                 return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
             }
-            if let Some(reason) = &core.corrupt {
+            if let Some(reason) = core.lifecycle.corrupt() {
                 return Err(StoreError::Corrupt { block: replica.block(&core), reason: reason.to_string() });
             }
-            if core.state != ReplicaState::Finalized {
+            if !core.lifecycle.is_finalized() {
                 return Ok(());
             }
-            let memory = core.memory.is_some().then(|| replica.snapshot(&mut core));
+            let memory = core.copies.is_in_memory().then(|| replica.snapshot(&mut core));
             let disk = core.is_on_disk().then(|| replica.disk_snapshot(&mut core));
             // Pages of replicas that are read now and then stay in the page cache; those of the others are dropped
             // again.
-            read_too = core.cached_files.is_some();
+            read_too = core.copies.cached_files().is_some();
             // Held so that it is not evicted while the copy on disk, which may be bad, is read.
-            (memory, disk, core.stamp, core.memory.clone())
+            (memory, disk, core.lifecycle.stamp(), core.copies.memory().cloned())
         };
         let memory = memory.map(|opened| check(opened, read_too, pause));
         let disk = disk.map(|opened| check(opened, read_too, pause));
@@ -67,29 +67,29 @@ impl Blockstore {
         }
         let _change = replica.change.lock();
         let mut core = replica.core();
-        if core.gone || core.stamp != stamp || core.state != ReplicaState::Finalized {
+        if core.lifecycle.is_gone() || core.lifecycle.stamp() != stamp || !core.lifecycle.is_finalized() {
             // Reopened or recovered since: the check may have seen a change in progress. Retry at the next check.
             return Ok(());
         }
-        if let Some(now) = &core.memory
+        if let Some(now) = core.copies.memory()
             && !checked.as_ref().is_some_and(|then| now.same(then))
         {
             // For example, read back since.
             return Ok(());
         }
-        let memory = memory.filter(|_| core.memory.is_some());
+        let memory = memory.filter(|_| core.copies.is_in_memory());
         match (memory, disk) {
             (Some(CheckResult::Bad(problem)), Some(CheckResult::Good)) if core.is_on_disk() => {
                 tracing::error!(block = %replica.block(&core), problem, "bad copy in memory is dropped; the disk has a good one");
                 count(&self.counters.corruptions, 1);
                 self.withdraw(replica, &mut core, WithdrawReason::Corruption);
-                self.drop_memory(&mut core);
+                core.copies.drop_memory();
                 Ok(())
             }
             (Some(CheckResult::Bad(problem)), Some(CheckResult::Unknown(error))) if core.is_on_disk() => {
                 // The disk may have the good copy.
                 tracing::error!(block = %replica.block(&core), problem, "copy in memory is bad, the one on disk cannot be checked");
-                core.verified = false;
+                core.lifecycle.mark_unverified();
                 error.map_or(Ok(()), Err)
             }
             (Some(seen @ (CheckResult::Good | CheckResult::Unknown(_))), Some(CheckResult::Bad(problem))) => {
@@ -108,7 +108,7 @@ impl Blockstore {
     /// Drops the bad copy on disk; the one in memory is to be written again. `remove`: the copy in memory is known to
     /// be good.
     fn lose_disk(&self, replica: &Arc<Replica>, core: &mut Core, remove: bool) {
-        let bad = core.disk.take();
+        let bad = core.copies.lose_disk();
         // If the files stayed, the next start would take them for the replica, and discard the copy in memory.
         if let Some(bad) = bad
             && remove
@@ -117,7 +117,7 @@ impl Blockstore {
             copy::remove(&replica.slice.dirs, replica.id, bad);
         }
         self.note_dirty(replica, core);
-        self.settle_space(replica, core);
+        replica.settle_space(core);
     }
 
     /// Assesses a finalized replica that was found at a start, to compare it with another of the same block. Its bytes
@@ -125,12 +125,12 @@ impl Blockstore {
     /// the disk lacks. A bad copy beside a good one is dropped.
     pub(crate) fn assess(&self, replica: &Arc<Replica>, room: &mut u64) -> CopyQuality {
         let mut core = replica.core();
-        if core.state != ReplicaState::Finalized {
+        if !core.lifecycle.is_finalized() {
             return CopyQuality::Unknown;
         }
         let go_on = &mut |_| true;
-        let memory = core.memory.is_some().then(|| check(replica.snapshot(&mut core), false, go_on));
-        let disk = core.is_on_disk().then(|| match room.checked_sub(core.received) {
+        let memory = core.copies.is_in_memory().then(|| check(replica.snapshot(&mut core), false, go_on));
+        let disk = core.is_on_disk().then(|| match room.checked_sub(core.lifecycle.received()) {
             None => CheckResult::Unknown(None),
             Some(left) => {
                 *room = left;
@@ -138,7 +138,7 @@ impl Blockstore {
             }
         });
         match (&memory, &disk) {
-            (Some(CheckResult::Bad(_)), Some(CheckResult::Good)) => self.drop_memory(&mut core),
+            (Some(CheckResult::Bad(_)), Some(CheckResult::Good)) => core.copies.drop_memory(),
             (Some(CheckResult::Good), Some(CheckResult::Bad(_))) => self.lose_disk(replica, &mut core, true),
             _ => {}
         }
@@ -153,8 +153,8 @@ impl Blockstore {
     /// Records that the copy in memory was checked, as it was under `stamp`.
     fn note_verified(&self, replica: &Replica, stamp: GenerationStamp) {
         let mut core = replica.core();
-        if core.stamp == stamp && core.state == ReplicaState::Finalized && core.memory.is_some() {
-            core.verified = true;
+        if core.lifecycle.stamp() == stamp && core.lifecycle.is_finalized() && core.copies.is_in_memory() {
+            core.lifecycle.mark_verified();
         }
     }
 

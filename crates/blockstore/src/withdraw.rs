@@ -50,16 +50,14 @@ pub struct ChangeGuard<'a>(&'a Replica);
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let mut core = self.0.core();
-        core.changing = false;
-        // Readers that were opened during the change show the bytes before it.
-        core.withdrawals = core.withdrawals.wrapping_add(1);
+        core.showing.end_change();
     }
 }
 
 impl Blockstore {
     /// Notifies the owner. Readers opened before this call can no longer show the replica.
     pub(crate) fn withdraw(&self, replica: &Replica, core: &mut Core, what: WithdrawReason) -> WithdrawReply {
-        core.withdrawals = core.withdrawals.wrapping_add(1);
+        core.showing.withdraw();
         match self.withdraw_hook.get() {
             Some(hook) => hook.withdraw(&replica.block(core), what),
             None => WithdrawReply::Done,
@@ -71,8 +69,8 @@ impl Blockstore {
     #[must_use]
     pub(crate) fn begin_change<'a>(&self, replica: &'a Replica, what: WithdrawReason) -> ChangeGuard<'a> {
         let mut core = replica.core();
-        core.changing = true;
-        core.cached_files = None;
+        core.showing.begin_change();
+        core.copies.take_cached_files();
         self.withdraw(replica, &mut core, what);
         ChangeGuard(replica)
     }

@@ -10,12 +10,14 @@ use crate::disk::copy::{DiskCopy, DiskWriter};
 use crate::disk::layout::ReplicaDir;
 use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
+use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileWriter, NewCopy, crc_file_bytes};
 use crate::memory::header::Identity;
 use crate::memory::slab::{NoSlot, Slot};
 use crate::metrics::count;
 use crate::options::Engine;
-use crate::replica::{Core, MemoryCopy, Replica, WriteTarget};
+use crate::replica::writer_shared::WriteTarget;
+use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Snapshot};
 use crate::sys;
 use crate::volume::Slice;
@@ -91,19 +93,17 @@ impl WriteTarget {
         }
     }
 
-    /// Points `core` at this target. If the target is in memory, records the state in `core` in its header.
-    pub fn install(&self, core: &mut Core) {
-        core.memory = self.memory();
-        core.open_header = if let Self::File(file) = self { Some(file.crcs.clone()) } else { None };
-        core.disk_files = if let Self::Disk(disk) = self { Some(disk.files.clone()) } else { None };
+    /// Points `core` at this target. Returns the copy in memory that it pointed at before.
+    pub fn install(&self, core: &mut Core) -> Option<MemoryCopy> {
+        let open_header = if let Self::File(file) = self { Some(file.crcs.clone()) } else { None };
+        let disk_files = if let Self::Disk(disk) = self { Some(disk.files.clone()) } else { None };
+        core.copies.install(self.memory(), open_header, disk_files)
     }
 }
 
 /// Replaces `target` by `moved`, which holds the same bytes.
 fn replace(core: &mut Core, target: &mut WriteTarget, moved: WriteTarget) {
-    let old = core.memory.take();
-    moved.install(core);
-    if let Some(old) = old {
+    if let Some(old) = moved.install(core) {
         old.retire();
     }
     *target = moved;
@@ -190,7 +190,7 @@ impl Blockstore {
             known => known.min(largest),
         };
         let target = self.target_for(wanted, core, capacity, None)?;
-        core.checksum = Some(wanted.checksum);
+        core.lifecycle.set_checksum(wanted.checksum);
         Ok(target)
     }
 
@@ -212,19 +212,20 @@ impl Blockstore {
                 self.new_copy(wanted, file.copy.nonce).begin(&file, &core.progress());
                 let target = WriteTarget::File(file);
                 target.install(core);
-                core.checksum = Some(wanted.checksum);
+                core.lifecycle.set_checksum(wanted.checksum);
                 return Ok(target);
             }
             Some(Err(error)) if !sys::is_out_of_space(&error) => return Err(self.memory_error(wanted.slice, error)),
             Some(Err(_)) | None => {}
         }
         let failed = |error| self.disk_error(wanted.slice, "write a replica in", error);
-        let (place, dirs) = (dir_for_state(core.state), &wanted.slice.dirs);
-        let stream = DiskStream::create(dirs, place, wanted.id, core.stamp, wanted.checksum, wanted.expected_bytes)
-            .map_err(failed)?;
+        let (place, dirs) = (dir_for_state(core.lifecycle.state()), &wanted.slice.dirs);
+        let stream =
+            DiskStream::create(dirs, place, wanted.id, core.lifecycle.stamp(), wanted.checksum, wanted.expected_bytes)
+                .map_err(failed)?;
         // Nothing of it counts before its end.
-        core.disk = Some(DiskCopy { place, stamp: core.stamp, length: 0 });
-        core.checksum = Some(wanted.checksum);
+        core.copies.set_disk(DiskCopy { place, stamp: core.lifecycle.stamp(), length: 0 });
+        core.lifecycle.set_checksum(wanted.checksum);
         let target = WriteTarget::Stream(Box::new(stream));
         target.install(core);
         Ok(target)
@@ -239,10 +240,8 @@ impl Blockstore {
         *target = WriteTarget::Disk(writer);
         let mut core = replica.core();
         target.install(&mut core);
-        let received = core.received;
-        if let Some(disk) = &mut core.disk {
-            disk.length = received;
-        }
+        let received = core.lifecycle.received();
+        core.copies.grow_disk(received);
         Ok(())
     }
 
@@ -289,15 +288,17 @@ impl Blockstore {
     }
 
     fn disk_target(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: Option<&Snapshot>) -> Result<DiskWriter> {
-        let place = dir_for_state(core.state);
+        let place = dir_for_state(core.lifecycle.state());
         let dirs = &wanted.slice.dirs;
         let failed = |error| self.disk_error(wanted.slice, "write a replica in", error);
-        let disk = DiskWriter::create(dirs, place, wanted.id, core.stamp, wanted.checksum).map_err(failed)?;
+        let disk =
+            DiskWriter::create(dirs, place, wanted.id, core.lifecycle.stamp(), wanted.checksum).map_err(failed)?;
         if let Some(content) = content {
-            disk.extend(content, 0).map_err(|error| self.copy_error(wanted.slice, wanted.id, core.stamp, error))?;
+            disk.extend(content, 0)
+                .map_err(|error| self.copy_error(wanted.slice, wanted.id, core.lifecycle.stamp(), error))?;
         }
         let length = content.map_or(0, |content| content.length);
-        core.disk = Some(DiskCopy { place, stamp: core.stamp, length });
+        core.copies.set_disk(DiskCopy { place, stamp: core.lifecycle.stamp(), length });
         Ok(disk)
     }
 
@@ -311,14 +312,14 @@ impl Blockstore {
         content: &Snapshot,
     ) -> Result<WriteTarget> {
         self.cut_synced(wanted, core, content)?;
-        let (place, stamp) = (dir_for_state(core.state), core.stamp);
+        let (place, stamp) = (dir_for_state(core.lifecycle.state()), core.lifecycle.stamp());
         let dirs = &wanted.slice.dirs;
-        let (disk, is_new) = DiskWriter::holding(dirs, place, wanted.id, stamp, core.disk, content)
+        let (disk, is_new) = DiskWriter::holding(dirs, place, wanted.id, stamp, core.copies.disk(), content)
             .map_err(|error| self.copy_error(wanted.slice, wanted.id, stamp, error))?;
         disk.sync()
             .and_then(|()| if is_new { sys::sync_dir(&dirs.dir(place, wanted.id)) } else { Ok(()) })
             .map_err(|error| self.disk_error(wanted.slice, "write a replica in", error))?;
-        core.disk = Some(DiskCopy { place, stamp, length: content.length });
+        core.copies.set_disk(DiskCopy { place, stamp, length: content.length });
         let target = WriteTarget::Disk(disk);
         target.install(core);
         Ok(target)
@@ -327,9 +328,9 @@ impl Blockstore {
     /// Durably truncates the bytes that hsync wrote to disk to the length of `content`.
     pub(crate) fn cut_synced(&self, wanted: &CopyRequest<'_>, core: &mut Core, content: &Snapshot) -> Result<()> {
         let longer = |there: &DiskCopy| there.place == ReplicaDir::BeingWritten && there.length > content.length;
-        let Some(there) = core.disk.filter(longer) else { return Ok(()) };
+        let Some(there) = core.copies.disk().filter(longer) else { return Ok(()) };
         // This much of it is good, even if the steps below fail.
-        core.disk = Some(DiskCopy { length: content.length, ..there });
+        core.copies.set_disk(DiskCopy { length: content.length, ..there });
         DiskWriter::open(&wanted.slice.dirs, wanted.id, there)
             .and_then(|disk| disk.truncate(content).and_then(|()| disk.sync()))
             .map_err(|error| self.disk_error(wanted.slice, "cut a replica in", error))
@@ -401,7 +402,7 @@ impl Blockstore {
             self.with_memory(|| file.reserve(&self.budget, up_to, 0))
                 .map_err(|error| self.memory_error(&replica.slice, error))?;
             if Arc::as_ptr(&file.crcs) != before {
-                replica.core().open_header = Some(file.crcs.clone());
+                replica.core().copies.replace_open_header(file.crcs.clone());
             }
         }
         Ok(file.allocated().min(up_to))
@@ -412,7 +413,7 @@ impl Blockstore {
     /// memory is full.
     pub(crate) fn take_back(&self, replica: &Arc<Replica>, target: &mut WriteTarget) -> Result<()> {
         let WriteTarget::File(file) = &*target else { return Ok(()) };
-        let received = replica.core().received;
+        let received = replica.core().lifecycle.received();
         if !file.is_to_be_copied(received) {
             return Ok(());
         }
@@ -434,7 +435,7 @@ impl Blockstore {
     }
 
     fn copy_request<'a>(&self, replica: &'a Replica, expected_bytes: u64) -> CopyRequest<'a> {
-        let checksum = replica.core().checksum.expect("set when the replica was made");
+        let checksum = replica.core().lifecycle.checksum().expect("set when the replica was made");
         CopyRequest { slice: &replica.slice, id: replica.id, checksum, expected_bytes }
     }
 
@@ -490,7 +491,7 @@ impl Blockstore {
                 let made = self.with_memory(|| file.reserve(&self.budget, end, slice_bytes));
                 if made.map_err(|error| self.memory_error(&replica.slice, error))?.is_some() {
                     if Arc::as_ptr(&file.crcs) != before {
-                        replica.core().open_header = Some(file.crcs.clone());
+                        replica.core().copies.replace_open_header(file.crcs.clone());
                     }
                     return Ok(());
                 }
@@ -517,18 +518,16 @@ impl Blockstore {
     fn move_to_disk(&self, replica: &Arc<Replica>, target: &mut WriteTarget, content: &Snapshot) -> Result<()> {
         let (stamp, state, there) = {
             let core = replica.core();
-            (core.stamp, core.state, core.disk)
+            (core.lifecycle.stamp(), core.lifecycle.state(), core.copies.disk())
         };
         let place = dir_for_state(state);
         let dirs = &replica.slice.dirs;
         let (disk, _) = DiskWriter::holding(dirs, place, replica.id, stamp, there, content)
             .map_err(|error| self.copy_error(&replica.slice, replica.id, stamp, error))?;
         let mut core = replica.core();
-        core.disk = Some(DiskCopy { place, stamp, length: content.length });
-        let old = core.memory.take();
+        core.copies.set_disk(DiskCopy { place, stamp, length: content.length });
         *target = WriteTarget::Disk(disk);
-        target.install(&mut core);
-        if let Some(old) = old {
+        if let Some(old) = target.install(&mut core) {
             old.retire();
         }
         Ok(())
@@ -538,7 +537,7 @@ impl Blockstore {
     pub(crate) fn resume_target(&self, replica: &Arc<Replica>) -> Result<WriteTarget> {
         let (memory, disk) = {
             let core = replica.core();
-            (core.memory.clone(), core.disk)
+            (core.copies.memory().cloned(), core.copies.disk())
         };
         let target = match (memory, disk) {
             (Some(MemoryCopy::Slot(slot)), _) => WriteTarget::Slot(slot),

@@ -13,7 +13,8 @@ use parking_lot::MutexGuard;
 use crate::blockstore::Blockstore;
 use crate::disk::layout::ReplicaDir;
 use crate::disk::stream::{CompletedWrite, PendingWrite};
-use crate::replica::{Replica, WriteTarget, WriterShared};
+use crate::replica::Replica;
+use crate::replica::writer_shared::{WriteTarget, WriterShared};
 use crate::{Checksums, Durability, ReplicaSummary, Result, StoreError};
 
 /// The single writer of a replica. A later operation on the replica may stop it; every call then returns
@@ -57,20 +58,19 @@ impl Acker {
     /// Errors: `WriterStopped`: the ack must not be sent.
     pub fn set(&self, length: u64) -> Result<()> {
         let mut core = self.replica.core();
-        let current = core.writer.as_ref().is_some_and(|writer| Arc::ptr_eq(writer, &self.shared));
+        let current = core.copies.writer().is_some_and(|writer| Arc::ptr_eq(writer, &self.shared));
         if !current {
             // Either finalized by its own writer, which acknowledges everything, or taken over by another operation.
-            let finished = core.state == ReplicaState::Finalized && length <= core.acked && !core.gone;
+            let finished =
+                core.lifecycle.is_finalized() && length <= core.lifecycle.acked() && !core.lifecycle.is_gone();
             return if finished { Ok(()) } else { Err(StoreError::WriterStopped { block: self.replica.block(&core) }) };
         }
         if self.shared.is_stopped() {
             return Err(StoreError::WriterStopped { block: self.replica.block(&core) });
         }
-        let length = length.min(core.received);
-        if length <= core.acked {
+        if !core.lifecycle.acknowledge(length) {
             return Ok(());
         }
-        core.acked = length;
         core.record().map_err(StoreError::io("record the acknowledged length in", &self.replica.slice.memory_dir))
     }
 }
@@ -80,9 +80,9 @@ impl ReplicaWriter {
     pub(crate) fn new(store: &Blockstore, replica: &Arc<Replica>, target: WriteTarget, expected_bytes: u64) -> Self {
         let shared = WriterShared::new(target);
         let mut core = replica.core();
-        core.writer = Some(shared.clone());
-        let checksum = core.checksum.expect("a replica with a write target has a checksum");
-        let (received, partial_crc) = (core.received, core.partial_crc);
+        core.copies.begin_writing(shared.clone());
+        let checksum = core.lifecycle.checksum().expect("a replica with a write target has a checksum");
+        let (received, partial_crc) = (core.lifecycle.received(), core.lifecycle.partial_crc());
         drop(core);
         Self {
             store: store.share(),
@@ -127,7 +127,7 @@ impl ReplicaWriter {
     }
 
     pub fn acked(&self) -> u64 {
-        self.replica.core().acked
+        self.replica.core().lifecycle.acked()
     }
 
     pub fn acker(&self) -> Acker {
@@ -173,7 +173,7 @@ impl ReplicaWriter {
             .append(self.received, fresh, first * size, whole, partial)
             .map_err(|error| self.store.disk_error(&self.replica.slice, "write a replica in", error))?;
         if !self.checked && matches!(checksums, Checksums::Given(_)) {
-            self.replica.core().verified = false;
+            self.replica.core().lifecycle.mark_unverified();
         }
         self.advance(&mut target, end, partial)
     }
@@ -201,10 +201,9 @@ impl ReplicaWriter {
         self.received = end;
         self.partial_crc = partial.try_into().map_or(0, u32::from_be_bytes);
         let mut core = self.replica.core();
-        core.received = end;
-        core.partial_crc = self.partial_crc;
-        if let (WriteTarget::Disk(_), Some(disk)) = (&*target, &mut core.disk) {
-            disk.length = end;
+        core.lifecycle.receive(end, self.partial_crc);
+        if matches!(target, WriteTarget::Disk(_)) {
+            core.copies.grow_disk(end);
         }
         core.record().map_err(StoreError::io("record the received length in", &self.replica.slice.memory_dir))?;
         Ok(end)
@@ -333,7 +332,7 @@ impl ReplicaWriter {
     }
 
     fn sync_dir(&self) -> std::io::Result<()> {
-        let place = self.replica.core().disk.map_or(ReplicaDir::BeingWritten, |disk| disk.place);
+        let place = self.replica.core().copies.disk().map_or(ReplicaDir::BeingWritten, |disk| disk.place);
         crate::sys::sync_dir(&self.replica.slice.dirs.dir(place, self.replica.id))
     }
 
@@ -420,12 +419,10 @@ impl Drop for ReplicaWriter {
         self.shared.finish(&mut target);
         let temporary = {
             let mut core = replica.core();
-            core.writer = None;
-            core.open_header = None;
-            core.disk_files = None;
+            core.copies.end_writing();
             // Memory that the borrower took beyond the grant is released with the connection.
             self.store.settle_lent(&replica, &core);
-            core.state == ReplicaState::Temporary
+            core.lifecycle.state() == ReplicaState::Temporary
         };
         if temporary {
             self.store.discard(&replica);

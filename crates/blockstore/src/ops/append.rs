@@ -8,8 +8,10 @@ use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskWriter};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
+use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileWriter, NewCopy};
-use crate::replica::{MemoryCopy, Replica, WriteTarget};
+use crate::replica::writer_shared::WriteTarget;
+use crate::replica::{Core, Replica};
 use crate::write_target::CopyRequest;
 use crate::{ReplicaWriter, WithdrawReason};
 
@@ -33,20 +35,20 @@ impl Blockstore {
         replica.slice.volume.check()?;
         let received = {
             let core = replica.core();
-            let state = core.state_now();
+            let state = core.lifecycle.state_now();
             if state != ReplicaState::Finalized {
                 return Err(StoreError::WrongState { block: replica.block(&core), state, action: "append" });
             }
-            if core.stamp != block.stamp() || new_stamp < core.stamp {
+            if core.lifecycle.stamp() != block.stamp() || new_stamp < core.lifecycle.stamp() {
                 let wanted = format!("{} and not above {new_stamp}", block.stamp());
                 return Err(StoreError::StampMismatch {
                     block: replica.block(&core),
-                    stored: core.stamp,
+                    stored: core.lifecycle.stamp(),
                     wanted,
                     action: "append",
                 });
             }
-            core.received
+            core.lifecycle.received()
         };
         self.check_length(replica, received, length)
     }
@@ -58,7 +60,7 @@ impl Blockstore {
         if actual == wanted {
             return Ok(());
         }
-        let block = replica.named(replica.core().stamp);
+        let block = replica.named(replica.core().lifecycle.stamp());
         Err(StoreError::LengthMismatch { block, what: "received", actual, wanted: wanted.to_string() })
     }
 
@@ -68,11 +70,11 @@ impl Blockstore {
     /// The memory side is prepared first, then the disk, and only then does the replica change: a failure leaves it
     /// unchanged.
     pub(crate) fn open_finalized(&self, replica: &Arc<Replica>, new_stamp: GenerationStamp) -> Result<ReplicaWriter> {
-        if let Some(reason) = replica.core().corrupt.as_deref() {
+        if let Some(reason) = replica.core().lifecycle.corrupt() {
             return Err(StoreError::Corrupt { block: replica.named(new_stamp), reason: reason.to_owned() });
         }
-        let expected = self.options.default_block_bytes.max(replica.core().received);
-        let room = expected - replica.core().received;
+        let expected = self.options.default_block_bytes.max(replica.core().lifecycle.received());
+        let room = expected - replica.core().lifecycle.received();
         if !replica.slice.volume.reserve(self.used_on(&replica.slice.volume), room)? {
             return Err(StoreError::NoSpace { storage_type: replica.slice.volume.storage_type, wanted: room });
         }
@@ -84,11 +86,11 @@ impl Blockstore {
         let (target, old) = opened?;
         {
             let mut core = replica.core();
-            core.reserved += room;
+            core.space.add_reserved(room);
             if let Some(old) = old {
                 old();
             }
-            self.settle_space(replica, &mut core);
+            replica.settle_space(&mut core);
         }
         Ok(ReplicaWriter::new(self, replica, target, expected))
     }
@@ -100,12 +102,12 @@ impl Blockstore {
         new_stamp: GenerationStamp,
         expected_bytes: u64,
     ) -> Result<(WriteTarget, Option<Box<dyn FnOnce()>>)> {
-        let memory = replica.core().memory.clone();
+        let memory = replica.core().copies.memory().cloned();
         let Some(memory) = memory else { return Ok((self.disk_target_for_append(replica, new_stamp)?, None)) };
         let target = self.memory_target_for_append(replica, &memory, new_stamp, expected_bytes)?;
         let Some(target) = target else {
             // No memory for more bytes: it continues on disk.
-            if replica.core().dirty_since.is_some() {
+            if replica.core().copies.is_dirty() {
                 self.flush_one(replica)?;
             }
             let target = self.disk_target_for_append(replica, new_stamp)?;
@@ -120,7 +122,9 @@ impl Blockstore {
         })?;
         let extended = matches!(&target, WriteTarget::File(file) if shared(file));
         let mut core = replica.core();
-        core.disk = moved;
+        if let Some(moved) = moved {
+            core.copies.set_disk(moved);
+        }
         self.becomes_written(&mut core, new_stamp);
         target.install(&mut core);
         let old: Box<dyn FnOnce()> = match memory {
@@ -135,7 +139,7 @@ impl Blockstore {
     fn disk_target_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<WriteTarget> {
         let (disk, received) = {
             let core = replica.core();
-            (core.disk, core.received)
+            (core.copies.disk(), core.lifecycle.received())
         };
         let Some(disk) = disk else { return Err(StoreError::ReplicaNotFound { block: replica.named(new_stamp) }) };
         // Before the files are renamed: they stay open.
@@ -145,28 +149,26 @@ impl Blockstore {
         let partial_crc = crc.map_err(|error| self.disk_error(&replica.slice, "read a replica in", error))?;
         self.disk_copy_for_append(replica, new_stamp)?;
         let mut core = replica.core();
-        core.partial_crc = partial_crc;
-        core.checksum = Some(writer.files.checksum);
+        core.lifecycle.set_partial_crc(partial_crc);
+        core.lifecycle.set_checksum(writer.files.checksum);
         self.becomes_written(&mut core, new_stamp);
         let target = WriteTarget::Disk(writer);
         target.install(&mut core);
         Ok(target)
     }
 
-    fn becomes_written(&self, core: &mut crate::replica::Core, new_stamp: GenerationStamp) {
+    fn becomes_written(&self, core: &mut Core, new_stamp: GenerationStamp) {
         self.clear_dirty(core);
-        core.stamp = new_stamp;
-        core.state = ReplicaState::BeingWritten;
-        core.acked = core.received;
+        core.lifecycle.append(new_stamp);
     }
 
     /// Converts the disk copy, if there is one, to being written under the new stamp; durable.
     fn disk_copy_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<copy::DiskCopy>> {
-        let Some(disk) = replica.core().disk else { return Ok(None) };
+        let Some(disk) = replica.core().copies.disk() else { return Ok(None) };
         let dirs = &replica.slice.dirs;
         let to = copy::relocate(dirs, replica.id, disk, ReplicaDir::BeingWritten, new_stamp, true)
             .map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
-        replica.core().disk = Some(to);
+        replica.core().copies.set_disk(to);
         Ok(Some(to))
     }
 
@@ -192,8 +194,8 @@ impl Blockstore {
         let content = replica.snapshot(&mut replica.core())?;
         let mut core = replica.core();
         // The record of the new copy states what the replica is about to become.
-        let before = (core.stamp, core.state);
-        (core.stamp, core.state) = (new_stamp, ReplicaState::BeingWritten);
+        let before = core.lifecycle.marks();
+        core.lifecycle.append(new_stamp);
         let made = match memory {
             MemoryCopy::Slot(_) => {
                 let wanted =
@@ -222,7 +224,7 @@ impl Blockstore {
                     .map_err(StoreError::io("append to a replica in", &replica.slice.memory_dir))
             }
         };
-        (core.stamp, core.state) = before;
+        core.lifecycle.restore(before);
         made
     }
 }

@@ -6,6 +6,10 @@ use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 
 use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
+use crate::replica::copies::Copies;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::space::Space;
+use crate::replica::writer_shared::WriteTarget;
 use crate::replica::{Core, Replica};
 use crate::write_target::CopyRequest;
 use crate::{CreateKind, CreateOptions, ReplicaWriter};
@@ -36,7 +40,7 @@ impl Blockstore {
         let _change = there.change.lock();
         let (stamp, state, gone) = {
             let core = there.core();
-            (core.stamp, core.state, core.gone)
+            (core.lifecycle.stamp(), core.lifecycle.state(), core.lifecycle.is_gone())
         };
         if gone {
             return Ok(());
@@ -63,7 +67,7 @@ impl Blockstore {
         block: &ExtendedBlock,
         kind: CreateKind,
         options: &CreateOptions,
-    ) -> Result<(Arc<Replica>, crate::replica::WriteTarget, u64)> {
+    ) -> Result<(Arc<Replica>, WriteTarget, u64)> {
         if !(1..=ChecksumSpec::BYTES_PER_CHUNK_MAX).contains(&options.checksum.bytes_per_chunk) {
             let reason = format!("{} bytes per checksum", options.checksum.bytes_per_chunk);
             return Err(StoreError::BadWrite { block: block.clone(), reason });
@@ -78,8 +82,7 @@ impl Blockstore {
             CreateKind::BeingWritten { .. } => ReplicaState::BeingWritten,
             CreateKind::Temporary | CreateKind::Transfer => ReplicaState::Temporary,
         };
-        let mut core = Core::new(state, block.stamp());
-        core.reserved = expected;
+        let mut core = Core::with(Lifecycle::new(state, block.stamp()), Copies::new(0), Space::reserved(expected));
         let wanted = CopyRequest {
             slice: &slice,
             id: block.id(),

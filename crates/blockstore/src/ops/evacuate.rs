@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hearth_types::{ReplicaState, StorageType};
+use hearth_types::StorageType;
 
 use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
@@ -62,23 +62,23 @@ impl Blockstore {
         let _change = replica.change.lock();
         let content = {
             let mut core = replica.core();
-            if core.gone {
+            if core.lifecycle.is_gone() {
                 return Ok(Outcome::Stays);
             }
-            if core.state != ReplicaState::Finalized {
+            if !core.lifecycle.is_finalized() {
                 // A recovery cannot complete here.
-                return Ok(if core.writer.is_some() { Outcome::NotYet } else { Outcome::Stays });
+                return Ok(if core.copies.writer().is_some() { Outcome::NotYet } else { Outcome::Stays });
             }
             // Includes a replica under recovery: nothing of it has changed, and the next attempt finds it in its new
             // place.
-            let good = core.memory.is_some() && core.corrupt.is_none();
+            let good = core.copies.is_in_memory() && !core.lifecycle.is_corrupt();
             if good { Some(replica.snapshot(&mut core)?) } else { None }
         };
         let Some(content) = content else {
             self.discard(replica);
             return Ok(Outcome::Forgotten);
         };
-        let pool = self.pool(&replica.named(replica.core().stamp))?;
+        let pool = self.pool(&replica.named(replica.core().lifecycle.stamp()))?;
         let slice = self.choose_lasting_volume(&pool, replica.slice.volume.storage_type, content.length)?;
         match self.relocate(&pool, replica, &content, slice) {
             Ok(summary) => Ok(Outcome::Moved(summary)),

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use hearth_types::ReplicaState;
-
 use crate::Durability;
 use crate::blockstore::Blockstore;
 use crate::disk::copy;
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::replica::{MemoryCopy, Replica, WriteTarget};
+use crate::memory::copy::MemoryCopy;
+use crate::replica::writer_shared::WriteTarget;
+use crate::replica::{Core, Replica};
 use crate::write_target::CopyRequest;
 
 impl Blockstore {
@@ -30,22 +30,21 @@ impl Blockstore {
             WriteTarget::File(file) => {
                 let mut core = replica.core();
                 let failed = StoreError::io("finalize a replica in", &replica.slice.memory_dir);
-                let at = core.received / u64::from(file.copy.checksum.bytes_per_chunk) * 4;
+                let at = core.lifecycle.received() / u64::from(file.copy.checksum.bytes_per_chunk) * 4;
                 if let Some(crc) = partial(&core) {
                     file.write_crcs(at, &crc);
                 }
-                file.trim(core.received).map_err(failed)?;
-                let before = (core.acked, core.state);
-                core.acked = core.received;
-                core.state = ReplicaState::Finalized;
+                file.trim(core.lifecycle.received()).map_err(failed)?;
+                let before = core.lifecycle.marks();
+                core.lifecycle.finalize();
                 if let Err(error) = core.record() {
-                    (core.acked, core.state) = before;
+                    core.lifecycle.restore(before);
                     return Err(StoreError::io("finalize a replica in", &replica.slice.memory_dir)(error));
                 }
             }
             WriteTarget::Disk(disk) => {
                 let durable = durability == Durability::Disk || self.options.sync_on_finalize;
-                let Some(from) = replica.core().disk else {
+                let Some(from) = replica.core().copies.disk() else {
                     return Err(StoreError::ReplicaNotFound { block: replica.block(&replica.core()) });
                 };
                 let failed = |error| self.disk_error(&replica.slice, "finalize a replica in", error);
@@ -56,9 +55,8 @@ impl Blockstore {
                 let to = copy::relocate(dirs, replica.id, from, ReplicaDir::Finalized, from.stamp, durable)
                     .map_err(failed)?;
                 let mut core = replica.core();
-                core.disk = Some(to);
-                core.acked = core.received;
-                core.state = ReplicaState::Finalized;
+                core.copies.set_disk(to);
+                core.lifecycle.finalize();
                 if !durable {
                     self.note_unsynced(replica, to);
                 }
@@ -74,12 +72,10 @@ impl Blockstore {
     /// Updates the store after a replica has become finalized, wherever it is.
     pub(crate) fn settle_finalized(&self, replica: &Arc<Replica>) {
         let mut core = replica.core();
-        core.writer = None;
-        core.open_header = None;
-        core.disk_files = None;
-        core.recovery = None;
-        self.settle_space(replica, &mut core);
-        if core.memory.is_some() {
+        core.copies.end_writing();
+        core.lifecycle.end_recovery();
+        replica.settle_space(&mut core);
+        if core.copies.is_in_memory() {
             if !core.is_on_disk() {
                 self.note_dirty(replica, &mut core);
             }
@@ -91,26 +87,25 @@ impl Blockstore {
     /// Waits for the disk if the caller or the configuration requires it. The caller holds `change`.
     pub(crate) fn make_durable(&self, replica: &Arc<Replica>, durability: Durability) -> Result<()> {
         let wanted = durability == Durability::Disk || self.options.sync_on_finalize;
-        if wanted && replica.core().dirty_since.is_some() { self.flush_one(replica) } else { Ok(()) }
+        if wanted && replica.core().copies.is_dirty() { self.flush_one(replica) } else { Ok(()) }
     }
 
     /// Moves the replica from the writer's large slot into one that fits.
     fn finish_slot(&self, replica: &Arc<Replica>) -> Result<()> {
         let content = replica.snapshot(&mut replica.core())?;
         let mut core = replica.core();
-        let Some(MemoryCopy::Slot(slot)) = core.memory.clone() else {
+        let Some(MemoryCopy::Slot(slot)) = core.copies.memory().cloned() else {
             unreachable!("the write target is a slot, which is the replica's copy in memory")
         };
-        let before = (core.acked, core.state);
-        core.acked = core.received;
-        core.state = ReplicaState::Finalized;
+        let before = core.lifecycle.marks();
+        core.lifecycle.finalize();
         let wanted = CopyRequest {
             slice: &replica.slice,
             id: replica.id,
             checksum: content.checksum,
-            expected_bytes: core.received,
+            expected_bytes: core.lifecycle.received(),
         };
-        let tight = replica.slice.slabs.slot_bytes_for(content.checksum, core.received);
+        let tight = replica.slice.slabs.slot_bytes_for(content.checksum, core.lifecycle.received());
         if tight.is_some_and(|tight| tight < slot.slot_bytes()) {
             let moved = self.memory_target(&wanted, &mut core, content.length, Some(&content));
             match moved {
@@ -122,13 +117,13 @@ impl Blockstore {
                 // Memory is full: it stays in the large slot.
                 Ok(None) => {}
                 Err(error) => {
-                    (core.acked, core.state) = before;
+                    core.lifecycle.restore(before);
                     return Err(error);
                 }
             }
         }
         if let Some(crc) = partial(&core) {
-            slot.write_crcs(core.received / u64::from(content.checksum.bytes_per_chunk) * 4, &crc);
+            slot.write_crcs(core.lifecycle.received() / u64::from(content.checksum.bytes_per_chunk) * 4, &crc);
         }
         core.record().map_err(StoreError::io("finalize a replica in", &replica.slice.memory_dir))
     }
@@ -138,7 +133,7 @@ impl Blockstore {
     pub(crate) fn convert_temporary_to_being_written(&self, replica: &Arc<Replica>) -> Result<()> {
         let disk = {
             let core = replica.core();
-            core.disk.map(|disk| (disk, core.stamp))
+            core.copies.disk().map(|disk| (disk, core.lifecycle.stamp()))
         };
         let moved = match disk {
             None => None,
@@ -149,20 +144,19 @@ impl Blockstore {
             }
         };
         let mut core = replica.core();
-        core.disk = moved.or(core.disk);
-        core.state = ReplicaState::BeingWritten;
-        core.acked = core.received;
+        if let Some(moved) = moved {
+            core.copies.set_disk(moved);
+        }
+        core.lifecycle.begin_writing();
         let recorded = core.record();
-        core.writer = None;
-        core.open_header = None;
-        core.disk_files = None;
+        core.copies.end_writing();
         recorded.map_err(StoreError::io("record a replica in", &replica.slice.memory_dir))
     }
 }
 
 /// Returns the CRC that the table lacks while the last chunk is not whole.
-fn partial(core: &crate::replica::Core) -> Option<[u8; 4]> {
-    let checksum = core.checksum?;
-    let ends_within = !core.received.is_multiple_of(u64::from(checksum.bytes_per_chunk));
-    (ends_within && checksum.kind.size() > 0).then(|| core.partial_crc.to_be_bytes())
+fn partial(core: &Core) -> Option<[u8; 4]> {
+    let checksum = core.lifecycle.checksum()?;
+    let ends_within = !core.lifecycle.received().is_multiple_of(u64::from(checksum.bytes_per_chunk));
+    (ends_within && checksum.kind.size() > 0).then(|| core.lifecycle.partial_crc().to_be_bytes())
 }

@@ -25,10 +25,10 @@ impl Blockstore {
             {
                 let core = replica.core();
                 // The order may refer to the block before it was reopened.
-                if core.stamp != block.stamp() {
+                if core.lifecycle.stamp() != block.stamp() {
                     return Err(StoreError::StampMismatch {
                         block: replica.block(&core),
-                        stored: core.stamp,
+                        stored: core.lifecycle.stamp(),
                         wanted: block.stamp().to_string(),
                         action: "delete it",
                     });
@@ -48,13 +48,9 @@ impl Blockstore {
             let mut core = replica.core();
             self.withdraw(replica, &mut core, WithdrawReason::Deletion);
             self.clear_dirty(&mut core);
-            core.gone = true;
-            core.cached_files = None;
-            core.disk_files = None;
-            core.writer = None;
-            self.drop_memory(&mut core);
-            self.settle_space(replica, &mut core);
-            core.disk.take()
+            core.lifecycle.remove();
+            replica.settle_space(&mut core);
+            core.copies.delete()
         };
         // Files on a failed disk are left for repair. When they are found again they are reported, and deleted if the
         // NameNode does not want them.

@@ -9,7 +9,9 @@ use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, StagedCopy};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::replica::{Core, MemoryCopy, Replica, WriteTarget};
+use crate::memory::copy::MemoryCopy;
+use crate::replica::writer_shared::WriteTarget;
+use crate::replica::{Core, Replica};
 use crate::snapshot::Snapshot;
 use crate::write_target::CopyRequest;
 use crate::{Durability, RecoveryInfo, ReplicaSummary, WithdrawReason, sys};
@@ -42,19 +44,18 @@ impl Blockstore {
         replica.slice.volume.check()?;
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let mut core = replica.core();
-        if core.stamp < block.stamp() || core.stamp >= recovery_id {
+        if core.lifecycle.stamp() < block.stamp() || core.lifecycle.stamp() >= recovery_id {
             return Err(StoreError::StampMismatch {
                 block: replica.block(&core),
-                stored: core.stamp,
+                stored: core.lifecycle.stamp(),
                 wanted: format!("at least {} and below the recovery id {recovery_id}", block.stamp()),
                 action: "recover the block",
             });
         }
-        if let Some(running) = core.recovery.filter(|running| *running >= recovery_id) {
+        if let Err(running) = core.lifecycle.initiate_recovery(recovery_id) {
             return Err(StoreError::RecoveryInProgress { block: replica.block(&core), running, asked: recovery_id });
         }
-        core.recovery = Some(recovery_id);
-        Ok(RecoveryInfo { block: replica.block(&core).block, original_state: core.state })
+        Ok(RecoveryInfo { block: replica.block(&core).block, original_state: core.lifecycle.state() })
     }
 
     /// Second step of block recovery: `old` (as the first step returned it) gets `new_length` bytes and the stamp
@@ -88,7 +89,7 @@ impl Blockstore {
                 Some(id) => {
                     let summary = self.copy_as(replica, id, recovery_id, &cut)?;
                     // The old replica is unchanged.
-                    replica.core().recovery = None;
+                    replica.core().lifecycle.end_recovery();
                     Ok(summary)
                 }
                 None => {
@@ -109,9 +110,9 @@ impl Blockstore {
         replica.slice.volume.check()?;
         let core = replica.core();
         let block = replica.block(&core);
-        match core.recovery {
+        match core.lifecycle.recovery() {
             None => {
-                let state = core.state;
+                let state = core.lifecycle.state();
                 return Err(StoreError::WrongState { block, state, action: "update it under recovery" });
             }
             Some(running) if running != recovery_id => {
@@ -124,7 +125,7 @@ impl Blockstore {
             }
             Some(_) => {}
         }
-        let actual = core.received;
+        let actual = core.lifecycle.received();
         if actual != old.length() {
             let wanted = old.length().to_string();
             return Err(StoreError::LengthMismatch { block, what: "received", actual, wanted });
@@ -139,23 +140,23 @@ impl Blockstore {
     /// Makes the replica finalized under `stamp`, with the bytes of `cut`.
     fn becomes(&self, replica: &Arc<Replica>, stamp: GenerationStamp, cut: &Snapshot) -> Result<()> {
         let _changing = self.begin_change(replica, WithdrawReason::Recovery);
-        let shorter = cut.length < replica.core().received;
-        if replica.core().memory.is_none() {
+        let shorter = cut.length < replica.core().lifecycle.received();
+        if !replica.core().copies.is_in_memory() {
             return self.becomes_on_disk(replica, stamp, cut, shorter);
         }
-        let had_disk = replica.core().disk.is_some();
+        let had_disk = replica.core().copies.disk().is_some();
         if shorter {
             self.replace_memory(replica, cut)?;
         }
-        if replica.core().memory.is_none() {
+        if !replica.core().copies.is_in_memory() {
             // Memory was full: the copy was created on disk, as being written.
             return self.becomes_on_disk(replica, stamp, cut, false);
         }
         // The stale copy on disk must not have the old stamp once this returns; the flush replaces it.
         let before = {
             let mut core = replica.core();
-            let before = (core.stamp, core.dirty_since.is_some());
-            core.stamp = stamp;
+            let before = (core.lifecycle.stamp(), core.copies.is_dirty());
+            core.lifecycle.set_stamp(stamp);
             self.clear_dirty(&mut core);
             before
         };
@@ -175,15 +176,14 @@ impl Blockstore {
     /// Restores the replica after a failed recovery, with the stamp `old_stamp`. A new recovery may then start.
     fn stays(&self, replica: &Arc<Replica>, (old_stamp, was_dirty): (GenerationStamp, bool)) {
         let mut core = replica.core();
-        core.stamp = old_stamp;
-        core.recovery = None;
+        core.lifecycle.set_stamp(old_stamp);
+        core.lifecycle.end_recovery();
         if let Err(error) = core.record() {
             // With the stamp of the recovery, it is still found again.
             tracing::warn!(%error, block = %replica.block(&core), "cannot record the old stamp");
         }
-        core.open_header = None;
-        core.disk_files = None;
-        if was_dirty && core.state == ReplicaState::Finalized && core.memory.is_some() {
+        core.copies.close_written();
+        if was_dirty && core.lifecycle.is_finalized() && core.copies.is_in_memory() {
             self.note_dirty(replica, &mut core);
         }
     }
@@ -191,16 +191,12 @@ impl Blockstore {
     /// Replaces the copy in memory by one with only the bytes of `cut`. If memory is full, by one on disk.
     fn replace_memory(&self, replica: &Arc<Replica>, cut: &Snapshot) -> Result<()> {
         let mut core = replica.core();
-        let Some(old) = core.memory.clone() else { return Ok(()) };
-        let before = (core.received, core.acked, core.partial_crc, core.state);
+        let Some(old) = core.copies.memory().cloned() else { return Ok(()) };
+        let before = core.lifecycle.marks();
         let (finalized, was_dirty) =
-            (core.disk.filter(|disk| disk.place == ReplicaDir::Finalized), core.dirty_since.is_some());
+            (core.copies.disk().filter(|disk| disk.place == ReplicaDir::Finalized), core.copies.is_dirty());
         self.clear_dirty(&mut core);
-        core.received = cut.length;
-        core.acked = core.acked.min(cut.length);
-        core.partial_crc = cut.partial_crc;
-        // Until it is finalized under its new stamp.
-        core.state = ReplicaState::BeingWritten;
+        core.lifecycle.truncate_in_recovery(cut.length, cut.partial_crc);
         let wanted =
             CopyRequest { slice: &replica.slice, id: replica.id, checksum: cut.checksum, expected_bytes: cut.length };
         let capacity = match old {
@@ -223,9 +219,11 @@ impl Blockstore {
         match made {
             Ok(()) => old.retire(),
             Err(_) => {
-                (core.received, core.acked, core.partial_crc, core.state) = before;
+                core.lifecycle.restore(before);
                 // For a replica being written, `core` says what is left.
-                core.disk = finalized.or(core.disk);
+                if let Some(finalized) = finalized {
+                    core.copies.set_disk(finalized);
+                }
                 if was_dirty {
                     self.note_dirty(replica, &mut core);
                 }
@@ -241,7 +239,7 @@ impl Blockstore {
         cut: &Snapshot,
         shorter: bool,
     ) -> Result<()> {
-        let Some(disk) = replica.core().disk else {
+        let Some(disk) = replica.core().copies.disk() else {
             return Err(StoreError::ReplicaNotFound { block: replica.named(stamp) });
         };
         replica.slice.volume.check()?;
@@ -265,13 +263,9 @@ impl Blockstore {
         };
         {
             let mut core = replica.core();
-            core.disk = Some(to);
-            core.stamp = stamp;
-            core.received = cut.length;
-            core.acked = cut.length;
-            core.partial_crc = cut.partial_crc;
-            core.checksum = Some(cut.checksum);
-            core.state = ReplicaState::Finalized;
+            core.copies.set_disk(to);
+            core.lifecycle.recover(stamp, cut.length, cut.partial_crc);
+            core.lifecycle.set_checksum(cut.checksum);
         }
         self.settle_finalized(replica);
         Ok(())
@@ -300,7 +294,11 @@ impl Blockstore {
         if let Err(there) = pool.replicas.insert(copied.clone()) {
             self.discard(&copied);
             let core = there.core();
-            return Err(StoreError::ReplicaExists { block: there.block(&core), state: core.state, stamp: core.stamp });
+            return Err(StoreError::ReplicaExists {
+                block: there.block(&core),
+                state: core.lifecycle.state(),
+                stamp: core.lifecycle.stamp(),
+            });
         }
         self.finish_copy(&copied, &mut target)?;
         Ok(copied.summary())
@@ -320,8 +318,10 @@ impl Blockstore {
             let is_older = {
                 let core = earlier.core();
                 // Includes an unfinished copy: only an attempt of the same copy operation can have written it.
-                let is_left = core.writer.is_none() && core.recovery.is_none() && core.state != ReplicaState::Temporary;
-                is_left && core.stamp < wanted.stamp()
+                let is_left = core.copies.writer().is_none()
+                    && core.lifecycle.recovery().is_none()
+                    && core.lifecycle.state() != ReplicaState::Temporary;
+                is_left && core.lifecycle.stamp() < wanted.stamp()
             };
             if is_older {
                 self.discard(earlier);

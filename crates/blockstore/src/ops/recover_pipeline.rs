@@ -8,7 +8,8 @@ use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskWriter};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
-use crate::replica::{MemoryCopy, Replica};
+use crate::memory::copy::MemoryCopy;
+use crate::replica::Replica;
 use crate::write_target::CopyRequest;
 use crate::{Durability, PipelineRecovery, ReplicaSummary, ReplicaWriter, WithdrawReason, sys};
 
@@ -65,7 +66,7 @@ impl Blockstore {
     /// Makes the finalized `replica` durable on disk, whatever its finalize asked for. The caller holds `change`.
     fn sync_finalized(&self, replica: &Arc<Replica>) -> Result<()> {
         self.make_durable(replica, Durability::Disk)?;
-        let Some(disk) = replica.core().disk else { return Ok(()) };
+        let Some(disk) = replica.core().copies.disk() else { return Ok(()) };
         // A replica finalized in files may be only in the page cache, even if it has been read into memory since.
         let dirs = &replica.slice.dirs;
         let synced = DiskWriter::open(dirs, replica.id, disk)
@@ -79,16 +80,18 @@ impl Blockstore {
     /// upgrade.) The caller holds `change`.
     fn goes_on(&self, replica: &Replica) -> Result<()> {
         let mut core = replica.core();
-        if core.state != ReplicaState::WaitingToBeRecovered {
+        if core.lifecycle.state() != ReplicaState::WaitingToBeRecovered {
             return Ok(());
         }
-        if core.memory.is_none() {
+        if !core.copies.is_in_memory() {
             // Reads the state that a writer needs from its meta file.
-            core.partial_crc = replica.disk_snapshot(&mut core)?.partial_crc;
+            let partial_crc = replica.disk_snapshot(&mut core)?.partial_crc;
+            core.lifecycle.set_partial_crc(partial_crc);
         }
-        core.state = ReplicaState::BeingWritten;
+        let before = core.lifecycle.marks();
+        core.lifecycle.resume();
         core.record().map_err(|source| {
-            core.state = ReplicaState::WaitingToBeRecovered;
+            core.lifecycle.restore(before);
             StoreError::io("record a replica in", &replica.slice.memory_dir)(source)
         })
     }
@@ -106,7 +109,7 @@ impl Blockstore {
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let (state, received, acked) = {
             let core = replica.core();
-            (core.state, core.received, core.acked)
+            (core.lifecycle.state(), core.lifecycle.received(), core.lifecycle.acked())
         };
         self.check_length(replica, received, length)?;
         if acked != received {
@@ -130,14 +133,14 @@ impl Blockstore {
     ) -> Result<()> {
         replica.slice.volume.check()?;
         let core = replica.core();
-        let state = core.state_now();
+        let state = core.lifecycle.state_now();
         if !states.contains(&state) {
             return Err(StoreError::WrongState { block: replica.block(&core), state, action: "recover its pipeline" });
         }
-        if core.stamp < block.stamp() || core.stamp > new_stamp {
+        if core.lifecycle.stamp() < block.stamp() || core.lifecycle.stamp() > new_stamp {
             return Err(StoreError::StampMismatch {
                 block: replica.block(&core),
-                stored: core.stamp,
+                stored: core.lifecycle.stamp(),
                 wanted: format!("between {} and {new_stamp}", block.stamp()),
                 action: "recover its pipeline",
             });
@@ -162,7 +165,7 @@ impl Blockstore {
         replica.stop_writer(self.options.writer_stop_timeout)?;
         let (acked, received) = {
             let core = replica.core();
-            (core.acked, core.received)
+            (core.lifecycle.acked(), core.lifecycle.received())
         };
         let named = replica.named(recovery.new_stamp);
         if acked < recovery.min_acked {
@@ -188,7 +191,7 @@ impl Blockstore {
     pub(crate) fn set_stamp(&self, replica: &Arc<Replica>, stamp: GenerationStamp) -> Result<()> {
         let (disk, old) = {
             let core = replica.core();
-            (core.disk, core.stamp)
+            (core.copies.disk(), core.lifecycle.stamp())
         };
         if old == stamp {
             // The earlier response may have been that this could not be made durable.
@@ -200,7 +203,7 @@ impl Blockstore {
         let _changing = self.begin_change(replica, WithdrawReason::Recovery);
         let record = |stamp| {
             let mut core = replica.core();
-            core.stamp = stamp;
+            core.lifecycle.set_stamp(stamp);
             core.record().map_err(StoreError::io("record a new stamp in", &replica.slice.memory_dir))
         };
         record(stamp)?;
@@ -208,8 +211,8 @@ impl Blockstore {
         // `sync_behind` knows a replica finalized in files by its earlier copy, and its bytes may not be on disk yet.
         let renamed = |to| {
             let mut core = replica.core();
-            core.disk = Some(to);
-            if core.state == ReplicaState::Finalized {
+            core.copies.set_disk(to);
+            if core.lifecycle.is_finalized() {
                 self.note_unsynced(replica, to);
             }
         };
@@ -236,10 +239,10 @@ impl Blockstore {
         let whole = replica.snapshot(&mut replica.core())?;
         let cut = whole
             .cut(length)
-            .map_err(|error| self.copy_error(&replica.slice, replica.id, replica.core().stamp, error))?;
+            .map_err(|error| self.copy_error(&replica.slice, replica.id, replica.core().lifecycle.stamp(), error))?;
         drop(whole);
         let mut core = replica.core();
-        match core.memory.clone() {
+        match core.copies.memory().cloned() {
             // A reader may hold the truncated bytes, so the replica's own files are copied: see rule 4 of
             // docs/design/0001.
             Some(old) => {
@@ -253,8 +256,8 @@ impl Blockstore {
                 // First the part that hsync has put on disk: it may be longer, and must never be shorter than what was
                 // acknowledged as durable.
                 self.cut_synced(&wanted, &mut core, &cut)?;
-                let before = (core.received, core.partial_crc);
-                (core.received, core.partial_crc) = (length, cut.partial_crc);
+                let before = core.lifecycle.marks();
+                core.lifecycle.truncate(length, cut.partial_crc);
                 let made = match self.memory_target(&wanted, &mut core, capacity, Some(&cut)) {
                     Ok(Some(target)) => {
                         target.install(&mut core);
@@ -264,25 +267,24 @@ impl Blockstore {
                     Err(error) => Err(error),
                 };
                 if let Err(error) = made {
-                    (core.received, core.partial_crc) = before;
+                    core.lifecycle.restore(before);
                     return Err(error);
                 }
                 old.retire();
             }
             None => {
-                let Some(disk) = core.disk.filter(|disk| disk.place == ReplicaDir::BeingWritten) else {
+                let Some(disk) = core.copies.disk().filter(|disk| disk.place == ReplicaDir::BeingWritten) else {
                     return Err(StoreError::ReplicaNotFound { block: replica.block(&core) });
                 };
                 let opened = DiskWriter::open(&replica.slice.dirs, replica.id, disk);
                 opened
                     .and_then(|writer| writer.truncate(&cut))
                     .map_err(|error| self.disk_error(&replica.slice, "truncate a replica in", error))?;
-                core.disk = Some(copy::DiskCopy { length, ..disk });
-                (core.received, core.partial_crc) = (length, cut.partial_crc);
+                core.copies.set_disk(copy::DiskCopy { length, ..disk });
+                core.lifecycle.truncate(length, cut.partial_crc);
             }
         }
-        core.open_header = None;
-        core.disk_files = None;
+        core.copies.close_written();
         Ok(())
     }
 }

@@ -22,14 +22,14 @@ impl Blockstore {
     fn move_replica(&self, replica: &Arc<Replica>, block: &ExtendedBlock, to: StorageType) -> Result<ReplicaSummary> {
         let content = {
             let mut core = replica.core();
-            let state = core.state_now();
+            let state = core.lifecycle.state_now();
             if state != ReplicaState::Finalized {
                 return Err(StoreError::WrongState { block: replica.block(&core), state, action: "move it" });
             }
-            if core.stamp != block.stamp() {
+            if core.lifecycle.stamp() != block.stamp() {
                 return Err(StoreError::StampMismatch {
                     block: replica.block(&core),
-                    stored: core.stamp,
+                    stored: core.lifecycle.stamp(),
                     wanted: block.stamp().to_string(),
                     action: "move it",
                 });
@@ -56,7 +56,7 @@ impl Blockstore {
         content: &Snapshot,
         slice: Arc<Slice>,
     ) -> Result<ReplicaSummary> {
-        let mut core = Core::of_copy(replica.core().stamp, content);
+        let mut core = Core::of_copy(replica.core().lifecycle.stamp(), content);
         let wanted =
             CopyRequest { slice: &slice, id: replica.id, checksum: content.checksum, expected_bytes: content.length };
         let mut target = self

@@ -12,7 +12,8 @@ use hearth_types::{
 
 use crate::blockstore::Blockstore;
 use crate::disk::layout::ReplicaDir;
-use crate::replica::{Replica, WriteTarget};
+use crate::replica::Replica;
+use crate::replica::writer_shared::WriteTarget;
 use crate::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, ReplicaWriter, StoreError, StoreOptions,
     VolumeOptions,
@@ -212,7 +213,7 @@ fn failed_storage_is_exempt_from_eviction() {
     bed.store.reclaim(u64::MAX);
     assert!(bed.store.metrics().evictions > 0);
     for replica in &replicas {
-        assert_eq!(replica.core().memory.is_some(), replica.slice.volume.is_failed());
+        assert_eq!(replica.core().copies.is_in_memory(), replica.slice.volume.is_failed());
     }
     let failed = replicas[0].slice.volume.clone();
     bed.store.evacuate_failed_volume(&failed, true);
@@ -228,7 +229,11 @@ fn failed_storage_refuses_appends() {
         let appended = bed.store.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
         assert!(matches!(appended, Err(StoreError::VolumeFailed { .. })));
         let core = replica.core();
-        assert_eq!((core.state, core.stamp), (ReplicaState::Finalized, GenerationStamp(1)), "{engine:?}");
+        assert_eq!(
+            (core.lifecycle.state(), core.lifecycle.stamp()),
+            (ReplicaState::Finalized, GenerationStamp(1)),
+            "{engine:?}"
+        );
     }
 }
 
@@ -243,11 +248,11 @@ fn failed_append_keeps_the_memory_copy() {
     fs::rename(&meta, &aside).unwrap();
     let append = || bed.store.append(&block(1, 1), GenerationStamp(2), LENGTH as u64);
     assert!(append().is_err());
-    assert!(replica.core().memory.is_some() && replica.core().is_on_disk());
+    assert!(replica.core().copies.is_in_memory() && replica.core().is_on_disk());
     bed.reads(1, 1);
     fs::rename(&aside, &meta).unwrap();
     drop(append().unwrap());
-    assert!(replica.core().memory.is_none());
+    assert!(!replica.core().copies.is_in_memory());
     drop(all);
     bed.reads(1, 2);
 }
@@ -267,16 +272,16 @@ fn recovery_runs_where_the_replica_was_evacuated() {
     let initiated = bed.store.initiate_recovery(&of_later(1), two);
     assert!(matches!(initiated, Err(StoreError::VolumeFailed { .. })), "not none");
     for replica in [&begun, &later] {
-        assert_eq!(replica.core().stamp, GenerationStamp(1));
-        assert!(replica.core().dirty_since.is_some());
+        assert_eq!(replica.core().lifecycle.stamp(), GenerationStamp(1));
+        assert!(replica.core().copies.is_dirty());
     }
-    assert_eq!(later.core().recovery, None);
+    assert_eq!(later.core().lifecycle.recovery(), None);
 
     let failed = begun.slice.volume.clone();
     bed.store.evacuate_failed_volume(&failed, true);
     assert!(!failed.is_evacuation_due(u64::MAX - 1), "nothing is left there");
     for (id, was) in [(1, &begun), (later.id.0, &later)] {
-        assert!(was.core().gone && !bed.replica(id).slice.volume.is_failed());
+        assert!(was.core().lifecycle.is_gone() && !bed.replica(id).slice.volume.is_failed());
         bed.store.initiate_recovery(&block(id, 1), three).unwrap().expect("it is there");
         bed.store.update_under_recovery(&block(id, 1), three, length, None).unwrap();
         bed.reads(id, 3);
@@ -297,7 +302,7 @@ fn failed_recovery_leaves_the_replica_flushable() {
     writer.acker().set(length).unwrap();
     writer.finalize(Durability::Memory).unwrap();
     let replica = bed.replica(1);
-    assert!(replica.core().dirty_since.is_some());
+    assert!(replica.core().copies.is_dirty());
     assert_eq!(bed.store.metrics().copied_back_bytes, 0);
 
     // Its writer may continue to write, so a recovery copies the bytes, for which there is neither memory nor disk.
@@ -310,8 +315,11 @@ fn failed_recovery_leaves_the_replica_flushable() {
     assert!(recover(2).is_err());
     {
         let core = replica.core();
-        assert_eq!((core.stamp, core.state, core.recovery), (GenerationStamp(1), ReplicaState::Finalized, None));
-        assert!(core.memory.is_some() && core.dirty_since.is_some());
+        assert_eq!(
+            (core.lifecycle.stamp(), core.lifecycle.state(), core.lifecycle.recovery()),
+            (GenerationStamp(1), ReplicaState::Finalized, None)
+        );
+        assert!(core.copies.is_in_memory() && core.copies.is_dirty());
     }
     assert_eq!(bed.store.metrics().dirty_replicas, 1);
     fs::remove_dir(&in_the_way).unwrap();
@@ -344,7 +352,7 @@ fn second_copy_waits_without_locking_the_source() {
         drop(change);
         assert_eq!(again.join().unwrap().unwrap().block.stamp(), GenerationStamp(3));
     });
-    assert_eq!(source.core().recovery, None);
+    assert_eq!(source.core().lifecycle.recovery(), None);
 }
 
 #[test]
@@ -371,9 +379,9 @@ fn empty_hsync_syncs_an_appended_replica() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replica = bed.put_with(1, Durability::Disk);
     let mut writer = bed.store.append(&block(1, 1), GenerationStamp(2), LENGTH as u64).unwrap();
-    assert!(replica.core().is_on_disk() && replica.core().memory.is_some());
+    assert!(replica.core().is_on_disk() && replica.core().copies.is_in_memory());
     // It may be only in the page cache, so hsync opens the file, and fails because it is gone.
-    let disk = replica.core().disk.unwrap();
+    let disk = replica.core().copies.disk().unwrap();
     fs::remove_file(replica.slice.dirs.data(disk.place, replica.id)).unwrap();
     assert!(writer.sync().is_err());
 }
@@ -385,7 +393,8 @@ fn replicas_finalized_during_flush_all_are_flushed() {
     let done = bed.store.flush_all(&mut |progress| {
         if progress.replicas_done > 0 {
             let all = std::mem::take(&mut writers).into_iter();
-            let (flushed, others): (Vec<_>, Vec<_>) = all.partition(|(_, replica)| replica.core().disk.is_some());
+            let (flushed, others): (Vec<_>, Vec<_>) =
+                all.partition(|(_, replica)| replica.core().copies.disk().is_some());
             writers = flushed;
             for (writer, _) in others {
                 writer.finalize(Durability::Memory).unwrap();
@@ -395,7 +404,7 @@ fn replicas_finalized_during_flush_all_are_flushed() {
     });
     assert_eq!((done.replicas_done, done.replicas_left, done.failures), (3, 0, 0));
     let replicas: Vec<_> = (0..3).map(|id| bed.replica(id)).collect();
-    assert_eq!(replicas.iter().filter(|replica| replica.core().state == ReplicaState::Finalized).count(), 2);
+    assert_eq!(replicas.iter().filter(|replica| replica.core().lifecycle.is_finalized()).count(), 2);
     assert!(replicas.iter().all(|replica| replica.core().is_on_disk()));
 }
 
@@ -422,14 +431,14 @@ fn writer_moving_to_disk_survives_flush_all() {
     let bed = Bed::new(&[StorageType::Disk]);
     let writer = bed.begin(1);
     let replica = bed.replica(1);
-    let shared = replica.core().writer.clone().unwrap();
+    let shared = replica.core().copies.writer().cloned().unwrap();
     // Held as by a writer in the middle of a packet.
     let mut target = shared.target.lock();
     thread::scope(|scope| {
         let flushing = scope.spawn(|| bed.store.flush_all(&mut |_| true));
         wait_for(|| replica.change.is_locked() || flushing.is_finished());
         thread::sleep(Duration::from_millis(100));
-        assert!(replica.core().disk.is_none(), "the writer goes on in the same files");
+        assert!(replica.core().copies.disk().is_none(), "the writer goes on in the same files");
         let budget = &bed.store.budget;
         let _all = budget.take(budget.limit() - budget.used()).unwrap();
         bed.store.make_room(&replica, &mut target, 8 << 20, 8 << 20).unwrap();
@@ -438,7 +447,7 @@ fn writer_moving_to_disk_survives_flush_all() {
         let done = flushing.join().unwrap();
         assert_eq!((done.replicas_done, done.replicas_left, done.failures), (1, 0, 0));
     });
-    assert!(replica.core().memory.is_none() && replica.core().is_on_disk());
+    assert!(!replica.core().copies.is_in_memory() && replica.core().is_on_disk());
     writer.finalize(Durability::Memory).unwrap();
     bed.reads(1, 1);
 }

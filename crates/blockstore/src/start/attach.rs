@@ -9,20 +9,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use hearth_types::{BlockId, GenerationStamp, PoolIdentity, ReplicaState};
+use hearth_types::{BlockId, PoolIdentity, ReplicaState};
 
 use super::find::{self, FoundMemory};
 use crate::PoolSummary;
 use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskCopy};
-use crate::disk::layout::{PoolDirs, ReplicaDir};
+use crate::disk::layout::PoolDirs;
 use crate::disk::scan;
 use crate::disk::version::{self, VolumeVersion};
 use crate::error::{Result, StoreError};
+use crate::memory::copy::MemoryCopy;
 use crate::memory::incarnation::{self, Incarnation};
 use crate::memory::slab::Slabs;
 use crate::pool::{Pool, ReplicaMap};
-use crate::replica::{Core, MemoryCopy, Replica};
+use crate::replica::copies::Copies;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::space::Space;
+use crate::replica::{Core, Replica};
 use crate::verify::CopyQuality;
 use crate::volume::{Slice, Volume};
 
@@ -213,33 +217,13 @@ impl Blockstore {
             }
             keep
         });
-        let mut core = Core::new(ReplicaState::Finalized, GenerationStamp(0));
-        core.disk = disk;
-        match (memory, disk) {
-            (Some(found), _) => {
-                core.stamp = found.progress.stamp;
-                core.received = found.progress.received;
-                core.acked = found.progress.acked;
-                core.partial_crc = found.progress.partial_crc;
-                core.sequence = found.progress.sequence;
-                core.checksum = Some(found.identity.checksum);
-                core.memory = Some(found.memory);
-                // Until the scrubber or a reader verifies it.
-                core.verified = false;
-                if found.progress.state != ReplicaState::Finalized {
-                    core.state = ReplicaState::WaitingToBeRecovered;
-                }
-            }
-            (None, Some(disk)) => {
-                core.stamp = disk.stamp;
-                core.received = disk.length;
-                core.acked = disk.length;
-                if disk.place != ReplicaDir::Finalized {
-                    core.state = ReplicaState::WaitingToBeRecovered;
-                }
-            }
+        let lifecycle = match (&memory, &disk) {
+            (Some(found), _) => Lifecycle::found_in_memory(&found.progress, found.identity.checksum),
+            (None, Some(disk)) => Lifecycle::found_on_disk(disk),
             (None, None) => return None,
-        }
+        };
+        let copies = Copies::found(memory.map(|found| (found.memory, found.progress.sequence)), disk);
+        let core = Core::with(lifecycle, copies, Space::default());
         Some(Replica::new(id, slice.clone(), core))
     }
 
@@ -257,7 +241,7 @@ impl Blockstore {
     ) -> (&'a Arc<Replica>, &'a Arc<Replica>) {
         let rank = |replica: &Replica| {
             let core = replica.core();
-            (core.stamp, core.state == ReplicaState::Finalized, core.received)
+            (core.lifecycle.stamp(), core.lifecycle.is_finalized(), core.lifecycle.received())
         };
         let (keep, other, is_sure) = match rank(replica).cmp(&rank(there)) {
             Ordering::Greater => (replica, there, true),
@@ -268,7 +252,7 @@ impl Blockstore {
                 (keep, other, first.max(second) == CopyQuality::GoodOnDisk)
             }
         };
-        let (block, storage) = (keep.named(keep.core().stamp), &keep.slice.volume.id);
+        let (block, storage) = (keep.named(keep.core().lifecycle.stamp()), &keep.slice.volume.id);
         if is_sure {
             tracing::warn!(%block, %storage, "replica found on two volumes; the other copy is removed");
             self.discard(other);
@@ -283,10 +267,9 @@ impl Blockstore {
     fn pass_over(&self, replica: &Replica) {
         let mut core = replica.core();
         self.clear_dirty(&mut core);
-        core.gone = true;
-        core.memory = None;
-        core.disk = None;
-        self.settle_space(replica, &mut core);
+        core.lifecycle.remove();
+        core.copies.ignore();
+        replica.settle_space(&mut core);
     }
 
     /// Adds a found replica to the pool. `room`: bytes that may still be read to compare replicas.
@@ -300,17 +283,17 @@ impl Blockstore {
             }
         }
         let mut core = replica.core();
-        summary.bytes += core.received;
-        summary.in_memory += u64::from(core.memory.is_some());
+        summary.bytes += core.lifecycle.received();
+        summary.in_memory += u64::from(core.copies.is_in_memory());
         let on_disk = core.is_on_disk();
-        self.settle_space(&replica, &mut core);
-        if core.memory.is_some() {
-            if core.state == ReplicaState::Finalized && !on_disk {
+        replica.settle_space(&mut core);
+        if core.copies.is_in_memory() {
+            if core.lifecycle.is_finalized() && !on_disk {
                 summary.dirty += 1;
                 self.note_dirty(&replica, &mut core);
             }
             // A borrower of its memory may have outlived the previous process.
-            let is_lent = core.memory.as_ref().is_some_and(MemoryCopy::may_be_written_outside);
+            let is_lent = core.copies.memory().is_some_and(MemoryCopy::may_be_written_outside);
             drop(core);
             self.resident.lock().add(&replica);
             if is_lent {

@@ -12,10 +12,10 @@ use hearth_types::{BlockId, ReplicaState};
 use crate::disk::copy::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::memory::budget::Budget;
+use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileCopy, FileName};
 use crate::memory::header::{self, HEADER_BYTES, Identity, Progress};
 use crate::memory::slab::{Slabs, Slot};
-use crate::replica::MemoryCopy;
 
 /// A replica found in memory.
 pub struct FoundMemory {

@@ -18,7 +18,7 @@ use hearth_types::ChecksumError;
 use super::ReplicaWriter;
 use crate::memory::file::{Borrower, FileWriter, HUGE_PAGE_BYTES};
 use crate::metrics::count;
-use crate::replica::WriteTarget;
+use crate::replica::writer_shared::WriteTarget;
 use crate::{ReplicaReader, Result, StoreError, sys};
 
 /// Bytes that are checked at once. Bytes that must first be fetched for the check then stay in the CPU cache in
@@ -59,7 +59,7 @@ impl ReplicaWriter {
     /// Returns whether finalize has to copy the replica's bytes to other memory, write to disk or rename files, and
     /// takes as long as that.
     pub fn waits_at_end(&self) -> bool {
-        let stays_durable = || self.replica.core().disk.is_some();
+        let stays_durable = || self.replica.core().copies.disk().is_some();
         match &*self.shared.target.lock() {
             WriteTarget::Stream(_) | WriteTarget::Disk(_) => true,
             WriteTarget::File(file) => file.is_to_be_copied(self.received) || stays_durable(),
@@ -139,9 +139,9 @@ impl ReplicaWriter {
         let snapshot = self.replica.snapshot(&mut core)?;
         Ok(ReplicaReader {
             block: self.replica.block(&core),
-            state: core.state,
-            visible_length: core.acked,
-            withdrawals: core.withdrawals,
+            state: core.lifecycle.state(),
+            visible_length: core.lifecycle.acked(),
+            withdrawals: core.showing.withdrawals(),
             replica: self.replica.clone(),
             snapshot,
         })

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 
 use super::ReplicaWriter;
 use crate::metrics::count;
-use crate::replica::WriteTarget;
+use crate::replica::writer_shared::WriteTarget;
 use crate::{Result, StoreError};
 
 impl ReplicaWriter {
@@ -99,7 +99,7 @@ impl ReplicaWriter {
             self.scratch = scratch;
             checked.map_err(|bad| self.bad_commit(start, bad))?;
         } else {
-            self.replica.core().verified = false;
+            self.replica.core().lifecycle.mark_unverified();
         }
         let size = self.checksum.kind.size() as u64;
         let (whole, partial) = checksums.split_at(((end / chunk - start / chunk) * size) as usize);
