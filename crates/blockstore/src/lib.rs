@@ -4,6 +4,8 @@
 //! documentation and belong on a blocking thread. `docs/design/0001-replica-memory.md` draws the files and explains why
 //! replicas survive the death of a process.
 
+#![deny(unsafe_code)]
+
 mod background;
 mod blockstore;
 mod disk;
@@ -15,9 +17,10 @@ mod flush;
 mod in_place;
 mod lent_replicas;
 mod lookup;
-mod mapping;
 mod memory;
 mod metrics;
+#[allow(unsafe_code, reason = "maps memory")]
+mod mmap;
 mod offline;
 mod open_files;
 mod ops;
@@ -38,6 +41,7 @@ mod start;
 mod summary;
 mod suspects;
 mod sync_behind;
+#[allow(unsafe_code, reason = "system calls")]
 mod sys;
 mod thread_signals;
 mod verify;
@@ -50,7 +54,7 @@ pub use blockstore::Blockstore;
 pub use disk::stream::{CompletedWrite, PendingWrite};
 pub use error::{Reaction, Result, StoreError};
 pub use in_place::InPlace;
-pub use mapping::Mapping;
+pub use mmap::mapping::Mapping;
 pub use options::{
     Checksums, CreateKind, CreateOptions, Durability, Engine, MemoryOptions, OpenFileCacheOptions, PipelineRecovery,
     Reserved, StoreOptions, VolumeOptions,

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use crate::disk::copy::{DiskCopy, DiskFiles};
 use crate::error::Result;
-use crate::mapping::MappedBytesLimit;
 use crate::memory::file::OpenFiles;
+use crate::mmap::mapped_bytes::MappedBytesLimit;
 use crate::options::{Engine, OpenFileCacheOptions};
 use crate::replica::{CORE_LOCK_TIMEOUT, Core, Replica};
 use crate::snapshot::{Snapshot, Source};

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use hearth_types::ByteRange;
 
+use crate::mmap::aligned_buffer::AlignedBuffer;
 use crate::reader::ReplicaReader;
 use crate::snapshot::Source;
-use crate::sys::{self, AlignedBuffer, PAGE};
+use crate::sys::{self, PAGE};
 
 /// Bytes of a piece. A sender has two: one is sent while the other is read.
 const PIECE_BYTES: u64 = 512 << 10;

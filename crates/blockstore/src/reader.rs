@@ -159,8 +159,7 @@ impl ReplicaReader {
 
     pub fn data(&self) -> DataSource<'_> {
         match &self.snapshot.source {
-            // SAFETY: a snapshot's length was recorded in its slot.
-            Source::Slot(slot) => DataSource::Bytes(unsafe { slot.data(self.snapshot.length) }),
+            Source::Slot(slot) => DataSource::Bytes(slot.data(self.snapshot.length)),
             Source::File { files, .. } => DataSource::File { file: files.data.as_fd(), offset: 0 },
             Source::Disk(files) => DataSource::File { file: files.data.as_fd(), offset: 0 },
         }

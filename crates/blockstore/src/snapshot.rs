@@ -7,11 +7,11 @@ use std::sync::Arc;
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec};
 
 use crate::disk::copy::DiskFiles;
-use crate::mapping::Mapping;
 use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
 use crate::memory::slab::Slot;
+use crate::mmap::mapping::Mapping;
 
 #[derive(Clone)]
 pub enum Source {
@@ -67,8 +67,7 @@ impl Snapshot {
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match &self.source {
             Source::Slot(slot) => {
-                // SAFETY: a snapshot's length was recorded in its slot.
-                let data = unsafe { slot.data(self.length) };
+                let data = slot.data(self.length);
                 let from = offset as usize;
                 into.copy_from_slice(&data[from..from + into.len()]);
                 Ok(())
@@ -134,12 +133,7 @@ impl Snapshot {
         let chunk = u64::from(self.checksum.bytes_per_chunk);
         let start = crcs.len();
         self.checksums(range.start() / chunk, range.end().div_ceil(chunk), crcs).map_err(CopyError::Read)?;
-        // SAFETY: the closure only computes checksums, for which any bytes are valid.
-        let checked = unsafe {
-            mapping
-                .with_bytes(range.start(), range.length() as usize, |data| self.checksum.verify(data, &crcs[start..]))
-        };
-        match checked {
+        match mapping.verify(range.start(), range.length() as usize, self.checksum, &crcs[start..]) {
             None => Ok(false),
             Some(Ok(())) => Ok(true),
             Some(Err(error)) => Err(CopyError::Corrupt { offset: range.start(), error }),

@@ -1,5 +1,5 @@
-//! System calls that the standard library lacks, with their errors as `io::Error`. Most `unsafe` code around mappings
-//! is here and in `mapping.rs`.
+//! System calls that the standard library lacks, with their errors as `io::Error`. Those that map memory are in
+//! `mmap/`.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, MemfdFlags, SealFlags};
@@ -232,148 +231,10 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// A shared, writable mapping of the first bytes of a file.
-///
-/// Accesses are copies in and out by offset. The callers' locks and lengths ensure that no bytes are read while they
-/// are written. The mapping itself lends no reference except by `bytes`, whose caller vouches.
-pub struct Map {
-    start: *mut u8,
-    length: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread; the access rules are stated on the methods.
-unsafe impl Send for Map {}
-// SAFETY: as above.
-unsafe impl Sync for Map {}
-
-impl Map {
-    /// Maps `length` bytes from the start of `file`. Bytes beyond the file's end must not be touched before it has
-    /// grown; the accessors cannot check that.
-    pub fn new(file: &File, length: u64) -> io::Result<Self> {
-        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
-        let start = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length,
-                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
-                rustix::mm::MapFlags::SHARED,
-                file,
-                0,
-            )?
-        };
-        Ok(Self { start: start.cast(), length })
-    }
-
-    pub fn length(&self) -> u64 {
-        self.length as u64
-    }
-
-    fn at(&self, offset: u64, length: usize) -> *mut u8 {
-        let offset = offset as usize;
-        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length), "access beyond the mapping");
-        // SAFETY: the range was just checked to lie within the mapping.
-        unsafe { self.start.add(offset) }
-    }
-
-    /// Copies `bytes` to `offset`. The caller is the only writer there, and nothing reads there during the call.
-    pub fn write(&self, offset: u64, bytes: &[u8]) {
-        let to = self.at(offset, bytes.len());
-        // SAFETY: `to` is valid for that many bytes, and the caller keeps others away from them (see above).
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        // Later stores must not become visible before these bytes, even after a kill.
-        fence(Ordering::Release);
-    }
-
-    /// Copies bytes from `offset`. Nothing writes there during the call.
-    pub fn read(&self, offset: u64, into: &mut [u8]) {
-        let from = self.at(offset, into.len());
-        // SAFETY: `from` is valid for that many bytes, and the caller ensures that nothing writes them (see above).
-        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
-    }
-
-    /// Writes one byte so that other processes and a later start see it after all earlier writes.
-    pub fn store(&self, offset: u64, value: u8) {
-        let to = self.at(offset, 1);
-        // SAFETY: `to` is valid and always aligned for one byte; the mapping outlives the reference.
-        unsafe { AtomicU8::from_ptr(to) }.store(value, Ordering::Release);
-    }
-
-    /// Lends the bytes `[offset, offset + length)`.
-    ///
-    /// # Safety
-    /// Nothing writes to them, and the file does not become shorter than them, while the reference lives.
-    pub unsafe fn bytes(&self, offset: u64, length: usize) -> &[u8] {
-        let from = self.at(offset, length);
-        // SAFETY: valid for that length within the mapping; the caller vouches for the rest.
-        unsafe { std::slice::from_raw_parts(from, length) }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: this is the range that `new` mapped, and no reference into it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
-    }
-}
-
-/// A buffer whose address and length suit direct I/O, in huge pages if the machine has them: the disk then gets its
-/// bytes in few pieces, and the first fill causes few page faults.
-pub struct AlignedBuffer {
-    start: *mut u8,
-    length: usize,
-}
-
-// SAFETY: it owns its memory as a Vec does.
-unsafe impl Send for AlignedBuffer {}
-
-impl AlignedBuffer {
-    /// Allocates `length` bytes, rounded up to whole pages; zeroed.
-    ///
-    /// Errors: no memory.
-    pub fn new(length: usize) -> io::Result<Self> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags};
-        let length = pages(length.max(1) as u64) as usize;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )?
-        };
-        // SAFETY: the range was just mapped. Where there are no huge pages this fails, which is harmless.
-        let _ = unsafe { rustix::mm::madvise(start, length, Advice::LinuxHugepage) };
-        Ok(Self { start: start.cast(), length })
-    }
-}
-
-impl std::ops::Deref for AlignedBuffer {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: mapped with this length; the kernel hands out zeros.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
-    }
-}
-
-impl std::ops::DerefMut for AlignedBuffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` is the only way in.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
-    }
-}
-
-impl Drop for AlignedBuffer {
-    fn drop(&mut self) {
-        // SAFETY: this is the range that `new` mapped, and no reference into it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mmap::shared_map::SharedMap;
     use std::io::Read;
 
     #[test]
@@ -397,7 +258,7 @@ mod tests {
             assert_eq!(is_open_elsewhere(&file), Some(false));
             let other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
             assert_eq!(is_open_elsewhere(&file), Some(true));
-            let map = Map::new(&other, 4096).unwrap();
+            let map = SharedMap::new(&other, 4096).unwrap();
             drop(other);
             std::fs::remove_file(&path).unwrap();
             assert_eq!(is_open_elsewhere(&file), Some(true));

@@ -36,8 +36,7 @@ impl WriteTarget {
     pub fn read(&self, received: u64, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match self {
             Self::Slot(slot) => {
-                // SAFETY: this writer has recorded `received` bytes.
-                let data = unsafe { slot.data(received) };
+                let data = slot.data(received);
                 into.copy_from_slice(&data[offset as usize..][..into.len()]);
                 Ok(())
             }

@@ -102,10 +102,7 @@ impl InPlace for FileSink {
     }
 
     fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
-        // SAFETY: only sums are computed, and any content is valid for them.
-        let look = |mapped: &Mapping| unsafe {
-            mapped.with_bytes(self.received, length, |data| ChecksumSpec::DEFAULT.verify(data, checksums))
-        };
+        let look = |mapped: &Mapping| mapped.verify(self.received, length, ChecksumSpec::DEFAULT, checksums);
         let gone = || NotAccepted::Refused(ReplicaRefusal::new(Status::Error, "its memory is gone"));
         self.mapped.as_ref().and_then(look).ok_or_else(gone)?.map_err(NotAccepted::Corrupt)?;
         self.received += length as u64;

@@ -11,9 +11,11 @@ use std::sync::{Arc, OnceLock};
 use hearth_types::{BlockId, ByteRange, ChecksumSpec, GenerationStamp};
 
 use super::layout::{PoolDirs, ReplicaDir};
-use crate::mapping::{MappedBytesLimit, MappedShare, Mapping};
+use crate::mmap::aligned_buffer::AlignedBuffer;
+use crate::mmap::mapped_bytes::{MappedBytesLimit, MappedShare};
+use crate::mmap::mapping::Mapping;
 use crate::snapshot::{CopyError, Snapshot, Source};
-use crate::sys::{self, AlignedBuffer, PAGE};
+use crate::sys::{self, PAGE};
 
 const META_HEADER: u64 = ChecksumSpec::META_HEADER_BYTES as u64;
 

@@ -10,7 +10,8 @@ use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
 
 use super::copy::DiskWriter;
 use super::layout::{PoolDirs, ReplicaDir};
-use crate::sys::{self, AlignedBuffer};
+use crate::mmap::aligned_buffer::AlignedBuffer;
+use crate::sys;
 
 /// Bytes of a piece. A copy has at most two: one fills while the other is written.
 const PIECE_BYTES: usize = 512 << 10;

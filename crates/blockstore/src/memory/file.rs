@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 
 use super::budget::{Budget, Share};
 use super::header::{self, HEADER_BYTES, Identity, Progress};
-use crate::mapping::Mapping;
-use crate::sys::{self, Map, PAGE};
+use crate::mmap::mapping::Mapping;
+use crate::mmap::shared_map::SharedMap;
+use crate::sys::{self, PAGE};
 
 pub use self::lent::{HUGE_PAGE_BYTES, LentState, Settled};
 
@@ -156,7 +157,7 @@ pub struct OpenFiles {
 /// The mapped header and CRC table of a copy that is being changed.
 pub struct CrcMap {
     file: File,
-    map: Map,
+    map: SharedMap,
 }
 
 /// A writer's access to its copy.
@@ -243,14 +244,14 @@ impl CrcMap {
         let file = create(path)?;
         sys::allocate(&file, 0, PAGE)?;
         // Only address space: the file grows under the mapping as data arrives.
-        let map = Map::new(&file, crc_file_bytes(checksum, expected_bytes.max(1 << 20)))?;
+        let map = SharedMap::new(&file, crc_file_bytes(checksum, expected_bytes.max(1 << 20)))?;
         Ok(Self { file, map })
     }
 
     fn open(path: &Path, at_least: u64) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let length = file.metadata()?.len().max(at_least).max(PAGE);
-        let map = Map::new(&file, sys::pages(length))?;
+        let map = SharedMap::new(&file, sys::pages(length))?;
         Ok(Self { file, map })
     }
 
@@ -446,8 +447,7 @@ impl FileWriter {
         scratch: &mut Vec<u8>,
     ) -> io::Result<Result<(), ChecksumError>> {
         let checksum = self.copy.checksum;
-        // SAFETY: the closure only computes checksums, for which any bytes are valid.
-        let look = |mapped: &Mapping| unsafe { mapped.with_bytes(offset, bytes, |data| checksum.verify(data, crcs)) };
+        let look = |mapped: &Mapping| mapped.verify(offset, bytes, checksum, crcs);
         if let Some(checked) = self.mapped(offset + bytes as u64).and_then(look) {
             return Ok(checked);
         }

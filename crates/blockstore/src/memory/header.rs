@@ -2,7 +2,7 @@
 
 use hearth_types::{BlockId, ChecksumKind, ChecksumSpec, GenerationStamp, ReplicaState, crc32c};
 
-use crate::sys::Map;
+use crate::mmap::shared_map::SharedMap;
 
 pub const HEADER_BYTES: u64 = 256;
 
@@ -119,7 +119,7 @@ fn get(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Writes the header of a new copy at `base` of `map`. The first store invalidates the previous content.
-pub fn write_new(map: &Map, base: u64, identity: &Identity, progress: &Progress) {
+pub fn write_new(map: &SharedMap, base: u64, identity: &Identity, progress: &Progress) {
     map.store(base, 0);
     let mut rest = [0; HEADER_BYTES as usize];
     let encoded = identity.encode();
@@ -133,12 +133,12 @@ pub fn write_new(map: &Map, base: u64, identity: &Identity, progress: &Progress)
 
 /// Records progress in the slot that does not hold the newest record. Only one caller at a time, with a sequence whose
 /// parity differs from the last one's: see `Core::progress`.
-pub fn write_progress(map: &Map, base: u64, progress: &Progress) {
+pub fn write_progress(map: &SharedMap, base: u64, progress: &Progress) {
     map.write(base + PROGRESS[(progress.sequence % 2) as usize], &progress.encode());
 }
 
 /// Records the borrower that the data is lent to; `read_lent` returns it.
-pub fn write_lent(map: &Map, base: u64, lent: u8) {
+pub fn write_lent(map: &SharedMap, base: u64, lent: u8) {
     map.store(base + LENT, lent);
 }
 
@@ -148,7 +148,7 @@ pub fn read_lent(bytes: &[u8]) -> u8 {
 }
 
 /// Invalidates the header: the copy is gone.
-pub fn wipe(map: &Map, base: u64) {
+pub fn wipe(map: &SharedMap, base: u64) {
     map.store(base, 0);
     map.write(base + SHOWN, &[0; 64]);
 }
@@ -190,14 +190,14 @@ mod tests {
         }
     }
 
-    fn map() -> (tempfile::NamedTempFile, Map) {
+    fn map() -> (tempfile::NamedTempFile, SharedMap) {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(512).unwrap();
-        let map = Map::new(file.as_file(), 512).unwrap();
+        let map = SharedMap::new(file.as_file(), 512).unwrap();
         (file, map)
     }
 
-    fn bytes(map: &Map) -> [u8; 256] {
+    fn bytes(map: &SharedMap) -> [u8; 256] {
         let mut bytes = [0; 256];
         map.read(256, &mut bytes);
         bytes

@@ -16,7 +16,9 @@ use parking_lot::Mutex;
 
 use super::budget::{Budget, Share};
 use super::header::{self, HEADER_BYTES, Identity, Progress};
-use crate::sys::{self, Map, PAGE};
+use crate::mmap::shared_map::SharedMap;
+use crate::mmap::write_once::WriteOnceRange;
+use crate::sys::{self, PAGE};
 
 const SLAB_BYTES: u64 = 1 << 20;
 
@@ -47,7 +49,7 @@ pub struct Slabs {
 
 struct Slab {
     path: PathBuf,
-    map: Map,
+    map: SharedMap,
     class: usize,
     share: Share,
     state: Mutex<SlabState>,
@@ -71,9 +73,9 @@ struct SlabState {
 /// stays for the next start.
 pub struct Slot {
     slab: Arc<Slab>,
-    index: u32,
-    data_offset: u32,
-    capacity: u32,
+    /// Bytes of the block; those recorded are fixed.
+    data: WriteOnceRange,
+    index: u16,
     /// The slot holds a replica.
     begun: AtomicBool,
 }
@@ -146,7 +148,7 @@ impl Slabs {
         let mut open = self.open[class].lock();
         while let Some(slab) = open.last() {
             match slab.take(&self.budget) {
-                Ok(Some(index)) => return Ok(self.slot(slab, index, data_offset, capacity, false)),
+                Ok(Some(index)) => return Ok(self.slot(slab, index, data_offset, capacity, None)),
                 Ok(None) => {
                     slab.state.lock().listed = false;
                     open.pop();
@@ -155,7 +157,7 @@ impl Slabs {
                     // No memory for another slot, but another slab may have a freed one.
                     let freed = open.iter().find_map(|slab| slab.take_freed().map(|index| (slab, index)));
                     let (slab, index) = freed.ok_or(NoSlot::Full)?;
-                    return Ok(self.slot(slab, index, data_offset, capacity, false));
+                    return Ok(self.slot(slab, index, data_offset, capacity, None));
                 }
                 Err(error) => return Err(NoSlot::Io(error)),
             }
@@ -170,12 +172,15 @@ impl Slabs {
         };
         open.push(slab.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.slot(&slab, index, data_offset, capacity, false))
+        Ok(self.slot(&slab, index, data_offset, capacity, None))
     }
 
-    fn slot(&self, slab: &Arc<Slab>, index: u32, data_offset: u32, capacity: u32, begun: bool) -> Slot {
+    /// Makes a slot of the place `index` of `slab`, which nothing else uses until the slot is dropped. `found`: bytes
+    /// that it holds, if a start has found a replica there.
+    fn slot(&self, slab: &Arc<Slab>, index: u32, data_offset: u32, capacity: u32, found: Option<u64>) -> Slot {
         self.used.fetch_add(u64::from(slab.slot_bytes()), Ordering::Relaxed);
-        Slot { slab: slab.clone(), index, data_offset, capacity, begun: AtomicBool::new(begun) }
+        let data = WriteOnceRange::new(index * slab.slot_bytes() + data_offset, capacity, found.unwrap_or(0));
+        Slot { slab: slab.clone(), data, index: index as u16, begun: AtomicBool::new(found.is_some()) }
     }
 
     fn new_slab(&self, class: usize) -> io::Result<Arc<Slab>> {
@@ -183,7 +188,7 @@ impl Slabs {
         let path = self.dir.join(format!("slab_{}_{number}", CLASSES[class]));
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         file.set_len(SLAB_BYTES)?;
-        let map = Map::new(&file, SLAB_BYTES)?;
+        let map = SharedMap::new(&file, SLAB_BYTES)?;
         let share = self.budget.take_found(0);
         Ok(Arc::new(Slab {
             path,
@@ -245,7 +250,7 @@ impl Slabs {
         let in_use: std::collections::HashSet<u32> = headers.iter().map(|(index, ..)| *index).collect();
         let slab = Arc::new(Slab {
             path: path.to_owned(),
-            map: Map::new(&file, SLAB_BYTES)?,
+            map: SharedMap::new(&file, SLAB_BYTES)?,
             class,
             share: self.budget.take_found(allocated),
             state: Mutex::new(SlabState {
@@ -262,7 +267,7 @@ impl Slabs {
         self.allocated.fetch_add(allocated, Ordering::Relaxed);
         for (index, identity, progress) in headers {
             let capacity = capacity_of(&identity);
-            let slot = self.slot(&slab, index, identity.data_offset, capacity, true);
+            let slot = self.slot(&slab, index, identity.data_offset, capacity, Some(progress.received));
             found.push(FoundSlot { slot, identity, progress });
         }
         let mut open = self.open[class].lock();
@@ -380,7 +385,7 @@ impl Slot {
 
     /// Returns the number of data bytes that it can hold.
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.data.length()
     }
 
     pub fn slot_bytes(&self) -> u32 {
@@ -388,48 +393,44 @@ impl Slot {
     }
 
     pub fn data_offset(&self) -> u32 {
-        self.data_offset
+        self.data.start() - self.base() as u32
     }
 
     /// Makes the slot a replica's. The data and CRCs that `progress` covers are already written.
     pub fn begin(&self, identity: &Identity, progress: &Progress) {
-        assert!(identity.data_offset == self.data_offset && identity.slot_bytes == self.slot_bytes());
+        assert!(identity.data_offset == self.data_offset() && identity.slot_bytes == self.slot_bytes());
         header::write_new(&self.slab.map, self.base(), identity, progress);
+        self.data.fix(progress.received);
         self.begun.store(true, Ordering::Release);
     }
 
     /// Records progress. Only one caller at a time.
     pub fn record(&self, progress: &Progress) {
         header::write_progress(&self.slab.map, self.base(), progress);
+        self.data.fix(progress.received);
     }
 
     /// Writes bytes at `offset` of the block that readers do not rely on yet.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) {
-        assert!(offset + bytes.len() as u64 <= u64::from(self.capacity), "data beyond the slot");
-        self.slab.map.write(self.base() + u64::from(self.data_offset) + offset, bytes);
+        self.data.write(&self.slab.map, offset, bytes);
     }
 
     /// Writes CRCs `at` bytes into the table.
     pub fn write_crcs(&self, at: u64, bytes: &[u8]) {
-        assert!(HEADER_BYTES + at + bytes.len() as u64 <= u64::from(self.data_offset), "CRCs beyond their table");
+        assert!(HEADER_BYTES + at + bytes.len() as u64 <= u64::from(self.data_offset()), "CRCs beyond their table");
         self.slab.map.write(self.base() + HEADER_BYTES + at, bytes);
     }
 
     /// Reads CRCs of whole chunks that have been recorded, `at` bytes into the table.
     pub fn read_crcs(&self, at: u64, into: &mut [u8]) {
-        assert!(HEADER_BYTES + at + into.len() as u64 <= u64::from(self.data_offset), "CRCs beyond their table");
+        assert!(HEADER_BYTES + at + into.len() as u64 <= u64::from(self.data_offset()), "CRCs beyond their table");
         self.slab.map.read(self.base() + HEADER_BYTES + at, into);
     }
 
-    /// Returns the first `length` bytes of the block.
-    ///
-    /// # Safety
-    /// `length` bytes have been recorded in this slot.
-    pub unsafe fn data(&self, length: u64) -> &[u8] {
-        assert!(length <= u64::from(self.capacity), "data beyond the slot");
-        // SAFETY: recorded bytes are not written again while the slot is this replica's (a truncated replica moves to
-        // another slot if a guard remains), the slot is not reused while `self` lives, and slabs never become shorter.
-        unsafe { self.slab.map.bytes(self.base() + u64::from(self.data_offset), length as usize) }
+    /// Returns the first `length` bytes of the block, which are recorded in this slot. They are not written again while
+    /// the slot is this replica's: a truncated replica moves to another slot if a guard remains.
+    pub fn data(&self, length: u64) -> &[u8] {
+        self.data.bytes(&self.slab.map, length)
     }
 
     /// Marks the slot as no longer holding the replica. The memory is reused once the last guard is dropped.
@@ -450,7 +451,7 @@ impl Drop for Slot {
         }
         let look = {
             let mut state = self.slab.state.lock();
-            state.free.push(self.index as u16);
+            state.free.push(self.index);
             state.live -= 1;
             state.live == 0 || !state.listed
         };
@@ -519,8 +520,7 @@ mod tests {
         assert_eq!(found.len(), 1500);
         for FoundSlot { slot, identity, progress } in &found {
             assert_eq!(identity.block.0 % 2, 1);
-            // SAFETY: recorded above.
-            let data = unsafe { slot.data(progress.received) };
+            let data = slot.data(progress.received);
             assert_eq!(data, &[identity.block.0 as u8; 100]);
         }
         // Freed slots are used before new memory is allocated.
@@ -544,8 +544,7 @@ mod tests {
         slot.retire();
         drop(slot);
         let _other = fill(&slabs, 2, &[2; 100]);
-        // SAFETY: recorded above.
-        assert_eq!(unsafe { guard.data(100) }, &[1; 100]);
+        assert_eq!(guard.data(100), &[1; 100]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Touching a mapping can fail: another process truncated the file, so the page is gone, or the disk cannot read it.
 //! The kernel then sends SIGBUS to the thread, which ends the process unless it is handled. Only [`Mapping::copy`] and
-//! the closure given to [`Mapping::with_bytes`] touch such bytes. Before they do, a thread-local variable records the
+//! [`Mapping::verify`] touch such bytes. Before they do, a thread-local variable records the
 //! mapping. The SIGBUS handler reads that variable. For a fault within that mapping it marks the mapping as lost,
 //! replaces all of it with zeros and returns, so the copy runs to its end. The copying thread sees the mark, discards
 //! the zeros and reads the file itself, which returns a proper error. The mark is set before the zeros appear, and is
@@ -10,7 +10,7 @@
 //! from anywhere else goes to the previous handler (the standard library, then the kernel: the process ends as it
 //! always did).
 //!
-//! No reference to mapped bytes outlives `with_bytes`. A system call that is given their address
+//! No reference to mapped bytes is lent. A system call that is given their address
 //! ([`Mapping::write_to`], `receive`, `read_from`) returns the same fault as an error.
 
 use std::cell::Cell;
@@ -19,21 +19,19 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
+use hearth_types::{ChecksumError, ChecksumSpec};
+use rustix::mm::Advice;
+
+use super::region::Region;
 use crate::sys::{PAGE, pages};
 
 /// Mapping of the first bytes of a file, for reading or to receive bytes into.
 pub struct Mapping {
-    start: *mut u8,
-    length: usize,
+    region: Region,
     lost: AtomicBool,
 }
-
-// SAFETY: a mapping belongs to the process, not to a thread; its bytes are only ever copied out.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; `lost` is atomic.
-unsafe impl Sync for Mapping {}
 
 thread_local! {
     /// The mapping that this thread copies from. Const-initialized and without a destructor, since a signal handler
@@ -73,32 +71,26 @@ impl Mapping {
     ///
     /// Errors: the file is shorter; no handler could be installed; no address space.
     pub fn new(file: &File, length: u64) -> io::Result<Self> {
-        use rustix::mm::ProtFlags;
-        Self::with(file, length, ProtFlags::READ)
+        Self::with(file, length, false)
     }
 
     /// Like [`Mapping::new`], but also for [`Mapping::receive`]. `file` is open for writing.
     pub fn for_receiving(file: &File, length: u64) -> io::Result<Self> {
-        use rustix::mm::ProtFlags;
-        Self::with(file, length, ProtFlags::READ | ProtFlags::WRITE)
+        Self::with(file, length, true)
     }
 
-    fn with(file: &File, length: u64, allowed: rustix::mm::ProtFlags) -> io::Result<Self> {
+    fn with(file: &File, length: u64, writable: bool) -> io::Result<Self> {
         guard_process()?;
         if file.metadata()?.len() < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        use rustix::mm::{Advice, MapFlags};
-        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing of ours is there.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, allowed, MapFlags::SHARED, file, 0)? };
-        // SAFETY: the range was just mapped; advice does not change its bytes, and failing is harmless.
-        let _ = unsafe { rustix::mm::madvise(start, length, Advice::Random) };
-        Ok(Self { start: start.cast(), length, lost: AtomicBool::new(false) })
+        let region = Region::of_file(file, length, writable)?;
+        region.advise(Advice::Random);
+        Ok(Self { region, lost: AtomicBool::new(false) })
     }
 
     pub fn length(&self) -> u64 {
-        self.length as u64
+        self.region.length() as u64
     }
 
     /// Returns whether a page of the mapping was lost. Nothing is read from it then.
@@ -109,7 +101,7 @@ impl Mapping {
     /// Copies bytes from `offset`, which are within the mapping. False: they cannot be read this way, and the content
     /// of `into` is meaningless.
     pub fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
-        let from = self.at(offset, into.len());
+        let from = self.region.at(offset, into.len());
         if self.is_lost() {
             return false;
         }
@@ -122,13 +114,26 @@ impl Mapping {
         !self.is_lost()
     }
 
+    /// Checks `length` bytes from `offset`, which are within the mapping, against `crcs`, in place. `None`: they cannot
+    /// be read this way.
+    pub fn verify(
+        &self,
+        offset: u64,
+        length: usize,
+        checksum: ChecksumSpec,
+        crcs: &[u8],
+    ) -> Option<Result<(), ChecksumError>> {
+        // SAFETY: the closure only computes checksums, for which any bytes are valid.
+        unsafe { self.with_bytes(offset, length, |data| checksum.verify(data, crcs)) }
+    }
+
     /// Returns the result of `look` on `length` bytes from `offset`, in place. The bytes are within the mapping.
     /// `None`: they cannot be read this way.
     ///
     /// # Safety
     /// `look` only computes with the bytes and must accept any bytes: other processes may change them while it runs.
-    pub unsafe fn with_bytes<T>(&self, offset: u64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let from = self.at(offset, length);
+    unsafe fn with_bytes<T>(&self, offset: u64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let from = self.region.at(offset, length);
         if self.is_lost() {
             return None;
         }
@@ -149,7 +154,7 @@ impl Mapping {
         let mut done = 0;
         while done < length {
             // SAFETY: the range was just checked to lie within the mapping's pages.
-            let from = unsafe { self.start.add(offset as usize + done) };
+            let from = unsafe { self.region.start().add(offset as usize + done) };
             if self.is_lost() {
                 return Err(io::Error::from_raw_os_error(libc::EFAULT));
             }
@@ -172,14 +177,14 @@ impl Mapping {
     }
 
     /// Receives once from `socket`: up to `length` bytes into the mapping at `offset`, and the bytes that follow them
-    /// into `behind`. Returns the total number of bytes received. The bytes are unchecked; see [`Mapping::with_bytes`].
+    /// into `behind`. Returns the total number of bytes received. The bytes are unchecked; see [`Mapping::verify`].
     ///
     /// Errors: those of readv; EFAULT when no memory backs the mapping, or it was not made for receiving. In that case
     /// nothing was taken from the socket.
     pub fn receive(&self, offset: u64, length: usize, socket: BorrowedFd<'_>, behind: &mut [u8]) -> io::Result<usize> {
-        let into = self.at(offset, length);
+        let into = self.region.at(offset, length);
         let parts = [
-            libc::iovec { iov_base: into.cast_mut().cast(), iov_len: length },
+            libc::iovec { iov_base: into.cast(), iov_len: length },
             libc::iovec { iov_base: behind.as_mut_ptr().cast(), iov_len: behind.len() },
         ];
         // SAFETY: the first part lies within the mapping, as was just checked, and the kernel returns EFAULT where it
@@ -194,7 +199,7 @@ impl Mapping {
     /// Errors: `UnexpectedEof`; those of pread; EFAULT as in [`Mapping::receive`]. Part of the bytes may have been
     /// read.
     pub fn read_from(&self, offset: u64, length: usize, file: BorrowedFd<'_>, from: u64) -> io::Result<()> {
-        let into = self.at(offset, length).cast_mut();
+        let into = self.region.at(offset, length);
         let mut done = 0;
         while done < length {
             // SAFETY: within the mapping, as was just checked; the kernel returns EFAULT where it is not writable or
@@ -217,7 +222,7 @@ impl Mapping {
 
     /// Returns whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
     pub fn is_resident(&self, offset: u64, length: usize) -> bool {
-        let from = self.at(offset, length) as usize;
+        let from = self.region.at(offset, length) as usize;
         let first = from / PAGE as usize * PAGE as usize;
         let bytes = from + length - first;
         let mut pages = [0_u8; 64];
@@ -226,20 +231,6 @@ impl Mapping {
         // SAFETY: the range is mapped, begins on a page, and there is a byte for each of its pages.
         let asked = unsafe { libc::mincore(ptr::with_exposed_provenance_mut(first), bytes, pages.as_mut_ptr()) };
         asked == 0 && pages.iter().all(|page| page & 1 == 1)
-    }
-
-    fn at(&self, offset: u64, length: usize) -> *const u8 {
-        let offset = offset as usize;
-        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length), "access beyond the mapping");
-        // SAFETY: the range was just checked to lie within the mapping.
-        unsafe { self.start.add(offset) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the range that `new` mapped, and no copy from it is running: each borrows `self`.
-        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.length) };
     }
 }
 
@@ -291,16 +282,16 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
 impl Mapping {
     /// Replaces the whole mapping with zeros if `address` lies in it.
     fn replace_if_at(&self, address: usize) -> bool {
-        let start = self.start as usize;
-        if !(start..start + self.length).contains(&address) {
+        let start = self.region.start() as usize;
+        if !(start..start + self.region.length()).contains(&address) {
             return false;
         }
         self.lost.store(true, Ordering::SeqCst);
         // SAFETY: the range is this mapping's own and stays mapped: only its backing changes, to private zeros.
         let zeros = unsafe {
             libc::mmap(
-                self.start.cast(),
-                self.length,
+                self.region.start().cast(),
+                self.region.length(),
                 libc::PROT_READ,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
                 -1,
@@ -338,40 +329,6 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             let function = unsafe { std::mem::transmute::<usize, Plain>(function) };
             function(signal);
         }
-    }
-}
-
-/// Counter of mapped bytes with a limit.
-pub struct MappedBytesLimit {
-    now: AtomicU64,
-    max: u64,
-}
-
-impl MappedBytesLimit {
-    pub fn new(max: u64) -> Self {
-        Self { now: AtomicU64::new(0), max }
-    }
-
-    pub fn now(&self) -> u64 {
-        self.now.load(Ordering::Relaxed)
-    }
-
-    pub fn take(self: &std::sync::Arc<Self>, bytes: u64) -> Option<MappedShare> {
-        let add = |now: u64| now.checked_add(bytes).filter(|now| *now <= self.max);
-        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(MappedShare { of: self.clone(), bytes })
-    }
-}
-
-/// Share of a `MappedBytesLimit`, returned on drop.
-pub struct MappedShare {
-    of: std::sync::Arc<MappedBytesLimit>,
-    bytes: u64,
-}
-
-impl Drop for MappedShare {
-    fn drop(&mut self) {
-        self.of.now.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -518,14 +475,5 @@ mod tests {
         target.set_len(4096).unwrap();
         let error = mapping.read_from(4096, 100, source.as_fd(), 0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
-    }
-
-    #[test]
-    fn mapped_bytes_limit_is_enforced() {
-        let bytes = std::sync::Arc::new(MappedBytesLimit::new(100));
-        let share = bytes.take(60).unwrap();
-        assert!(bytes.take(41).is_none() && bytes.take(u64::MAX).is_none());
-        drop(share);
-        assert!(bytes.take(100).is_some());
     }
 }
