@@ -2,7 +2,6 @@
 //! files of their subject.
 
 use std::collections::{HashMap, VecDeque};
-use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,14 +10,12 @@ use std::thread::JoinHandle;
 use hearth_types::{BlockPoolId, DatanodeUuid};
 use parking_lot::{Mutex, RwLock};
 
-use crate::lent_replicas::LentReplicas;
+use crate::counters::Counters;
 use crate::memory::budget::Budget;
-use crate::metrics::Counters;
 use crate::open_files::OpenFileCache;
 use crate::pool::Pool;
+use crate::queues::{DirtyQueue, LentReplicas, Resident, Unsynced};
 use crate::replica::Replica;
-use crate::resident::Resident;
-use crate::sync_behind::Unsynced;
 use crate::thread_signals::ThreadSignals;
 use crate::volume::Volume;
 use crate::{StoreEvent, StoreOptions, WithdrawHook};
@@ -59,8 +56,6 @@ pub struct State {
     pub(crate) threads: ThreadSignals,
     pub(crate) withdraw_hook: OnceLock<Arc<dyn WithdrawHook>>,
 }
-
-type DirtyQueue = VecDeque<(NonZeroU64, Weak<Replica>)>;
 
 impl State {
     pub(crate) fn new(

@@ -2,6 +2,7 @@
 //! Hearth.
 
 pub mod copy;
+pub mod files;
 pub mod layout;
 pub mod lock;
 pub mod scan;

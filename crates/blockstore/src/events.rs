@@ -3,8 +3,8 @@
 use hearth_types::BlockPoolId;
 
 use crate::blockstore::Blockstore;
+use crate::counters::count;
 use crate::error::StoreError;
-use crate::metrics::count;
 use crate::replica::{Core, Replica};
 use crate::{StoreEvent, WithdrawReason};
 

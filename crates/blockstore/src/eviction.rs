@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::blockstore::Blockstore;
+use crate::counters::count;
 use crate::memory::copy::MemoryCopy;
-use crate::metrics::count;
 use crate::sys;
 use crate::{WithdrawReason, WithdrawReply};
 

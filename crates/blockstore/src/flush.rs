@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 use hearth_types::{GenerationStamp, ReplicaState};
 
 use crate::blockstore::Blockstore;
-use crate::disk::copy::{self, DiskCopy, DiskWriter, StagedCopy};
+use crate::counters::count;
+use crate::disk::copy::{self, DiskWriter, StagedCopy};
+use crate::disk::files::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::memory::copy::MemoryCopy;
-use crate::metrics::count;
 use crate::mmap::aligned_buffer::AlignedBuffer;
 use crate::replica::copies::Dirty;
 use crate::replica::{Core, Replica};

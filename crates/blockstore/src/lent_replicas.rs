@@ -2,28 +2,13 @@
 //! it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Weak};
 
 use hearth_types::ReplicaState;
-use parking_lot::Mutex;
 
 use crate::blockstore::Blockstore;
 use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{LentState, Settled};
 use crate::replica::{Core, Replica};
-
-/// Replicas that were lent and not returned yet. A replica is listed while another process can write to its file, so
-/// the number of descriptors of other processes bounds the list.
-#[derive(Default)]
-pub struct LentReplicas {
-    entries: Mutex<Vec<Weak<Replica>>>,
-}
-
-impl LentReplicas {
-    pub fn add(&self, replica: &Arc<Replica>) {
-        self.entries.lock().push(Arc::downgrade(replica));
-    }
-}
 
 impl Blockstore {
     /// Frees the memory of deleted replicas that other processes have released since, and settles the accounts of lent
@@ -36,13 +21,13 @@ impl Blockstore {
     /// Checks every lent replica: see [`FileCopy::settle_lent`](crate::memory::file::FileCopy::settle_lent). Waits for
     /// no lock.
     pub(crate) fn sweep_lent(&self) {
-        let mut entries = std::mem::take(&mut *self.lent.entries.lock());
+        let mut entries = self.lent.take();
         let mut seen = HashSet::new();
         entries.retain(|entry| {
             let is_first = seen.insert(entry.as_ptr());
             is_first && entry.upgrade().is_some_and(|replica| self.is_still_lent(&replica))
         });
-        self.lent.entries.lock().append(&mut entries);
+        self.lent.put_back(entries);
     }
 
     fn is_still_lent(&self, replica: &Replica) -> bool {

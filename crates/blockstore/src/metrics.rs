@@ -1,4 +1,4 @@
-//! Counters of the store's work, and the metrics made of them.
+//! Metrics of the store, for its owner's pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,31 +6,8 @@ use std::time::Duration;
 use crate::StoreMetrics;
 use crate::blockstore::Blockstore;
 use crate::memory::copy::MemoryCopy;
-use crate::open_files::CachedFiles;
 use crate::replica::CORE_LOCK_TIMEOUT;
-
-#[derive(Default)]
-pub struct Counters {
-    pub dirty_replicas: AtomicU64,
-    pub dirty_bytes: AtomicU64,
-    pub evictions: AtomicU64,
-    pub read_backs: AtomicU64,
-    pub memory_full: AtomicU64,
-    pub flushed_replicas: AtomicU64,
-    pub flushed_bytes: AtomicU64,
-    pub flush_failures: AtomicU64,
-    pub scrubbed_bytes: AtomicU64,
-    pub corruptions: AtomicU64,
-    pub granted_bytes: AtomicU64,
-    pub grant_nanos: AtomicU64,
-    pub committed_bytes: AtomicU64,
-    pub copied_back_bytes: AtomicU64,
-    pub received_in_place_bytes: AtomicU64,
-}
-
-pub fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
-}
+use crate::replica::cached_files::CachedFiles;
 
 impl Blockstore {
     /// Walks all replicas: meant for a metrics page, not for every request.

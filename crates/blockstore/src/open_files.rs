@@ -8,37 +8,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::disk::copy::{DiskCopy, DiskFiles};
 use crate::error::Result;
-use crate::memory::file::OpenFiles;
 use crate::mmap::mapped_bytes::MappedBytesLimit;
 use crate::options::{Engine, OpenFileCacheOptions};
+use crate::replica::cached_files::{CachedFiles, CachedSource, OnDisk};
 use crate::replica::{CORE_LOCK_TIMEOUT, Core, Replica};
 use crate::snapshot::{Snapshot, Source};
 use crate::sys;
-
-/// The open files of a finalized replica, in its `Core`.
-pub struct CachedFiles {
-    files: CachedSource,
-    /// Read since the clock hand last passed.
-    recent: bool,
-}
-
-enum CachedSource {
-    Disk(OnDisk),
-    /// Descriptors of the copy in memory. They are closed before the kernel is asked which other processes have it
-    /// open, and when the copy leaves memory.
-    Memory(Arc<OpenFiles>),
-}
-
-struct OnDisk {
-    /// The copy that the files belong to: if the replica has another copy now, they are not used again.
-    copy: DiskCopy,
-    files: Arc<DiskFiles>,
-    partial_crc: u32,
-    /// Number of uses; wraps around.
-    uses: u8,
-}
 
 /// Cache of the files that the store keeps open.
 pub struct OpenFileCache {
@@ -56,27 +32,6 @@ pub struct OpenFileCache {
 const LOOKS: usize = 32;
 /// Number of uses after which mapping is tried again for a replica that could not be mapped.
 const TRY_AGAIN: u8 = 64;
-
-impl CachedFiles {
-    /// Returns whether the open files are those of `copy` and can be read.
-    pub fn is_of(&self, copy: Option<DiskCopy>) -> bool {
-        matches!(&self.files, CachedSource::Disk(kept) if kept.is_of(copy))
-    }
-
-    /// Returns the descriptors, if the copy in memory is open.
-    pub fn in_memory(&self) -> Option<&Arc<OpenFiles>> {
-        match &self.files {
-            CachedSource::Memory(open) => Some(open),
-            CachedSource::Disk(_) => None,
-        }
-    }
-}
-
-impl OnDisk {
-    fn is_of(&self, copy: Option<DiskCopy>) -> bool {
-        Some(self.copy) == copy && !self.files.is_lost()
-    }
-}
 
 impl OpenFileCache {
     pub fn new(options: &OpenFileCacheOptions) -> Self {

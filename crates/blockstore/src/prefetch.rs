@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hearth_types::ByteRange;
 
-use crate::disk::copy::DiskFiles;
+use crate::disk::files::DiskFiles;
 use crate::reader::ReplicaReader;
 use crate::snapshot::Source;
 use crate::sys::{self, PAGE};

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use hearth_types::ReplicaState;
 
 use crate::blockstore::Blockstore;
+use crate::counters::count;
 use crate::error::Result;
-use crate::metrics::count;
 use crate::options::Engine;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::writer_shared::WriteTarget;

@@ -23,7 +23,7 @@ pub struct ReplicaReader {
     pub(crate) state: ReplicaState,
     pub(crate) visible_length: u64,
     pub(crate) snapshot: Snapshot,
-    /// `Core::withdrawals` when it was opened.
+    /// `Showing::withdrawals` when it was opened.
     pub(crate) withdrawals: u32,
 }
 

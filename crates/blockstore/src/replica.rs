@@ -6,6 +6,7 @@
 //! Only the flusher waits for one replica's `change` while holding another's: it takes those of a batch, in no order.
 //! The `change` of a replica that was just created is uncontended, and may be held together with that of its source.
 
+pub mod cached_files;
 pub mod copies;
 pub mod eviction;
 pub mod lifecycle;
@@ -25,7 +26,7 @@ use self::eviction::Eviction;
 use self::lifecycle::Lifecycle;
 use self::showing::Showing;
 use self::space::Space;
-use crate::disk::copy::{DiskCopy, DiskFiles};
+use crate::disk::files::{DiskCopy, DiskFiles};
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::memory::copy::MemoryCopy;
@@ -182,7 +183,7 @@ impl Replica {
             return Err(StoreError::ReplicaNotFound { block: self.block(core) });
         };
         let opened = DiskFiles::open(&self.slice.dirs, self.id, disk).map(Arc::new);
-        let snapshot = opened.and_then(|files| files.snapshot(disk.length));
+        let snapshot = opened.and_then(|files| Snapshot::of_disk(files, disk.length));
         match snapshot {
             Ok(snapshot) => {
                 core.lifecycle.set_checksum(snapshot.checksum);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec};
 
-use crate::disk::copy::DiskFiles;
+use crate::disk::files::DiskFiles;
 use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileCopy, OpenFiles};
 use crate::memory::header::HEADER_BYTES;
@@ -50,6 +50,12 @@ pub enum CopyError {
 }
 
 impl Snapshot {
+    /// The first `length` bytes of a copy on disk.
+    pub fn of_disk(files: Arc<DiskFiles>, length: u64) -> io::Result<Self> {
+        let (checksum, partial_crc) = (files.checksum, files.partial_crc(length)?);
+        Ok(Self { checksum, length, partial_crc, source: Source::Disk(files) })
+    }
+
     /// Returns whether its bytes are those of `memory`.
     pub fn is_of(&self, memory: &MemoryCopy) -> bool {
         match (&self.source, memory) {

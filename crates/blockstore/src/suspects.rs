@@ -1,11 +1,9 @@
 //! Replicas that caused an error in a read or another operation. Each is checked in the background, so that a bad or
 //! missing one is reported to the NameNode.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use hearth_types::ReplicaState;
-use parking_lot::Mutex;
 
 use crate::StoreEvent;
 use crate::blockstore::Blockstore;
@@ -13,34 +11,6 @@ use crate::disk::copy;
 use crate::error::{Result, StoreError};
 use crate::replica::{Core, Replica};
 use crate::volume::Volume;
-
-/// Maximum number of replicas of a volume that wait for a check. The next failing read adds those that found no place.
-const WAITING_MAX: usize = 1024;
-
-/// The suspects of one volume.
-#[derive(Default)]
-pub struct Suspects {
-    waiting: Mutex<VecDeque<Weak<Replica>>>,
-}
-
-impl Suspects {
-    /// Adds a replica. Does not wait for a disk.
-    pub fn add(&self, replica: &Arc<Replica>) {
-        let entry = Arc::downgrade(replica);
-        let mut waiting = self.waiting.lock();
-        if waiting.len() < WAITING_MAX && !waiting.iter().any(|other| other.ptr_eq(&entry)) {
-            waiting.push_back(entry);
-        }
-    }
-
-    fn take(&self) -> Option<Weak<Replica>> {
-        self.waiting.lock().pop_front()
-    }
-
-    fn clear(&self) {
-        self.waiting.lock().clear();
-    }
-}
 
 impl StoreError {
     /// Returns whether the replica that the error is about needs a check.

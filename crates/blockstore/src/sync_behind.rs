@@ -8,23 +8,13 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::blockstore::Blockstore;
-use crate::disk::copy::DiskCopy;
+use crate::counters::count;
+use crate::disk::files::DiskCopy;
 use crate::flush::sync_dirs;
-use crate::metrics::count;
+use crate::queues::Unsynced;
 use crate::replica::Replica;
 use crate::volume::Volume;
 use crate::{FlushProgress, sys};
-
-/// A finalized replica that may not be on disk yet.
-pub struct Unsynced {
-    /// When it was finalized, in ms of the monotonic clock.
-    pub since_ms: u64,
-    replica: Weak<Replica>,
-    /// The copy at that time. If the replica has another copy now, its durability is handled elsewhere.
-    copy: DiskCopy,
-    /// Writeback has been started.
-    begun: bool,
-}
 
 /// Number of replicas that are synced before their directories are: one journal commit then serves many.
 const BATCH: usize = 256;

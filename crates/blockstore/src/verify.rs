@@ -7,9 +7,9 @@ use std::time::Duration;
 use hearth_types::{ExtendedBlock, GenerationStamp};
 
 use crate::blockstore::Blockstore;
+use crate::counters::count;
 use crate::disk::copy;
 use crate::error::{Result, StoreError};
-use crate::metrics::count;
 use crate::replica::{Core, Replica};
 use crate::snapshot::{CopyError, Snapshot, Source};
 use crate::{WithdrawReason, sys};

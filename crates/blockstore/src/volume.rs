@@ -15,7 +15,7 @@ use crate::disk::version::VolumeVersion;
 use crate::error::{Result, StoreError};
 use crate::memory::slab::Slabs;
 use crate::options::{Engine, Reserved};
-use crate::suspects::Suspects;
+use crate::queues::Suspects;
 use crate::sys;
 
 /// Minimum interval between two checks that write to a disk: many errors at once have one cause.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use hearth_types::{BlockId, ChecksumSpec, GenerationStamp, ReplicaState};
 
 use crate::blockstore::Blockstore;
-use crate::disk::copy::{DiskCopy, DiskWriter};
+use crate::counters::count;
+use crate::disk::copy::DiskWriter;
+use crate::disk::files::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::disk::stream::DiskStream;
 use crate::error::{Result, StoreError};
@@ -14,7 +16,6 @@ use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{FileWriter, NewCopy, crc_file_bytes};
 use crate::memory::header::Identity;
 use crate::memory::slab::{NoSlot, Slot};
-use crate::metrics::count;
 use crate::options::Engine;
 use crate::replica::writer_shared::WriteTarget;
 use crate::replica::{Core, Replica};

@@ -28,7 +28,7 @@ pub struct ReplicaWriter {
     replica: Arc<Replica>,
     shared: Arc<WriterShared>,
     checksum: ChecksumSpec,
-    /// Copy of `Core::received`; like `partial_crc`, changed only by this writer while it is not stopped.
+    /// Copy of `Lifecycle::received`; like `partial_crc`, changed only by this writer while it is not stopped.
     received: u64,
     partial_crc: u32,
     expected_bytes: u64,

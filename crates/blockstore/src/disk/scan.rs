@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use hearth_types::{BlockId, ChecksumSpec, GenerationStamp};
 
-use super::copy::DiskCopy;
+use super::files::DiskCopy;
 use super::layout::{BlockFile, PoolDirs, ReplicaDir};
 use crate::sys;
 
@@ -247,7 +247,10 @@ mod tests {
             let copy = DiskCopy { place: ReplicaDir::BeingWritten, stamp: STAMP, length: length as u64 };
             let writer = crate::disk::copy::DiskWriter::open(&pool.dirs, ID, copy).unwrap();
             let length_now = || scan(&pool.dirs).unwrap()[0].copy.length as usize;
-            let snapshot = writer.files.snapshot(length as u64).unwrap().cut(cut as u64).unwrap();
+            let snapshot = crate::snapshot::Snapshot::of_disk(writer.files.clone(), length as u64)
+                .unwrap()
+                .cut(cut as u64)
+                .unwrap();
             let meta_path = pool.dirs.meta(ReplicaDir::BeingWritten, ID, STAMP);
             // First, only the whole CRCs are removed.
             let crcs = meta(&data[..cut]).len();

@@ -6,6 +6,7 @@ use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskWriter};
+use crate::disk::files::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::memory::copy::MemoryCopy;
@@ -163,7 +164,7 @@ impl Blockstore {
     }
 
     /// Converts the disk copy, if there is one, to being written under the new stamp; durable.
-    fn disk_copy_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<copy::DiskCopy>> {
+    fn disk_copy_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<DiskCopy>> {
         let Some(disk) = replica.core().copies.disk() else { return Ok(None) };
         let dirs = &replica.slice.dirs;
         let to = copy::relocate(dirs, replica.id, disk, ReplicaDir::BeingWritten, new_stamp, true)

@@ -6,6 +6,7 @@ use hearth_types::{ExtendedBlock, GenerationStamp, ReplicaState};
 
 use crate::blockstore::Blockstore;
 use crate::disk::copy::{self, DiskWriter};
+use crate::disk::files::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::error::{Result, StoreError};
 use crate::memory::copy::MemoryCopy;
@@ -225,7 +226,7 @@ impl Blockstore {
                 let failed = self.disk_error(&replica.slice, "give a new stamp to a replica in", error);
                 if replica.slice.dirs.meta(disk.place, replica.id, stamp).exists() {
                     // It has its new name, perhaps not durably: memory must not be older.
-                    renamed(copy::DiskCopy { stamp, ..disk });
+                    renamed(DiskCopy { stamp, ..disk });
                 } else {
                     record(old)?;
                 }
@@ -280,7 +281,7 @@ impl Blockstore {
                 opened
                     .and_then(|writer| writer.truncate(&cut))
                     .map_err(|error| self.disk_error(&replica.slice, "truncate a replica in", error))?;
-                core.copies.set_disk(copy::DiskCopy { length, ..disk });
+                core.copies.set_disk(DiskCopy { length, ..disk });
                 core.lifecycle.truncate(length, cut.partial_crc);
             }
         }

@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::cached_files::CachedFiles;
 use super::writer_shared::WriterShared;
-use crate::disk::copy::{DiskCopy, DiskFiles};
+use crate::disk::files::{DiskCopy, DiskFiles};
 use crate::memory::copy::MemoryCopy;
 use crate::memory::file::CrcMap;
-use crate::open_files::CachedFiles;
 
 /// Copies of a replica.
 ///

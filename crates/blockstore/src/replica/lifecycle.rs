@@ -3,7 +3,7 @@
 
 use hearth_types::{ChecksumSpec, GenerationStamp, ReplicaState};
 
-use crate::disk::copy::DiskCopy;
+use crate::disk::files::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::memory::header::Progress;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hearth_types::{BlockId, ReplicaState};
 
-use crate::disk::copy::DiskCopy;
+use crate::disk::files::DiskCopy;
 use crate::disk::layout::ReplicaDir;
 use crate::memory::budget::Budget;
 use crate::memory::copy::MemoryCopy;

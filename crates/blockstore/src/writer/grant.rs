@@ -16,8 +16,8 @@ use std::os::fd::OwnedFd;
 use hearth_types::ChecksumError;
 
 use super::ReplicaWriter;
+use crate::counters::count;
 use crate::memory::file::{Borrower, FileWriter, HUGE_PAGE_BYTES};
-use crate::metrics::count;
 use crate::replica::writer_shared::WriteTarget;
 use crate::{ReplicaReader, Result, StoreError, sys};
 

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::ReplicaWriter;
-use crate::metrics::count;
+use crate::counters::count;
 use crate::replica::writer_shared::WriteTarget;
 use crate::{Result, StoreError};
 
