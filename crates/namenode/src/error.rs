@@ -437,8 +437,8 @@ pub enum Error {
     // Outside the namespace.
     #[error("the request cannot be decoded: {0}")]
     Malformed(String),
-    #[error("Unknown method {method} called on {protocol} protocol.")]
-    NoSuchMethod { method: String, protocol: String },
+    #[error(transparent)]
+    HostsFiles(std::io::Error),
     /// The store can no longer make changes durable; the NameNode is stopping.
     #[error("the namespace store has failed, nothing can be changed any more: {reason}")]
     StoreFailed { reason: String },
@@ -592,7 +592,6 @@ impl Error {
             InvalidToken { .. } => exceptions::INVALID_TOKEN,
             TokenDenied { .. } => exceptions::ACCESS_CONTROL,
             TokenTruncated => exceptions::EOF,
-            NoSuchMethod { .. } => exceptions::RPC_NO_SUCH_METHOD,
             Blocks { class, .. } => class,
             PathTooLong { .. }
             | SymlinkTooLong
@@ -639,6 +638,7 @@ impl Error {
             | RollingUpgrade
             | TokenUnreadable(_)
             | Malformed(_)
+            | HostsFiles(_)
             | EmptyPoolName
             | TooManyObjects { .. }
             | StoreFailed { .. } => exceptions::IO,

@@ -1,12 +1,13 @@
 //! The operations of ClientNamenodeProtocol, one per file: decode → check → act → answer.
 //!
 //! Each is a function of the NameNode, the call's [`CallContext`](crate::state::CallContext) and the request message;
-//! it returns the encoded answer or the exception. Small administrative calls, and unsupported ones, share a file.
+//! it returns the encoded answer or the exception. The function for its audit line stands beside it ([`audited`]). Small administrative calls, and unsupported ones, share a file.
 
 pub mod abandon_block;
 pub mod acl;
 pub mod add_block;
 pub mod append;
+pub mod audited;
 pub mod caching;
 pub mod check_access;
 pub mod cluster;

@@ -1,55 +1,10 @@
-//! At-most-once calls, and the expiry of their stored answers, after which these are removed from disk.
+//! Stored answers of at-most-once calls: their keys, and their expiry, after which they are removed from disk.
 
 use std::collections::VecDeque;
 
 use hearth_wire::rpc::ClientId;
 
 use crate::changes::RetryKey;
-
-/// Returns true if a repeated call gets the first answer and is not executed again.
-///
-/// That applies to every call that makes a change of the namespace for the caller, even if the call is idempotent:
-/// between the two executions another client may have changed the same thing. docs/compatibility/retries.md has the
-/// whole list.
-pub fn is_at_most_once(method: &str) -> bool {
-    matches!(
-        method,
-        "create"
-            | "append"
-            | "truncate"
-            | "concat"
-            | "rename"
-            | "rename2"
-            | "delete"
-            | "mkdirs"
-            | "updatePipeline"
-            | "setPermission"
-            | "setOwner"
-            | "setTimes"
-            | "setReplication"
-            | "setQuota"
-            | "setStoragePolicy"
-            | "unsetStoragePolicy"
-            | "modifyAclEntries"
-            | "removeAclEntries"
-            | "removeDefaultAcl"
-            | "removeAcl"
-            | "setAcl"
-            | "setXAttr"
-            | "removeXAttr"
-            | "addCacheDirective"
-            | "modifyCacheDirective"
-            | "removeCacheDirective"
-            | "addCachePool"
-            | "modifyCachePool"
-            | "removeCachePool"
-            | "allowSnapshot"
-            | "disallowSnapshot"
-            | "createSnapshot"
-            | "renameSnapshot"
-            | "deleteSnapshot"
-    )
-}
 
 /// Limit of remembered answers, in memory and on disk.
 pub const RETRIES_MAX: usize = 200_000;
@@ -97,43 +52,7 @@ pub fn retry_call(key: &RetryKey) -> (ClientId, i32) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-
-    /// The table for operators: method → handling of a repeated call.
-    fn table() -> BTreeMap<String, String> {
-        let text = include_str!("../../../docs/compatibility/retries.md");
-        let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
-        rows.filter_map(|row| {
-            let (method, rest) = row.split_once("` |")?;
-            Some((method.to_owned(), rest.split('|').nth(1)?.trim().to_owned()))
-        })
-        .collect()
-    }
-
-    #[test]
-    fn retry_table_covers_every_call() {
-        let table = table();
-        // The methods that the service dispatches, from its source text.
-        let service = include_str!("service.rs");
-        let dispatched: Vec<&str> = service
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" =>"))
-            .map(|(method, _)| method)
-            .collect();
-        assert!(dispatched.len() > 90, "{}", dispatched.len());
-        for method in dispatched {
-            assert!(
-                table.contains_key(method) || method.starts_with("getGroupsForUser") || method.starts_with("refresh"),
-                "{method} is not in the table"
-            );
-        }
-        for (method, said) in &table {
-            assert_eq!(said == "first answer", is_at_most_once(method), "{method}: {said}");
-        }
-        assert!(table.len() > 100);
-    }
 
     #[test]
     fn keys_read_back_and_answers_expire_in_order() {

@@ -2,7 +2,8 @@
 //! line, and encodes the answer.
 
 mod administration;
-mod audited;
+mod audit_line;
+mod operations;
 mod webhdfs;
 
 use std::sync::Arc;
@@ -24,11 +25,12 @@ use crate::audit::Event;
 use crate::datanode_service::{self, DatanodeService};
 use crate::error::Error;
 use crate::namespace::Caller;
-use crate::ops;
-use crate::retries::{is_at_most_once, retry_key};
+use crate::ops::audited::Audited;
+use crate::ops::unsupported::Unread;
+use crate::retries::retry_key;
 use crate::state::{CallContext, Namenode, encode};
 
-use audited::{audited, write_audit};
+use audit_line::write_audit;
 
 pub use webhdfs::Webhdfs;
 
@@ -57,11 +59,6 @@ const PROTOCOLS: [&str; 11] = [
     protocols::RECONFIGURATION,
 ];
 
-/// Returns true for calls whose answer depends on the client's location.
-fn depends_on_rack(method: &str) -> bool {
-    matches!(method, "getBlockLocations" | "openMany" | "getLocatedFileInfo" | "create" | "append")
-}
-
 impl NamenodeService {
     pub fn new(namenode: Arc<Namenode>, datanodes: DatanodeService, retries: Option<Arc<RetryCache>>) -> Self {
         Self { namenode, datanodes, retries }
@@ -70,8 +67,9 @@ impl NamenodeService {
     /// `over`: protocol of the call for the audit log.
     async fn client_call(&self, call: &Call, over: &'static str) -> Result<Bytes, RemoteError> {
         let caller = self.caller(call).await?;
+        let columns = operations::columns(&call.method);
         let repeated = match (&self.retries, call.client_id) {
-            (Some(retries), Some(client)) if is_at_most_once(&call.method) && call.call_id >= 0 => {
+            (Some(retries), Some(client)) if columns.at_most_once && call.call_id >= 0 => {
                 match retries.begin(client, call.call_id).await {
                     Attempt::Answered(answer) => return Ok(answer),
                     Attempt::New(guard) => Some((guard, retry_key(client, call.call_id), retries.expiry_ms())),
@@ -80,30 +78,18 @@ impl NamenodeService {
             _ => None,
         };
         let retry = repeated.as_ref().map(|(_, key, expires_ms)| (*key, *expires_ms));
-        if depends_on_rack(&call.method) {
+        if columns.rack {
             self.datanodes.place_client(&caller.machine).await;
         }
         let context = CallContext::new(caller, retry);
-        let audit = self.namenode.audit.as_ref();
-        let audited = audit.and_then(|log| Some((log, audited(&self.namenode, call)?)));
-        let outcome = match call.method.as_str() {
-            "refreshNodes" => self.refresh_nodes(&context).await,
-            _ => dispatch(&self.namenode, &context, call).await,
-        };
-        if let Some((log, audited)) = &audited {
-            write_audit(log, &self.namenode, &context.caller, call, over, audited, &outcome).await;
+        let (audited, outcome) = operations::execute(self, &context, call).await;
+        if let Some((log, audited)) = self.namenode.audit.as_ref().zip(audited) {
+            write_audit(log, &self.namenode, &context.caller, call, over, &audited, &outcome).await;
         }
         if let (Ok(answer), Some((guard, _, expires_ms)), true) = (&outcome, repeated, context.is_remembered()) {
             guard.finish(expires_ms, answer.clone());
         }
         outcome
-    }
-
-    /// Handles the one client call that concerns the datanode service: reads the hosts files again.
-    async fn refresh_nodes(&self, context: &CallContext) -> Result<Bytes, RemoteError> {
-        self.namenode.read().namespace.require_superuser(&context.caller, "refreshNodes").map_err(to_remote)?;
-        self.datanodes.refresh_nodes().await.map_err(|error| application_error(exceptions::IO, error.to_string()))?;
-        Ok(encode(&RefreshNodesResponseProto {}))
     }
 
     /// Handles `hdfs groups` and `dfsadmin -refreshUserToGroupsMappings`.
@@ -211,123 +197,18 @@ impl Service for NamenodeService {
     }
 }
 
-/// Converts an operation's error to its form on the wire.
-pub fn to_remote(error: Error) -> RemoteError {
-    let class = error.class();
-    match error {
-        Error::NoSuchMethod { method, protocol } => no_such_method(&protocol, &method),
-        error => application_error(class, error.to_string()),
-    }
+/// Reads the hosts files again: the one call of ClientProtocol that concerns the datanode service.
+async fn refresh_nodes(service: &NamenodeService, context: &CallContext, _: Unread) -> Result<Bytes, Error> {
+    service.namenode.read().namespace.require_superuser(&context.caller, "refreshNodes")?;
+    service.datanodes.refresh_nodes().await.map_err(Error::HostsFiles)?;
+    Ok(encode(&RefreshNodesResponseProto {}))
 }
 
-async fn dispatch(namenode: &Namenode, context: &CallContext, call: &Call) -> Result<Bytes, RemoteError> {
-    /// Decodes the request of the method and calls its operation.
-    macro_rules! methods {
-        ($($method:literal => $($operation:ident)::+,)*) => {
-            match call.method.as_str() {
-                $($method => {
-                    let request = Message::decode(call.request.clone())
-                        .map_err(|error| undecodable(&call.method, &error))?;
-                    ops::$($operation)::+(namenode, context, request).await.map_err(to_remote)
-                })*
-                method => match ops::unsupported::refuse(namenode, context, method, &call.request) {
-                    Some(answer) => answer.map_err(to_remote),
-                    None => Err(no_such_method(&call.protocol, method)),
-                },
-            }
-        };
-    }
-    methods! {
-        "getBlockLocations" => get_block_locations::get_block_locations,
-        "openMany" => open_many::open_many,
-        "getServerDefaults" => server_defaults::get_server_defaults,
-        "create" => create::create,
-        "append" => append::append,
-        "setReplication" => set_attributes::set_replication,
-        "setStoragePolicy" => storage_policy::set_storage_policy,
-        "unsetStoragePolicy" => storage_policy::unset_storage_policy,
-        "getStoragePolicy" => storage_policy::get_storage_policy,
-        "getStoragePolicies" => storage_policy::get_storage_policies,
-        "setPermission" => set_attributes::set_permission,
-        "setOwner" => set_attributes::set_owner,
-        "abandonBlock" => abandon_block::abandon_block,
-        "addBlock" => add_block::add_block,
-        "getAdditionalDatanode" => get_additional_datanode::get_additional_datanode,
-        "complete" => complete::complete,
-        "reportBadBlocks" => cluster::report_bad_blocks,
-        "concat" => concat::concat,
-        "truncate" => truncate::truncate,
-        "rename" => rename::rename,
-        "rename2" => rename::rename2,
-        "delete" => delete::delete,
-        "mkdirs" => mkdirs::mkdirs,
-        "getListing" => listing::get_listing,
-        "getBatchedListing" => listing::get_batched_listing,
-        "renewLease" => lease::renew_lease,
-        "recoverLease" => lease::recover_lease,
-        "getFsStats" => cluster::get_fs_stats,
-        "getFsReplicatedBlockStats" => cluster::get_fs_replicated_block_stats,
-        "getFsECBlockGroupStats" => cluster::get_fs_ec_block_group_stats,
-        "getDatanodeReport" => cluster::get_datanode_report,
-        "getDatanodeStorageReport" => cluster::get_datanode_storage_report,
-        "getSlowDatanodeReport" => cluster::get_slow_datanode_report,
-        "listCorruptFileBlocks" => cluster::list_corrupt_file_blocks,
-        "getPreferredBlockSize" => file_info::get_preferred_block_size,
-        "setSafeMode" => safe_mode::set_safe_mode,
-        "saveNamespace" => maintenance::save_namespace,
-        "rollEdits" => maintenance::roll_edits,
-        "restoreFailedStorage" => maintenance::restore_failed_storage,
-        "setBalancerBandwidth" => cluster::set_balancer_bandwidth,
-        "finalizeUpgrade" => maintenance::finalize_upgrade,
-        "upgradeStatus" => maintenance::upgrade_status,
-        "rollingUpgrade" => maintenance::rolling_upgrade,
-        "metaSave" => maintenance::meta_save,
-        "getFileInfo" => file_info::get_file_info,
-        "getLocatedFileInfo" => file_info::get_located_file_info,
-        "getFileLinkInfo" => file_info::get_file_link_info,
-        "getLinkTarget" => file_info::get_link_target,
-        "isFileClosed" => file_info::is_file_closed,
-        "getContentSummary" => content_summary::get_content_summary,
-        "getQuotaUsage" => content_summary::get_quota_usage,
-        "fsync" => fsync::fsync,
-        "setTimes" => set_attributes::set_times,
-        "updateBlockForPipeline" => update_pipeline::update_block_for_pipeline,
-        "updatePipeline" => update_pipeline::update_pipeline,
-        "checkAccess" => check_access::check_access,
-        "modifyAclEntries" => acl::modify_acl_entries,
-        "removeAclEntries" => acl::remove_acl_entries,
-        "removeDefaultAcl" => acl::remove_default_acl,
-        "removeAcl" => acl::remove_acl,
-        "setAcl" => acl::set_acl,
-        "getAclStatus" => acl::get_acl_status,
-        "setXAttr" => xattrs::set_xattr,
-        "getXAttrs" => xattrs::get_xattrs,
-        "listXAttrs" => xattrs::list_xattrs,
-        "removeXAttr" => xattrs::remove_xattr,
-        "setQuota" => set_quota::set_quota,
-        "addCachePool" => caching::add_cache_pool,
-        "modifyCachePool" => caching::modify_cache_pool,
-        "removeCachePool" => caching::remove_cache_pool,
-        "listCachePools" => caching::list_cache_pools,
-        "addCacheDirective" => caching::add_cache_directive,
-        "modifyCacheDirective" => caching::modify_cache_directive,
-        "removeCacheDirective" => caching::remove_cache_directive,
-        "listCacheDirectives" => caching::list_cache_directives,
-        "getDelegationToken" => delegation_tokens::get_delegation_token,
-        "renewDelegationToken" => delegation_tokens::renew_delegation_token,
-        "cancelDelegationToken" => delegation_tokens::cancel_delegation_token,
-        "listOpenFiles" => lease::list_open_files,
-        "allowSnapshot" => snapshots::allow_snapshot,
-        "disallowSnapshot" => snapshots::disallow_snapshot,
-        "createSnapshot" => snapshots::create_snapshot,
-        "renameSnapshot" => snapshots::rename_snapshot,
-        "deleteSnapshot" => snapshots::delete_snapshot,
-        "getSnapshottableDirListing" => snapshots::get_snapshottable_dir_listing,
-        "getSnapshotListing" => snapshots::get_snapshot_listing,
-        "getSnapshotDiffReport" => snapshot_diff::get_snapshot_diff_report,
-        "getSnapshotDiffReportListing" => snapshot_diff::get_snapshot_diff_report_listing,
-        "msync" => maintenance::msync,
-        "getHAServiceState" => maintenance::get_ha_service_state,
-        "getEnclosingRoot" => maintenance::get_enclosing_root,
-    }
+fn audit_refresh_nodes(_: &Unread) -> Audited {
+    Audited::new("refreshNodes")
+}
+
+/// Converts an operation's error to its form on the wire.
+pub fn to_remote(error: Error) -> RemoteError {
+    application_error(error.class(), error.to_string())
 }

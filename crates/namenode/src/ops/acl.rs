@@ -10,6 +10,7 @@ use hearth_wire::proto::hdfs::{
     SetAclResponseProto,
 };
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::Purpose;
 use crate::state::{CallContext, Namenode, Remember, encode};
@@ -59,6 +60,10 @@ pub async fn modify_acl_entries(
     .await
 }
 
+pub fn audit_modify_acl_entries(request: &ModifyAclEntriesRequestProto) -> Audited {
+    Audited::on("modifyAclEntries", &request.src).changed()
+}
+
 pub async fn remove_acl_entries(
     namenode: &Namenode,
     context: &CallContext,
@@ -74,6 +79,10 @@ pub async fn remove_acl_entries(
         RemoveAclEntriesResponseProto {},
     )
     .await
+}
+
+pub fn audit_remove_acl_entries(request: &RemoveAclEntriesRequestProto) -> Audited {
+    Audited::on("removeAclEntries", &request.src).changed()
 }
 
 pub async fn remove_default_acl(
@@ -92,6 +101,10 @@ pub async fn remove_default_acl(
     .await
 }
 
+pub fn audit_remove_default_acl(request: &RemoveDefaultAclRequestProto) -> Audited {
+    Audited::on("removeDefaultAcl", &request.src).changed()
+}
+
 pub async fn remove_acl(
     namenode: &Namenode,
     context: &CallContext,
@@ -100,9 +113,17 @@ pub async fn remove_acl(
     change(namenode, context, &request.src, "remove ACL on", AclChange::RemoveAll, RemoveAclResponseProto {}).await
 }
 
+pub fn audit_remove_acl(request: &RemoveAclRequestProto) -> Audited {
+    Audited::on("removeAcl", &request.src).changed()
+}
+
 pub async fn set_acl(namenode: &Namenode, context: &CallContext, request: SetAclRequestProto) -> Result<Bytes, Error> {
     let entries = from_wire(request.acl_spec)?;
     change(namenode, context, &request.src, "set ACL on", AclChange::Set(entries), SetAclResponseProto {}).await
+}
+
+pub fn audit_set_acl(request: &SetAclRequestProto) -> Audited {
+    Audited::on("setAcl", &request.src).changed()
 }
 
 /// Returns owner, group and mode, and the entries that are not part of the mode.
@@ -129,4 +150,8 @@ pub async fn get_acl_status(
         entries: inode.acl().to_vec(),
     };
     Ok(encode(&GetAclStatusResponseProto { result: (&status).into() }))
+}
+
+pub fn audit_get_acl_status(request: &GetAclStatusRequestProto) -> Audited {
+    Audited::on("getAclStatus", &request.src)
 }

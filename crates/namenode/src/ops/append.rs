@@ -3,6 +3,7 @@ use hearth_protocol::block_token::AccessMode;
 use hearth_types::{Access, LocatedBlock};
 use hearth_wire::proto::hdfs::{AppendRequestProto, AppendResponseProto, CreateFlagProto};
 
+use super::audited::Audited;
 use super::lease::Takeover;
 use super::status::file_status;
 use super::storage_policy::LAZY_PERSIST;
@@ -51,6 +52,10 @@ pub async fn append(namenode: &Namenode, context: &CallContext, request: AppendR
             Ok((AppendResponseProto { block: block.as_ref().map(Into::into), stat }, Remember::Yes))
         })
         .await
+}
+
+pub fn audit(request: &AppendRequestProto) -> Audited {
+    Audited::on("append", &request.src)
 }
 
 /// Checks that the last block has the replicas needed for an append.

@@ -11,7 +11,9 @@ use hearth_wire::proto::hdfs::{
     ModifyCachePoolResponseProto, RemoveCacheDirectiveRequestProto, RemoveCacheDirectiveResponseProto,
     RemoveCachePoolRequestProto, RemoveCachePoolResponseProto,
 };
+use prost::Message;
 
+use super::audited::Audited;
 use crate::caching::{CacheStatistics, Caching, Directive, DirectiveChange, Expiry, Filter, Pool, PoolChange, Terms};
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, Remember, encode};
@@ -59,6 +61,17 @@ pub async fn add_cache_pool(
     change_pools(namenode, context, "addCachePool", action, answer, add).await
 }
 
+/// Audit line. It has the pool's final values, which are known once the pool exists.
+pub fn audit_add_cache_pool(request: &AddCachePoolRequestProto) -> Audited {
+    let info = request.info.clone();
+    let source_refused = info.pool_name.clone();
+    let requested = pool_text(&info);
+    // Another caller may have removed the pool already; the line then has the requested values.
+    let made =
+        move |namenode: &Namenode, _: &Bytes| pool_named(namenode, info.pool_name()).map(|made| pool_text(&made));
+    Audited { source_refused, ..Audited::on("addCachePool", requested).source_from_answer(made) }
+}
+
 pub async fn modify_cache_pool(
     namenode: &Namenode,
     context: &CallContext,
@@ -70,6 +83,11 @@ pub async fn modify_cache_pool(
     change_pools(namenode, context, "modifyCachePool", action, answer, |caching| caching.modify_pool(change)).await
 }
 
+pub fn audit_modify_cache_pool(request: &ModifyCachePoolRequestProto) -> Audited {
+    let (source, target) = (pool_name_text(request.info.pool_name()), pool_text(&request.info));
+    Audited { only_allowed: true, ..Audited::on("modifyCachePool", source).to(target) }
+}
+
 pub async fn remove_cache_pool(
     namenode: &Namenode,
     context: &CallContext,
@@ -79,6 +97,10 @@ pub async fn remove_cache_pool(
     let action = format!("modify cache pool{name}");
     let answer = RemoveCachePoolResponseProto {};
     change_pools(namenode, context, "removeCachePool", action, answer, |caching| caching.remove_pool(&name)).await
+}
+
+pub fn audit_remove_cache_pool(request: &RemoveCachePoolRequestProto) -> Audited {
+    Audited::on("removeCachePool", pool_name_text(&request.pool_name))
 }
 
 pub async fn list_cache_pools(
@@ -106,6 +128,10 @@ pub async fn list_cache_pools(
     Ok(encode(&ListCachePoolsResponseProto { entries, has_more }))
 }
 
+pub fn audit_list_cache_pools(_: &ListCachePoolsRequestProto) -> Audited {
+    Audited::new("listCachePools")
+}
+
 pub async fn add_cache_directive(
     namenode: &Namenode,
     context: &CallContext,
@@ -121,6 +147,16 @@ pub async fn add_cache_directive(
             Ok((AddCacheDirectiveResponseProto { id: id as i64 }, Remember::Yes))
         })
         .await
+}
+
+/// Audit line. The directive's number is in the answer.
+pub fn audit_add_cache_directive(request: &AddCacheDirectiveRequestProto) -> Audited {
+    let info = request.info.clone();
+    Audited::new("addCacheDirective").source_from_answer(move |namenode, answer| {
+        let made = AddCacheDirectiveResponseProto::decode(answer.clone()).ok()?;
+        let requested = || CacheDirectiveInfoProto { id: Some(made.id), ..info.clone() };
+        Some(directive_text(&directive_numbered(namenode, made.id).unwrap_or_else(requested)))
+    })
 }
 
 pub async fn modify_cache_directive(
@@ -140,6 +176,12 @@ pub async fn modify_cache_directive(
         .await
 }
 
+pub fn audit_modify_cache_directive(request: &ModifyCacheDirectiveRequestProto) -> Audited {
+    // Java's text for a missing value.
+    let id = request.info.id.map_or("null".to_owned(), |id| id.to_string());
+    Audited::on("modifyCacheDirective", format!("{{id: {id}}}")).to(directive_text(&request.info))
+}
+
 pub async fn remove_cache_directive(
     namenode: &Namenode,
     context: &CallContext,
@@ -152,6 +194,10 @@ pub async fn remove_cache_directive(
             Ok((RemoveCacheDirectiveResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_remove_cache_directive(request: &RemoveCacheDirectiveRequestProto) -> Audited {
+    Audited::on("removeCacheDirective", format!("{{id: {}}}", request.id))
 }
 
 pub async fn list_cache_directives(
@@ -174,6 +220,10 @@ pub async fn list_cache_directives(
     Ok(encode(&ListCacheDirectivesResponseProto { elements, has_more }))
 }
 
+pub fn audit_list_cache_directives(request: &ListCacheDirectivesRequestProto) -> Audited {
+    Audited::on("listCacheDirectives", directive_text(&request.filter))
+}
+
 /// Converts a number that is 16 bits in Java.
 fn short(number: u32) -> Result<i16, Error> {
     i16::try_from(number).map_err(|_| Error::IllegalArgument { message: format!("Out of range: {number}") })
@@ -192,12 +242,12 @@ fn pool_change(info: CachePoolInfoProto) -> Result<PoolChange, Error> {
 }
 
 /// Returns a pool as its owner sees it.
-pub fn pool_named(namenode: &Namenode, name: &str) -> Option<CachePoolInfoProto> {
+fn pool_named(namenode: &Namenode, name: &str) -> Option<CachePoolInfoProto> {
     namenode.read().caching.pool_named(name).map(|pool| pool_info(name, pool))
 }
 
 /// Returns a directive as a user with read permission on its pool sees it.
-pub fn directive_numbered(namenode: &Namenode, id: i64) -> Option<CacheDirectiveInfoProto> {
+fn directive_numbered(namenode: &Namenode, id: i64) -> Option<CacheDirectiveInfoProto> {
     let id = u64::try_from(id).ok()?;
     namenode.read().caching.terms(id).map(|terms| directive_info(id, terms))
 }
@@ -255,5 +305,75 @@ fn directive_entry(id: u64, directive: &Directive, now_ms: u64) -> CacheDirectiv
             files_cached: figures.files_cached as i64,
             has_expired: directive.has_expired(now_ms),
         },
+    }
+}
+
+fn pool_name_text(name: &str) -> String {
+    format!("{{poolName: {name}}}")
+}
+
+/// Text of a cache pool, existing or requested. Source: `CachePoolInfo.toString`.
+fn pool_text(info: &CachePoolInfoProto) -> String {
+    fn or_null(value: Option<impl ToString>) -> String {
+        value.map_or_else(|| "null".to_owned(), |value| value.to_string())
+    }
+    format!(
+        "{{poolName:{}, ownerName:{}, groupName:{}, mode:{}, limit:{}, defaultReplication:{}, maxRelativeExpiryMs:{}}}",
+        or_null(info.pool_name.as_ref()),
+        or_null(info.owner_name.as_ref()),
+        or_null(info.group_name.as_ref()),
+        or_null(info.mode.map(|mode| format!("0{mode:03o}"))),
+        or_null(info.limit),
+        or_null(info.default_replication),
+        or_null(info.max_relative_expiry),
+    )
+}
+
+/// Text of a cache directive. Source: `CacheDirectiveInfo.toString`.
+fn directive_text(info: &CacheDirectiveInfoProto) -> String {
+    let ends = |end: &CacheDirectiveInfoExpirationProto| Expiry { ms: end.millis, is_relative: end.is_relative };
+    let said = [
+        info.id.map(|id| format!("id: {id}")),
+        info.path.as_ref().map(|path| format!("path: {path}")),
+        info.replication.map(|replication| format!("replication: {replication}")),
+        info.pool.as_ref().map(|pool| format!("pool: {pool}")),
+        info.expiration.as_ref().map(|end| format!("expiration: {}", ends(end))),
+    ];
+    format!("{{{}}}", said.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of `CachePoolInfo` and `CacheDirectiveInfo` of Hadoop 3.4.
+    #[test]
+    fn cache_texts_match_java() {
+        let asked = CachePoolInfoProto { pool_name: Some("p".into()), limit: Some(7), ..Default::default() };
+        let text = "{poolName:p, ownerName:null, groupName:null, mode:null, limit:7, defaultReplication:null, maxRelativeExpiryMs:null}";
+        assert_eq!(pool_text(&asked), text);
+        let made = CachePoolInfoProto {
+            owner_name: Some("ann".into()),
+            group_name: Some("staff".into()),
+            mode: Some(0o700),
+            default_replication: Some(1),
+            max_relative_expiry: Some(i64::MAX / 4),
+            ..asked
+        };
+        let text = "{poolName:p, ownerName:ann, groupName:staff, mode:0700, limit:7, defaultReplication:1, maxRelativeExpiryMs:2305843009213693951}";
+        assert_eq!(pool_text(&made), text);
+        let end = |millis, is_relative| Some(CacheDirectiveInfoExpirationProto { millis, is_relative });
+        let asked = CacheDirectiveInfoProto { id: Some(2), expiration: end(90_061_001, true), ..Default::default() };
+        assert_eq!(directive_text(&asked), "{id: 2, expiration: 001:01:01:01.001}");
+        let made = CacheDirectiveInfoProto {
+            path: Some("/a".into()),
+            replication: Some(1),
+            pool: Some("p".into()),
+            expiration: end(1_795_245_564_051, false),
+            ..asked
+        };
+        let text = "{id: 2, path: /a, replication: 1, pool: p, expiration: 2026-11-21T07:19:24+0000}";
+        assert_eq!(directive_text(&made), text);
+        assert_eq!(directive_text(&CacheDirectiveInfoProto::default()), "{}");
     }
 }

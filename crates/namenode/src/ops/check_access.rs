@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_types::Access;
 use hearth_wire::proto::hdfs::{CheckAccessRequestProto, CheckAccessResponseProto};
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::{Need, Purpose};
 use crate::state::{CallContext, Namenode, encode};
@@ -18,4 +19,8 @@ pub async fn check_access(
     let target = Some(Access::from_bits(request.mode as u8));
     state.namespace.check(&context.caller, &trail, Need { target, ..Need::default() })?;
     Ok(encode(&CheckAccessResponseProto {}))
+}
+
+pub fn audit(request: &CheckAccessRequestProto) -> Audited {
+    Audited::on("checkAccess", &request.path)
 }

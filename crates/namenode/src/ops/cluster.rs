@@ -12,6 +12,7 @@ use hearth_wire::proto::hdfs::{
     SetBalancerBandwidthResponseProto,
 };
 
+use super::audited::Audited;
 use crate::blocks::DatanodeFilter;
 use crate::error::Error;
 use crate::namespace::{InodeId, is_below};
@@ -80,6 +81,10 @@ pub async fn get_datanode_report(
     Ok(encode(&GetDatanodeReportResponseProto { di }))
 }
 
+pub fn audit_get_datanode_report(_: &GetDatanodeReportRequestProto) -> Audited {
+    Audited::new("datanodeReport")
+}
+
 pub async fn get_datanode_storage_report(
     namenode: &Namenode,
     context: &CallContext,
@@ -98,6 +103,10 @@ pub async fn get_datanode_storage_report(
     Ok(encode(&GetDatanodeStorageReportResponseProto { datanode_storage_reports }))
 }
 
+pub fn audit_get_datanode_storage_report(_: &GetDatanodeStorageReportRequestProto) -> Audited {
+    Audited::new("getDatanodeStorageReport")
+}
+
 /// Slow peers are not measured here.
 pub async fn get_slow_datanode_report(
     _: &Namenode,
@@ -105,6 +114,10 @@ pub async fn get_slow_datanode_report(
     _: GetSlowDatanodeReportRequestProto,
 ) -> Result<Bytes, Error> {
     Ok(encode(&GetSlowDatanodeReportResponseProto::default()))
+}
+
+pub fn audit_get_slow_datanode_report(_: &GetSlowDatanodeReportRequestProto) -> Audited {
+    Audited::new("slowDataNodesReport")
 }
 
 /// Handles a reader's report of corrupt replicas.
@@ -184,4 +197,8 @@ pub async fn set_balancer_bandwidth(
     })?;
     state.blocks.set_balancer_bandwidth(bandwidth);
     Ok(encode(&SetBalancerBandwidthResponseProto {}))
+}
+
+pub fn audit_set_balancer_bandwidth(_: &SetBalancerBandwidthRequestProto) -> Audited {
+    Audited::new("setBalancerBandwidth")
 }

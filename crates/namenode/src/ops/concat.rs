@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{ConcatRequestProto, ConcatResponseProto};
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, Remember};
 
@@ -21,4 +22,9 @@ pub async fn concat(namenode: &Namenode, context: &CallContext, request: ConcatR
             Ok((ConcatResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit(request: &ConcatRequestProto) -> Audited {
+    let joined = format!("[{}]", request.srcs.join(", "));
+    Audited::on("concat", joined).to(&request.trg).with_status_of(&request.trg)
 }

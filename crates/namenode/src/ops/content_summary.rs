@@ -7,6 +7,7 @@ use hearth_wire::proto::hdfs::{
     GetQuotaUsageResponseProto, QuotaUsageProto, StorageTypeQuotaInfoProto, StorageTypeQuotaInfosProto,
 };
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::{QUOTA_TYPES, Summary};
 use crate::state::{CallContext, Namenode, encode};
@@ -85,6 +86,10 @@ pub async fn get_content_summary(
     Ok(encode(&GetContentSummaryResponseProto { summary: answer }))
 }
 
+pub fn audit_get_content_summary(request: &GetContentSummaryRequestProto) -> Audited {
+    Audited::on("contentSummary", &request.path)
+}
+
 pub async fn get_quota_usage(
     namenode: &Namenode,
     context: &CallContext,
@@ -100,4 +105,8 @@ pub async fn get_quota_usage(
         type_quota_infos: type_quotas(&summary),
     };
     Ok(encode(&GetQuotaUsageResponseProto { usage }))
+}
+
+pub fn audit_get_quota_usage(request: &GetQuotaUsageRequestProto) -> Audited {
+    Audited::on("quotaUsage", &request.path)
 }

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_types::FsPermission;
 use hearth_wire::proto::hdfs::{CreateFlagProto, CreateRequestProto, CreateResponseProto};
 
+use super::audited::Audited;
 use super::lease::Takeover;
 use super::status::file_status;
 use super::storage_policy::policy_by_name;
@@ -76,4 +77,8 @@ pub async fn create(namenode: &Namenode, context: &CallContext, request: CreateR
             Ok((CreateResponseProto { fs: Some(status) }, Remember::Yes))
         })
         .await
+}
+
+pub fn audit(request: &CreateRequestProto) -> Audited {
+    Audited::on("create", &request.src).changed()
 }

@@ -4,12 +4,13 @@
 //! Source: `AbstractDelegationTokenSecretManager.renewToken` and `cancelToken` of Hadoop 3.4.
 
 use bytes::Bytes;
-use hearth_wire::delegation_token::{DelegationTokenFormatError, DelegationTokenIdentifier};
+use hearth_wire::delegation_token::{DELEGATION_TOKEN_KIND, DelegationTokenFormatError, DelegationTokenIdentifier};
 use hearth_wire::proto::hdfs::{
     CancelDelegationTokenRequestProto, GetDelegationTokenRequestProto, GetDelegationTokenResponseProto,
     RenewDelegationTokenRequestProto,
 };
 
+use super::audited::Audited;
 use crate::date::log_time;
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
@@ -57,6 +58,10 @@ pub async fn renew_delegation_token(
     Err(Error::InvalidToken { message })
 }
 
+pub fn audit_renew_delegation_token(request: &RenewDelegationTokenRequestProto) -> Option<Audited> {
+    audit_token("renewDelegationToken", &request.token.identifier)
+}
+
 pub async fn cancel_delegation_token(
     namenode: &Namenode,
     context: &CallContext,
@@ -74,6 +79,19 @@ pub async fn cancel_delegation_token(
         return Err(Error::TokenDenied { message });
     }
     Err(Error::InvalidToken { message: format!("Token not found {named}") })
+}
+
+pub fn audit_cancel_delegation_token(request: &CancelDelegationTokenRequestProto) -> Option<Audited> {
+    audit_token("cancelDelegationToken", &request.token.identifier)
+}
+
+/// Audit line of a call about a token; `None` for an unreadable token. Source:
+/// `DelegationTokenIdentifier.toStringStable`.
+fn audit_token(command: &'static str, identifier: &[u8]) -> Option<Audited> {
+    let id = DelegationTokenIdentifier::decode(identifier).ok()?;
+    let named =
+        format!("{DELEGATION_TOKEN_KIND} token {} for {} with renewer {}", id.sequence_number, id.owner, id.renewer);
+    Some(Audited::on(command, named))
 }
 
 /// Text of the token in Java's form; Java cannot print one without an owner.

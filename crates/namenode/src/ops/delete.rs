@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{DeleteRequestProto, DeleteResponseProto};
 
+use super::audited::{Audited, When};
 use crate::blocks::Now;
 use crate::error::Error;
 use crate::namespace::Caller;
@@ -15,6 +16,10 @@ pub async fn delete(namenode: &Namenode, context: &CallContext, request: DeleteR
             Ok((DeleteResponseProto { result }, remember))
         })
         .await
+}
+
+pub fn audit(request: &DeleteRequestProto) -> Audited {
+    Audited::on("delete", &request.src).when(When::Answered)
 }
 
 /// Does the same as part of a change.

@@ -9,6 +9,7 @@ use hearth_wire::proto::hdfs::{
     IsFileClosedRequestProto, IsFileClosedResponseProto,
 };
 
+use super::audited::{Audited, When};
 use super::status::{file_status, flags_in_snapshot, is_reserved_root, reserved_status, snapshot_list_status};
 use crate::error::Error;
 use crate::namespace::{Purpose, Slot};
@@ -23,6 +24,10 @@ pub async fn get_file_info(
     Ok(encode(&GetFileInfoResponseProto { fs }))
 }
 
+pub fn audit_get_file_info(request: &GetFileInfoRequestProto) -> Audited {
+    Audited::on("getfileinfo", &request.src)
+}
+
 /// Same as `get_file_info`; there are no symbolic links to follow.
 pub async fn get_file_link_info(
     namenode: &Namenode,
@@ -31,6 +36,10 @@ pub async fn get_file_link_info(
 ) -> Result<Bytes, Error> {
     let fs = find(&namenode.read(), context, &request.src, |state, slot, _| file_status(&state.namespace, slot, &[]))?;
     Ok(encode(&GetFileLinkInfoResponseProto { fs }))
+}
+
+pub fn audit_get_file_link_info(request: &GetFileLinkInfoRequestProto) -> Audited {
+    Audited::on("getfileinfo", &request.src)
 }
 
 /// Like `get_file_info`, with the locations of a file's blocks, which Java's client requires for files.
@@ -59,6 +68,11 @@ pub async fn get_located_file_info(
         status
     })?;
     Ok(encode(&GetLocatedFileInfoResponseProto { fs }))
+}
+
+pub fn audit_get_located_file_info(request: &GetLocatedFileInfoRequestProto) -> Audited {
+    let command = if request.need_block_token() { "open" } else { "getfileinfo" };
+    Audited::on(command, request.src())
 }
 
 /// Returns the status of a path, `None` if it does not exist. For a superuser also `None` if a parent is a file.
@@ -98,6 +112,10 @@ pub async fn is_file_closed(
     Ok(encode(&IsFileClosedResponseProto { result }))
 }
 
+pub fn audit_is_file_closed(request: &IsFileClosedRequestProto) -> Audited {
+    Audited::on("isFileClosed", &request.src).when(When::True)
+}
+
 pub async fn get_preferred_block_size(
     namenode: &Namenode,
     context: &CallContext,
@@ -120,4 +138,8 @@ pub async fn get_link_target(
         Some(_) => Err(Error::NotASymlink { path }),
         None => Err(Error::FileMissing { path }),
     }
+}
+
+pub fn audit_get_link_target(request: &GetLinkTargetRequestProto) -> Audited {
+    Audited::on("getfileinfo", &request.path).when(When::Always)
 }

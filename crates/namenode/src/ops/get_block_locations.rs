@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_types::{Access, LocatedBlocks};
 use hearth_wire::proto::hdfs::{GetBlockLocationsRequestProto, GetBlockLocationsResponseProto};
 
+use super::audited::Audited;
 use crate::blocks::{ADVERTISEMENTS_PER_ANSWER_MAX, Now};
 use crate::error::Error;
 use crate::namespace::{InodeId, Need, Purpose};
@@ -28,6 +29,10 @@ pub async fn get_block_locations(
         touch(namenode, id);
     }
     Ok(answer)
+}
+
+pub fn audit(request: &GetBlockLocationsRequestProto) -> Audited {
+    Audited::on("open", &request.src)
 }
 
 /// Returns the locations of `range` (offset, length) of a file, and the file's id if its access time must be updated.

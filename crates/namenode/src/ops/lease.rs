@@ -9,6 +9,7 @@ use hearth_wire::proto::hdfs::{
     RecoverLeaseResponseProto, RenewLeaseRequestProto, RenewLeaseResponseProto,
 };
 
+use super::audited::Audited;
 use crate::blocks::{BlockError, BlockState, Now};
 use crate::error::Error;
 use crate::leases::Leases;
@@ -360,4 +361,8 @@ pub async fn list_open_files(
         });
     }
     Ok(encode(&answer))
+}
+
+pub fn audit(request: &ListOpenFilesRequestProto) -> Audited {
+    Audited { source_refused: request.path.clone(), ..Audited::new("listOpenFiles") }
 }

@@ -8,6 +8,7 @@ use hearth_wire::proto::hdfs::{
 };
 use prost::Message;
 
+use super::audited::Audited;
 use super::status::{file_status, flags_in_snapshot, is_reserved_root, reserved_entries};
 use crate::blocks::Now;
 use crate::error::Error;
@@ -22,6 +23,10 @@ pub async fn get_listing(
     let state = namenode.read();
     let dir_list = page(namenode, &state, context, &request, namenode.settings.listing_max)?;
     Ok(encode(&GetListingResponseProto { dir_list }))
+}
+
+pub fn audit_get_listing(request: &GetListingRequestProto) -> Audited {
+    Audited::on("listStatus", &request.src)
 }
 
 /// Returns a page of a directory, of its snapshots or of `/.reserved`. `None`: the path does not exist.
@@ -188,6 +193,10 @@ pub async fn get_batched_listing(
         answer.start_after = encode(&BatchedListingKeyProto { checksum, path_index: index as u32, start_after });
     }
     Ok(encode(&answer))
+}
+
+pub fn audit_get_batched_listing(request: &GetBatchedListingRequestProto) -> Option<Audited> {
+    Audited::on_each("listStatus", &request.paths)
 }
 
 /// Binds a position to the paths that it was given for. Clients only return it.

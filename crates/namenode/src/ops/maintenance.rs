@@ -10,6 +10,7 @@ use hearth_wire::proto::hdfs::{
     UpgradeStatusResponseProto,
 };
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::Purpose;
 use crate::state::{CallContext, Namenode, encode};
@@ -28,12 +29,20 @@ pub async fn save_namespace(
     Ok(encode(&SaveNamespaceResponseProto { saved: Some(true) }))
 }
 
+pub fn audit_save_namespace(_: &SaveNamespaceRequestProto) -> Audited {
+    Audited::new("saveNamespace")
+}
+
 /// There are no log segments: the number of the newest inode serves as a position.
 pub async fn roll_edits(namenode: &Namenode, context: &CallContext, _: RollEditsRequestProto) -> Result<Bytes, Error> {
     let state = namenode.read();
     state.namespace.require_superuser(&context.caller, "rollEditLog")?;
     namenode.check_safe_mode(&state, namenode.now(), || "roll edit log".into())?;
     Ok(encode(&RollEditsResponseProto { new_segment_tx_id: state.namespace.counters().last_inode }))
+}
+
+pub fn audit_roll_edits(_: &RollEditsRequestProto) -> Audited {
+    Audited::new("rollEditLog")
 }
 
 /// A failed store stops the NameNode, so nothing is ever restored while it runs.
@@ -46,6 +55,14 @@ pub async fn restore_failed_storage(
     Ok(encode(&RestoreFailedStorageResponseProto { result: false }))
 }
 
+pub fn audit_restore_failed_storage(request: &RestoreFailedStorageRequestProto) -> Audited {
+    Audited::new(match request.arg.as_str() {
+        "check" => "checkRestoreFailedStorage",
+        "true" => "enableRestoreFailedStorage",
+        _ => "disableRestoreFailedStorage",
+    })
+}
+
 /// There is never an upgrade to finalize.
 pub async fn finalize_upgrade(
     namenode: &Namenode,
@@ -54,6 +71,10 @@ pub async fn finalize_upgrade(
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "finalizeUpgrade")?;
     Ok(encode(&FinalizeUpgradeResponseProto {}))
+}
+
+pub fn audit_finalize_upgrade(_: &FinalizeUpgradeRequestProto) -> Audited {
+    Audited::new("finalizeUpgrade")
 }
 
 pub async fn upgrade_status(_: &Namenode, _: &CallContext, _: UpgradeStatusRequestProto) -> Result<Bytes, Error> {
@@ -73,9 +94,22 @@ pub async fn rolling_upgrade(
     }
 }
 
+pub fn audit_rolling_upgrade(request: &RollingUpgradeRequestProto) -> Option<Audited> {
+    use RollingUpgradeActionProto as Action;
+    Some(Audited::new(match Action::try_from(request.action).ok()? {
+        Action::Query => "queryRollingUpgrade",
+        Action::Start => "startRollingUpgrade",
+        Action::Finalize => "finalizeRollingUpgrade",
+    }))
+}
+
 pub async fn meta_save(namenode: &Namenode, context: &CallContext, _: MetaSaveRequestProto) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "metaSave")?;
     Err(Error::Unsupported { what: "metaSave is not supported by this NameNode".into() })
+}
+
+pub fn audit_meta_save(_: &MetaSaveRequestProto) -> Audited {
+    Audited::new("metaSave")
 }
 
 /// Every answer is up to date: there is one NameNode.
@@ -100,4 +134,8 @@ pub async fn get_enclosing_root(
 ) -> Result<Bytes, Error> {
     namenode.read().namespace.resolve(&context.caller, request.filename(), Purpose::Read)?;
     Ok(encode(&GetEnclosingRootResponseProto { enclosing_root_path: Some("/".into()) }))
+}
+
+pub fn audit_get_enclosing_root(request: &GetEnclosingRootRequestProto) -> Audited {
+    Audited::on("getEZForPath", request.filename()).changed()
 }

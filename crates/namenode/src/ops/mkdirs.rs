@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_types::FsPermission;
 use hearth_wire::proto::hdfs::{MkdirsRequestProto, MkdirsResponseProto};
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::{Modes, is_within_limits};
 use crate::state::{CallContext, Namenode, Remember};
@@ -22,4 +23,8 @@ pub async fn mkdirs(namenode: &Namenode, context: &CallContext, request: MkdirsR
             Ok((MkdirsResponseProto { result: true }, Remember::Yes))
         })
         .await
+}
+
+pub fn audit(request: &MkdirsRequestProto) -> Audited {
+    Audited::on("mkdirs", &request.src).changed()
 }

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_wire::open_many::{OpenFailure, OpenManyAnswer, PATHS_MAX};
 use hearth_wire::proto::hearth::OpenManyRequestProto;
 
+use super::audited::Audited;
 use super::get_block_locations::{locate, touch};
 use crate::error::Error;
 use crate::state::{CallContext, Namenode};
@@ -42,4 +43,8 @@ pub async fn open_many(
     }
     read.into_iter().for_each(|id| touch(namenode, id));
     Ok(answer.encode())
+}
+
+pub fn audit(request: &OpenManyRequestProto) -> Option<Audited> {
+    Audited::on_each("open", &request.paths)
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{Rename2RequestProto, Rename2ResponseProto, RenameRequestProto, RenameResponseProto};
 
+use super::audited::{Audited, When};
 use crate::error::Error;
 use crate::namespace::{Renamed, is_within_limits};
 use crate::state::{CallContext, Namenode, Remember, State};
@@ -25,6 +26,19 @@ pub async fn rename(namenode: &Namenode, context: &CallContext, request: RenameR
         .await
 }
 
+/// Audit line, from the state before the operation: for a rename into an existing directory, the status is that of
+/// the path in it. Apache's line has the directory as target nevertheless.
+pub fn audit_rename(namenode: &Namenode, request: &RenameRequestProto) -> Audited {
+    let state = namenode.read();
+    let there = state.namespace.lookup(&request.dst);
+    let inside = there.is_some_and(|slot| state.namespace.inode(slot).is_directory());
+    let status_of = match request.src.rsplit_once('/') {
+        Some((_, name)) if inside => format!("{}/{name}", request.dst.trim_end_matches('/')),
+        _ => request.dst.clone(),
+    };
+    Audited::on("rename", &request.src).to(&request.dst).with_status_of(status_of).when(When::True)
+}
+
 pub async fn rename2(namenode: &Namenode, context: &CallContext, request: Rename2RequestProto) -> Result<Bytes, Error> {
     if !is_within_limits(&request.dst) {
         return Err(Error::PathTooLong { operation: "rename" });
@@ -44,6 +58,17 @@ pub async fn rename2(namenode: &Namenode, context: &CallContext, request: Rename
             Ok((Rename2ResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_rename2(request: &Rename2RequestProto) -> Audited {
+    let options = match (request.overwrite_dest, request.move_to_trash()) {
+        (false, false) => "NONE",
+        (true, false) => "OVERWRITE",
+        (false, true) => "TO_TRASH",
+        (true, true) => "OVERWRITE, TO_TRASH",
+    };
+    let command = format!("rename (options=[{options}])");
+    Audited::on(command, &request.src).to(&request.dst).with_status_of(&request.dst)
 }
 
 /// Applies a rename to the block map and the leases.

@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use hearth_wire::proto::hdfs::{SafeModeActionProto, SetSafeModeRequestProto, SetSafeModeResponseProto};
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, encode};
 
@@ -29,4 +30,14 @@ pub async fn set_safe_mode(
         SafeModeActionProto::Get => {}
     }
     Ok(encode(&SetSafeModeResponseProto { result: state.blocks.in_safe_mode() }))
+}
+
+pub fn audit(request: &SetSafeModeRequestProto) -> Option<Audited> {
+    use SafeModeActionProto as Action;
+    Some(Audited::new(match Action::try_from(request.action).ok()? {
+        Action::Leave => "safemode_leave",
+        Action::Enter => "safemode_enter",
+        Action::Get => "safemode_get",
+        Action::ForceExit => "safemode_force_exit",
+    }))
 }

@@ -7,6 +7,7 @@ use hearth_wire::proto::hdfs::{
     SetReplicationRequestProto, SetReplicationResponseProto, SetTimesRequestProto, SetTimesResponseProto,
 };
 
+use super::audited::{Audited, When};
 use crate::error::Error;
 use crate::state::{CallContext, Namenode, Remember};
 
@@ -25,6 +26,10 @@ pub async fn set_permission(
         .await
 }
 
+pub fn audit_set_permission(request: &SetPermissionRequestProto) -> Audited {
+    Audited::on("setPermission", &request.src).changed()
+}
+
 pub async fn set_owner(
     namenode: &Namenode,
     context: &CallContext,
@@ -38,6 +43,10 @@ pub async fn set_owner(
             Ok((SetOwnerResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_set_owner(request: &SetOwnerRequestProto) -> Audited {
+    Audited::on("setOwner", &request.src).changed()
 }
 
 pub async fn set_times(
@@ -54,6 +63,10 @@ pub async fn set_times(
             Ok((SetTimesResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_set_times(request: &SetTimesRequestProto) -> Audited {
+    Audited::on("setTimes", &request.src).changed()
 }
 
 /// Answers false for a directory and for a path that does not exist. Copies are made or deleted afterwards.
@@ -80,4 +93,8 @@ pub async fn set_replication(
             Ok((SetReplicationResponseProto { result: true }, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_set_replication(request: &SetReplicationRequestProto) -> Audited {
+    Audited::on("setReplication", &request.src).when(When::True)
 }

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_types::StorageType;
 use hearth_wire::proto::hdfs::{SetQuotaRequestProto, SetQuotaResponseProto};
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::Limit;
 use crate::state::{CallContext, Namenode, Remember};
@@ -12,7 +13,7 @@ const KEEP: i64 = i64::MAX;
 const CLEAR: i64 = -1;
 
 /// Hadoop's name for a change of these two limits. Source: `FSNamesystem.getQuotaCommand`.
-pub fn operation_name(names: i64, space: i64) -> &'static str {
+fn operation_name(names: i64, space: i64) -> &'static str {
     match (names, space) {
         (CLEAR, KEEP) => "clearQuota",
         (KEEP, CLEAR) => "clearSpaceQuota",
@@ -56,4 +57,23 @@ pub async fn set_quota(
             Ok((SetQuotaResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit(request: &SetQuotaRequestProto) -> Audited {
+    let command = operation_name(request.namespace_quota as i64, request.storagespace_quota as i64);
+    Audited::on(command, &request.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::operation_name;
+
+    #[test]
+    fn quotas_have_four_commands() {
+        assert_eq!(operation_name(-1, i64::MAX), "clearQuota");
+        assert_eq!(operation_name(i64::MAX, -1), "clearSpaceQuota");
+        assert_eq!(operation_name(5, i64::MAX), "setQuota");
+        assert_eq!(operation_name(i64::MAX, 5), "setSpaceQuota");
+        assert_eq!(operation_name(5, 5), "setSpaceQuota");
+    }
 }

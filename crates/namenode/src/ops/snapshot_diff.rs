@@ -12,6 +12,8 @@ use hearth_wire::proto::hdfs::{
     SnapshotDiffReportProto,
 };
 
+use super::audited::Audited;
+use super::snapshots::snapshot_path;
 use crate::error::Error;
 use crate::namespace::{Difference, Name, Need, Purpose, RelativePath, Slot, SnapshotId, Trail, compare_paths, join};
 use crate::state::{CallContext, Namenode, State, encode};
@@ -144,6 +146,14 @@ pub async fn get_snapshot_diff_report(
             diff_report_entries,
         },
     }))
+}
+
+pub fn audit(request: &GetSnapshotDiffReportRequestProto) -> Audited {
+    let end = |name: &str| match name {
+        "" => request.snapshot_root.clone(),
+        name => snapshot_path(&request.snapshot_root, name),
+    };
+    Audited::on("computeSnapshotDiff", end(&request.from_snapshot)).to(end(&request.to_snapshot))
 }
 
 /// Parses the path at which a page begins.

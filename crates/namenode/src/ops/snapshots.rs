@@ -9,7 +9,9 @@ use hearth_wire::proto::hdfs::{
     RenameSnapshotRequestProto, RenameSnapshotResponseProto, SnapshotListingProto, SnapshotStatusProto,
     SnapshottableDirectoryListingProto, SnapshottableDirectoryStatusProto,
 };
+use prost::Message;
 
+use super::audited::{Audited, When};
 use super::status::{file_status, flags_in_snapshot};
 use crate::date::snapshot_time;
 use crate::error::Error;
@@ -31,6 +33,10 @@ pub async fn allow_snapshot(
         .await
 }
 
+pub fn audit_allow_snapshot(request: &AllowSnapshotRequestProto) -> Audited {
+    Audited::on("allowSnapshot", &request.snapshot_root)
+}
+
 pub async fn disallow_snapshot(
     namenode: &Namenode,
     context: &CallContext,
@@ -44,6 +50,10 @@ pub async fn disallow_snapshot(
             Ok((DisallowSnapshotResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_disallow_snapshot(request: &DisallowSnapshotRequestProto) -> Audited {
+    Audited::on("disallowSnapshot", &request.snapshot_root)
 }
 
 pub async fn create_snapshot(
@@ -61,6 +71,18 @@ pub async fn create_snapshot(
             Ok((CreateSnapshotResponseProto { snapshot_path }, Remember::Yes))
         })
         .await
+}
+
+/// Audit line. The snapshot's path is in the answer.
+pub fn audit_create_snapshot(request: &CreateSnapshotRequestProto) -> Audited {
+    Audited::on("createSnapshot", &request.snapshot_root).target_from_answer(|answer| {
+        CreateSnapshotResponseProto::decode(answer.clone()).ok().map(|made| made.snapshot_path)
+    })
+}
+
+/// Returns the path of a snapshot for the audit log.
+pub fn snapshot_path(root: &str, name: &str) -> String {
+    format!("{}/.snapshot/{name}", root.trim_end_matches('/'))
 }
 
 /// `'s'yyyyMMdd-HHmmss.SSS`, in UTC.
@@ -83,6 +105,11 @@ pub async fn rename_snapshot(
         .await
 }
 
+pub fn audit_rename_snapshot(request: &RenameSnapshotRequestProto) -> Audited {
+    let path = |name: &str| snapshot_path(&request.snapshot_root, name);
+    Audited::on("renameSnapshot", path(&request.snapshot_old_name)).to(path(&request.snapshot_new_name))
+}
+
 /// Removes a snapshot, with the blocks that only it contains.
 pub async fn delete_snapshot(
     namenode: &Namenode,
@@ -101,6 +128,10 @@ pub async fn delete_snapshot(
             Ok((DeleteSnapshotResponseProto {}, Remember::Yes))
         })
         .await
+}
+
+pub fn audit_delete_snapshot(request: &DeleteSnapshotRequestProto) -> Audited {
+    Audited::on("deleteSnapshot", snapshot_path(&request.snapshot_root, &request.snapshot_name))
 }
 
 pub async fn get_snapshottable_dir_listing(
@@ -125,6 +156,10 @@ pub async fn get_snapshottable_dir_listing(
         snapshottable_dir_listing: directories.iter().map(entry).collect(),
     });
     Ok(encode(&GetSnapshottableDirListingResponseProto { snapshottable_dir_list }))
+}
+
+pub fn audit_get_snapshottable_dir_listing(_: &GetSnapshottableDirListingRequestProto) -> Audited {
+    Audited::new("listSnapshottableDirectory")
 }
 
 pub async fn get_snapshot_listing(
@@ -152,6 +187,10 @@ pub async fn get_snapshot_listing(
         });
     }
     Ok(encode(&GetSnapshotListingResponseProto { snapshot_list: Some(SnapshotListingProto { snapshot_listing }) }))
+}
+
+pub fn audit_get_snapshot_listing(request: &GetSnapshotListingRequestProto) -> Audited {
+    Audited::on("ListSnapshot", &request.snapshot_root).when(When::Always)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use hearth_wire::proto::hdfs::{
     SetStoragePolicyResponseProto, StorageTypesProto, UnsetStoragePolicyRequestProto, UnsetStoragePolicyResponseProto,
 };
 
+use super::audited::Audited;
 use crate::blocks::{POLICIES, StoragePolicy};
 use crate::error::Error;
 use crate::namespace::{InodeKind, Need, Purpose, Slot};
@@ -71,12 +72,20 @@ pub async fn set_storage_policy(
     set(namenode, context, &request.src, policy.id, SetStoragePolicyResponseProto {}).await
 }
 
+pub fn audit_set_storage_policy(request: &SetStoragePolicyRequestProto) -> Audited {
+    Audited::on("setStoragePolicy", &request.src).changed()
+}
+
 pub async fn unset_storage_policy(
     namenode: &Namenode,
     context: &CallContext,
     request: UnsetStoragePolicyRequestProto,
 ) -> Result<Bytes, Error> {
     set(namenode, context, &request.src, 0, UnsetStoragePolicyResponseProto {}).await
+}
+
+pub fn audit_unset_storage_policy(request: &UnsetStoragePolicyRequestProto) -> Audited {
+    Audited::on("unsetStoragePolicy", &request.src).changed()
 }
 
 async fn set<M: prost::Message>(

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use hearth_types::{Access, Block};
 use hearth_wire::proto::hdfs::{TruncateRequestProto, TruncateResponseProto};
 
+use super::audited::Audited;
 use super::lease::Takeover;
 use super::storage_policy::LAZY_PERSIST;
 use crate::blocks::{BlockState, Now};
@@ -27,6 +28,10 @@ pub async fn truncate(
             Ok((TruncateResponseProto { result }, Remember::Yes))
         })
         .await
+}
+
+pub fn audit(request: &TruncateRequestProto) -> Audited {
+    Audited::on("truncate", &request.src).changed()
 }
 
 fn attempt(

@@ -8,6 +8,7 @@ use hearth_wire::proto::hdfs::{
     RemoveXAttrRequestProto, RemoveXAttrResponseProto, SetXAttrRequestProto, SetXAttrResponseProto, XAttrProto,
 };
 
+use super::audited::Audited;
 use crate::error::Error;
 use crate::namespace::XattrFlags;
 use crate::state::{CallContext, Namenode, Remember, encode};
@@ -46,6 +47,10 @@ pub async fn set_xattr(
         .await
 }
 
+pub fn audit_set_xattr(request: &SetXAttrRequestProto) -> Audited {
+    Audited::on("setXAttr", &request.src).changed()
+}
+
 pub async fn remove_xattr(
     namenode: &Namenode,
     context: &CallContext,
@@ -62,6 +67,10 @@ pub async fn remove_xattr(
         .await
 }
 
+pub fn audit_remove_xattr(request: &RemoveXAttrRequestProto) -> Audited {
+    Audited::on("removeXAttr", &request.src).changed()
+}
+
 /// Returns the requested attributes; all that the caller may see if none is given.
 pub async fn get_xattrs(
     namenode: &Namenode,
@@ -75,6 +84,10 @@ pub async fn get_xattrs(
     Ok(encode(&GetXAttrsResponseProto { xattrs }))
 }
 
+pub fn audit_get_xattrs(request: &GetXAttrsRequestProto) -> Audited {
+    Audited::on("getXAttrs", &request.src)
+}
+
 /// Returns the attributes that the caller may see, with their values, as Apache does: Go's client takes the values from
 /// here.
 pub async fn list_xattrs(
@@ -86,4 +99,8 @@ pub async fn list_xattrs(
     let found = namenode.read().namespace.xattrs(&context.caller, &request.src, &[])?;
     let xattrs = found.into_iter().map(Into::into).collect();
     Ok(encode(&ListXAttrsResponseProto { xattrs }))
+}
+
+pub fn audit_list_xattrs(request: &ListXAttrsRequestProto) -> Audited {
+    Audited::on("listXAttrs", &request.src)
 }
