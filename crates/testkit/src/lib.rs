@@ -24,6 +24,7 @@ mod read_only;
 mod scratch;
 mod settings;
 mod usage;
+mod wait;
 
 pub use apache::{Apache, ToolOutput};
 pub use cluster::{Cluster, ClusterSpec, Implementation, NamenodePorts, NodeProcess};
@@ -45,3 +46,4 @@ pub use read_only::ReadOnly;
 pub use scratch::Scratch;
 pub use settings::Settings;
 pub use usage::{Usage, threads_cpu, usage};
+pub use wait::{eventually, until};
