@@ -226,6 +226,10 @@ fn interop(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<()> {
                 // `hearth_interop::slow` and `ecosystem` look at these.
                 command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
                 command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
+                if wanted == Wanted::Slow {
+                    // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
+                    command.arg("--include-ignored");
+                }
                 suite(tally, &name, command.arg("--test-threads=1").args(filter).current_dir(dir))?;
             }
         }

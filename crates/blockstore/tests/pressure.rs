@@ -4,30 +4,33 @@ mod common;
 
 use std::ffi::CString;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use hearth_blockstore::*;
+use hearth_testkit::{skip_or_fail, wait_until};
 use hearth_types::*;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// A dedicated tmpfs, unmounted at the end. `None`, with a message: not permitted here.
+/// A dedicated tmpfs, unmounted at the end.
 struct SmallTmpfs {
     dir: tempfile::TempDir,
 }
 
 impl SmallTmpfs {
-    fn mount(bytes: u64) -> Option<Self> {
+    /// Returns `None`, and reports that `test` is skipped, where mounting is not permitted.
+    fn mount(test: &str, bytes: u64) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = CString::new(format!("size={bytes},mode=0700")).unwrap();
         // Not through mount(8): until a child process executes its program, it has copies of all our descriptors, and
         // memory that another process has open is not free.
-        if rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), options.as_c_str()).is_ok() {
-            return Some(Self { dir });
+        match rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), options.as_c_str()) {
+            Ok(()) => Some(Self { dir }),
+            Err(error) => {
+                skip_or_fail(test, format_args!("mounting a tmpfs needs root: {error}"));
+                None
+            }
         }
-        assert!(std::env::var_os("CI").is_none(), "mounting a tmpfs needs root");
-        eprintln!("SKIPPED: mounting a tmpfs needs root");
-        None
     }
 
     fn path(&self) -> &Path {
@@ -173,11 +176,7 @@ fn clean_replicas_are_evicted_and_read_back() {
 }
 
 fn wait_for(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !done() {
-        assert!(Instant::now() < end, "not within 120 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the store", Duration::from_secs(120), || Ok(done().then_some(()))).unwrap();
 }
 
 #[test]
@@ -245,7 +244,7 @@ fn write_reports_whether_it_may_block() {
 
 #[test]
 fn full_tmpfs_counts_as_full_memory() {
-    let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
+    let Some(tmpfs) = SmallTmpfs::mount("full_tmpfs_counts_as_full_memory", 4 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.dir = tmpfs.path().join("m");
     // Another process uses part of it, which the limit does not account for.
@@ -272,7 +271,7 @@ fn full_tmpfs_counts_as_full_memory() {
 
 #[test]
 fn too_small_tmpfs_falls_back_to_files() {
-    let Some(tmpfs) = SmallTmpfs::mount(2 << 20) else { return };
+    let Some(tmpfs) = SmallTmpfs::mount("too_small_tmpfs_falls_back_to_files", 2 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.dir = tmpfs.path().join("m");
     let store = bed.open();
@@ -288,7 +287,7 @@ fn too_small_tmpfs_falls_back_to_files() {
 
 #[test]
 fn full_disk_refuses_only_new_replicas() {
-    let Some(disk) = SmallTmpfs::mount(6 << 20) else { return };
+    let Some(disk) = SmallTmpfs::mount("full_disk_refuses_only_new_replicas", 6 << 20) else { return };
     for engine in [Engine::Memory, Engine::File, Engine::Mmap] {
         let mut bed = Bed::new(Kind::Memory);
         bed.options.volumes[0].dir = disk.path().join(format!("{engine:?}"));
@@ -461,8 +460,8 @@ fn disk_replica_is_read_in_pieces() {
         put(&store, id, 1, &data);
         let reader = store.reader(&block(id, 1, 0)).unwrap();
         let Some(mut pieces) = reader.pieces(packet) else {
-            eprintln!("SKIPPED: {} has no direct I/O", bed.disk.path().display());
-            return;
+            let why = format_args!("{} has no direct I/O", bed.disk.path().display());
+            return skip_or_fail("disk_replica_is_read_in_pieces", why);
         };
         let (mut all, mut used) = (Vec::new(), None);
         while let Some(due) = pieces.next(used.take()) {
@@ -494,7 +493,7 @@ fn disk_replica_is_read_in_pieces() {
 
 #[test]
 fn store_reopens_on_a_full_tmpfs() {
-    let Some(tmpfs) = SmallTmpfs::mount(4 << 20) else { return };
+    let Some(tmpfs) = SmallTmpfs::mount("store_reopens_on_a_full_tmpfs", 4 << 20) else { return };
     let mut bed = Bed::new(Kind::Memory);
     bed.options.memory.dir = tmpfs.path().join("m");
     let store = bed.open();

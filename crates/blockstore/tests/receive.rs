@@ -8,6 +8,9 @@ use std::os::unix::net::UnixStream;
 
 use common::*;
 use hearth_blockstore::*;
+use hearth_testkit::skip_or_fail;
+
+const NO_HUGE_PAGES: &str = "nothing is received in place: no tmpfs with huge pages can be mounted here";
 
 /// Receives `data` from the writer's end on, in pieces, as they arrive through a socket. Never requests more than it
 /// has.
@@ -39,7 +42,7 @@ fn bytes_received_in_place_survive_a_restart() {
     let bed = Bed::new(Kind::HugePages);
     let store = bed.open();
     if !create(&store, 99, 1001).receives_in_place(1) {
-        return eprintln!("there are no huge pages here: nothing is received in place");
+        return skip_or_fail("bytes_received_in_place_survive_a_restart", NO_HUGE_PAGES);
     }
     let sizes = [1, 511, 512, 513, 65_536, 65_537, 1_048_577, 5_000_000];
     for (id, size) in sizes.into_iter().enumerate() {
@@ -78,7 +81,7 @@ fn only_accepted_matching_bytes_count() {
     let store = bed.open();
     let mut writer = create(&store, 1, 1001);
     if !writer.receives_in_place(1 << 20) {
-        return eprintln!("there are no huge pages here: nothing is received in place");
+        return skip_or_fail("only_accepted_matching_bytes_count", NO_HUGE_PAGES);
     }
     let data = bytes(1, 1 << 20);
     receive(&mut writer, &data[..65_536], 65_536);
@@ -131,7 +134,7 @@ fn unchecked_bytes_are_verified_later() {
     let store = bed.open();
     let mut writer = create(&store, 1, 1001);
     if !writer.receives_in_place(4096) {
-        return eprintln!("there are no huge pages here: nothing is received in place");
+        return skip_or_fail("unchecked_bytes_are_verified_later", NO_HUGE_PAGES);
     }
     writer.set_checked(false);
     writer.put_in_place(0, &bytes(1, 4096)).unwrap();
@@ -165,7 +168,7 @@ fn full_memory_continues_reception_on_disk() {
     let data = bytes(1, 8 << 20);
     let mut writer = create(&store, 1, 1001);
     if !writer.receives_in_place(65_536) {
-        return eprintln!("there are no huge pages here: nothing is received in place");
+        return skip_or_fail("full_memory_continues_reception_on_disk", NO_HUGE_PAGES);
     }
     receive(&mut writer, &data[..1 << 20], 256 << 10);
     // Received bytes that do not count yet are not lost by asking whether memory is already allocated.

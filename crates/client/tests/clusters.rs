@@ -671,7 +671,7 @@ fn unsupported_files_are_left_unchanged() {
     let spec = spec.set("hadoop.security.key.provider.path", &provider);
     let cluster = match Apache::find().and_then(create_key).and_then(|_| spec.start()) {
         Ok(cluster) => cluster,
-        Err(error) => return skip_or_fail("files_that_cannot_be_written", &error),
+        Err(error) => return skip_or_fail("unsupported_files_are_left_unchanged", &error),
     };
     let fs = client(&cluster);
     let tool = |main: &str, arguments: &[&str]| -> anyhow::Result<String> {

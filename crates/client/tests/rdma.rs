@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hearth_testkit::{Content, Process, Settings, in_virtual_machine, wait_until};
+use hearth_testkit::{Content, Process, Settings, in_virtual_machine, left_to_virtual_machine, wait_until};
 
 /// The client's host. The DataNodes are on 1 to 3, the NameNode on the host of the first.
 const CLIENT: usize = 4;
@@ -52,11 +52,10 @@ fn checked(mut command: Command) -> Result<Output> {
 }
 
 impl Net {
-    /// Starts the cluster. Outside the virtual machine, prints a message and returns `None`.
+    /// Starts the cluster. Outside the virtual machine, leaves the test to it and returns `None`.
     fn start(test: &str, settings: &[(&str, &str)]) -> Option<Self> {
         if !in_virtual_machine() {
-            // Not a skipped test: the suite in the virtual machine runs it.
-            println!("not here: {test}: cargo xtask test runs it in its virtual machine");
+            left_to_virtual_machine(test, "it needs network namespaces with RDMA");
             return None;
         }
         Some(Self::build(settings).unwrap_or_else(|error| panic!("{test}: {error:#}")))

@@ -24,11 +24,3 @@ pub use memory::Memory;
 pub use message_memory::{Claim, MessageMemory, SlowPeerLimits};
 pub use stream::Party;
 pub use transport_name::TransportName;
-
-/// Prints what a test skips, and why.
-#[cfg(test)]
-fn left_out(what: &str) {
-    use std::io::Write;
-    // Bypasses libtest's capture of print!, so that `cargo xtask test` can report the skip.
-    let _ = writeln!(std::io::stdout(), "\nSKIPPED {what}");
-}

@@ -15,17 +15,17 @@ use bytes::Bytes;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transfer, Transport};
 use hearth_fabric::rdma::{Rdma, Settings};
 use hearth_fabric::{Memory, conformance};
+use hearth_testkit::{in_virtual_machine, left_to_virtual_machine};
 
 /// Far longer than any step here takes: a wait that reaches this limit would hang.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Opens RDMA on this machine. Without a device it prints a notice; the virtual machine has one.
+/// Opens RDMA on this machine. Without a device it leaves the test to the virtual machine, which has one.
 fn rdma(test: &str) -> Option<Rdma> {
     match Rdma::open(Settings::default()) {
         Ok(rdma) => Some(rdma),
-        Err(Error::Unavailable { why, .. }) if std::env::var_os("HEARTH_VM").is_none() => {
-            // The suite in the virtual machine runs this test, so it is not reported as skipped.
-            println!("not here: {test}: {why}");
+        Err(Error::Unavailable { why, .. }) if !in_virtual_machine() => {
+            left_to_virtual_machine(test, why);
             None
         }
         Err(error) => panic!("{error}"),

@@ -5,7 +5,10 @@
 //! hdfs-native) that carries out many operations. [`Apache`] runs Apache's command-line tools. File content comes from
 //! [`Content`], which Rust and Java compute alike, so that large data need not be passed between test and client.
 //!
-//! All calls here block. An async test must call them from `spawn_blocking` or before its runtime starts.
+//! Nearly everything here blocks; an async test calls it from `spawn_blocking` or before its runtime starts.
+//! [`eventually`] and [`until`] are for async tests.
+//!
+//! A test that cannot run says so by [`skip_or_fail`], or by [`skip`]; docs/testing.md lists these tests.
 
 mod apache;
 mod cluster;
@@ -37,8 +40,8 @@ pub use loop_disk::{Frozen, LoopDisk};
 pub use nameservices::{Nameservices, NameservicesSpec};
 pub use ports::free_port;
 pub use prerequisites::{
-    Missing, files_below, hearth_program, in_virtual_machine, python_with_hdfs_native, skip_or_fail,
-    unshared_directory, use_program, workspace_root,
+    Missing, files_below, hearth_program, in_virtual_machine, left_to_virtual_machine, python_with_hdfs_native, skip,
+    skip_or_fail, unshared_directory, use_program, workspace_root,
 };
 pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};

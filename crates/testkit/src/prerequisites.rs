@@ -1,5 +1,6 @@
 //! Location of the files that tests need from outside of cargo, and the behaviour if they are missing.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,11 +25,24 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Reports that `test` is skipped because of `why`. With `CI=true` it fails instead.
-pub fn skip_or_fail(test: &str, why: &anyhow::Error) {
+/// Reports that `test` is skipped because of `why`, which can be changed: something is not installed, or not permitted.
+/// With `CI=true` it fails instead.
+pub fn skip_or_fail(test: &str, why: impl Display) {
     assert!(!std::env::var("CI").is_ok_and(|value| value == "true"), "{test}: {why:#}");
-    // Bypasses libtest's capture of print!, so that `cargo xtask test` can report it.
+    skip(test, why);
+}
+
+/// Reports that `test` is skipped because of `why`, which is a property of the machine. For all other reasons there is
+/// [`skip_or_fail`].
+pub fn skip(test: &str, why: impl Display) {
+    // Bypasses libtest's capture of print!, so that `cargo xtask test` can report the skip.
     let _ = writeln!(std::io::stdout(), "\nSKIPPED {test}: {why:#}");
+}
+
+/// Reports that `test` does nothing here because of `why`: the suite in the virtual machine runs it, so it is not counted
+/// as skipped.
+pub fn left_to_virtual_machine(test: &str, why: impl Display) {
+    let _ = writeln!(std::io::stdout(), "\nELSEWHERE {test}: {why:#}; cargo xtask test runs it in its virtual machine");
 }
 
 pub fn workspace_root() -> &'static Path {

@@ -791,7 +791,10 @@ fn failed_volume(session: &mut Session) -> Result<()> {
     let second = session.cluster.directory().join("second-disk");
     fs::create_dir_all(&second)?;
     if let Err(error) = ReadOnly::new(&second) {
-        skip_or_fail("a_failed_storage_directory", &error.context("no mount of a test's own (root may)"));
+        skip_or_fail(
+            "a_failed_storage_directory_is_taken_out_of_service",
+            &error.context("no mount of a test's own (root may)"),
+        );
         return Ok(());
     }
     let first = session.cluster.datanodes[0].setting("dfs.datanode.data.dir").context("it is set")?.to_owned();

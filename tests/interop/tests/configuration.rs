@@ -43,7 +43,7 @@ fn key_table_has_hadoops_keys_and_defaults() {
         .collect();
     if versions.is_empty() || python_with_hdfs_native().is_err() {
         let missing = Missing { what: "Apache Hadoop", cure: "cargo xtask apache and cargo xtask python" };
-        return skip_or_fail("the table of Hadoop's keys", &missing.into());
+        return skip_or_fail("the table of Hadoop's keys", missing);
     }
     let mut wrong = Vec::new();
     for (number, lib) in versions.iter().enumerate() {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
-use hearth_interop::slow;
 use hearth_testkit::{
     Content, Driver, Implementation, Missing, Nameservices, NameservicesSpec, Settings, jmx_bean, skip_or_fail,
     wait_until,
@@ -306,11 +305,8 @@ fn forward_to(port: u16, held_up: Arc<AtomicBool>) -> Result<u16> {
 
 /// The NameNode's own port is blocked; its lifeline port is not.
 #[test]
+#[ignore = "takes half a minute: cargo xtask test --cluster"]
 fn lifeline_keeps_datanode_alive_without_heartbeats() {
-    if !slow() {
-        println!("takes half a minute: cargo xtask test --cluster");
-        return;
-    }
     let lifeline = hearth_testkit::free_port();
     let address = format!("127.0.0.1:{lifeline}");
     let settings = [("dfs.namenode.lifeline.rpc-address.ns", address.as_str())];

@@ -1,11 +1,12 @@
 //! A store in temporary directories that can be dropped (as after a kill) and opened again.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::*;
-use hearth_testkit::HugePages;
+use hearth_testkit::{HugePages, skip_or_fail};
 use hearth_types::*;
 
 pub struct Bed {
@@ -59,11 +60,16 @@ pub fn pool_identity() -> PoolIdentity {
     }
 }
 
+/// Returns `None` where mounting is not permitted: the test then runs in small pages, like one of [`Kind::NoSlabs`].
+fn huge_pages(at: &Path) -> Option<HugePages> {
+    HugePages::mount(at).inspect_err(|error| skip_or_fail("a store in huge pages", error)).ok()
+}
+
 impl Bed {
     pub fn new(kind: Kind) -> Self {
         let disk = if kind == Kind::MmapOnTmpfs { on_tmpfs() } else { tempfile::tempdir().unwrap() };
         let memory = on_tmpfs();
-        let huge = if kind == Kind::HugePages { HugePages::mount(memory.path()) } else { None };
+        let huge = if kind == Kind::HugePages { huge_pages(memory.path()) } else { None };
         let mut volume = VolumeOptions::memory(disk.path().join("v0"));
         let mut tier = MemoryOptions::new(memory.path().join("m"), 256 << 20);
         match kind {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hearth_testkit::skip;
+
 use super::client::{block, content, read};
 use super::local_copies;
 use super::one_sided_writes::figure;
@@ -58,18 +60,19 @@ async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
     [rested(0).await, rested(1).await]
 }
 
-/// Returns true if the minimum share of this machine's cores is more than the few threads of these copies can use.
-fn has_too_many_cores() -> bool {
+/// Returns true, and reports that `test` is skipped, if the minimum share of this machine's cores is more than the few
+/// threads of these copies can use.
+fn has_too_many_cores(test: &str) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores > 8 {
-        eprintln!("skipped: with {cores} cores these copies need no rest");
+        skip(test, format_args!("with {cores} cores these copies need no rest"));
     }
     cores > 8
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_pause_at_both_ends() {
-    if has_too_many_cores() {
+    if has_too_many_cores("streams_pause_at_both_ends") {
         return;
     }
     let mut rested = [0; 2];
@@ -85,7 +88,7 @@ async fn streams_pause_at_both_ends() {
 /// Each end is tested next to one that does not pause: while a source pauses, its target has enough time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_into_memory_pause_at_both_ends() {
-    if has_too_many_cores() {
+    if has_too_many_cores("copies_into_memory_pause_at_both_ends") {
         return;
     }
     // More replicas for the target, whose work per replica does not depend on the size.
