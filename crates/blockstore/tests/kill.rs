@@ -7,10 +7,11 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use hearth_blockstore::*;
+use hearth_testkit::wait_until;
 use hearth_types::*;
 
 const DIR: &str = "HEARTH_TEST_KILL_DIR";
@@ -174,12 +175,11 @@ fn a_killed_store_keeps_its_promises() {
                 String::from_utf8(said).unwrap()
             }
         });
+        // Varies the moment of the kill in the child's work.
         std::thread::sleep(Duration::from_millis(60 + round * 37));
         // On a busy machine the child takes longer.
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while heard.load(Ordering::Relaxed) < 10_000 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(7));
-        }
+        let has_worked = || Ok((heard.load(Ordering::Relaxed) >= 10_000).then_some(()));
+        wait_until("the child to work", Duration::from_secs(120), has_worked).unwrap();
         child.kill().unwrap();
         let ended = child.wait_with_output().unwrap();
         let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();

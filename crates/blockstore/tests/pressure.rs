@@ -478,7 +478,8 @@ fn disk_replica_is_read_in_pieces() {
     }
     // Not for packets that do not fit pages, nor for small replicas; and a truncated file is an error.
     let reader = store.reader(&block(3, 1, 0)).unwrap();
-    assert!(reader.pieces(1000).is_none() && reader.pieces(1 << 20).is_none());
+    assert!(reader.pieces(1000).is_none());
+    assert!(reader.pieces(1 << 20).is_none());
     let mut pieces = reader.pieces(64 << 10).unwrap();
     let [path] = &files_named(&bed, "blk_3")[..] else { panic!("one file") };
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();

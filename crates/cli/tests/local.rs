@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use hearth_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
@@ -149,32 +150,26 @@ fn content() -> Vec<u8> {
     (0..1_500_000_u32).map(|at| (at >> 4) as u8).collect()
 }
 
-/// Polls until `is_so` returns true.
-fn until(mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it does not come to pass");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
 #[test]
 fn killed_datanode_is_restarted() {
     let up = start(2);
     let conf = fs::read_to_string(up.conf.join("hdfs-site.xml")).unwrap();
     let expected = format!("<value>{}</value>", up.web);
-    assert!(conf.contains("dfs.namenode.http-address") && conf.contains(&expected), "{expected} in {conf}");
+    assert!(conf.contains("dfs.namenode.http-address"), "{expected} in {conf}");
+    assert!(conf.contains(&expected), "{expected} in {conf}");
 
     let bytes = content();
     let local = up.local_file("local", &bytes);
     up.done(&["fs", "-put", &local, "/file"]);
     up.kill_a_datanode();
     let said = up.complains("is started again");
-    assert!(said.contains("datanode") && said.contains("signal: 9"), "{said}");
+    assert!(said.contains("datanode"), "{said}");
+    assert!(said.contains("signal: 9"), "{said}");
     up.complains("is back, as process");
     assert!(up.hearth(&["fs", "-cat", "/file"]).stdout == bytes);
     up.done(&["fs", "-put", &local, "/another"]);
-    until(|| up.hearth(&["fsck", "/"]).status.code() == Some(0));
+    let is_healthy = || Ok((up.hearth(&["fsck", "/"]).status.code() == Some(0)).then_some(()));
+    wait_until("a healthy file system", PATIENCE, is_healthy).unwrap();
 }
 
 #[test]
@@ -247,7 +242,8 @@ fn lost_files_are_listed_and_deleted() {
     up.done(&["fs", "-touchz", "/kept"]);
     up.kill_a_datanode();
     up.complains("is back");
-    until(|| up.hearth(&["fsck", "/"]).status.code() == Some(1));
+    let is_corrupt = || Ok((up.hearth(&["fsck", "/"]).status.code() == Some(1)).then_some(()));
+    wait_until("a corrupt file system", PATIENCE, is_corrupt).unwrap();
     let list = up.hearth(&["fsck", "/", "-list-corruptfileblocks"]);
     let said = text(&list.stdout);
     assert_eq!(list.status.code(), Some(255), "{list:?}");

@@ -10,11 +10,11 @@ use std::time::Duration;
 use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{
-    Apache, Cluster, ClusterSpec, Content, Implementation, NodeProcess, files_below, jmx_bean, skip_or_fail,
+    Apache, Cluster, ClusterSpec, Content, Implementation, NodeProcess, eventually, files_below, jmx_bean, skip_or_fail,
 };
 use hearth_types::{FileKind, FsPermission};
 
-use common::streamed;
+use common::{streamed, wait_closed};
 
 type Outcome = anyhow::Result<()>;
 
@@ -104,21 +104,17 @@ fn reader_never_returns_bytes_of_a_replacing_file() {
         anyhow::ensure!(bytes == old.bytes(10, 1000));
         write(&fs, "/taken", new, 3 * block).await?;
         // Read blocks that were never requested, and the known block after its replica was deleted.
-        let mut refused = 0;
-        let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        while refused < 3 && std::time::Instant::now() < deadline {
-            refused = 0;
+        eventually("the end of the deleted file's blocks", async || {
+            let mut refused = 0;
             for at in [10, block as u64 + 10, 2 * block as u64 + 10] {
                 match reader.read_at(at, &mut bytes).await {
-                    Ok(count) => {
-                        anyhow::ensure!(bytes[..count] == old.bytes(at, count), "another file's bytes at {at}")
-                    }
+                    Ok(count) => assert!(bytes[..count] == old.bytes(at, count), "another file's bytes at {at}"),
                     Err(_) => refused += 1,
                 }
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        anyhow::ensure!(refused == 3, "blocks of the deleted file still exist");
+            (refused == 3).then_some(())
+        })
+        .await;
         anyhow::ensure!(read(&fs, "/taken").await? == new.bytes(0, 3 * block));
         Ok(())
     });
@@ -224,12 +220,7 @@ fn files_are_truncated_concatenated_and_checksummed() {
         let done = fs.truncate("/cut/a", 1 << 20).await?;
         anyhow::ensure!(done && fs.status("/cut/a").await?.length == 1 << 20);
         if !fs.truncate("/cut/a", 1000).await? {
-            for _ in 0..600 {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                if fs.is_file_closed("/cut/a").await? {
-                    break;
-                }
-            }
+            wait_closed(&fs, "/cut/a").await?;
         }
         anyhow::ensure!(read(&fs, "/cut/a").await? == content.bytes(0, 1000));
         let empty = "MD5-of-0MD5-of-0CRC32:00000000000000000000000070bc8f4b72a86921468bf8e8441dce51";
@@ -585,6 +576,7 @@ fn open_file_length_includes_a_new_last_block() {
                 let (reading, path) = (reading.clone(), path.clone());
                 async move { reading.open(&path).await }
             });
+            // Time for the reader to ask the stopped process, and to ask it again.
             tokio::time::sleep(Duration::from_secs(3)).await;
             datanode.resume()?;
             writer.write(&content.bytes(5000, length - 5000)).await?;

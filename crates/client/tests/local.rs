@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, skip_or_fail, unshared_directory};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, skip_or_fail, unshared_directory, until};
 
-use common::streamed;
+use common::{streamed, wait_closed};
 
 type Outcome = anyhow::Result<()>;
 
@@ -158,9 +158,7 @@ fn apaches_datanode_passes_its_file_descriptors() {
         check(&free, "/200000", content, 250_000).await?;
         check(&fs, "/200000", content, 250_000).await?;
         if !fs.truncate("/200000", 1000).await? {
-            while !fs.is_file_closed("/200000").await? {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            wait_closed(&fs, "/200000").await?;
         }
         check(&fs, "/200000", content, 1000).await?;
 
@@ -168,6 +166,7 @@ fn apaches_datanode_passes_its_file_descriptors() {
         cluster.datanodes[0].kill();
         cluster.start_datanode(0)?;
         cluster.wait_ready()?;
+        // Time for the other process to be reachable locally again: a read would fall back without a sign of it.
         tokio::time::sleep(Duration::from_secs(1)).await;
         check(&free, "/65537", Content::new(4), 65_537).await?;
         check(&fs, "/65537", Content::new(4), 65_537).await?;
@@ -265,9 +264,7 @@ fn open_readers_keep_the_old_contents() {
         let reader = fs.open("/cut").await?;
         let view = reader.view(0, length).await?;
         if !fs.truncate("/cut", 300_000).await? {
-            while !fs.is_file_closed("/cut").await? {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            wait_closed(&fs, "/cut").await?;
         }
         view.verify()?;
         anyhow::ensure!(view[..] == content.bytes(0, length)[..], "the view of the longer file");
@@ -285,13 +282,14 @@ fn open_readers_keep_the_old_contents() {
         let view = reader.view(0, length).await?;
         fs.delete("/gone", false).await?;
         let mut byte = [0];
-        for _ in 0..600 {
-            match reader.read_at(5, &mut byte).await {
-                Ok(_) => anyhow::ensure!(byte[0] == view[5]),
-                Err(_) => break,
+        until("the end of the deleted file", async || match reader.read_at(5, &mut byte).await {
+            Ok(_) => {
+                assert_eq!(byte[0], view[5]);
+                false
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            Err(_) => true,
+        })
+        .await;
         anyhow::ensure!(reader.read_at(5, &mut byte).await.is_err(), "a deleted file can still be read");
         view.verify()?;
         anyhow::ensure!(view[..] == content.bytes(0, length)[..]);
@@ -343,6 +341,7 @@ fn restarted_datanode_is_read_locally_again() {
         cluster.cluster.datanodes[0].kill();
         anyhow::ensure!(view[..] == content.bytes(0, BLOCK)[..], "the view of a killed datanode");
         let restarted = tokio::task::spawn_blocking(move || {
+            // Time for the reader to find no process.
             std::thread::sleep(Duration::from_millis(500));
             cluster.cluster.start_datanode(0)?;
             cluster.cluster.wait_ready()?;
@@ -357,6 +356,7 @@ fn restarted_datanode_is_read_locally_again() {
         positioned.read_at(5, &mut piece).await?;
         anyhow::ensure!(piece[..] == content.bytes(5, 100)[..]);
         let _cluster = restarted.await??;
+        // Time for the other process to be reachable locally again.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let before = fs.statistics().read_bytes(DataPath::Local);
         check(&fs, "/file", content, 3 * BLOCK).await?;

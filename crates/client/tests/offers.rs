@@ -1,11 +1,11 @@
 //! Offers of datanodes that a client receives from Hearth's namenode with the locations of blocks: the addresses of
 //! their listeners for one-sided connections, and of their domain sockets.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::Configuration;
-use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, get_text, jmx_bean, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, eventually, get_text, jmx_bean, wait_until};
 
 type Outcome = anyhow::Result<()>;
 
@@ -136,17 +136,18 @@ fn restarted_datanode_is_found_at_its_new_address() {
             let asked = counted(&cluster, 0, "hearth_descriptions")?;
             anyhow::ensure!(asked == 1, "the datanode was asked {asked} times");
             // The namenode sends the next client the offer of the new incarnation.
-            let deadline = Instant::now() + Duration::from_secs(120);
-            loop {
+            let is_sent = async || {
                 let before = counted(&cluster, 0, "hearth_descriptions")?;
                 check(&one_sided(&cluster), "/file", content, LENGTH).await?;
-                if counted(&cluster, 0, "hearth_descriptions")? == before {
-                    return Ok(());
-                }
-                // The datanode may not have registered again yet.
-                anyhow::ensure!(Instant::now() < deadline, "clients still have to ask it");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+                anyhow::Ok(counted(&cluster, 0, "hearth_descriptions")? == before)
+            };
+            // The datanode may not have registered again yet.
+            eventually("the offer from the namenode", async || match is_sent().await {
+                Ok(false) => None,
+                Ok(true) => Some(Ok(())),
+                Err(error) => Some(Err(error)),
+            })
+            .await
         })
         .unwrap();
 }

@@ -2,18 +2,22 @@
 //! datanode for them. A replica that has changed since costs the reader a request, never a wrong byte or a false
 //! report. Over TCP; the suite `paths` has the same tests over verbs.
 
+mod common;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_client::{CreateOptions, DataPath, FileSystem, Reader, Statistics};
 use hearth_config::Configuration;
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, get_text, wait_until};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, eventually, get_text, wait_until};
 use hearth_types::{BlockId, GenerationStamp};
 use hearth_wire::announcement::{AnnouncedReplica, Announcement, AnnouncementAck};
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rdma_control::Advertisement;
 use hearth_wire::rpc::protocols;
+
+use common::wait_closed;
 
 type Outcome = anyhow::Result<()>;
 
@@ -73,14 +77,11 @@ async fn check(fs: &FileSystem, path: &str, content: Content, length: usize) -> 
 
 /// Waits until the namenode sends the memory address of every replica of the file.
 async fn wait_piggybacked(fs: &FileSystem, path: &str, replicas: usize) -> Outcome {
-    for _ in 0..600 {
-        let located = fs.locations(path, 0, u64::MAX >> 1).await?;
-        if located.blocks.iter().all(|block| block.advertisements.len() == replicas) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("the namenode does not send the memory of {path}")
+    eventually(&format!("the memory of {path}"), async || match fs.locations(path, 0, u64::MAX >> 1).await {
+        Ok(located) => located.blocks.iter().all(|block| block.advertisements.len() == replicas).then_some(Ok(())),
+        Err(error) => Some(Err(error.into())),
+    })
+    .await
 }
 
 /// Reads a value from a daemon's `/metrics`.
@@ -225,9 +226,7 @@ fn stale_addresses_never_return_wrong_bytes() {
         more.write(&content.bytes(2 * BLOCK as u64, 1000)).await?;
         more.close().await?;
         if !writer.truncate("/cut", BLOCK as u64 + 1000).await? {
-            while !writer.is_file_closed("/cut").await? {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            wait_closed(&writer, "/cut").await?;
         }
         writer.delete("/deleted", false).await?;
         let another = Content::new(5);
@@ -242,6 +241,7 @@ fn stale_addresses_never_return_wrong_bytes() {
                     anyhow::ensure!(bytes == content.bytes(BLOCK as u64, BLOCK), "{what}: wrong bytes, {round}");
                 }
             }
+            // Time for the other process to delete the replicas, which it may do at any moment.
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
         // Later writes push the files out of memory.

@@ -117,6 +117,7 @@ async fn read_across_deregistration_returns_old_bytes() {
             if place == *b"A" {
                 break;
             }
+            // The card writes there: a condition without an event.
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
         drop(source);
@@ -256,6 +257,7 @@ async fn killed_process_is_noticed() {
     let connection = rdma.connect(&domain, address.parse().unwrap(), b"", Limits::default(), LONG).await.unwrap();
     let receiving = connection.receive(LONG);
     let killing = async {
+        // Time for this process to wait in `receive`, which nothing shows.
         tokio::time::sleep(Duration::from_millis(50)).await;
         child.kill().unwrap();
         child.wait().unwrap();

@@ -289,6 +289,7 @@ impl LogFile {
 
 #[cfg(test)]
 mod tests {
+    use hearth_testkit::until;
     use hearth_types::SystemClock;
 
     use super::*;
@@ -354,22 +355,15 @@ mod tests {
         let log = AuditLog::start(settings.clone(), Arc::new(SystemClock::new())).unwrap();
         log.write(Event { command: "mkdirs", ..Event::default() }).await;
         log.write(Event { command: "open", ..Event::default() }).await;
-        while std::fs::read_to_string(&path).unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        until("the first line", async || !std::fs::read_to_string(&path).unwrap().is_empty()).await;
         std::fs::rename(&path, &old).unwrap();
         for _ in 0..1000 {
             log.write(Event { command: "delete", ..Event::default() }).await;
         }
         drop(log);
         let count = |path| std::fs::read_to_string(path).map(|text| text.lines().count()).unwrap_or(0);
-        for _ in 0..6000 {
-            if count(&path) == 1000 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!((count(&old), count(&path)), (1, 1000));
+        until("all lines in the new file", async || count(&path) == 1000).await;
+        assert_eq!(count(&old), 1);
         assert!(std::fs::read_to_string(&old).unwrap().contains("cmd=mkdirs"));
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
+use hearth_testkit::until;
 use hearth_types::SystemClock;
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rpc::protocols;
@@ -127,9 +128,7 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
         let workers: Vec<_> =
             (0..8).map(|worker| tokio::spawn(work(address, worker, round, acknowledged.clone()))).collect();
         // Kill it in the middle of the work, however fast the machine is.
-        while acknowledged.load(Ordering::Relaxed) < 30 + 17 * round {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("acknowledged changes", async || acknowledged.load(Ordering::Relaxed) >= 30 + 17 * round).await;
         process.kill();
         for worker in workers {
             let (new, gone) = worker.await.unwrap();
@@ -337,9 +336,8 @@ async fn snapshots_survive_a_kill() {
             .enumerate()
             .map(|(nth, kept)| tokio::spawn(change(address, root(nth), kept.clone(), round, acknowledged.clone())))
             .collect();
-        while acknowledged.load(Ordering::Relaxed) < DIRECTORIES * 18 + 13 * round {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("acknowledged changes", async || acknowledged.load(Ordering::Relaxed) >= DIRECTORIES * 18 + 13 * round)
+            .await;
         process.kill();
         (process, address) = Process::start(directory.path());
         let user = User::of(address);

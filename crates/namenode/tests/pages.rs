@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_namenode::fsck::{FsckRequest, fsck};
+use hearth_testkit::{eventually, until};
 use hearth_types::{FsPermission, SystemClock};
 use hearth_web::{Disconnected, TextSender};
 use hearth_wire::proto::hdfs::*;
@@ -258,16 +259,13 @@ async fn fsck_deletions_are_audited() {
     told(&n, FsckRequest { list_corrupt: true, ..by_bob.clone() }).await;
     told(&n, FsckRequest { delete: true, ..by_bob }).await;
     told(&n, FsckRequest { delete: true, ..asked("/d") }).await;
-    let mut lines = Vec::new();
-    for _ in 0..6000 {
+    let lines = eventually("five audit lines", async || {
         let text = std::fs::read_to_string(&log).unwrap();
         let over_http = text.lines().filter(|line| line.ends_with("\tdst=null\tperm=null\tproto=null"));
-        lines = over_http.filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
-        if lines.len() >= 5 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        let lines: Vec<String> = over_http.filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
+        (lines.len() >= 5).then_some(lines)
+    })
+    .await;
     let line = |allowed: bool, user: &str, command: &str, path: &str| {
         format!(
             "allowed={allowed}\tugi={user} (auth:SIMPLE)\tip=/1.2.3.4\tcmd={command}\tsrc={path}\tdst=null\tperm=null\tproto=null"
@@ -440,7 +438,8 @@ async fn fsck_stops_when_client_disconnects() {
     while !heard.contains("FSCK deleted the corrupt file /d/10\n") {
         heard.push_str(std::str::from_utf8(&listening.next().await.unwrap()).unwrap());
     }
-    // From here on the client reads nothing. The only further deletions are those whose reports fit in the buffer.
+    // From here on the client reads nothing. The only further deletions are those whose reports fit in the buffer;
+    // nothing shows that the last of them was made.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!made.is_finished());
     drop(listening);
@@ -451,7 +450,8 @@ async fn fsck_stops_when_client_disconnects() {
             left.push(path);
         }
     }
-    assert!(left.len() < paths.len() && left.len() > paths.len() / 2, "{left:?}");
+    assert!(left.len() < paths.len(), "{left:?}");
+    assert!(left.len() > paths.len() / 2, "{left:?}");
     assert!(left.iter().copied().eq(&paths[paths.len() - left.len()..]), "{left:?}");
     // A client that stays connected gets the whole report, also over HTTP.
     let said = http(&n, "/fsck?ugi=root&path=%2Fd&delete=1").await;
@@ -482,9 +482,8 @@ async fn fsck_keeps_files_that_became_healthy() {
         // The report has a start line, then for each file its problem and its deletion. Four pieces fit in the buffer:
         // after the client has read one, two files are deleted and the third has been judged.
         let mut said = listening.next().await.unwrap().to_vec();
-        while n.info(&paths[1]).await.unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("the second deletion", async || n.info(&paths[1]).await.unwrap().is_none()).await;
+        // Nothing shows that the third file was judged.
         tokio::time::sleep(Duration::from_millis(500)).await;
         for path in &paths[2..] {
             let block = n.locations(path, 0, 1).await.unwrap().blocks[0].b.clone();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hearth_config::{Configuration, Environment};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
+use hearth_testkit::eventually;
 use hearth_types::SystemClock;
 use hearth_wire::proto::common::{
     RefreshSuperUserGroupsConfigurationRequestProto, RefreshSuperUserGroupsConfigurationResponseProto,
@@ -73,16 +74,13 @@ fn is_forbidden(answer: &str) -> bool {
 
 /// Waits until the audit log ends with `end`, and returns its lines from `allowed=` on.
 async fn audited(log: &Path, end: &str) -> Vec<String> {
-    for _ in 0..6000 {
+    eventually(end, async || {
         let text = std::fs::read_to_string(log).unwrap();
         let lines: Vec<String> =
             text.lines().filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
-        if lines.last().is_some_and(|line| line.contains(end)) {
-            return lines;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("{end} is not in the audit log");
+        lines.last().is_some_and(|line| line.contains(end)).then_some(lines)
+    })
+    .await
 }
 
 #[tokio::test]

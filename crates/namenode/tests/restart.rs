@@ -9,6 +9,7 @@ use std::time::Duration;
 use hearth_namenode::namespace::Limits;
 use hearth_namenode::store::{Directory, Store};
 use hearth_protocol::rpc::RpcClient;
+use hearth_testkit::{eventually, until};
 use hearth_types::{BlockId, ManualClock};
 use hearth_wire::proto::hdfs::*;
 use prost::Message;
@@ -312,13 +313,7 @@ fn refused_in_safe_mode<A: std::fmt::Debug>(answer: Answer<A>) {
 }
 
 async fn wait_for_safe_mode_to_end(n: &TestNamenode) {
-    for _ in 0..6000 {
-        if !n.handle().namenode().read().blocks.in_safe_mode() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("safe mode does not end");
+    until("the end of safe mode", async || !n.handle().namenode().read().blocks.in_safe_mode()).await;
 }
 
 #[tokio::test]
@@ -374,7 +369,7 @@ async fn truncation_restarts_when_primary_restarts() {
     n.write(&datanodes, "/t", 1000).await;
     assert!(!n.truncate("/t", 700, "T").await.unwrap());
     let first = datanodes[0].recovery(&n).await;
-    // The command is sent once, and not again while the recovery may be running.
+    // The command is sent once, and not again while the recovery may be running: time for some checks of leases.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
 
@@ -388,7 +383,7 @@ async fn truncation_restarts_when_primary_restarts() {
     assert!(n.is_closed("/t").await.unwrap());
     assert_eq!(n.info("/t").await.unwrap().unwrap().length, 700);
 
-    // The next client that opens the file is not affected by the recovery.
+    // The next client that opens the file is not affected by the recovery, also after some checks of leases.
     n.append("/t", "A", 4).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(datanodes[0].heartbeat(&n).await.iter().all(|command| command.recovery_cmd.is_none()));
@@ -624,15 +619,15 @@ async fn block_on_silent_datanode_is_not_dropped() {
     clock.advance(Duration::from_secs(91));
     datanodes[0].heartbeat(&n).await;
     datanodes[1].heartbeat(&n).await;
-    let mut led = Vec::new();
-    while led.is_empty() {
+    let task = eventually("a recovery", async || {
+        let mut led = Vec::new();
         for datanode in &datanodes {
             let commands = datanode.heartbeat(&n).await;
             led.extend(commands.into_iter().filter_map(|command| command.recovery_cmd));
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let task = led[0].blocks[0].clone();
+        led.first().map(|command| command.blocks[0].clone())
+    })
+    .await;
     datanodes[0].synchronize_nothing(&n, &task.block.b, task.new_gen_stamp).await.unwrap();
     assert!(n.is_closed("/f").await.unwrap());
     assert_eq!(n.locations("/f", 0, 1).await.unwrap().blocks.len(), 0);

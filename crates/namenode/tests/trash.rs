@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_namenode::trash::{TrashSettings, empty};
+use hearth_testkit::eventually;
 use hearth_types::{Calendar, Clock, ManualClock, SystemClock};
 use support::*;
 
@@ -62,12 +63,11 @@ async fn trash_is_emptied_only_if_enabled() {
     let configuration = configuration().with("fs.trash.interval", "60").with("fs.trash.checkpoint.interval", "1s");
     let n = TestNamenode::start_with(configuration, clock).await;
     n.mkdirs("/user/ann/.Trash/Current/d").await.unwrap();
-    for _ in 0..3000 {
-        if names(&n, "/user/ann/.Trash").await != ["Current"] {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let made = names(&n, "/user/ann/.Trash").await;
-    assert!(made.len() == 1 && Calendar::checkpoint_ms(&made[0]).is_some(), "{made:?}");
+    let made = eventually("a checkpoint", async || {
+        let made = names(&n, "/user/ann/.Trash").await;
+        (made != ["Current"]).then_some(made)
+    })
+    .await;
+    let [checkpoint] = &made[..] else { panic!("{made:?}") };
+    assert!(Calendar::checkpoint_ms(checkpoint).is_some(), "{checkpoint}");
 }

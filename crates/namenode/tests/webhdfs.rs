@@ -3,8 +3,8 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use hearth_testkit::eventually;
 use hearth_types::SystemClock;
 use serde_json::{Value, json};
 use support::*;
@@ -364,15 +364,13 @@ async fn audit_log_names_webhdfs() {
     let n = TestNamenode::start_with(configuration, Arc::new(SystemClock::new())).await;
     make(&n, "PUT", "/d", "MKDIRS&permission=700").await;
     ask(&n, "DELETE", "/d?op=DELETE&user.name=bob").await;
-    let mut lines = Vec::new();
-    for _ in 0..6000 {
+    let lines = eventually("two audit lines", async || {
         let text = std::fs::read_to_string(&log).unwrap();
-        lines = text.lines().filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
-        if lines.len() >= 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        let lines: Vec<String> =
+            text.lines().filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
+        (lines.len() >= 2).then_some(lines)
+    })
+    .await;
     let line = |allowed: bool, user: &str, command: &str, permissions: &str| {
         format!(
             "allowed={allowed}\tugi={user} (auth:SIMPLE)\tip=/127.0.0.1\tcmd={command}\tsrc=/d\tdst=null\t\

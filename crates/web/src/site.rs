@@ -455,6 +455,7 @@ pub(crate) fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hearth_testkit::until;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -535,12 +536,10 @@ mod tests {
             assert!(waited.await.unwrap().starts_with("HTTP/1.1 503"));
         }
         drop(go_on);
-        let answered = async {
-            while !fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 200") {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(WAIT, answered).await.expect("the places are given back");
+        until("the places to be given back", async || {
+            fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 200")
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -576,6 +575,7 @@ mod tests {
         let bound = Site::new(front, Vec::new, Vec::new, Vec::new).bind("127.0.0.1:0").await.unwrap();
         let address = bound.address();
         let asking = tokio::spawn(async move { fetch(address, "/").await });
+        // Time for the kernel to deliver the request, and for the site to answer it by mistake.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!asking.is_finished());
         is_ready.set("what the address is needed for").unwrap();
@@ -605,6 +605,7 @@ mod tests {
         let asking = tokio::spawn(async move {
             let mut sent = writing.write_all(b"GET / HTTP/1.1\r\nHost: ").await;
             while sent.is_ok() {
+                // The pace of a slow client.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 sent = writing.write_all(b"x").await;
             }
@@ -629,6 +630,7 @@ mod tests {
             // Read a little at a time, so that there is traffic.
             for _ in 0..60 {
                 taken += socket.read(&mut bytes).await.unwrap();
+                // The pace of a slow client.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             // Only the data in the buffers of the two sockets arrives.
@@ -684,6 +686,7 @@ mod tests {
                 for line in 0..8 {
                     telling.send(format!("line {line}\n")).await?;
                     lines.acquire().await.unwrap().forget();
+                    // The work for a line: that for all lines exceeds the time-out.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 telling.send("the end".to_owned()).await
@@ -708,6 +711,7 @@ mod tests {
                 telling.send("first".to_owned()).await?;
                 // It has no more text and checks the connection with empty writes.
                 while telling.send(String::new()).await.is_ok() {
+                    // The pace of the checks.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 sender.send(()).await.unwrap();
@@ -751,7 +755,7 @@ mod tests {
     #[tokio::test]
     async fn late_pages_get_503_and_failed_pages_500() {
         let late = told([100, 60_000], |telling| async move {
-            tokio::time::sleep(WAIT).await;
+            std::future::pending::<()>().await;
             telling.send("late".to_owned()).await
         });
         read_until(&mut ask(&late.await, "1.0").await, " 503 ").await;

@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use hearth_client::{Error, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, eventually, wait_until};
 use hearth_types::FsPermission;
 
 const BLOCK: usize = 1 << 20;
@@ -118,15 +118,12 @@ fn check_replaced(web: &Web) -> Result<()> {
     let length = format!("Content-Length: {LENGTH}\r\n");
     let mut first = web.begin(("PUT", "/replaced", "CREATE"), &length)?;
     first.write_all(&bytes[..begun])?;
-    // Wait until the file is created.
-    for _ in 0..500 {
-        if web.ask("GET", "/replaced", "OPEN", &[])?.status() == "200" {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the file", Duration::from_secs(60), || {
+        Ok((web.ask("GET", "/replaced", "OPEN", &[])?.status() == "200").then_some(()))
+    })?;
     let mut second = web.begin(("PUT", "/replaced", "CREATE&overwrite=true"), &length)?;
     second.write_all(&bytes[..begun])?;
+    // Time for the other process to replace the file, which nothing shows.
     std::thread::sleep(Duration::from_millis(500));
     // The server may close the connection when it refuses the upload before the whole body has arrived.
     let is_made = first.write_all(&bytes[begun..]).is_ok()
@@ -141,16 +138,13 @@ fn check_replaced(web: &Web) -> Result<()> {
 }
 
 async fn is_closed(fs: &FileSystem, path: &str) -> Result<()> {
-    for _ in 0..300 {
-        match fs.is_file_closed(path).await {
-            Ok(true) => return Ok(()),
-            // Not created yet.
-            Ok(false) | Err(Error::Refused { .. } | Error::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("{path} is still open")
+    eventually(&format!("the end of {path}"), async || match fs.is_file_closed(path).await {
+        Ok(true) => Some(Ok(())),
+        // Not created yet.
+        Ok(false) | Err(Error::Refused { .. } | Error::NotFound { .. }) => None,
+        Err(error) => Some(Err(error.into())),
+    })
+    .await
 }
 
 async fn carry_out(cluster: &Cluster) -> Result<()> {

@@ -99,6 +99,7 @@ async fn send_in_pieces(mut writer: Writer, wire: &[u8], pieces: &[usize], expec
             connection.write_all(piece, WAIT).await.unwrap();
             rest = more;
             if piece.len() < 40_000 {
+                // Time for the kernel to deliver the piece alone.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -109,7 +110,9 @@ async fn send_in_pieces(mut writer: Writer, wire: &[u8], pieces: &[usize], expec
             while ack.seqno == -1 {
                 ack = writer.ack().await;
             }
-            assert!(ack.seqno == seqno as i64 && ack.is_success() && ack.replies.len() == datanodes, "{ack:?}");
+            assert_eq!(ack.seqno, seqno as i64, "{ack:?}");
+            assert!(ack.is_success(), "{ack:?}");
+            assert_eq!(ack.replies.len(), datanodes, "{ack:?}");
         }
     };
     tokio::join!(sending, hearing);
@@ -333,7 +336,8 @@ async fn streamed_replicas_survive_interruptions() {
         let sent = figure(&all.nodes[0], "hearth_stream_sent_bytes").await - sent;
         let bytes: u64 = copies.iter().map(|copy| copy.length).sum();
         // Each of the two connections of replicas breaks at most once.
-        assert!(sent >= bytes && sent <= bytes + 4 * window, "{sent} bytes for {bytes}");
+        assert!(sent >= bytes, "{sent} bytes for {bytes}");
+        assert!(sent <= bytes + 4 * window, "{sent} bytes for {bytes}");
     }
     for node in &all.nodes {
         assert_eq!(figure(node, "hearth_corruptions").await, 0);

@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use hearth_datanode::Handle;
 use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::tcp::{Connection, ReceiveBuffer, SocketOptions};
 use hearth_protocol::block_token::AccessMode;
 use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, split};
+use hearth_testkit::until;
 use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, Decoded, Describe, MessageError, OpCode, Operation, RequestShortCircuitFds,
@@ -156,12 +156,7 @@ async fn figure(handle: &Handle, name: &str) -> u64 {
 }
 
 async fn wait_figure(handle: &Handle, name: &str, wanted: u64) {
-    let wait = async {
-        while figure(handle, name).await != wanted {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, wait).await.unwrap_or_else(|_| panic!("{name} did not become {wanted}"));
+    until(&format!("{name} to become {wanted}"), async || figure(handle, name).await == wanted).await;
 }
 
 async fn start(namenode: &FakeNamenode, dir: &Path) -> Handle {
@@ -185,8 +180,10 @@ async fn client_gets_descriptors_and_change_signal() {
     for (index, (id, size)) in blocks.into_iter().enumerate() {
         let (data, meta) = client.replica(&block(id, 1001, 0), Some(slots.allocate(index))).await;
         let expected = content(size, id as u64);
-        assert!(all_of(&data) == expected && all_of(&meta) == meta_of(&expected));
-        assert!(data.write_at(b"x", 0).is_err() && data.set_len(0).is_err(), "read-only");
+        assert!(all_of(&data) == expected);
+        assert!(all_of(&meta) == meta_of(&expected));
+        assert!(data.write_at(b"x", 0).is_err(), "read-only");
+        assert!(data.set_len(0).is_err(), "read-only");
         assert_eq!(slots.word(index), VALID | ANCHORABLE, "its bytes were checked on receipt");
         files.push((data, expected));
     }
@@ -208,7 +205,8 @@ async fn client_gets_descriptors_and_change_signal() {
     assert!(files.iter().all(|(file, expected)| all_of(file) == *expected));
     let (data, meta) = client.replica(&block(1, 1002, 0), Some(slots.allocate(5))).await;
     let expected = [content(300_000, 1), content(352, 9)[..32].to_vec()].concat();
-    assert!(all_of(&data) == expected && all_of(&meta) == meta_of(&expected));
+    assert!(all_of(&data) == expected);
+    assert!(all_of(&meta) == meta_of(&expected));
 
     assert_eq!(client.release(ShmSlot { segment: slots.id, index: 2 }).await, Status::Success);
     assert_eq!((slots.word(2), slots.word(1)), (0, VALID | ANCHORABLE));
@@ -223,12 +221,7 @@ async fn client_gets_descriptors_and_change_signal() {
 
     datanode.shutdown(false).await;
     drop(datanode);
-    let gone = async {
-        while path.exists() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, gone).await.expect("the socket closes with the datanode");
+    until("the end of the socket, which closes with the datanode", async || !path.exists()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,13 +5,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hearth_testkit::until;
 use hearth_types::{ChecksumSpec, GenerationStamp};
 use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader, Stage};
 
 use super::client::{WAIT, Writer, block, content, read, slow_datanode, target, write, write_request};
 use super::local_writes::{self, socket_of};
 use super::namenode::FakeNamenode;
-use super::one_sided_copies::{came_in, copies_of_all_sizes, copies_of_some_mebibytes, copy_of_odd_chunks, temporary};
+use super::one_sided_copies::{
+    came_in, copies_of_all_sizes, copies_of_some_mebibytes, copy_of_odd_chunks, no_partial_copies,
+};
 use super::one_sided_writes::figure;
 use super::scratch;
 use super::streams::{Two, walk};
@@ -43,7 +46,8 @@ async fn large_replicas_use_memory_and_small_streams() {
         let copies = copies_of_all_sizes(&two, 12).await;
         let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
         assert_eq!(came_in(&two).await, [12, 0, bytes(false)]);
-        assert_eq!((forwarded(&two).await, temporary(&two).await), (bytes(true), 0));
+        assert_eq!(forwarded(&two).await, bytes(true));
+        no_partial_copies(&two).await;
         let copied_back = figure(&two.nodes[1], "hearth_copied_back_bytes").await;
         assert!(
             if trusted == "true" { copied_back < bytes(true) } else { copied_back == bytes(true) },
@@ -82,12 +86,7 @@ async fn full_memory_falls_back_to_packet_data() {
 async fn corrupt_memory_is_detected_and_copied_from_disk() {
     let two = two([&[], &[]]).await;
     let copies = [two.write(1, 4 * MIB).await];
-    let flushed = async {
-        while figure(&two.nodes[0], "hearth_flushed_replicas").await == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, flushed).await.expect("is flushed");
+    until("the flush", async || figure(&two.nodes[0], "hearth_flushed_replicas").await != 0).await;
     let data = walk(&two.dirs[0].path().join("memory"));
     let data = data.iter().find(|path| path.contains("blk_1_") && path.ends_with(".data")).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(data).unwrap();
@@ -100,7 +99,7 @@ async fn corrupt_memory_is_detected_and_copied_from_disk() {
     for namenode in &two.namenodes {
         namenode.told(|told| assert!(told.bad.is_empty(), "{:?}", told.bad));
     }
-    assert_eq!(temporary(&two).await, 0);
+    no_partial_copies(&two).await;
 }
 
 /// From a remote client: over a socket to the first DataNode, through memory from there on.

@@ -9,6 +9,7 @@ use hearth_datanode::Handle;
 use hearth_fabric::local;
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_protocol::block_token::AccessMode;
+use hearth_testkit::until;
 use hearth_types::{ChecksumSpec, ExtendedBlock, GenerationStamp};
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, HEARTBEAT_SEQNO, LocalGrant, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader,
@@ -391,30 +392,18 @@ async fn memory_beyond_grants_is_counted_and_freed() {
         let granted = writer.granted;
         writer.file.as_ref().unwrap().write_all_at(&vec![7; 64 * MIB], granted).unwrap();
         if id == 1 {
-            let counted = async {
-                while figure(&datanode, "hearth_memory_used_bytes").await < 64 * MIB as u64 {
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                }
-            };
-            tokio::time::timeout(WAIT, counted).await.expect("it is counted while the writer is connected");
+            until("the bytes to be counted while the writer is connected", async || {
+                figure(&datanode, "hearth_memory_used_bytes").await >= 64 * MIB as u64
+            })
+            .await;
         }
         // The connection ends; the descriptor stays open.
         writers.push(writer.file.take());
         drop(writer);
-        let given_back = async {
-            while taken() > id * 3 * MIB as u64 {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(WAIT, given_back).await.unwrap_or_else(|_| panic!("{} bytes of {id} grants", taken()));
+        until(&format!("the bytes of {id} grants to be given back"), async || taken() <= id * 3 * MIB as u64).await;
     }
     drop(writers);
-    let given_back = async {
-        while taken() > WRITERS * 64 * 1024 {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, given_back).await.unwrap_or_else(|_| panic!("{} bytes that no process holds", taken()));
+    until("the bytes that no process holds to be given back", async || taken() <= WRITERS * 64 * 1024).await;
     assert!(figure(&datanode, "hearth_memory_used_bytes").await < 64 * MIB as u64);
 }
 

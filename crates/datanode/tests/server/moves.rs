@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use hearth_testkit::until;
 use hearth_types::{Block, DatanodeInfo, StorageType, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, ReplaceBlock, Status};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
@@ -136,15 +137,11 @@ async fn move_is_cancelled_when_balancer_disconnects() {
         let moved = two.write(1, 48 * MIB).await;
         let balancer = tokio::time::timeout(Duration::from_secs(1), replace(&two, &moved, "")).await;
         assert!(balancer.is_err(), "48 seconds' worth");
-        let wait = async {
-            while figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0 {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
         // Complete replicas stay.
-        tokio::time::timeout(Duration::from_secs(120), wait)
-            .await
-            .expect("the partial replica is removed before it is complete");
+        until("the removal of the partial replica", async || {
+            figure(&two.nodes[1], "hearth_memory_used_bytes").await == 0
+        })
+        .await;
         assert!(two.namenodes[1].told(|told| told.events.is_empty()));
     }
 }

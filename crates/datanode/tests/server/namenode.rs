@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hearth_protocol::block_token::{AccessMode, BlockAccess, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
 use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
+use hearth_testkit::until;
 use hearth_types::{Block, BlockPoolId, Clock, ExtendedBlock, PoolIdentity, StorageType, SystemClock, Token};
 use hearth_wire::convert::{storage_info, storage_type_from_wire};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
@@ -24,8 +25,6 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
 use prost::Message;
-
-use super::client::WAIT;
 
 pub const POOL: &str = "BP-1-127.0.0.1-1";
 
@@ -118,12 +117,7 @@ impl FakeNamenode {
 
     /// Waits until `found` returns true.
     pub async fn wait(&self, what: &str, mut found: impl FnMut(&mut Told) -> bool) {
-        let wait = async {
-            while !found(&mut self.answers.told.lock()) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(WAIT, wait).await.unwrap_or_else(|_| panic!("waited for {what}"));
+        until(what, async || found(&mut self.answers.told.lock())).await;
     }
 
     pub async fn wait_event(&self, status: BlockStatus, block: Block) {
@@ -166,6 +160,7 @@ impl Service for Answers {
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         if call.method == "awaitWork" {
             while self.told.lock().commands.is_empty() {
+                // Tests add commands without a signal. The DataNode, not this call, limits the wait.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             return Ok(AwaitWorkResponseProto { waiting: Some(true) }.encode_to_vec().into());

@@ -2,10 +2,10 @@
 //! over RDMA in the virtual machine, and over a network with faults.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hearth_fabric::one_sided::Transport;
 use hearth_fabric::sim::{Fault, FaultAction, Sim, Step};
+use hearth_testkit::until;
 use hearth_types::{Block, ChecksumSpec};
 use hearth_wire::data_transfer::Stage;
 
@@ -51,19 +51,11 @@ pub async fn came_in(two: &Two) -> [u64; 3] {
     ]
 }
 
-/// Returns the number of partial copies at the second DataNode, once its flusher, which writes there too, has had the
-/// time to finish. Returns 0 as soon as none was seen once, whatever the flusher begins after that.
-pub async fn temporary(two: &Two) -> usize {
-    let count = || walk(two.dirs[1].path()).into_iter().filter(|path| path.contains("/tmp/blk_")).count();
-    let mut left = count();
-    for _ in 0..1200 {
-        if left == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        left = count();
-    }
-    left
+/// Waits until the second DataNode has no partial copies. Its flusher, which writes there too, may begin others after
+/// that.
+pub async fn no_partial_copies(two: &Two) {
+    let is_partial = |path: String| path.contains("/tmp/blk_");
+    until("the end of partial copies", async || !walk(two.dirs[1].path()).into_iter().any(is_partial)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,7 +65,7 @@ async fn large_replicas_use_memory_and_small_streams() {
     let bytes = |large: bool| copies.iter().map(|copy| copy.length).filter(|l| (*l >= MIB as u64) == large).sum();
     assert_eq!(came_in(&two).await, [18, bytes(true), bytes(false)]);
     assert_eq!(figure(&two.nodes[0], "hearth_stream_sent_bytes").await, bytes(false));
-    assert_eq!(temporary(&two).await, 0);
+    no_partial_copies(&two).await;
 
     // Existing replicas stay, and the connections can be used again.
     let more = two.write(99, 3 * MIB).await;
@@ -167,7 +159,7 @@ async fn stream_resumes_broken_one_sided_copy() {
     assert_eq!((replicas, resumed + streamed), (1, size as u64));
     // For the thirtieth slice memory was granted four times, each time for bytes that had been checked.
     assert!((2 * MIB as u64..15 * MIB as u64).contains(&resumed), "{resumed}");
-    assert_eq!(temporary(&two).await, 0);
+    no_partial_copies(&two).await;
 
     // A repeated command finds the replica already there; another replica takes the one-sided path again.
     let more = two.write(2, 2 * MIB).await;
@@ -188,14 +180,11 @@ async fn abandoned_partial_replica_is_removed() {
     assert!(figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0);
     two.nodes.remove(0).shutdown(false).await;
     sim.release();
-    let wait = async {
-        while figure(&two.nodes[0], "hearth_replicas").await > 0
-            || figure(&two.nodes[0], "hearth_memory_used_bytes").await > 0
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, wait).await.expect("the partial replica is removed");
+    until("the removal of the partial replica", async || {
+        figure(&two.nodes[0], "hearth_replicas").await == 0
+            && figure(&two.nodes[0], "hearth_memory_used_bytes").await == 0
+    })
+    .await;
     // The block can still be received in any way.
     let stored = block(1, 1001, 8 << 20);
     write(&two.nodes[0], &[], &stored, &content(8 * MIB, 1)).await;

@@ -1,11 +1,9 @@
 //! The DataNode's web pages.
 
-use std::time::Duration;
-
 use hearth_datanode::Handle;
+use hearth_testkit::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::client::WAIT;
 use super::namenode::FakeNamenode;
 use super::one_sided_writes::figure;
 use super::{scratch, start_datanode};
@@ -26,12 +24,7 @@ async fn storages_failed_at_start_are_counted_and_named() {
     let dirs = format!("{good},{bad}");
     let settings = [("dfs.datanode.data.dir", dirs.as_str()), ("dfs.datanode.failed.volumes.tolerated", "1")];
     let node = start_datanode(&namenode, dir.path(), &settings).await;
-    let wait = async {
-        while figure(&node, "hearth_failed_volumes").await != 1 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, wait).await.expect("it is counted");
+    until("the failed storage to be counted", async || figure(&node, "hearth_failed_volumes").await == 1).await;
     let front = page(&node, "/").await;
     assert!(front.contains(&format!("<td>1: {bad}</td>")), "{front}");
     let beans = page(&node, "/jmx?qry=Hadoop:service=DataNode,name=FSDatasetState").await;

@@ -1,10 +1,9 @@
-use std::time::Duration;
-
+use hearth_testkit::until;
 use hearth_types::GenerationStamp;
 use hearth_wire::data_transfer::{Operation, Stage, Status, TransferBlock};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 
-use super::client::{WAIT, Writer, block, content, open, read, target, write, write_request};
+use super::client::{Writer, block, content, open, read, target, write, write_request};
 use super::namenode::FakeNamenode;
 use super::{scratch, start_datanode};
 
@@ -126,11 +125,9 @@ async fn append_is_recovered_after_client_death() {
     Writer::new(first.addresses().transfer, close).await;
     for node in [&first, &second] {
         // The DataNode finishes after its answer.
-        let closed = async {
-            while !read(node, &block(1, 1004, 0), 0, None).await.is_ok_and(|bytes| bytes == data) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(WAIT, closed).await.expect("it is closed");
+        until("the end of the recovery", async || {
+            read(node, &block(1, 1004, 0), 0, None).await.is_ok_and(|bytes| bytes == data)
+        })
+        .await;
     }
 }

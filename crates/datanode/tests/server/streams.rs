@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use hearth_datanode::Handle;
+use hearth_testkit::until;
 use hearth_types::Block;
 use hearth_wire::data_transfer::{
     DatanodeDescription, Decoded, Describe, OpCode, Operation, ReplicaStream, StreamTerms,
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::client::{WAIT, block, content, read, target, write};
 use super::namenode::FakeNamenode;
-use super::one_sided_copies::temporary;
+use super::one_sided_copies::no_partial_copies;
 use super::one_sided_writes::figure;
 use super::transfers::{transfer, transfer_to};
 use super::{scratch, start_datanode};
@@ -140,13 +140,11 @@ async fn many_replicas_use_few_connections() {
     assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, bytes);
     // Two connections of replicas, and perhaps the test's own; the DataNode may not have noticed the end of those used
     // for reading.
-    let few = async {
-        while figure(&two.nodes[1], "hearth_datanode_connections").await > 2 + 1 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, few).await.expect("few connections");
-    assert_eq!(temporary(&two).await, 0);
+    until("the end of the connections for reading", async || {
+        figure(&two.nodes[1], "hearth_datanode_connections").await <= 2 + 1
+    })
+    .await;
+    no_partial_copies(&two).await;
 
     // Ordered a second time, the replicas are already there. Nothing is lost.
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies[..3], &two.nodes[1])));
@@ -221,14 +219,11 @@ async fn abandoned_partial_replica_is_removed() {
     way.id.transfer_port = address.port();
     two.namenodes[0].told(|told| told.commands.push_back(transfer_to(&copies, &way)));
     tokio::time::timeout(WAIT, passing).await.unwrap().unwrap();
-    let wait = async {
-        while figure(&two.nodes[1], "hearth_replicas").await > 0
-            || figure(&two.nodes[1], "hearth_memory_used_bytes").await > 0
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, wait).await.expect("the partial replica is removed");
+    until("the removal of the partial replica", async || {
+        figure(&two.nodes[1], "hearth_replicas").await == 0
+            && figure(&two.nodes[1], "hearth_memory_used_bytes").await == 0
+    })
+    .await;
     // The block can still be received in any way.
     two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
     two.check(&copies).await;

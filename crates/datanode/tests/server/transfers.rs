@@ -123,6 +123,7 @@ async fn registrations_are_limited_to_heartbeat_pace() {
                     told.commands.push_back(register());
                 }
             });
+            // The pace of the requests: the DataNode sets that of its answers.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     };

@@ -99,6 +99,8 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
 mod tests {
     use std::time::Duration;
 
+    use hearth_testkit::eventually;
+
     use super::super::connect;
     use super::*;
 
@@ -131,15 +133,12 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         // A process started by another test also inherits the descriptor until it executes its program.
-        let freed = async {
-            loop {
-                match Listener::bind(&path, 0o660, 16) {
-                    Err(ListenError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
-                    bound => return bound.unwrap(),
-                }
-            }
-        };
-        let second = tokio::time::timeout(WAIT, freed).await.expect("the stale socket is replaced");
+        let second =
+            eventually("the replacement of the stale socket", async || match Listener::bind(&path, 0o660, 16) {
+                Err(ListenError::InUse { .. }) => None,
+                bound => Some(bound.unwrap()),
+            })
+            .await;
         // Another process has replaced the socket, so it must not be removed.
         fs::remove_file(&path).unwrap();
         let third = Listener::bind(&path, 0o660, 16).unwrap();

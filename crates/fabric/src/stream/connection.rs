@@ -444,6 +444,7 @@ mod tests {
         let send = async {
             for part in bytes.chunks(100_000) {
                 client.write_all(part, WAIT).await.unwrap();
+                // The pace of a slow sender.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -486,6 +487,7 @@ mod tests {
         server.expect(large.len() as u64);
         let send = async {
             client.write_all(&sent, WAIT).await.unwrap();
+            // Time for the reader to wait in the kernel for one more byte.
             tokio::time::sleep(Duration::from_millis(20)).await;
             client.write_all(b"x", WAIT).await.unwrap();
         };

@@ -330,6 +330,8 @@ impl ReceiveBuffer {
 
 #[cfg(test)]
 mod tests {
+    use hearth_testkit::until;
+
     use super::*;
     use crate::message_memory::SlowPeerLimits;
     use crate::tcp::{Listener, SocketOptions, connect};
@@ -392,7 +394,7 @@ mod tests {
             drop(first);
         };
         let serve = async {
-            until(|| memory.claimed() > 0).await;
+            until("a claim", async || memory.claimed() > 0).await;
             second.fill_to(&to_serve, LONG, WAIT).await.unwrap();
             assert!(second.available() == [2; LONG]);
         };
@@ -405,7 +407,9 @@ mod tests {
         assert!(!other.is_granted());
         honest.write_all(&[3; 1000], WAIT).await.unwrap();
         second.fill_to(&to_serve, 1000, WAIT).await.unwrap();
-        assert!(other.is_granted() && second.capacity() == UNCLAIMED_BYTES && second.available() == [3; 1000]);
+        assert!(other.is_granted());
+        assert_eq!(second.capacity(), UNCLAIMED_BYTES);
+        assert!(second.available() == [3; 1000]);
         assert!(second.try_fill(&to_serve, 400_000).unwrap().is_none());
         assert_eq!(second.capacity(), UNCLAIMED_BYTES, "memory is short, so none may be claimed");
     }
@@ -427,6 +431,7 @@ mod tests {
             assert_eq!((buffer.available(), buffer.capacity()), (&[7][..], UNCLAIMED_BYTES));
         };
         let other = async {
+            // Time for the first connection to begin its wait, which nothing shows.
             tokio::time::sleep(Duration::from_millis(50)).await;
             let mut claim = memory.claim(Party::User(1), LONG);
             assert!(!claim.is_granted());
@@ -434,15 +439,6 @@ mod tests {
             client.write_all(&[7], WAIT).await.unwrap();
         };
         tokio::join!(next, other);
-    }
-
-    async fn until(mut is_so: impl FnMut() -> bool) {
-        let waiting = async {
-            while !is_so() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(WAIT, waiting).await.expect("the condition becomes true in time");
     }
 
     #[tokio::test]

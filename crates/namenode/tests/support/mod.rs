@@ -4,11 +4,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hearth_config::Configuration;
 use hearth_namenode::{FormatPolicy, Handle, Namenode, NamenodeOptions};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcError, Target};
+use hearth_testkit::{eventually, until};
 use hearth_types::{Clock, FsPermission, SystemClock};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::*;
@@ -75,9 +75,7 @@ impl TestNamenode {
         let namenode = Arc::downgrade(handle.namenode());
         drop(handle);
         // Open connections keep the NameNode, and with it the directory, for a moment.
-        while namenode.strong_count() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("the end of the NameNode", async || namenode.strong_count() == 0).await;
         self.open().await;
     }
 
@@ -448,16 +446,13 @@ impl TestDatanode {
     pub async fn recoveries(&self, namenode: &TestNamenode, count: usize) -> Vec<RecoveringBlockProto> {
         let mut led = Vec::new();
         // After a restart the lease checker starts them.
-        for _ in 0..6000 {
+        eventually(&format!("{count} recoveries"), async || {
             let commands = self.heartbeat(namenode).await;
             let recoveries = commands.into_iter().filter_map(|command| command.recovery_cmd);
             led.extend(recoveries.flat_map(|command| command.blocks));
-            if led.len() >= count {
-                return led;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{} of {count} recoveries have started", led.len());
+            (led.len() >= count).then(|| std::mem::take(&mut led))
+        })
+        .await
     }
 
     /// Reports the blocks that are locked in memory.

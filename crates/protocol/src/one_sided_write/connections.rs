@@ -135,6 +135,7 @@ impl Drop for ExpiryTask {
 pub(super) mod tests {
     use hearth_fabric::one_sided::{Limits, Transport};
     use hearth_fabric::sim::Sim;
+    use hearth_testkit::until;
     use hearth_types::DatanodeUuid;
 
     use super::*;
@@ -186,14 +187,10 @@ pub(super) mod tests {
                 assert!(tries < 20, "connection expired too early");
             };
             tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
-            assert!(is_open(&taken) && is_open(&other_far), "a taken connection stays open");
+            assert!(is_open(&taken), "a taken connection stays open");
+            assert!(is_open(&other_far), "a taken connection stays open");
             let is_watched = || kept.idle.lock().is_watched;
-            let over = async {
-                while is_watched() {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            tokio::time::timeout(LONG, over).await.expect("the expiry task ends");
+            until("the end of the expiry task", async || !is_watched()).await;
         }
     }
 

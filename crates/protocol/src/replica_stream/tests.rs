@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, Listener, SocketOptions};
+use hearth_testkit::until;
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageType, Token,
 };
@@ -406,23 +407,15 @@ async fn slow_receiver_stops_sender_at_window() {
         answers.push(answer);
     }
     let (window, frame) = (u64::from(LIMITS.window_bytes), u64::from(LIMITS.frame_bytes_max));
-    let filled = async {
-        while handed_out.load(Ordering::Relaxed) + frame < window {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, filled).await.expect("no further frame fits, with its CRCs");
+    until("the window to fill", async || handed_out.load(Ordering::Relaxed) + frame >= window).await;
+    // Time for the sender to exceed the window by mistake.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = handed_out.load(Ordering::Relaxed);
     assert!(before <= window, "{before}");
     // One piece is stored, so one more is sent.
     shelf.permits.add_permits(1);
-    let more = async {
-        while handed_out.load(Ordering::Relaxed) == before {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, more).await.expect("one more is sent");
+    until("one more piece", async || handed_out.load(Ordering::Relaxed) != before).await;
+    // Time for a second piece to be sent by mistake.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(handed_out.load(Ordering::Relaxed) <= before + frame);
     shelf.permits.add_permits(10_000);
@@ -441,9 +434,7 @@ async fn abandoned_jobs_are_cancelled() {
     let handed_out = Arc::new(AtomicU64::new(0));
     let (unwanted, dropped) = job(1, content(1, 700_000), None, &handed_out);
     jobs.send(unwanted).await.ok().unwrap();
-    while handed_out.load(Ordering::Relaxed) == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the first piece", async || handed_out.load(Ordering::Relaxed) > 0).await;
     drop(dropped);
     shelf.permits.add_permits(10_000);
     // The credit comes back, so the following replicas arrive complete.
@@ -480,12 +471,7 @@ async fn acknowledged_bytes_are_not_resent_after_reconnect() {
     jobs.send(first).await.ok().unwrap();
     shelf.permits.add_permits(10);
     // A replica may have four frames in flight: the sender has been notified that nine are stored.
-    let heard = async {
-        while handed_out.load(Ordering::Relaxed) < 13 * 65_536 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, heard).await.expect("stored data is acknowledged");
+    until("the acknowledgement of stored data", async || handed_out.load(Ordering::Relaxed) >= 13 * 65_536).await;
     here.shutdown();
     let Err(ReplicaSendError::Broken { stored, .. }) = answer.await.unwrap() else { panic!() };
     assert!(stored >= 9 * 65_536, "{stored}");
@@ -596,6 +582,7 @@ const SHORT_WAITS: StreamTimeouts = StreamTimeouts { silence: Duration::from_sec
 async fn keep_saying(connection: &Connection, frame: &[u8]) {
     for _ in 0..400 {
         connection.write_all(frame, WAIT).await.unwrap();
+        // The pace of the frames.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("no ping arrived");
@@ -686,15 +673,18 @@ async fn sender_that_only_pings_times_out() {
     let pinging = async {
         // Until the other end has disconnected.
         while here.write_all(&ping, WAIT).await.is_ok() {
+            // The pace of the pings.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         std::future::pending::<()>().await
     };
-    let outcome = tokio::select! {
-        outcome = &mut receiving => outcome.unwrap(),
-        () = pinging => unreachable!("it goes on"),
-        () = tokio::time::sleep(WAIT) => panic!("its place is never released"),
+    let ending = async {
+        tokio::select! {
+            outcome = &mut receiving => outcome.unwrap(),
+            () = pinging => unreachable!("it goes on"),
+        }
     };
+    let outcome = tokio::time::timeout(WAIT, ending).await.expect("its place is released");
     let Err(StreamError::OnlyPings { after, .. }) = outcome else { panic!("{outcome:?}") };
     assert!(after >= waits.silence + waits.write);
     assert!(shelf.kept.lock()[&BlockId(1)] == data[..512]);
@@ -804,12 +794,14 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
         let _ = send(&here, &mut buffer, LIMITS, WAITS, &mut queue).await;
         std::future::pending::<()>().await
     };
-    let answer = tokio::select! {
-        answer = &mut answer => answer.unwrap(),
-        () = sending => unreachable!("the job's owner is notified first"),
-        () = receiving => unreachable!("it goes on"),
-        () = tokio::time::sleep(WAIT) => panic!("{what}: its place is never released"),
+    let ending = async {
+        tokio::select! {
+            answer = &mut answer => answer.unwrap(),
+            () = sending => unreachable!("the job's owner is notified first"),
+            () = receiving => unreachable!("it goes on"),
+        }
     };
+    let answer = tokio::time::timeout(WAIT, ending).await.expect(what);
     assert!(began.elapsed() >= WAITS.write, "{what}");
     let Err(ReplicaSendError::Broken { stored, source }) = answer else { panic!("{what}") };
     assert!(matches!(*source, StreamError::NoProgress { .. }), "{what}: {source}");

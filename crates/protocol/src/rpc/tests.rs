@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearth_fabric::{MessageMemory, SlowPeerLimits};
+use hearth_testkit::{eventually, until};
 use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
 use hearth_wire::rpc::{RemoteError, exceptions, protocols};
 use prost::Message;
@@ -40,6 +41,7 @@ impl Service for Echo {
         let answer = match call.method.as_str() {
             "echo" => Ok(request.encode_to_vec().into()),
             "slow" => {
+                // The work of the call, not a wait for anything.
                 tokio::time::sleep(Duration::from_millis(request.block_id)).await;
                 Ok(request.encode_to_vec().into())
             }
@@ -62,16 +64,6 @@ async fn start(options: RpcServerOptions) -> (RpcServer, Arc<Echo>, Target) {
     (server, service, target)
 }
 
-/// Waits until the condition is true.
-async fn until(mut is_so: impl FnMut() -> bool) {
-    let wait = async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, wait).await.expect("the condition becomes true");
-}
-
 fn block(id: u64) -> BlockProto {
     BlockProto { block_id: id, gen_stamp: 1, num_bytes: Some(2) }
 }
@@ -84,7 +76,7 @@ async fn calls_complete_out_of_order() {
         let (client, target) = (client.clone(), target.clone());
         async move { client.call::<BlockProto>(&target, "held", &block(200)).await.unwrap() }
     });
-    until(|| service.calls.load(Ordering::SeqCst) == 1).await;
+    until("the call", async || service.calls.load(Ordering::SeqCst) == 1).await;
     for id in 0..100 {
         assert_eq!(client.call::<BlockProto>(&target, "echo", &block(id)).await.unwrap(), block(id));
     }
@@ -120,8 +112,9 @@ async fn client_reconnects_to_restarted_server() {
     let client = RpcClient::new(RpcClientOptions::default());
     client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
     drop(server);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let error = client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap_err();
+    // The server's tasks may answer until they have ended.
+    let call = async || client.call::<BlockProto>(&target, "echo", &block(1)).await.err();
+    let error = eventually("the end of the server", call).await;
     assert!(error.is_transport(), "{error}");
     let service = Arc::new(Echo::default());
     let address = target.address.to_string();
@@ -142,6 +135,7 @@ async fn calls_time_out_and_idle_connections_close() {
     let idle_timeout = Duration::from_millis(20);
     let client = RpcClient::new(RpcClientOptions { idle_timeout, ..RpcClientOptions::default() });
     for _ in 0..5 {
+        // Longer than the idle timeout.
         tokio::time::sleep(Duration::from_millis(25)).await;
         client.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
     }
@@ -157,7 +151,7 @@ async fn call_completes_after_its_connection_breaks() {
     });
     client.call::<BlockProto>(&target, "slow", &block(100)).await.unwrap_err();
     drop(client);
-    until(|| service.finished.load(Ordering::SeqCst) == 1).await;
+    until("the end of the call", async || service.finished.load(Ordering::SeqCst) == 1).await;
 }
 
 /// Proxy between clients and a server that counts the connections. The first `silent` connections are accepted, but get
@@ -232,7 +226,6 @@ async fn echoes_beside_one_that_times_out(client: &RpcClient, target: &Target) -
     });
     while !held.is_finished() {
         client.call::<BlockProto>(target, "echo", &block(1)).await?;
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(matches!(held.await.unwrap(), RpcError::TimedOut { .. }));
     client.call::<BlockProto>(target, "echo", &block(2)).await?;
@@ -281,6 +274,7 @@ async fn a_long_request(target: &Target) -> (RpcError, Duration) {
                 Ok(0) | Err(_) => return,
                 Ok(count) => far_writing.write_all(&piece[..count]).await.unwrap(),
             }
+            // The pace of the slow link.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     });
@@ -412,8 +406,9 @@ async fn requests_over_limit_wait_in_socket() {
         tokio::spawn(async move { client.call::<BlockProto>(&target, method, &block(1)).await.unwrap() })
     };
     let first = call("held");
-    until(|| service.calls.load(Ordering::SeqCst) == 1).await;
+    until("the call", async || service.calls.load(Ordering::SeqCst) == 1).await;
     let others = [call("echo"), call("echo")];
+    // Time for the kernel to deliver them, and for the server to read them by mistake.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(service.calls.load(Ordering::SeqCst), 1);
     service.gate.notify_one();
@@ -508,7 +503,7 @@ async fn unfinished_requests_share_a_memory_limit() {
             tokio::time::timeout(WAIT, stream.read_to_end(&mut answer)).await
         }));
     }
-    until(|| memory.claimed() > 0).await;
+    until("a long request", async || memory.claimed() > 0).await;
     let client = RpcClient::new(RpcClientOptions::default());
     for id in 0..3 {
         client.call::<BlockProto>(&target, "echo", &block(id)).await.unwrap();
@@ -519,7 +514,8 @@ async fn unfinished_requests_share_a_memory_limit() {
     assert_eq!(answer.block_id, 7);
     // The last one keeps its memory, because no other request waits for it.
     let ended = || hostile.iter().filter(|peer| peer.is_finished()).count();
-    until(|| ended() >= 9).await;
+    until("the end of nine connections", async || ended() >= 9).await;
+    // Time for the last one to be ended by mistake.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(ended() < 10 || memory.claimed() == 0, "{} have ended", ended());
     hostile.into_iter().for_each(|peer| peer.abort());
@@ -535,12 +531,13 @@ async fn long_request_releases_memory_when_answered() {
         let (client, target) = (client.clone(), target.clone());
         async move { client.call::<BlockProto>(&target, "held", &long(1)).await.unwrap() }
     });
-    until(|| service.calls.load(Ordering::SeqCst) == 1).await;
+    until("the call", async || service.calls.load(Ordering::SeqCst) == 1).await;
     let other = tokio::spawn({
         let target = target.clone();
         let client = RpcClient::new(RpcClientOptions::default());
         async move { client.call::<BlockProto>(&target, "echo", &long(2)).await.unwrap() }
     });
+    // Three times as long as a request may be silent.
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert_eq!(service.calls.load(Ordering::SeqCst), 1, "the first request holds the memory");
     // Short calls continue at the same time.
@@ -548,7 +545,7 @@ async fn long_request_releases_memory_when_answered() {
     service.gate.notify_one();
     assert_eq!(held.await.unwrap().block_id, 1);
     assert_eq!(other.await.unwrap().block_id, 2);
-    until(|| memory.claimed() == 0).await;
+    until("the memory to be released", async || memory.claimed() == 0).await;
 }
 
 #[tokio::test]
@@ -570,7 +567,8 @@ async fn short_requests_in_flight_are_limited_globally() {
         }
         streams.push(stream);
     }
-    until(|| service.calls.load(Ordering::SeqCst) >= 12).await;
+    until("twelve calls", async || service.calls.load(Ordering::SeqCst) >= 12).await;
+    // Time for the kernel to deliver the rest, and for the server to read it by mistake.
     tokio::time::sleep(Duration::from_millis(200)).await;
     // 64 KiB hold three requests of 20,000 bytes; the fourth exceeds the limit.
     assert_eq!(service.calls.load(Ordering::SeqCst), 12);
@@ -587,7 +585,7 @@ async fn idle_connection_is_closed_at_limit() {
         let (busy, target) = (busy.clone(), target.clone());
         async move { busy.call::<BlockProto>(&target, "held", &block(1)).await.unwrap() }
     });
-    until(|| service.calls.load(Ordering::SeqCst) == 1).await;
+    until("the call", async || service.calls.load(Ordering::SeqCst) == 1).await;
     let mut quiet = Vec::new();
     for _ in 0..10 {
         let mut stream = TcpStream::connect(target.address).await.unwrap();
