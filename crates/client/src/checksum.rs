@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 
 use crate::Error;
 use crate::datanode::request;
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// Kind of a file's checksum: `dfs.checksum.combine.mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,14 +111,14 @@ enum Combined {
     Crc(u32),
 }
 
-pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
+pub(crate) async fn file_checksum(session: &Session, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
     let whole = length.unwrap_or(u64::MAX >> 1);
-    let located = shared.namenode.block_locations(path, 0, whole).await?;
+    let located = session.namenode.block_locations(path, 0, whole).await?;
     if located.under_construction {
         let why = "Fail to get checksum, since file is under construction.";
         return Err(Error::InvalidPath { path: path.to_owned(), why });
     }
-    let combine = shared.options.checksum_combine;
+    let combine = session.options.checksum_combine;
     let mut combined = match combine {
         // For a file without blocks, Hadoop always returns this checksum, whatever the requested kind.
         ChecksumCombine::CompositeCrc if !located.blocks.is_empty() => Combined::Crc(0),
@@ -135,7 +135,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
         let counted = block.block.length().min(left);
         block.block.block.length = counted;
         left -= counted;
-        let answer = block_checksum(shared, path, &block, combine).await?;
+        let answer = block_checksum(session, path, &block, combine).await?;
         let kind = answer.crc_kind.unwrap_or(ChecksumKind::Crc32);
         match found {
             None => found = Some((answer.bytes_per_crc, kind)),
@@ -172,7 +172,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
 
 /// Returns the first successful answer of the block's datanodes.
 async fn block_checksum(
-    shared: &Shared,
+    session: &Session,
     path: &str,
     block: &LocatedBlock,
     combine: ChecksumCombine,
@@ -186,11 +186,11 @@ async fn block_checksum(
         token: block.token.clone(),
         options: BlockChecksumOptions { kind, stripe_length: 0 },
     });
-    let timeouts = shared.options.pipeline_timeouts(block.locations.len());
+    let timeouts = session.options.pipeline_timeouts(block.locations.len());
     let mut last = None;
     for datanode in &block.locations {
         let answer = async {
-            let mut peer = request(shared, &datanode.id, &operation, timeouts).await?;
+            let mut peer = request(session, &datanode.id, &operation, timeouts).await?;
             let address = peer.receiver.peer();
             let response = peer.accepted("BLOCK_CHECKSUM", &block.block).await?;
             match response.block_checksum {

@@ -21,10 +21,11 @@ use crate::namenode::{
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
 use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_opened};
+use crate::session::Session;
 use crate::short_circuit::{ShortCircuit, ShortCircuitOptions};
 use crate::statistics::{Counters, Statistics};
 use crate::write::{FailedPaths, WriteStart, Writer, WrittenFile};
-use crate::{DataPath, Error, ErrorKind, backoff, path};
+use crate::{Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the entry point of this crate. Cheap to clone. Clones share connections, leases, and the
 /// knowledge of which datanodes fail.
@@ -32,55 +33,7 @@ use crate::{DataPath, Error, ErrorKind, backoff, path};
 /// Paths are absolute (`/a/b`) or relative to the user's home directory. Names are UTF-8.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
-    shared: Arc<Shared>,
-}
-
-/// State that a [`FileSystem`], its clones, and everything that they open share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub options: ClientOptions,
-    pub namenode: Namenode,
-    pub rpc_options: RpcClientOptions,
-    /// Holder of this client's leases. Unique per client.
-    pub client_name: String,
-    pub user: Arc<str>,
-    pub peer_cache: PeerCache,
-    pub unreachable: Unreachable,
-    pub warning_limit: WarningLimit,
-    pub leases: Leases,
-    pub failed_write_paths: FailedPaths,
-    pub counters: Counters,
-    pub offers: Arc<Offers>,
-    pub short_circuit: Arc<ShortCircuit>,
-    pub one_sided: OneSided,
-    pub multiplexed: Multiplexed,
-    uri: String,
-    home: String,
-    server_defaults: Mutex<Option<(ServerDefaults, Instant)>>,
-}
-
-impl Shared {
-    /// Locates the blocks of a file for a reader. Memory addresses of replicas that arrive with the answer are
-    /// stored for one-sided reads.
-    pub(crate) async fn locate(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
-        // The lease of a memory address counts from before the request.
-        let asked = Instant::now();
-        let mut located = self.namenode.block_locations(path, offset, length).await?;
-        self.take_piggybacked(&mut located, asked);
-        Ok(located)
-    }
-
-    /// Stores the memory addresses of replicas that arrived with `located`, for use by one-sided reads. `asked`: the
-    /// time at which the request was sent, or earlier.
-    pub(crate) fn take_piggybacked(&self, located: &mut LocatedBlocks, asked: Instant) {
-        let wanted = self.options.read_paths.iter().any(|path| path == DataPath::OneSided);
-        for block in located.blocks.iter_mut().filter(|block| !block.advertisements.is_empty()) {
-            if wanted {
-                self.one_sided.note(block, asked);
-            }
-            block.advertisements = Vec::new();
-        }
-    }
+    session: Arc<Session>,
 }
 
 /// Options for creating a file.
@@ -170,7 +123,7 @@ impl FileSystem {
         let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), &options);
         let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
         let offers = Arc::<Offers>::default();
-        let shared = Shared {
+        let session = Session {
             peer_cache: PeerCache::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
             unreachable: Unreachable::default(),
             warning_limit: WarningLimit::default(),
@@ -190,42 +143,42 @@ impl FileSystem {
             client_name,
             user,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { session: Arc::new(session) })
     }
 
     /// Returns `hdfs://` and the authority given to `connect`.
     pub fn uri(&self) -> &str {
-        &self.shared.uri
+        &self.session.uri
     }
 
     /// Returns true if `other` is a clone of this file system.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.session, &other.session)
     }
 
     /// Returns the user on whose behalf calls are made.
     pub fn user(&self) -> &str {
-        &self.shared.user
+        &self.session.user
     }
 
     /// Returns `host:port` of the namenode that calls currently go to.
     pub fn namenode_address(&self) -> String {
-        self.shared.namenode.address().to_string()
+        self.session.namenode.address().to_string()
     }
 
     /// Returns the number of bytes that this file system and its clones have moved so far.
     pub fn statistics(&self) -> Statistics {
-        self.shared.counters.statistics().with(self.shared.one_sided.counts())
+        self.session.counters.statistics().with(self.session.one_sided.counts())
     }
 
     /// Returns the directory that relative paths start at.
     pub fn home(&self) -> &str {
-        &self.shared.home
+        &self.session.home
     }
 
     /// Returns `path` as it is sent to the namenode: absolute and canonical.
     pub fn absolute(&self, path: &str) -> Result<String, Error> {
-        path::absolute(path, &self.shared.home)
+        path::absolute(path, &self.session.home)
     }
 
     /// Returns the status of a file or directory.
@@ -233,13 +186,13 @@ impl FileSystem {
     /// Errors: kind `NotFound` if the path does not exist.
     pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
-        self.shared.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
+        self.session.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
     }
 
     /// Like `status`, but does not follow a symbolic link at `path`.
     pub async fn link_status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
-        self.shared.namenode.file_link_info(&path).await?.ok_or(Error::NotFound { path })
+        self.session.namenode.file_link_info(&path).await?.ok_or(Error::NotFound { path })
     }
 
     /// Returns true if a file or directory exists at `path`.
@@ -253,7 +206,7 @@ impl FileSystem {
 
     /// Lists the entries of a directory page by page. For a file, the only entry is its own status.
     pub async fn list(&self, path: &str) -> Result<Listing, Error> {
-        Listing::start(Arc::clone(&self.shared), self.absolute(path)?).await
+        Listing::start(Arc::clone(&self.session), self.absolute(path)?).await
     }
 
     /// Returns all entries of a directory at once.
@@ -269,7 +222,7 @@ impl FileSystem {
     /// Creates a directory. Succeeds if it already exists. `permission`: before the umask, 0777 when `None`.
     /// `parents`: create missing parent directories.
     pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
-        let permission = self.shared.options.directory_permission(permission);
+        let permission = self.session.options.directory_permission(permission);
         self.make_directory(path, permission, parents).await
     }
 
@@ -284,179 +237,179 @@ impl FileSystem {
         permission: (FsPermission, FsPermission),
         parents: bool,
     ) -> Result<(), Error> {
-        self.shared.namenode.mkdirs(&self.absolute(path)?, permission, parents).await.map(|_| ())
+        self.session.namenode.mkdirs(&self.absolute(path)?, permission, parents).await.map(|_| ())
     }
 
     /// Renames `from` to `to`, or moves it into `to` when that is a directory. Returns false on failure (source
     /// missing, destination a file, ...): the namenode does not give the reason. Prefer [`FileSystem::rename_to`].
     pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
-        self.shared.namenode.rename(&self.absolute(from)?, &self.absolute(to)?).await
+        self.session.namenode.rename(&self.absolute(from)?, &self.absolute(to)?).await
     }
 
     /// Renames `from` to exactly `to`. On failure the error gives the reason.
     pub async fn rename_to(&self, from: &str, to: &str, options: RenameOptions) -> Result<(), Error> {
         let RenameOptions { overwrite, to_trash } = options;
-        self.shared.namenode.rename2(&self.absolute(from)?, &self.absolute(to)?, overwrite, to_trash).await
+        self.session.namenode.rename2(&self.absolute(from)?, &self.absolute(to)?, overwrite, to_trash).await
     }
 
     /// Deletes a file or directory. Returns false if nothing existed at `path`. A non-empty directory needs
     /// `recursive`. Never moves anything to the trash.
     pub async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
-        self.shared.namenode.delete(&self.absolute(path)?, recursive).await
+        self.session.namenode.delete(&self.absolute(path)?, recursive).await
     }
 
     /// Sets the number of replicas of a file. Returns false if `path` is not a file. Replicas are added or removed in
     /// the background.
     pub async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
-        self.shared.namenode.set_replication(&self.absolute(path)?, replication).await
+        self.session.namenode.set_replication(&self.absolute(path)?, replication).await
     }
 
     /// Sets the permission of a file or directory. The umask is not applied.
     pub async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
-        self.shared.namenode.set_permission(&self.absolute(path)?, permission).await
+        self.session.namenode.set_permission(&self.absolute(path)?, permission).await
     }
 
     /// Sets the owner and group. `None` leaves the owner or the group unchanged.
     pub async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
-        self.shared.namenode.set_owner(&self.absolute(path)?, user, group).await
+        self.session.namenode.set_owner(&self.absolute(path)?, user, group).await
     }
 
     /// Returns the access control list of a file or directory.
     pub async fn acl(&self, path: &str) -> Result<AclStatus, Error> {
-        self.shared.namenode.acl(&self.absolute(path)?).await
+        self.session.namenode.acl(&self.absolute(path)?).await
     }
 
     /// Changes the access control list.
     ///
     /// Errors: kind `Unsupported` if ACLs are disabled on the namenode.
     pub async fn change_acl(&self, path: &str, change: &AclChange) -> Result<(), Error> {
-        self.shared.namenode.change_acl(&self.absolute(path)?, change).await
+        self.session.namenode.change_acl(&self.absolute(path)?, change).await
     }
 
     /// Creates an extended attribute or replaces its value.
     pub async fn set_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
-        self.shared.namenode.set_xattr(&self.absolute(path)?, xattr).await
+        self.session.namenode.set_xattr(&self.absolute(path)?, xattr).await
     }
 
     /// Returns the named extended attributes, or all that the user may see if `wanted` is empty. A missing attribute is
     /// an error.
     pub async fn xattrs(&self, path: &str, wanted: Vec<Xattr>) -> Result<Vec<Xattr>, Error> {
-        self.shared.namenode.xattrs(&self.absolute(path)?, wanted).await
+        self.session.namenode.xattrs(&self.absolute(path)?, wanted).await
     }
 
     /// Removes an extended attribute.
     pub async fn remove_xattr(&self, path: &str, xattr: Xattr) -> Result<(), Error> {
-        self.shared.namenode.remove_xattr(&self.absolute(path)?, xattr).await
+        self.session.namenode.remove_xattr(&self.absolute(path)?, xattr).await
     }
 
     /// Creates a snapshot of a snapshottable directory and returns the snapshot's path. With an empty `name`, the
     /// namenode chooses the name.
     pub async fn create_snapshot(&self, path: &str, name: &str) -> Result<String, Error> {
-        self.shared.namenode.create_snapshot(&self.absolute(path)?, name).await
+        self.session.namenode.create_snapshot(&self.absolute(path)?, name).await
     }
 
     /// Renames the snapshot `old` of a directory to `new`.
     pub async fn rename_snapshot(&self, path: &str, old: &str, new: &str) -> Result<(), Error> {
-        self.shared.namenode.rename_snapshot(&self.absolute(path)?, old, new).await
+        self.session.namenode.rename_snapshot(&self.absolute(path)?, old, new).await
     }
 
     /// Deletes a snapshot and everything that exists only in it.
     pub async fn delete_snapshot(&self, path: &str, name: &str) -> Result<(), Error> {
-        self.shared.namenode.delete_snapshot(&self.absolute(path)?, name).await
+        self.session.namenode.delete_snapshot(&self.absolute(path)?, name).await
     }
 
     /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
     pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
-        self.shared.namenode.set_times(&self.absolute(path)?, modified, read).await
+        self.session.namenode.set_times(&self.absolute(path)?, modified, read).await
     }
 
     /// Checks that the user has the permissions in the bits of `action` (read 4, write 2, execute 1).
     ///
     /// Errors: kind `PermissionDenied` if the user lacks one of them.
     pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
-        self.shared.namenode.check_access(&self.absolute(path)?, action).await
+        self.session.namenode.check_access(&self.absolute(path)?, action).await
     }
 
     /// Returns the number of files and directories below `path`, their total length, and the quotas of `path`.
     pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
-        self.shared.namenode.content_summary(&self.absolute(path)?).await
+        self.session.namenode.content_summary(&self.absolute(path)?).await
     }
 
     /// Returns the quotas of `path` and their usage.
     pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
-        self.shared.namenode.quota_usage(&self.absolute(path)?).await
+        self.session.namenode.quota_usage(&self.absolute(path)?).await
     }
 
     /// Appends the blocks of `sources` to `target` and removes the sources.
     pub async fn concat(&self, target: &str, sources: &[&str]) -> Result<(), Error> {
         let sources: Vec<_> = sources.iter().map(|source| self.absolute(source)).collect::<Result<_, _>>()?;
-        self.shared.namenode.concat(&self.absolute(target)?, &sources).await
+        self.session.namenode.concat(&self.absolute(target)?, &sources).await
     }
 
     /// Shortens a file. Returns false if the last block is still being cut in the background; the file stays open until
     /// that is done.
     pub async fn truncate(&self, path: &str, length: u64) -> Result<bool, Error> {
-        self.shared.namenode.truncate(&self.absolute(path)?, length, &self.shared.client_name).await
+        self.session.namenode.truncate(&self.absolute(path)?, length, &self.session.client_name).await
     }
 
     /// Returns the checksum of the file's first `length` bytes, or of the whole file if `None`. It is combined from the
     /// checksums of the blocks, as in Hadoop's clients.
     pub async fn checksum(&self, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
-        crate::checksum::file_checksum(&self.shared, &self.absolute(path)?, length).await
+        crate::checksum::file_checksum(&self.session, &self.absolute(path)?, length).await
     }
 
     /// Returns the blocks that contain the `length` bytes from `offset` on, and their datanodes.
     pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
-        self.shared.namenode.block_locations(&self.absolute(path)?, offset, length).await
+        self.session.namenode.block_locations(&self.absolute(path)?, offset, length).await
     }
 
     /// Starts lease recovery on a file that another client writes. Returns true if the file is closed now; otherwise
     /// poll `is_file_closed`.
     pub async fn recover_lease(&self, path: &str) -> Result<bool, Error> {
-        self.shared.namenode.recover_lease(&self.absolute(path)?, &self.shared.client_name).await
+        self.session.namenode.recover_lease(&self.absolute(path)?, &self.session.client_name).await
     }
 
     /// Returns true if the file is not open for writing.
     pub async fn is_file_closed(&self, path: &str) -> Result<bool, Error> {
-        self.shared.namenode.is_file_closed(&self.absolute(path)?).await
+        self.session.namenode.is_file_closed(&self.absolute(path)?).await
     }
 
     /// Returns the capacity and usage of the whole file system.
     pub async fn usage(&self) -> Result<FsUsage, Error> {
-        self.shared.namenode.usage().await
+        self.session.namenode.usage().await
     }
 
     /// Returns the numbers of blocks of replicated files that need attention.
     pub async fn block_statistics(&self) -> Result<BlockStatistics, Error> {
-        self.shared.namenode.replicated_block_statistics().await
+        self.session.namenode.replicated_block_statistics().await
     }
 
     /// Returns the numbers of block groups of erasure-coded files that need attention.
     pub async fn erasure_coded_block_statistics(&self) -> Result<BlockStatistics, Error> {
-        self.shared.namenode.erasure_coded_block_statistics().await
+        self.session.namenode.erasure_coded_block_statistics().await
     }
 
     /// Returns a report of the cluster's datanodes. Requires superuser rights.
     pub async fn datanodes(&self, kind: DatanodeReportKind) -> Result<Vec<DatanodeInfo>, Error> {
-        self.shared.namenode.datanode_report(kind).await
+        self.session.namenode.datanode_report(kind).await
     }
 
     /// Performs a safe mode action. Returns true if safe mode is on afterwards.
     pub async fn safe_mode(&self, action: SafeModeAction) -> Result<bool, Error> {
-        self.shared.namenode.safe_mode(action).await
+        self.session.namenode.safe_mode(action).await
     }
 
     /// Returns the defaults that the namenode proposes to clients. They are cached for
     /// `dfs.client.server-defaults.validity.period.ms`.
     pub async fn server_defaults(&self) -> Result<ServerDefaults, Error> {
-        let validity = self.shared.options.server_defaults_validity;
-        if let Some((defaults, since)) = &*self.shared.server_defaults.lock()
+        let validity = self.session.options.server_defaults_validity;
+        if let Some((defaults, since)) = &*self.session.server_defaults.lock()
             && since.elapsed() < validity
         {
             return Ok(defaults.clone());
         }
-        let defaults = self.shared.namenode.server_defaults().await?;
-        *self.shared.server_defaults.lock() = Some((defaults.clone(), Instant::now()));
+        let defaults = self.session.namenode.server_defaults().await?;
+        *self.session.server_defaults.lock() = Some((defaults.clone(), Instant::now()));
         Ok(defaults)
     }
 
@@ -464,24 +417,24 @@ impl FileSystem {
     /// Zero means that trash is disabled.
     pub async fn trash_interval(&self) -> Result<std::time::Duration, Error> {
         let minutes = self.server_defaults().await?.trash_interval_minutes;
-        let own = self.shared.options.trash_interval;
+        let own = self.session.options.trash_interval;
         Ok(if minutes > 0 { std::time::Duration::from_secs(minutes.saturating_mul(60)) } else { own })
     }
 
     /// Opens a file for reading.
     pub async fn open(&self, path: &str) -> Result<Reader, Error> {
         let path = self.absolute(path)?;
-        let prefetch = self.shared.options.prefetch_bytes;
-        let located = self.shared.locate(&path, 0, prefetch).await?;
-        Reader::open(Arc::clone(&self.shared), path, located).await
+        let prefetch = self.session.options.prefetch_bytes;
+        let located = self.session.locate(&path, 0, prefetch).await?;
+        Reader::open(Arc::clone(&self.session), path, located).await
     }
 
     /// Opens a file for reading without verification. Reads return the bytes as the DataNodes stored them, even if they
     /// do not match their checksums. Such reads use TCP only.
     pub async fn open_unverified(&self, path: &str) -> Result<Reader, Error> {
         let path = self.absolute(path)?;
-        let located = self.shared.locate(&path, 0, self.shared.options.prefetch_bytes).await?;
-        Reader::open_unverified(Arc::clone(&self.shared), path, located).await
+        let located = self.session.locate(&path, 0, self.session.options.prefetch_bytes).await?;
+        Reader::open_unverified(Arc::clone(&self.session), path, located).await
     }
 
     /// Opens each of `paths` for reading and returns the results in the same order. Hearth's namenode needs one call;
@@ -489,7 +442,7 @@ impl FileSystem {
     pub async fn open_many(&self, paths: &[&str]) -> Vec<Result<Reader, Error>> {
         let mut absolute = Vec::with_capacity(paths.len());
         let places: Vec<_> = paths.iter().map(|path| self.absolute(path).map(|path| absolute.push(path))).collect();
-        let mut opened = open_many(&self.shared, absolute).await.into_iter();
+        let mut opened = open_many(&self.session, absolute).await.into_iter();
         places.into_iter().map(|place| place.and_then(|()| opened.next().expect("an outcome for each path"))).collect()
     }
 
@@ -517,21 +470,21 @@ impl FileSystem {
         visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
     ) {
         let (paths, ranges): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
-        visit_opened(&self.shared, self.open_many(&paths).await, ranges, visit).await;
+        visit_opened(&self.session, self.open_many(&paths).await, ranges, visit).await;
     }
 
     /// Reads ranges of open files, all requested at once, and returns the bytes in the order of `wanted`. A range that
     /// extends beyond the end of its file is cut there.
     pub async fn read_ranges(&self, wanted: &[(&PositionedReader, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
         let wanted = wanted.iter().map(|(reader, range)| reader.range(*range)).collect();
-        read_ranges(&self.shared, wanted).await
+        read_ranges(&self.session, wanted).await
     }
 
     /// Creates a file and opens it for writing. The file is visible at once, with length 0.
     pub async fn create(&self, path: &str, options: CreateOptions) -> Result<Writer, Error> {
         let path = self.absolute(path)?;
-        let replication = options.replication.unwrap_or(self.shared.options.replication);
-        let block_size = options.block_size.unwrap_or(self.shared.options.block_size);
+        let replication = options.replication.unwrap_or(self.session.options.replication);
+        let block_size = options.block_size.unwrap_or(self.session.options.block_size);
         if block_size == 0 {
             return Err(Error::InvalidPath { path, why: "a block size of 0" });
         }
@@ -539,9 +492,9 @@ impl FileSystem {
             path: &path,
             permission: match (options.permission, options.unmasked) {
                 (Some(masked), Some(unmasked)) => (masked, unmasked),
-                (permission, _) => self.shared.options.file_permission(permission),
+                (permission, _) => self.session.options.file_permission(permission),
             },
-            client: &self.shared.client_name,
+            client: &self.session.client_name,
             overwrite: options.overwrite,
             parents: options.parents,
             replication,
@@ -549,14 +502,14 @@ impl FileSystem {
             lazy_persist: options.lazy_persist,
             storage_policy: options.storage_policy.as_deref(),
         };
-        let open = Leases::open(&self.shared);
-        let inode = match self.shared.namenode.create(&create_request).await? {
+        let open = Leases::open(&self.session);
+        let inode = match self.session.namenode.create(&create_request).await? {
             Some(status) => status.inode,
             // Only old servers omit the status. They take 0 to mean "by path".
             None => 0,
         };
         let file = WrittenFile::new(path, inode, replication, block_size);
-        Ok(Writer::start(Arc::clone(&self.shared), file, WriteStart::default(), open))
+        Ok(Writer::start(Arc::clone(&self.session), file, WriteStart::default(), open))
     }
 
     /// Opens a closed file for writing at its end. Cancel safety: if the future is dropped, for example by a time-out,
@@ -583,17 +536,17 @@ impl FileSystem {
     }
 
     async fn reopen(&self, path: String, new_block: bool) -> Result<AppendGuard, Error> {
-        let open = Leases::open(&self.shared);
-        let (namenode, client) = (&self.shared.namenode, &self.shared.client_name);
+        let open = Leases::open(&self.session);
+        let (namenode, client) = (&self.session.namenode, &self.session.client_name);
         let (block, status) = namenode.append(&path, client, new_block).await?;
         let inode = status.as_ref().map_or(0, |status| status.inode);
         // With a new block, the namenode does not reopen the last one.
         let last = block.as_ref().filter(|_| !new_block).map(|block| block.block.clone());
         match self.begin_append(&path, block, status, new_block).await {
             Ok((file, begin)) => {
-                let writer = Writer::start(Arc::clone(&self.shared), file, begin, open);
-                let (shared, runtime) = (Arc::clone(&self.shared), tokio::runtime::Handle::current());
-                Ok(AppendGuard { writer: Some(writer), last, shared, runtime })
+                let writer = Writer::start(Arc::clone(&self.session), file, begin, open);
+                let (session, runtime) = (Arc::clone(&self.session), tokio::runtime::Handle::current());
+                Ok(AppendGuard { writer: Some(writer), last, session, runtime })
             }
             Err(error) => {
                 namenode.close_unchanged(&path, inode, client, last.as_ref()).await;
@@ -614,7 +567,7 @@ impl FileSystem {
         let status = match status {
             Some(status) => status,
             None => {
-                let found = self.shared.namenode.file_info(path).await?;
+                let found = self.session.namenode.file_info(path).await?;
                 found.ok_or_else(|| Error::NotFound { path: path.to_owned() })?
             }
         };
@@ -647,7 +600,7 @@ struct AppendGuard {
     writer: Option<Writer>,
     /// The last block, if the namenode reopened it.
     last: Option<ExtendedBlock>,
-    shared: Arc<Shared>,
+    session: Arc<Session>,
     /// Runtime on which to close the file: the guard may be dropped outside any runtime.
     runtime: tokio::runtime::Handle,
 }
@@ -661,11 +614,11 @@ impl AppendGuard {
 impl Drop for AppendGuard {
     fn drop(&mut self) {
         let Some(writer) = self.writer.take() else { return };
-        let (shared, last) = (Arc::clone(&self.shared), self.last.take());
+        let (session, last) = (Arc::clone(&self.session), self.last.take());
         self.runtime.spawn(async move {
             // Nothing was written, so the datanodes need not be contacted. They may be unreachable too.
             let (path, inode) = (writer.path().to_owned(), writer.inode());
-            shared.namenode.close_unchanged(&path, inode, &shared.client_name, last.as_ref()).await;
+            session.namenode.close_unchanged(&path, inode, &session.client_name, last.as_ref()).await;
             drop(writer);
         });
     }

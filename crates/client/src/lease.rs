@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// Half of the soft limit of 60 s, after which other clients may take a file over.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
@@ -74,24 +74,24 @@ impl Leases {
     }
 
     /// Registers a file that is about to be created or appended to.
-    pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
-        let state = &shared.leases.state;
+    pub(crate) fn open(session: &Arc<Session>) -> OpenFile {
+        let state = &session.leases.state;
         state.open.fetch_add(1, Ordering::AcqRel);
-        Self::resume_renewal(shared);
+        Self::resume_renewal(session);
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
     }
 
     /// Restarts the renewing task if the runtime that it ran in has ended. Must be called within a runtime.
-    pub(crate) fn resume_renewal(shared: &Arc<Shared>) {
-        shared.leases.start_renewal(|| Arc::downgrade(shared));
+    pub(crate) fn resume_renewal(session: &Arc<Session>) {
+        session.leases.start_renewal(|| Arc::downgrade(session));
     }
 
-    fn start_renewal(&self, shared: impl FnOnce() -> Weak<Shared>) {
+    fn start_renewal(&self, session: impl FnOnce() -> Weak<Session>) {
         let runs = std::mem::replace(&mut *self.state.renewing.lock(), true);
         if !runs {
             // Spawn without the lock: a runtime that is shutting down drops the task, and with it the guard, at once.
             let sign = RenewalGuard(Some(Arc::clone(&self.state)));
-            tokio::spawn(renew(shared(), Arc::clone(&self.state), self.hard_limit, sign));
+            tokio::spawn(renew(session(), Arc::clone(&self.state), self.hard_limit, sign));
         }
     }
 }
@@ -115,12 +115,12 @@ impl Drop for OpenFile {
 
 /// Renews the lease while files are open. Holds the file system only during calls, so that dropping the file system
 /// ends the task.
-async fn renew(shared: Weak<Shared>, state: Arc<LeaseState>, hard_limit: Duration, sign: RenewalGuard) {
+async fn renew(session: Weak<Session>, state: Arc<LeaseState>, hard_limit: Duration, sign: RenewalGuard) {
     let mut renewed = Instant::now();
     let mut used = Instant::now();
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(session) = session.upgrade() else { return };
         if state.open.load(Ordering::Acquire) > 0 {
             used = Instant::now();
         } else if used.elapsed() > IDLE_TIMEOUT {
@@ -138,7 +138,7 @@ async fn renew(shared: Weak<Shared>, state: Arc<LeaseState>, hard_limit: Duratio
         if renewed.elapsed() < RENEW_INTERVAL {
             continue;
         }
-        match shared.namenode.renew_lease(&shared.client_name).await {
+        match session.namenode.renew_lease(&session.client_name).await {
             Ok(()) => renewed = Instant::now(),
             Err(error) if renewed.elapsed() > hard_limit => {
                 tracing::error!(%error, "lease lost; giving up the files open for writing");

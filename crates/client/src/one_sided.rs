@@ -41,7 +41,7 @@ use hearth_wire::rdma_control::{
 use parking_lot::Mutex;
 
 use crate::datanode::{Offers, address_of};
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::single_flight::SingleFlight;
 use crate::statistics::AdvertisementCounts;
 use crate::{DataPath, DatanodeError};
@@ -274,7 +274,7 @@ impl OneSided {
     /// Looks up the replica of `block` on `datanode`, or returns a cached lease.
     pub(crate) async fn open(
         &self,
-        shared: &Shared,
+        session: &Session,
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<OpenRemoteReplica, DatanodeError> {
@@ -286,10 +286,10 @@ impl OneSided {
         }
         let Some(rdma) = &self.rdma else { return Err(not_shown(block, "this machine has no one-sided network")) };
         let peer = self.peer_state(&datanode.uuid);
-        if let Some(replica) = self.open_piggybacked(shared, rdma, &peer, block, datanode).await? {
+        if let Some(replica) = self.open_piggybacked(session, rdma, &peer, block, datanode).await? {
             return Ok(OpenRemoteReplica::Advertised(replica));
         }
-        let located = self.locate(shared, rdma, &peer, block, datanode).await;
+        let located = self.locate(session, rdma, &peer, block, datanode).await;
         match located {
             Ok((Located::Shown { advertisement, .. }, asked, read_connection, _)) => {
                 peer.note_success();
@@ -333,7 +333,7 @@ impl OneSided {
     /// `None`, and the datanode must be asked.
     async fn open_piggybacked(
         &self,
-        shared: &Shared,
+        session: &Session,
         rdma: &RdmaContext,
         peer: &PeerState,
         block: &LocatedBlock,
@@ -343,7 +343,7 @@ impl OneSided {
         if !self.piggybacked.has(&key) {
             return Ok(None);
         }
-        let (read_connection, _) = match self.read_connection(shared, rdma, peer, block, datanode).await {
+        let (read_connection, _) = match self.read_connection(session, rdma, peer, block, datanode).await {
             Ok(read_connection) => read_connection,
             Err(error) => {
                 if !matches!(error, DatanodeError::NotAdvertised { .. }) {
@@ -384,9 +384,9 @@ impl OneSided {
 
     /// Returns a connection for writing a block at `datanode`, with the resources for it. Returns `None` if there is no
     /// such path, or if it recently failed.
-    pub(crate) async fn writer(&self, shared: &Shared, datanode: &DatanodeId) -> Option<WriterParts> {
+    pub(crate) async fn writer(&self, session: &Session, datanode: &DatanodeId) -> Option<WriterParts> {
         let rdma = self.rdma.as_ref()?;
-        let options = &shared.options;
+        let options = &session.options;
         let (data_bytes, packets) = (options.packet_data_bytes as u64, options.packets_in_flight as u64);
         let checksum_bytes = options.checksum.checksum_bytes(data_bytes);
         // The datanode has room for a limited number of slices.
@@ -403,10 +403,10 @@ impl OneSided {
         if peer.failed_lately() {
             return None;
         }
-        match self.connect(shared, rdma, datanode, PURPOSE_WRITING).await {
+        match self.connect(session, rdma, datanode, PURPOSE_WRITING).await {
             Ok(connection) => Some((connection?.0, writers, buffers)),
             Err(error) => {
-                if shared.warning_limit.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
+                if session.warning_limit.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
                     tracing::warn!(%datanode, %error, "cannot write one-sided, trying another path");
                 }
                 peer.note_failure();
@@ -430,7 +430,7 @@ impl OneSided {
     /// ended.
     async fn locate(
         &self,
-        shared: &Shared,
+        session: &Session,
         rdma: &RdmaContext,
         peer: &PeerState,
         block: &LocatedBlock,
@@ -438,7 +438,7 @@ impl OneSided {
     ) -> Result<(Located, Instant, Arc<ReadConnection>, Option<Arc<dyn Region>>), DatanodeError> {
         let mut again = true;
         loop {
-            let (read_connection, fresh) = self.read_connection(shared, rdma, peer, block, datanode).await?;
+            let (read_connection, fresh) = self.read_connection(session, rdma, peer, block, datanode).await?;
             // Memory is lent only for replicas that fit. Most replicas are larger, and most others fit into the answer.
             let lend = block.block.length() <= SMALL_BYTES_MAX && read_connection.may_grant_memory();
             let into = if lend { Some(rdma.small_memory()?) } else { None };
@@ -458,7 +458,7 @@ impl OneSided {
     /// Returns the connection to a datanode, and whether it was opened just now.
     async fn read_connection(
         &self,
-        shared: &Shared,
+        session: &Session,
         rdma: &RdmaContext,
         peer: &PeerState,
         block: &LocatedBlock,
@@ -469,7 +469,7 @@ impl OneSided {
             return Ok(found);
         }
         let make = async {
-            let Some((connection, incarnation)) = self.connect(shared, rdma, datanode, PURPOSE_READING).await? else {
+            let Some((connection, incarnation)) = self.connect(session, rdma, datanode, PURPOSE_READING).await? else {
                 return Err(self.note_refusal(block, datanode, NOT_LISTENING));
             };
             let read_connection = Arc::new(ReadConnection::new(connection, incarnation));
@@ -485,16 +485,16 @@ impl OneSided {
     /// Errors: also if the datanode does not listen at the offered address and gives no newer one.
     async fn connect(
         &self,
-        shared: &Shared,
+        session: &Session,
         rdma: &RdmaContext,
         datanode: &DatanodeId,
         purpose: u8,
     ) -> Result<Option<(Arc<dyn Connection>, u64)>, DatanodeError> {
         let mut again = true;
         loop {
-            let offer = shared.offers.get_or_describe(shared, datanode).await?;
+            let offer = session.offers.get_or_describe(session, datanode).await?;
             let Some(offer) = offer.filter(|offer| rdma.can_reach(offer)) else { return Ok(None) };
-            let Some(address) = address_in(&offer, shared, datanode).await? else { return Ok(None) };
+            let Some(address) = address_in(&offer, session, datanode).await? else { return Ok(None) };
             let (private, timeout) = ([purpose, VERSION], self.options.timeout);
             let connected = rdma.transport.connect(&rdma.domain, address, &private, CONNECTION_LIMITS, timeout).await;
             let error: DatanodeError = match connected {
@@ -508,7 +508,7 @@ impl OneSided {
                 Err(error) => error.into(),
             };
             // The datanode may have restarted on another port.
-            shared.offers.note_stale(&datanode.uuid, &offer);
+            session.offers.note_stale(&datanode.uuid, &offer);
             // A datanode that timed out here will most likely not answer DESCRIBE either, and that wait may be longer.
             let silent = matches!(error, DatanodeError::OneSided(Error::TimedOut { .. }));
             if silent || !std::mem::take(&mut again) {
@@ -640,10 +640,10 @@ fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
 /// Returns the address on which the datanode of `offer` listens, as this client reaches it.
 async fn address_in(
     offer: &Offer,
-    shared: &Shared,
+    session: &Session,
     datanode: &DatanodeId,
 ) -> Result<Option<SocketAddr>, DatanodeError> {
-    let own = address_of(&shared.options, datanode, datanode.transfer_port).await?.ip();
+    let own = address_of(&session.options, datanode, datanode.transfer_port).await?.ip();
     Ok(offer.listener(own))
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use hearth_types::{ByteRange, LocatedBlocks};
 
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::{DatanodeError, Error};
 use block_stream::BlockStream;
 use candidate::Checks;
@@ -52,27 +52,27 @@ pub struct Reader {
 const SKIP_BYTES_MAX: u64 = 128 * 1024;
 
 impl Reader {
-    pub(crate) async fn open(shared: Arc<Shared>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
-        let locations = Locations::open(Arc::clone(&shared), path, located).await?;
-        Ok(Self::of(shared, locations))
+    pub(crate) async fn open(session: Arc<Session>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
+        let locations = Locations::open(Arc::clone(&session), path, located).await?;
+        Ok(Self::of(session, locations))
     }
 
     /// Like `open`, but the bytes are not verified.
     pub(crate) async fn open_unverified(
-        shared: Arc<Shared>,
+        session: Arc<Session>,
         path: String,
         located: LocatedBlocks,
     ) -> Result<Self, Error> {
-        let locations = Locations::open(Arc::clone(&shared), path, located).await?;
-        Ok(Self::with_checks(shared, locations, Checks::None))
+        let locations = Locations::open(Arc::clone(&session), path, located).await?;
+        Ok(Self::with_checks(session, locations, Checks::None))
     }
 
-    fn of(shared: Arc<Shared>, locations: Locations) -> Self {
-        Self::with_checks(shared, locations, Checks::All)
+    fn of(session: Arc<Session>, locations: Locations) -> Self {
+        Self::with_checks(session, locations, Checks::All)
     }
 
-    fn with_checks(shared: Arc<Shared>, locations: Locations, checks: Checks) -> Self {
-        let replicas = Arc::new(Replicas::new(shared, locations, checks));
+    fn with_checks(session: Arc<Session>, locations: Locations, checks: Checks) -> Self {
+        let replicas = Arc::new(Replicas::new(session, locations, checks));
         Self { replicas, position: 0, current: None, failures: Failures::default() }
     }
 
@@ -129,7 +129,7 @@ impl Reader {
                 self.open_block().await?;
                 continue;
             };
-            match stream.read(&self.replicas.shared, &mut into[filled..]).await {
+            match stream.read(&self.replicas.session, &mut into[filled..]).await {
                 Ok(0) => self.end_block(),
                 Ok(count) => {
                     // Before any await: the call may be dropped there.
@@ -158,7 +158,7 @@ impl Reader {
             if !stream.data().is_empty() {
                 break;
             }
-            match stream.advance(&self.replicas.shared).await {
+            match stream.advance(&self.replicas.session).await {
                 Ok(true) => self.replicas.note_success(&stream.candidate().block, &mut self.failures).await,
                 Ok(false) => self.end_block(),
                 Err(error) => self.block_failed(error).await?,
@@ -207,7 +207,7 @@ impl Reader {
 
     fn end_block(&mut self) {
         if let Some(stream) = self.current.take() {
-            stream.finish(&self.replicas.shared);
+            stream.finish(&self.replicas.session);
         }
     }
 
@@ -243,7 +243,7 @@ impl PositionedReader {
 
     /// Returns the bytes of each of `ranges`: see [`Reader::read_ranges`].
     pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
-        read_ranges(&self.replicas.shared, ranges.iter().map(|range| self.range(*range)).collect()).await
+        read_ranges(&self.replicas.session, ranges.iter().map(|range| self.range(*range)).collect()).await
     }
 
     /// Returns a range of this file, for reads of ranges of several files.

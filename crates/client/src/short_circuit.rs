@@ -41,8 +41,8 @@ use parking_lot::Mutex;
 
 use crate::DatanodeError;
 use crate::datanode::Offers;
-use crate::file_system::Shared;
 use crate::multiplexed::{ConnectionPool, Endpoint, MultiplexOptions};
+use crate::session::Session;
 use crate::single_flight::SingleFlight;
 
 use cache::{Cache, Key};
@@ -170,11 +170,12 @@ impl ShortCircuit {
     /// `open`, `open_small` and `connect_for`.
     ///
     /// Errors: the datanode does not respond, or has no socket.
-    pub(crate) async fn learn_socket(&self, shared: &Shared, datanode: &DatanodeId) -> Result<(), DatanodeError> {
+    pub(crate) async fn learn_socket(&self, session: &Session, datanode: &DatanodeId) -> Result<(), DatanodeError> {
         if self.options.sockets != SocketPaths::Offered || !self.here.contains(&datanode.ip) {
             return Ok(());
         }
-        let socket = self.offers.get_or_describe(shared, datanode).await?.and_then(|offer| offer.domain_socket.clone());
+        let socket =
+            self.offers.get_or_describe(session, datanode).await?.and_then(|offer| offer.domain_socket.clone());
         socket.map(drop).ok_or_else(|| no_socket(datanode))
     }
 

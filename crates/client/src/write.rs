@@ -30,8 +30,8 @@ use hearth_types::{ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::file_system::Shared;
 use crate::lease::{Leases, OpenFile};
+use crate::session::Session;
 use crate::{DataPath, Error, backoff};
 use data_streamer::{DataStreamer, Progress};
 pub(crate) use failed_paths::FailedPaths;
@@ -73,7 +73,7 @@ impl WrittenFile {
 /// lease belongs to the client, which renews it as long as it writes any file.
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
+    session: Arc<Session>,
     file: Arc<WrittenFile>,
     packetizer: Packetizer,
     pool: Arc<PacketPool>,
@@ -101,8 +101,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(shared: Arc<Shared>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
-        let options = &shared.options;
+    pub(crate) fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
+        let options = &session.options;
         let file = Arc::new(file);
         let length = begin.length;
         let in_block = begin.append.as_ref().map_or(0, |block| block.block.length());
@@ -110,13 +110,13 @@ impl Writer {
         let pool = PacketPool::new(options.packets_in_flight, data_bytes, placed_bytes, options.checksum);
         // The pool bounds the window. Empty packets are few, so the queue never delays a sender for long.
         let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
-        let (streamer, progress) = DataStreamer::new(Arc::clone(&shared), Arc::clone(&file), begin, Arc::clone(&pool));
+        let (streamer, progress) = DataStreamer::new(Arc::clone(&session), Arc::clone(&file), begin, Arc::clone(&pool));
         let task = tokio::spawn(streamer.run(receiver));
-        let waits_for_memory = shared.short_circuit.is_possible() && options.write_paths.contains(&DataPath::Local)
-            || shared.one_sided.is_possible() && options.write_paths.contains(&DataPath::OneSided);
+        let waits_for_memory = session.short_circuit.is_possible() && options.write_paths.contains(&DataPath::Local)
+            || session.one_sided.is_possible() && options.write_paths.contains(&DataPath::OneSided);
         Self {
             packetizer: Packetizer::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
-            shared,
+            session,
             file,
             pool,
             packets,
@@ -209,7 +209,7 @@ impl Writer {
                 }
                 GrantedMemory::Local { more, .. } | GrantedMemory::Remote { more, .. } if block == self.block => {
                     self.waits_for_memory = true;
-                    let checksum = self.shared.options.checksum;
+                    let checksum = self.session.options.checksum;
                     let granted_range =
                         granted_memory.range_at(self.packetizer.next_offset(), self.file.block_size, checksum);
                     // More memory is granted only by acknowledgements.
@@ -281,8 +281,8 @@ impl Writer {
         if self.packetizer.in_block() == 0 || pipelines == self.persisted {
             return Ok(());
         }
-        let namenode = &self.shared.namenode;
-        namenode.fsync(&self.file.path, self.file.inode, &self.shared.client_name, self.packetizer.in_block()).await?;
+        let namenode = &self.session.namenode;
+        namenode.fsync(&self.file.path, self.file.inode, &self.session.client_name, self.packetizer.in_block()).await?;
         self.persisted = pipelines;
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Writer {
             self.end_block(false);
         }
         self.send_outgoing().await?;
-        let Self { shared, file, packets, task, open, .. } = self;
+        let Self { session, file, packets, task, open, .. } = self;
         // The task ends when it has processed the queue.
         drop(packets);
         let path = file.path.clone();
@@ -308,7 +308,7 @@ impl Writer {
         // would block all other writers of this file.
         let closing = tokio::spawn(async move {
             let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
-            complete(&shared, &file, last).await?;
+            complete(&session, &file, last).await?;
             open.closed();
             Ok::<_, Error>(())
         });
@@ -345,7 +345,7 @@ impl Writer {
         if self.open.lost() {
             return Err(Error::LeaseLost { path: self.file.path.clone() });
         }
-        Leases::resume_renewal(&self.shared);
+        Leases::resume_renewal(&self.session);
         match &self.progress.borrow().failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
@@ -376,15 +376,15 @@ impl Writer {
 const SOON_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Asks the namenode to close the file until the datanodes' reports of the last block have reached it.
-async fn complete(shared: &Shared, file: &WrittenFile, last: Option<ExtendedBlock>) -> Result<(), Error> {
-    let options = &shared.options;
+async fn complete(session: &Session, file: &WrittenFile, last: Option<ExtendedBlock>) -> Result<(), Error> {
+    let options = &session.options;
     let mut delay = options.locate_following_delay;
     for attempt in 0..=options.locate_following_retries {
         let is_last = attempt == options.locate_following_retries;
         // The report usually arrives soon: poll often at first, then at the configured interval.
         let pauses_ms = if attempt == 0 && !is_last { &SOON_MS[..] } else { &[] };
-        let (path, client) = (&file.path, &shared.client_name);
-        if shared.namenode.complete_soon(path, file.inode, client, last.as_ref(), pauses_ms).await? {
+        let (path, client) = (&file.path, &session.client_name);
+        if session.namenode.complete_soon(path, file.inode, client, last.as_ref(), pauses_ms).await? {
             return Ok(());
         }
         if !is_last {

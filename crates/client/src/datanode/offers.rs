@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::request;
 use crate::DatanodeError;
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// Time for which a datanode's own answer is cached: an offer, and the absence of one.
 const OFFER_TTL: Duration = Duration::from_secs(60);
@@ -78,13 +78,13 @@ impl Offers {
     /// Returns the cached offer, or asks the datanode. `None`: it is not a Hearth datanode.
     pub(crate) async fn get_or_describe(
         &self,
-        shared: &Shared,
+        session: &Session,
         datanode: &DatanodeId,
     ) -> Result<Option<Arc<Offer>>, DatanodeError> {
         if let Some(offer) = self.known(&datanode.uuid) {
             return Ok(offer);
         }
-        let offer = describe(shared, datanode).await?.map(Arc::new);
+        let offer = describe(session, datanode).await?.map(Arc::new);
         entry(&mut self.datanodes.lock(), &datanode.uuid).described = Some((offer.clone(), Instant::now()));
         Ok(offer)
     }
@@ -107,9 +107,9 @@ fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, CachedOffer>, datanode: &D
     datanodes.entry(datanode.clone()).or_default()
 }
 
-async fn describe(shared: &Shared, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
-    let question = Operation::Describe(Describe { client_name: shared.client_name.clone() });
-    let mut peer = request(shared, datanode, &question, shared.options.read_timeouts()).await?;
+async fn describe(session: &Session, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
+    let question = Operation::Describe(Describe { client_name: session.client_name.clone() });
+    let mut peer = request(session, datanode, &question, session.options.read_timeouts()).await?;
     match peer.receiver.receive(DatanodeDescription::decode).await {
         Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
         // A server that does not know the request closes the connection.

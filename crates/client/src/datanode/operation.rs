@@ -3,7 +3,7 @@ use hearth_types::{DatanodeId, ExtendedBlock};
 use hearth_wire::data_transfer::{BlockOpResponse, Operation, Status};
 
 use crate::DatanodeError;
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// A connection to a datanode: its sending and receiving halves.
 #[derive(Debug)]
@@ -35,13 +35,13 @@ impl Peer {
 
 /// Sends `operation` over a new connection that nothing else uses.
 pub(crate) async fn request(
-    shared: &Shared,
+    session: &Session,
     datanode: &DatanodeId,
     operation: &Operation,
     timeouts: Timeouts,
 ) -> Result<Peer, DatanodeError> {
-    let address = super::address_of(&shared.options, datanode, datanode.transfer_port).await?;
-    let peer = shared.peer_cache.connect_for_messages(address, timeouts).await?;
+    let address = super::address_of(&session.options, datanode, datanode.transfer_port).await?;
+    let peer = session.peer_cache.connect_for_messages(address, timeouts).await?;
     peer.sender.send_operation(operation).await?;
     Ok(peer)
 }

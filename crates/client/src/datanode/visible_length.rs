@@ -7,8 +7,8 @@ use hearth_wire::rpc::protocols;
 
 use super::address_of;
 use crate::DatanodeError;
-use crate::file_system::Shared;
 use crate::namenode::Exception;
+use crate::session::Session;
 
 /// Answer of a datanode about a replica that is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,15 +25,15 @@ pub(crate) enum VisibleLength {
 /// Source: ClientDatanodeProtocol.proto. As in Apache's client, the call's user is the name of the block, and each call
 /// has a connection of its own.
 pub(crate) async fn visible_length(
-    shared: &Shared,
+    session: &Session,
     datanode: &DatanodeInfo,
     block: &ExtendedBlock,
 ) -> Result<VisibleLength, DatanodeError> {
-    let address = address_of(&shared.options, &datanode.id, datanode.id.ipc_port).await?;
+    let address = address_of(&session.options, &datanode.id, datanode.id.ipc_port).await?;
     let user: Arc<str> = block.block.to_string().into();
     let target = Target { address, protocol: protocols::CLIENT_DATANODE, user };
     // This call is never made on behalf of another user.
-    let rpc = RpcClient::new(RpcClientOptions { real_user: None, ..shared.rpc_options.clone() });
+    let rpc = RpcClient::new(RpcClientOptions { real_user: None, ..session.rpc_options.clone() });
     let request = GetReplicaVisibleLengthRequestProto { block: block.into() };
     let answer: Result<GetReplicaVisibleLengthResponseProto, _> =
         rpc.call(&target, "getReplicaVisibleLength", &request).await;

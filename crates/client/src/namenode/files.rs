@@ -210,7 +210,7 @@ impl Namenode {
 /// memory completely. Entries created or removed during the listing may or may not be seen.
 #[derive(Debug)]
 pub struct Listing {
-    shared: std::sync::Arc<crate::file_system::Shared>,
+    session: std::sync::Arc<crate::session::Session>,
     path: String,
     page: VecDeque<FileStatus>,
     /// Name of the last fetched entry.
@@ -220,8 +220,8 @@ pub struct Listing {
 
 impl Listing {
     /// Fetches the first page, so that a missing directory is reported here.
-    pub(crate) async fn start(shared: std::sync::Arc<crate::file_system::Shared>, path: String) -> Result<Self, Error> {
-        let mut listing = Self { shared, path, page: VecDeque::new(), after: Vec::new(), more: true };
+    pub(crate) async fn start(session: std::sync::Arc<crate::session::Session>, path: String) -> Result<Self, Error> {
+        let mut listing = Self { session, path, page: VecDeque::new(), after: Vec::new(), more: true };
         listing.fetch().await?;
         Ok(listing)
     }
@@ -235,7 +235,7 @@ impl Listing {
     }
 
     async fn fetch(&mut self) -> Result<(), Error> {
-        match self.shared.namenode.listing_page(&self.path, &self.after).await? {
+        match self.session.namenode.listing_page(&self.path, &self.after).await? {
             Some((entries, more)) => {
                 if let Some(last) = entries.last() {
                     self.after.clone_from(&last.local_name);

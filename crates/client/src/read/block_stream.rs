@@ -9,7 +9,7 @@ use super::local_stream::LocalStream;
 use super::multiplexed_stream::MultiplexedStream;
 use super::one_sided_stream::OneSidedStream;
 use super::packet_stream::PacketStream;
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::short_circuit::LocalReplica;
 use crate::{DataPath, DatanodeError};
 
@@ -33,21 +33,21 @@ enum PathStream {
 impl BlockStream {
     /// Starts reading `range` (not empty) of the block over `candidate`.
     pub(super) async fn open(
-        shared: &Shared,
+        session: &Session,
         candidate: Candidate,
         range: ByteRange,
         checks: Checks,
     ) -> Result<Self, (Candidate, DatanodeError)> {
-        let packets = || PacketStream::open(shared, &candidate.block, candidate.datanode(), range, checks);
+        let packets = || PacketStream::open(session, &candidate.block, candidate.datanode(), range, checks);
         let opened = match candidate.path {
             DataPath::Packets if checks == Checks::None => packets().await.map(PathStream::Packets),
-            DataPath::Packets => match MultiplexedStream::open(shared, &candidate, range).await {
+            DataPath::Packets => match MultiplexedStream::open(session, &candidate, range).await {
                 Ok(Some(stream)) => Ok(PathStream::Multiplexed(stream)),
                 Ok(None) => packets().await.map(PathStream::Packets),
                 Err(error) => Err(error),
             },
-            DataPath::Local => LocalStream::open(shared, &candidate, range).await.map(PathStream::Local),
-            DataPath::OneSided => OneSidedStream::open(shared, &candidate, range).await.map(PathStream::OneSided),
+            DataPath::Local => LocalStream::open(session, &candidate, range).await.map(PathStream::Local),
+            DataPath::OneSided => OneSidedStream::open(session, &candidate, range).await.map(PathStream::OneSided),
         };
         match opened {
             Ok(source) => Ok(Self { candidate, source, delivered: false }),
@@ -93,42 +93,42 @@ impl BlockStream {
 
     /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
     /// been shown.
-    pub(super) async fn advance(&mut self, shared: &Shared) -> Result<bool, DatanodeError> {
+    pub(super) async fn advance(&mut self, session: &Session) -> Result<bool, DatanodeError> {
         let more = match &mut self.source {
-            PathStream::Local(stream) => stream.advance(shared, &self.candidate).await,
-            PathStream::OneSided(stream) => stream.advance(shared, &self.candidate).await,
+            PathStream::Local(stream) => stream.advance(session, &self.candidate).await,
+            PathStream::OneSided(stream) => stream.advance(session, &self.candidate).await,
             PathStream::Packets(stream) => stream.advance().await,
             PathStream::Multiplexed(stream) => stream.advance(&self.candidate),
         }?;
         self.delivered |= more;
-        shared.counters.count_read(self.candidate.path, self.data().len());
+        session.counters.count_read(self.candidate.path, self.data().len());
         Ok(more)
     }
 
     /// Copies verified bytes into `into` (not empty), as many as are available at once. Returns 0 when all requested
     /// bytes have been read.
-    pub(super) async fn read(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
+    pub(super) async fn read(&mut self, session: &Session, into: &mut [u8]) -> Result<usize, DatanodeError> {
         let shown = self.data().len();
         let copied = match &mut self.source {
-            PathStream::Local(stream) if stream.is_mapped() => stream.read(shared, &self.candidate, into).await?,
-            PathStream::OneSided(stream) => stream.read(shared, &self.candidate, into).await?,
+            PathStream::Local(stream) if stream.is_mapped() => stream.read(session, &self.candidate, into).await?,
+            PathStream::OneSided(stream) => stream.read(session, &self.candidate, into).await?,
             PathStream::Multiplexed(stream) => stream.read(&self.candidate, into)?,
             PathStream::Packets(stream) => match stream.receive(into).await? {
                 Some(received) => received,
-                None => return self.read_shown(shared, into).await,
+                None => return self.read_shown(session, into).await,
             },
-            PathStream::Local(_) => return self.read_shown(shared, into).await,
+            PathStream::Local(_) => return self.read_shown(session, into).await,
         };
         self.delivered |= copied > 0;
         // Bytes that were shown are counted already.
-        shared.counters.count_read(self.candidate.path, if shown > 0 { 0 } else { copied });
+        session.counters.count_read(self.candidate.path, if shown > 0 { 0 } else { copied });
         Ok(copied)
     }
 
     /// Implements `read` with the bytes that `advance` brings.
-    async fn read_shown(&mut self, shared: &Shared, into: &mut [u8]) -> Result<usize, DatanodeError> {
+    async fn read_shown(&mut self, session: &Session, into: &mut [u8]) -> Result<usize, DatanodeError> {
         while self.data().is_empty() {
-            if !self.advance(shared).await? {
+            if !self.advance(session).await? {
                 return Ok(0);
             }
         }
@@ -140,11 +140,11 @@ impl BlockStream {
     }
 
     /// Returns the path's resources for the next reader, if the read is complete.
-    pub(super) fn finish(self, shared: &Shared) {
+    pub(super) fn finish(self, session: &Session) {
         match self.source {
             PathStream::Local(_) => {}
             PathStream::OneSided(_) | PathStream::Multiplexed(_) => {}
-            PathStream::Packets(stream) => stream.finish(&shared.peer_cache),
+            PathStream::Packets(stream) => stream.finish(&session.peer_cache),
         }
     }
 }

@@ -7,7 +7,7 @@ use hearth_types::{DatanodeInfo, LocatedBlock};
 use super::packet_stream;
 use crate::DataPath;
 use crate::data_path::DataPaths;
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// A replica of a block, and the path by which it is read.
 #[derive(Clone, Debug)]
@@ -54,18 +54,18 @@ pub(super) enum Health {
 /// Returns the health of `path` to the replica of `block` on `datanode`. `being_written`: the end of the block has not
 /// been reported to the namenode.
 pub(super) fn health(
-    shared: &Shared,
+    session: &Session,
     block: &LocatedBlock,
     being_written: bool,
     datanode: &DatanodeInfo,
     path: DataPath,
 ) -> Health {
     let failed_lately = match path {
-        DataPath::Packets => return packet_stream::health(shared, datanode),
+        DataPath::Packets => return packet_stream::health(session, datanode),
         // The datanode shows only finalized replicas, and the CRCs of others change with every packet.
         _ if being_written => return Health::Unusable("the block is being written"),
-        DataPath::Local => shared.short_circuit.failed_lately(block, &datanode.id),
-        DataPath::OneSided => shared.one_sided.failed_lately(&shared.offers, block, &datanode.id),
+        DataPath::Local => session.short_circuit.failed_lately(block, &datanode.id),
+        DataPath::OneSided => session.one_sided.failed_lately(&session.offers, block, &datanode.id),
     };
     match failed_lately {
         Ok(false) => Health::Healthy,

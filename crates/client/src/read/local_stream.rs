@@ -6,7 +6,7 @@ use hearth_types::{ByteRange, ChecksumError};
 
 use super::candidate::Candidate;
 use crate::DatanodeError;
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::short_circuit::{Checksummed, FetchedRange, LocalReplica, OpenLocalReplica};
 
 /// Bytes that are verified and shown at a time: few enough to be in the processor's cache when the caller reads them.
@@ -32,10 +32,14 @@ pub(super) struct LocalStream {
 
 impl LocalStream {
     /// Opens the replica of `candidate`, or finds it open, to read `range` of it.
-    pub(super) async fn open(shared: &Shared, candidate: &Candidate, range: ByteRange) -> Result<Self, DatanodeError> {
+    pub(super) async fn open(
+        session: &Session,
+        candidate: &Candidate,
+        range: ByteRange,
+    ) -> Result<Self, DatanodeError> {
         let datanode = &candidate.datanode().id;
-        shared.short_circuit.learn_socket(shared, datanode).await?;
-        let opened = shared.short_circuit.open(&candidate.block, datanode).await?;
+        session.short_circuit.learn_socket(session, datanode).await?;
+        let opened = session.short_circuit.open(&candidate.block, datanode).await?;
         Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
     }
 
@@ -70,7 +74,7 @@ impl LocalStream {
     }
 
     /// Verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have been shown.
-    pub(super) async fn advance(&mut self, shared: &Shared, candidate: &Candidate) -> Result<bool, DatanodeError> {
+    pub(super) async fn advance(&mut self, session: &Session, candidate: &Candidate) -> Result<bool, DatanodeError> {
         tokio::task::consume_budget().await;
         self.shown = empty(self.left.start());
         if self.left.is_empty() {
@@ -83,7 +87,7 @@ impl LocalStream {
         let next = range(self.left.start(), end);
         self.fetched = match self.mapped() {
             Some(_) => None,
-            None => Some(self.fetch(shared, candidate, next).await?),
+            None => Some(self.fetch(session, candidate, next).await?),
         };
         let verified = match (&self.fetched, self.mapped()) {
             (Some(fetched), _) => {
@@ -93,7 +97,7 @@ impl LocalStream {
             (None, Some(mapped)) => mapped.verify(next.start() as usize, next.end() as usize),
             (None, None) => Ok(()),
         };
-        verified.map_err(|error| self.bad(shared, candidate, next.start(), error))?;
+        verified.map_err(|error| self.bad(session, candidate, next.start(), error))?;
         self.left = range(next.end(), self.left.end());
         self.shown = next;
         Ok(true)
@@ -108,7 +112,7 @@ impl LocalStream {
     /// them. Returns 0 when all requested bytes have been read.
     pub(super) async fn read(
         &mut self,
-        shared: &Shared,
+        session: &Session,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
@@ -127,7 +131,7 @@ impl LocalStream {
         self.check_valid(candidate)?;
         let start = self.left.start();
         let copied = mapped.copy(start as usize, &mut into[..count as usize]);
-        copied.map_err(|error| self.bad(shared, candidate, start, error))?;
+        copied.map_err(|error| self.bad(session, candidate, start, error))?;
         self.left = range(start + count, self.left.end());
         Ok(count as usize)
     }
@@ -142,7 +146,7 @@ impl LocalStream {
 
     async fn fetch(
         &self,
-        shared: &Shared,
+        session: &Session,
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<FetchedRange, DatanodeError> {
@@ -151,7 +155,7 @@ impl LocalStream {
             OpenLocalReplica::Small(small) => return small.fetch(range).await,
         };
         replica.fetch(range).await.map_err(|source| {
-            shared.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            session.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
             DatanodeError::Unusable { block: Box::new(candidate.block.block.clone()), source: Arc::new(source) }
         })
     }
@@ -163,9 +167,9 @@ impl LocalStream {
     }
 
     /// Builds the error for bytes at `offset` that do not match their CRCs.
-    fn bad(&self, shared: &Shared, candidate: &Candidate, offset: u64, source: ChecksumError) -> DatanodeError {
+    fn bad(&self, session: &Session, candidate: &Candidate, offset: u64, source: ChecksumError) -> DatanodeError {
         if let Some(replica) = self.replica() {
-            shared.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            session.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
             if !replica.is_valid() {
                 // The replica changed while it was read, which only a foreign datanode's can. It is not corrupt.
                 return withdrawn(candidate);

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::datanode::{VisibleLength, visible_length};
-use crate::file_system::Shared;
+use crate::session::Session;
 
 #[derive(Debug)]
 pub(super) struct Locations {
-    shared: Arc<Shared>,
+    session: Arc<Session>,
     path: String,
     length: u64,
     /// The block that is being written, with its visible length when the file was opened.
@@ -23,30 +23,30 @@ pub(super) struct Locations {
 
 impl Locations {
     /// Creates the cache from `located`, the response that opened a file without an open block.
-    pub(super) fn of(shared: Arc<Shared>, path: String, located: LocatedBlocks) -> Self {
+    pub(super) fn of(session: Arc<Session>, path: String, located: LocatedBlocks) -> Self {
         let length = located.file_length;
-        Self::new(shared, path, length, None, located.blocks)
+        Self::new(session, path, length, None, located.blocks)
     }
 
     /// Creates the cache from `located`, the response that opened the file. Asks the datanodes of an open block for its
     /// visible length.
-    pub(super) async fn open(shared: Arc<Shared>, path: String, mut located: LocatedBlocks) -> Result<Self, Error> {
+    pub(super) async fn open(session: Arc<Session>, path: String, mut located: LocatedBlocks) -> Result<Self, Error> {
         let mut length = located.file_length;
         let mut open_block = None;
         if located.has_open_block()
             && let Some(last) = located.last_block.take()
         {
-            let (mut last, visible) = length_of_open_block(&shared, &path, last).await?;
+            let (mut last, visible) = length_of_open_block(&session, &path, last).await?;
             // The last block may be another one by now.
             length = length.max(last.offset) + visible;
             last.block.block.length = visible;
             open_block = (visible > 0).then_some(last);
         }
-        Ok(Self::new(shared, path, length, open_block, located.blocks))
+        Ok(Self::new(session, path, length, open_block, located.blocks))
     }
 
     fn new(
-        shared: Arc<Shared>,
+        session: Arc<Session>,
         path: String,
         length: u64,
         open_block: Option<LocatedBlock>,
@@ -55,7 +55,7 @@ impl Locations {
         // Includes the open block, even if it is far behind the requested range: the namenode sends it with every
         // response.
         let known = blocks.into_iter().chain(open_block.clone()).collect();
-        let locations = Self { shared, path, length, open_block, blocks: Mutex::new(Vec::new()) };
+        let locations = Self { session, path, length, open_block, blocks: Mutex::new(Vec::new()) };
         locations.keep(known);
         locations
     }
@@ -86,12 +86,12 @@ impl Locations {
     /// Errors: `FileChanged`, also if another file has taken the path, because its bytes at `position` are not those of
     /// the opened file.
     pub(super) async fn refresh(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
-        let prefetch = self.shared.options.prefetch_bytes;
+        let prefetch = self.session.options.prefetch_bytes;
         // If a known block is near, start from it: in the same response, it shows whether the other blocks belong to
         // the same file.
         let start = self.neighbour(position).filter(|start| position - start <= prefetch).unwrap_or(position);
         let length = (position - start).saturating_add(prefetch);
-        let mut located = self.shared.locate(&self.path, start, length).await?;
+        let mut located = self.session.locate(&self.path, start, length).await?;
         self.add_open_block(&mut located);
         let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
         let another = || changed("its blocks have changed");
@@ -100,7 +100,7 @@ impl Locations {
             // whether they belong to the same file.
             let witness = self.blocks.lock().first().map(|block| block.offset);
             if let Some(offset) = witness {
-                let located = self.shared.locate(&self.path, offset, 1).await?;
+                let located = self.session.locate(&self.path, offset, 1).await?;
                 if self.same_file(&located.blocks) != Some(true) {
                     return Err(another());
                 }
@@ -157,7 +157,7 @@ impl Locations {
     fn keep(&self, located: Vec<LocatedBlock>) {
         let mut blocks = self.blocks.lock();
         for mut block in located {
-            block.locations.iter().for_each(|datanode| self.shared.offers.note(datanode));
+            block.locations.iter().for_each(|datanode| self.session.offers.note(datanode));
             if let Some(open) = &self.open_block
                 && open.block.id() == block.block.id()
             {
@@ -180,23 +180,23 @@ impl Locations {
 ///
 /// Returns the block too: it is located again if the namenode had no datanodes for it at first.
 async fn length_of_open_block(
-    shared: &Shared,
+    session: &Session,
     path: &str,
     mut last: LocatedBlock,
 ) -> Result<(LocatedBlock, u64), Error> {
     let mut attempt = 0;
     loop {
-        let source = match ask_datanodes(shared, &last).await {
+        let source = match ask_datanodes(session, &last).await {
             Ok(length) => return Ok((last, length)),
             Err(source) => source,
         };
-        if attempt >= shared.options.last_block_length_retries {
+        if attempt >= session.options.last_block_length_retries {
             let block = Box::new(last.block);
             return Err(Error::BlockLength { block, path: path.to_owned(), source });
         }
         attempt += 1;
-        tokio::time::sleep(shared.options.last_block_length_interval).await;
-        let located = shared.locate(path, last.offset, 1).await?;
+        tokio::time::sleep(session.options.last_block_length_interval).await;
+        let located = session.locate(path, last.offset, 1).await?;
         match located.last_block {
             // The block was closed in the meantime, so the namenode reports its length.
             Some(block) if located.last_block_complete => {
@@ -209,7 +209,7 @@ async fn length_of_open_block(
     }
 }
 
-async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Option<Arc<crate::DatanodeError>>> {
+async fn ask_datanodes(session: &Session, last: &LocatedBlock) -> Result<u64, Option<Arc<crate::DatanodeError>>> {
     if last.locations.is_empty() {
         // With length 0, the block has no datanodes yet and therefore no bytes. Otherwise its datanodes are not
         // registered, or no longer.
@@ -218,7 +218,7 @@ async fn ask_datanodes(shared: &Shared, last: &LocatedBlock) -> Result<u64, Opti
     let mut missing = 0;
     let mut failure = None;
     for datanode in &last.locations {
-        match visible_length(shared, datanode, &last.block).await {
+        match visible_length(session, datanode, &last.block).await {
             Ok(VisibleLength::Bytes(length)) => return Ok(length),
             Ok(VisibleLength::NotReadable) => {}
             Ok(VisibleLength::NoReplica) => missing += 1,

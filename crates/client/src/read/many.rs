@@ -15,8 +15,8 @@ use super::candidate::Candidate;
 use super::locate::Locations;
 use super::replicas::Replicas;
 use super::{Reader, multiplexed_stream};
-use crate::file_system::Shared;
 use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
+use crate::session::Session;
 use crate::short_circuit::SMALL_BYTES;
 use crate::{DataPath, Error};
 
@@ -47,10 +47,10 @@ struct Group {
 }
 
 /// Opens each of `paths`, which must be absolute, in order.
-pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
+pub(crate) async fn open_many(session: &Arc<Session>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
     let asked = Instant::now();
-    let mut located = shared.namenode.open_many(&paths, 0, shared.options.prefetch_bytes).await;
-    located.iter_mut().flatten().for_each(|located| shared.take_piggybacked(located, asked));
+    let mut located = session.namenode.open_many(&paths, 0, session.options.prefetch_bytes).await;
+    located.iter_mut().flatten().for_each(|located| session.take_piggybacked(located, asked));
     let mut opened = Vec::with_capacity(located.len());
     // Datanodes are asked only for files that are being written, for several files at the same time.
     let mut asking = Vec::new();
@@ -60,13 +60,13 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
                 asking.push((opened.len(), path, located));
                 None
             }
-            Ok(located) => Some(Ok(Reader::of(Arc::clone(shared), Locations::of(Arc::clone(shared), path, located)))),
+            Ok(located) => Some(Ok(Reader::of(Arc::clone(session), Locations::of(Arc::clone(session), path, located)))),
             Err(error) => Some(Err(error)),
         });
     }
     let asking = asking
         .into_iter()
-        .map(|(index, path, located)| async move { (index, Reader::open(Arc::clone(shared), path, located).await) });
+        .map(|(index, path, located)| async move { (index, Reader::open(Arc::clone(session), path, located).await) });
     let mut asking = stream::iter(asking).buffer_unordered(CONCURRENT_READS);
     while let Some((index, reader)) = asking.next().await {
         opened[index] = Some(reader);
@@ -76,7 +76,7 @@ pub(crate) async fn open_many(shared: &Arc<Shared>, paths: Vec<String>) -> Vec<R
 
 /// Calls `visit` with a range of each file, like [`visit_ranges`], or with the error that prevented opening it.
 pub(crate) async fn visit_opened(
-    shared: &Arc<Shared>,
+    session: &Arc<Session>,
     opened: Vec<Result<Reader, Error>>,
     ranges: Vec<ByteRange>,
     mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
@@ -91,13 +91,13 @@ pub(crate) async fn visit_opened(
             Err(error) => visit(index, Err(error)),
         }
     }
-    visit_ranges(shared, found, |place, bytes| visit(places[place], bytes)).await;
+    visit_ranges(session, found, |place, bytes| visit(places[place], bytes)).await;
 }
 
 /// Returns the bytes of each of `ranges`, in order. A range beyond the end of its file is cut off there.
-pub(crate) async fn read_ranges(shared: &Arc<Shared>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
+pub(crate) async fn read_ranges(session: &Arc<Session>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
     let mut collected = Collected::new(ranges.len());
-    visit_ranges(shared, ranges, |index, bytes| collected.put(index, bytes)).await;
+    visit_ranges(session, ranges, |index, bytes| collected.put(index, bytes)).await;
     collected.all()
 }
 
@@ -121,7 +121,7 @@ impl Collected {
 /// Calls `visit` with the verified bytes of each of `ranges` and its index, once each, as they arrive. A range beyond
 /// the end of its file is cut off there. Bytes that arrived together with others are shown in the receive buffer.
 pub(crate) async fn visit_ranges(
-    shared: &Arc<Shared>,
+    session: &Arc<Session>,
     ranges: Vec<FileRange>,
     visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
 ) {
@@ -139,7 +139,7 @@ pub(crate) async fn visit_ranges(
             show(index, Ok(Cow::Owned(bytes)));
             continue;
         }
-        match group_for(shared, &mut known, replicas, index, range.start(), length as u64).await {
+        match group_for(session, &mut known, replicas, index, range.start(), length as u64).await {
             Some((connection_pool, path, piece)) => {
                 let group = groups.iter_mut().find(|group| Arc::ptr_eq(&group.connection_pool, &connection_pool));
                 match group {
@@ -162,7 +162,7 @@ pub(crate) async fn visit_ranges(
                 let end = start + range.length() as usize;
                 let fits = checked.verify(start, end).is_ok();
                 if fits {
-                    shared.counters.count_read(group.path, end - start);
+                    session.counters.count_read(group.path, end - start);
                     show(index, Ok(Cow::Borrowed(&checked.data[start..end])));
                 }
                 fits
@@ -196,14 +196,14 @@ type KnownPools = Vec<(DatanodeUuid, DataPath, Option<Arc<ConnectionPool>>)>;
 ///
 /// `known`: results for earlier ranges.
 async fn group_for(
-    shared: &Shared,
+    session: &Session,
     known: &mut KnownPools,
     replicas: &Replicas,
     index: usize,
     start: u64,
     length: u64,
 ) -> Option<(Arc<ConnectionPool>, DataPath, BlockRange)> {
-    if !shared.multiplexed.takes(length) && length > SMALL_BYTES {
+    if !session.multiplexed.takes(length) && length > SMALL_BYTES {
         return None;
     }
     let candidate = replicas.candidate_at(start).await?;
@@ -214,14 +214,14 @@ async fn group_for(
     }
     match path {
         DataPath::Local if block.block.length() <= SMALL_BYTES => {}
-        DataPath::Packets if shared.multiplexed.takes(length) => {}
+        DataPath::Packets if session.multiplexed.takes(length) => {}
         _ => return None,
     }
     let uuid = &candidate.datanode().id.uuid;
     let connection_pool = match known.iter().find(|(datanode, over, _)| over == path && datanode == uuid) {
         Some((_, _, connection_pool)) => connection_pool.clone(),
         None => {
-            let connection_pool = connection_pool(shared, &candidate).await;
+            let connection_pool = connection_pool(session, &candidate).await;
             known.push((uuid.clone(), *path, connection_pool.clone()));
             connection_pool
         }
@@ -231,13 +231,13 @@ async fn group_for(
 }
 
 /// Returns the connections over which a small replica is read for `candidate`.
-async fn connection_pool(shared: &Shared, candidate: &Candidate) -> Option<Arc<ConnectionPool>> {
+async fn connection_pool(session: &Session, candidate: &Candidate) -> Option<Arc<ConnectionPool>> {
     let datanode = &candidate.datanode().id;
     if candidate.path == DataPath::Packets {
-        return multiplexed_stream::connection_pool(shared, datanode).await.ok().flatten();
+        return multiplexed_stream::connection_pool(session, datanode).await.ok().flatten();
     }
-    shared.short_circuit.learn_socket(shared, datanode).await.ok()?;
-    Some(shared.short_circuit.open_small(&candidate.block, datanode).await.ok()??.connection_pool())
+    session.short_circuit.learn_socket(session, datanode).await.ok()?;
+    Some(session.short_circuit.open_small(&candidate.block, datanode).await.ok()??.connection_pool())
 }
 
 /// Reads those of `ranges` with an index in `left` individually, several at the same time.

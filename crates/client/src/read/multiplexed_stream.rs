@@ -10,8 +10,8 @@ use hearth_wire::data_transfer::OpCode;
 use super::candidate::Candidate;
 use crate::DatanodeError;
 use crate::datanode::address_of;
-use crate::file_system::Shared;
 use crate::multiplexed::{ConnectionPool, WantedRange};
+use crate::session::Session;
 use crate::short_circuit::FetchedRange;
 
 /// Verified bytes of a replica, all received.
@@ -29,10 +29,10 @@ pub(super) struct MultiplexedStream {
 ///
 /// Errors: the datanode cannot be reached for DESCRIBE.
 pub(super) async fn connection_pool(
-    shared: &Shared,
+    session: &Session,
     datanode: &DatanodeId,
 ) -> Result<Option<Arc<ConnectionPool>>, DatanodeError> {
-    let offer = match shared.offers.get_or_describe(shared, datanode).await {
+    let offer = match session.offers.get_or_describe(session, datanode).await {
         Ok(offer) => offer,
         // READ_BLOCK would not reach it either, after an equally long wait.
         Err(error @ DatanodeError::Transfer(TransferError::Connection(_))) => return Err(error),
@@ -41,22 +41,22 @@ pub(super) async fn connection_pool(
     if !offer.is_some_and(|offer| offer.serves(OpCode::ReadMany)) {
         return Ok(None);
     }
-    let address = address_of(&shared.options, datanode, datanode.transfer_port).await?;
-    Ok(shared.multiplexed.to(address))
+    let address = address_of(&session.options, datanode, datanode.transfer_port).await?;
+    Ok(session.multiplexed.to(address))
 }
 
 impl MultiplexedStream {
     /// Fetches `range` (not empty) of the replica of `candidate`. Returns `None` if it must be read by READ_BLOCK: the
     /// range is long, or its datanode does not support READ_MANY or has refused.
     pub(super) async fn open(
-        shared: &Shared,
+        session: &Session,
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<Option<Self>, DatanodeError> {
-        if !shared.multiplexed.takes(range.length()) {
+        if !session.multiplexed.takes(range.length()) {
             return Ok(None);
         }
-        let Some(connection_pool) = connection_pool(shared, &candidate.datanode().id).await? else { return Ok(None) };
+        let Some(connection_pool) = connection_pool(session, &candidate.datanode().id).await? else { return Ok(None) };
         let wanted = WantedRange { block: &candidate.block.block, token: &candidate.block.token, range };
         match connection_pool.fetch(wanted).await {
             Ok(fetched) => Ok(Some(Self { fetched, left: range, shown: empty(range.start()) })),

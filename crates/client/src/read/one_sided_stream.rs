@@ -8,8 +8,8 @@ use hearth_types::ByteRange;
 
 use super::candidate::Candidate;
 use crate::DatanodeError;
-use crate::file_system::Shared;
 use crate::one_sided::{AdvertisedReplica, CompletedRead, OpenRemoteReplica, PostedRead, ReadError};
+use crate::session::Session;
 
 /// Bytes per fetch of a long range, and the number of such fetches in flight.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -52,8 +52,12 @@ struct Windows {
 
 impl OneSidedStream {
     /// Looks up the replica of `candidate`, or uses a cached lookup, to read `range` of it.
-    pub(super) async fn open(shared: &Shared, candidate: &Candidate, range: ByteRange) -> Result<Self, DatanodeError> {
-        let opened = shared.one_sided.open(shared, &candidate.block, &candidate.datanode().id).await?;
+    pub(super) async fn open(
+        session: &Session,
+        candidate: &Candidate,
+        range: ByteRange,
+    ) -> Result<Self, DatanodeError> {
+        let opened = session.one_sided.open(session, &candidate.block, &candidate.datanode().id).await?;
         let source = match opened {
             OpenRemoteReplica::Small(copy) => {
                 copy.verify().map_err(|source| bad(candidate, 0, source))?;
@@ -75,11 +79,11 @@ impl OneSidedStream {
 
     /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
     /// been shown.
-    pub(super) async fn advance(&mut self, shared: &Shared, candidate: &Candidate) -> Result<bool, DatanodeError> {
+    pub(super) async fn advance(&mut self, session: &Session, candidate: &Candidate) -> Result<bool, DatanodeError> {
         let mut shown = std::mem::take(&mut self.shown);
         self.shown_at = 0;
         shown.resize(self.left.length().min(SHOWN_BYTES) as usize, 0);
-        let count = self.fill(shared, candidate, &mut shown).await?;
+        let count = self.fill(session, candidate, &mut shown).await?;
         shown.truncate(count);
         self.shown = shown;
         Ok(count > 0)
@@ -89,7 +93,7 @@ impl OneSidedStream {
     /// read.
     pub(super) async fn read(
         &mut self,
-        shared: &Shared,
+        session: &Session,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
@@ -100,11 +104,16 @@ impl OneSidedStream {
             self.consume(count);
             return Ok(count);
         }
-        self.fill(shared, candidate, into).await
+        self.fill(session, candidate, into).await
     }
 
     /// Copies the next bytes, as many as one fetch contains.
-    async fn fill(&mut self, shared: &Shared, candidate: &Candidate, into: &mut [u8]) -> Result<usize, DatanodeError> {
+    async fn fill(
+        &mut self,
+        session: &Session,
+        candidate: &Candidate,
+        into: &mut [u8],
+    ) -> Result<usize, DatanodeError> {
         if self.left.is_empty() || into.is_empty() {
             return Ok(0);
         }
@@ -117,12 +126,12 @@ impl OneSidedStream {
                 most
             }
             OneSidedSource::Advertised(windows) => loop {
-                let (end, fetched) = windows.at(shared, candidate, start).await?;
+                let (end, fetched) = windows.at(session, candidate, start).await?;
                 let count = most.min(end - start);
                 match fetched.copy(0, start, &mut into[..count as usize]) {
                     Ok(()) => break count,
                     Err((at, source)) if fetched.is_confirmed() => return Err(bad(candidate, at, source)),
-                    Err(_) => windows.confirm_again(shared, candidate, start, ReadError::Unconfirmed).await?,
+                    Err(_) => windows.confirm_again(session, candidate, start, ReadError::Unconfirmed).await?,
                 }
             },
         };
@@ -139,7 +148,7 @@ impl Windows {
     /// Returns the completed read that holds the byte at `start`, and the offset at which it ends.
     async fn at(
         &mut self,
-        shared: &Shared,
+        session: &Session,
         candidate: &Candidate,
         start: u64,
     ) -> Result<(u64, &CompletedRead), DatanodeError> {
@@ -155,7 +164,7 @@ impl Windows {
                     self.retried = false;
                     self.current = Some(next);
                 }
-                Err(error) => self.confirm_again(shared, candidate, start, error).await?,
+                Err(error) => self.confirm_again(session, candidate, start, error).await?,
             }
         }
         let (range, fetched) = self.current.as_ref().expect("it was just found");
@@ -188,19 +197,19 @@ impl Windows {
     /// dropped, the next call continues from `start`.
     async fn confirm_again(
         &mut self,
-        shared: &Shared,
+        session: &Session,
         candidate: &Candidate,
         start: u64,
         error: ReadError,
     ) -> Result<(), DatanodeError> {
         let datanode = &candidate.datanode().id;
-        shared.one_sided.forget(&candidate.block, datanode, &self.replica);
+        session.one_sided.forget(&candidate.block, datanode, &self.replica);
         let withdrawn = || DatanodeError::Withdrawn { block: Box::new(candidate.block.block.clone()) };
         let confirmed = self.confirmed || matches!(error, ReadError::Unconfirmed);
         let error = match error {
             ReadError::Withdrawn => withdrawn(),
             ReadError::Unconfirmed if self.confirmed => {
-                return Err(shared.one_sided.note_refusal(
+                return Err(session.one_sided.note_refusal(
                     &candidate.block,
                     datanode,
                     "the datanode did not confirm the namenode's advertisement",
@@ -213,7 +222,7 @@ impl Windows {
             return Err(match error {
                 // The replica changes faster than it can be looked up.
                 DatanodeError::Withdrawn { .. } => {
-                    shared.one_sided.note_refusal(&candidate.block, datanode, "the replica was withdrawn twice")
+                    session.one_sided.note_refusal(&candidate.block, datanode, "the replica was withdrawn twice")
                 }
                 error => error,
             });
@@ -222,7 +231,7 @@ impl Windows {
         self.posted.clear();
         self.current = None;
         self.rest = ByteRange::new(start, self.rest.end()).expect("the next byte is before the rest of the range");
-        match shared.one_sided.open(shared, &candidate.block, datanode).await? {
+        match session.one_sided.open(session, &candidate.block, datanode).await? {
             OpenRemoteReplica::Advertised(replica) => {
                 self.replica = replica;
                 (self.retried, self.confirmed) = (true, confirmed);

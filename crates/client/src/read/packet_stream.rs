@@ -6,7 +6,7 @@ use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketH
 use super::candidate::{Checks, Health};
 use crate::DatanodeError;
 use crate::datanode::{Peer, PeerCache, address_of};
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// Destinations smaller than this get a copy from the receive buffer, because one receive call may bring more bytes
 /// than they hold.
@@ -35,30 +35,30 @@ pub(super) struct PacketStream {
 }
 
 /// Returns the health of this path. It leads to every datanode; one that another reader could not reach comes last.
-pub(super) fn health(shared: &Shared, datanode: &DatanodeInfo) -> Health {
-    if shared.unreachable.contains(&datanode.id.uuid) { Health::Suspect } else { Health::Healthy }
+pub(super) fn health(session: &Session, datanode: &DatanodeInfo) -> Health {
+    if session.unreachable.contains(&datanode.id.uuid) { Health::Suspect } else { Health::Healthy }
 }
 
 impl PacketStream {
     /// Requests `range` (not empty) of the block from `datanode`, over a cached connection if there is one.
     pub(super) async fn open(
-        shared: &Shared,
+        session: &Session,
         located: &LocatedBlock,
         datanode: &DatanodeInfo,
         range: ByteRange,
         checks: Checks,
     ) -> Result<Self, DatanodeError> {
-        let address = address_of(&shared.options, &datanode.id, datanode.id.transfer_port).await?;
+        let address = address_of(&session.options, &datanode.id, datanode.id.transfer_port).await?;
         let operation = Operation::ReadBlock(ReadBlock {
             block: located.block.clone(),
             token: located.token.clone(),
-            client_name: shared.client_name.clone(),
+            client_name: session.client_name.clone(),
             offset: range.start(),
             length: Some(range.length()),
             send_checksums: true,
             caching: CachingStrategy::default(),
         });
-        while let Some(peer) = shared.peer_cache.reuse(address).await {
+        while let Some(peer) = session.peer_cache.reuse(address).await {
             match Self::start(peer, &operation, located, range, checks).await {
                 // The datanode may have closed the cached connection just now, which does not mean that the datanode
                 // failed.
@@ -66,7 +66,7 @@ impl PacketStream {
                 outcome => return outcome,
             }
         }
-        let peer = shared.peer_cache.connect_for_packets(address, shared.options.read_timeouts()).await?;
+        let peer = session.peer_cache.connect_for_packets(address, session.options.read_timeouts()).await?;
         Self::start(peer, &operation, located, range, checks).await
     }
 

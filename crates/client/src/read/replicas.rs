@@ -15,13 +15,13 @@ use super::candidate::{self, Candidate, Checks, Health};
 use super::locate::Locations;
 use super::mapped_cache::MappedCache;
 use super::view::View;
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::{DataPath, DatanodeError, Error, backoff};
 
 /// Replicas of one open file, with the failures seen so far.
 #[derive(Debug)]
 pub(super) struct Replicas {
-    pub(super) shared: Arc<Shared>,
+    pub(super) session: Arc<Session>,
     pub(super) locations: Locations,
     checks: Checks,
     /// Paths to datanodes that failed a read of this file, with the time; cleared when no path is left.
@@ -48,9 +48,9 @@ impl Failures {
 }
 
 impl Replicas {
-    pub(super) fn new(shared: Arc<Shared>, locations: Locations, checks: Checks) -> Self {
+    pub(super) fn new(session: Arc<Session>, locations: Locations, checks: Checks) -> Self {
         Self {
-            shared,
+            session,
             locations,
             checks,
             dead: Mutex::default(),
@@ -78,9 +78,9 @@ impl Replicas {
                 path: self.locations.path().to_owned(),
                 why: format!("block {} is shorter than it was", block.block),
             })?;
-            match BlockStream::open(&self.shared, candidate, range, self.checks).await {
+            match BlockStream::open(&self.session, candidate, range, self.checks).await {
                 Ok(stream) => {
-                    if self.shared.options.read_paths.first() == DataPath::Local
+                    if self.session.options.read_paths.first() == DataPath::Local
                         && let Some(replica) = stream.local_replica()
                     {
                         self.mapped_cache.insert(&block, replica);
@@ -94,7 +94,7 @@ impl Replicas {
 
     /// Fills `into` from `offset` on, as far as possible without waiting.
     pub(super) fn read_mapped(&self, offset: u64, into: &mut [u8]) -> usize {
-        self.mapped_cache.read(offset, into, &self.shared.counters)
+        self.mapped_cache.read(offset, into, &self.session.counters)
     }
 
     /// Returns the candidate that a read of the byte at `position` would try first, or `None` if all have failed.
@@ -107,15 +107,15 @@ impl Replicas {
     pub(super) async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         let available = self.locations.length().saturating_sub(offset);
         let wanted = into.len().min(usize::try_from(available).unwrap_or(usize::MAX));
-        let mut filled = self.mapped_cache.read(offset, &mut into[..wanted], &self.shared.counters);
+        let mut filled = self.mapped_cache.read(offset, &mut into[..wanted], &self.session.counters);
         let mut failures = Failures::default();
         while filled < wanted {
             let position = offset + filled as u64;
             let mut stream = self.open(position, Some((wanted - filled) as u64), &mut failures).await?;
             loop {
-                match stream.read(&self.shared, &mut into[filled..wanted]).await {
+                match stream.read(&self.session, &mut into[filled..wanted]).await {
                     Ok(0) => {
-                        stream.finish(&self.shared);
+                        stream.finish(&self.session);
                         break;
                     }
                     Ok(count) => {
@@ -159,7 +159,7 @@ impl Replicas {
     }
 
     fn viewed(&self, view: View) -> View {
-        self.shared.counters.count_read(DataPath::Local, view.len());
+        self.session.counters.count_read(DataPath::Local, view.len());
         view
     }
 
@@ -168,14 +168,14 @@ impl Replicas {
     ///
     /// Errors: `NoPath`, if no permitted path leads to any of the replicas.
     fn choose(&self, block: &Arc<LocatedBlock>) -> Result<Option<Candidate>, Error> {
-        let paths = &self.shared.options.read_paths;
+        let paths = &self.session.options.read_paths;
         let being_written = self.locations.is_being_written(block);
         let dead = self.dead.lock();
         let (mut suspect, mut unusable) = (None, Vec::new());
         for (replica, datanode) in block.locations.iter().enumerate() {
             for path in self.checks.paths(paths) {
                 let candidate = || Candidate { block: Arc::clone(block), replica, path };
-                match candidate::health(&self.shared, block, being_written, datanode, path) {
+                match candidate::health(&self.session, block, being_written, datanode, path) {
                     Health::Unusable(why) => unusable.push((datanode, path, why)),
                     _ if is_dead(&dead, &datanode.id.uuid, path) => {}
                     Health::Healthy => return Ok(Some(candidate())),
@@ -234,7 +234,7 @@ impl Replicas {
             _ => false,
         };
         let file = self.locations.path();
-        if !usual && self.shared.warning_limit.is_due(&datanode.id.uuid, *path, Instant::now()) {
+        if !usual && self.session.warning_limit.is_due(&datanode.id.uuid, *path, Instant::now()) {
             tracing::warn!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed, trying another path or replica");
         } else {
             tracing::info!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed");
@@ -264,11 +264,11 @@ impl Replicas {
                 }
             }
             DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
-                self.shared.unreachable.insert(datanode.id.uuid.clone())
+                self.session.unreachable.insert(datanode.id.uuid.clone())
             }
             // The datanode does not respond to any reader that shares the connection.
             DatanodeError::SharedConnection { source } if source.is_time_out() && *path == DataPath::Packets => {
-                self.shared.unreachable.insert(datanode.id.uuid.clone())
+                self.session.unreachable.insert(datanode.id.uuid.clone())
             }
             // This concerns only this replica, and is remembered for a while.
             DatanodeError::NotAdvertised { .. } | DatanodeError::NoDomainSocket { .. } => {
@@ -288,9 +288,9 @@ impl Replicas {
         let datanode = candidate.datanode();
         let being_written = self.locations.is_being_written(&candidate.block);
         let dead = self.dead.lock();
-        self.checks.paths(&self.shared.options.read_paths).filter(|path| *path != candidate.path).all(|path| {
+        self.checks.paths(&self.session.options.read_paths).filter(|path| *path != candidate.path).all(|path| {
             is_dead(&dead, &datanode.id.uuid, path)
-                || candidate::health(&self.shared, &candidate.block, being_written, datanode, path) != Health::Healthy
+                || candidate::health(&self.session, &candidate.block, being_written, datanode, path) != Health::Healthy
         })
     }
 
@@ -306,7 +306,7 @@ impl Replicas {
         failures.rounds += 1;
         // Before any await, where the call may be dropped: a later read then tries all replicas again.
         self.dead.lock().clear();
-        if failures.rounds > self.shared.options.block_acquire_failures {
+        if failures.rounds > self.session.options.block_acquire_failures {
             return Err(Error::BlockMissing {
                 block: Box::new(block.block.clone()),
                 path: self.locations.path().to_owned(),
@@ -321,7 +321,7 @@ impl Replicas {
     /// Returns the pause before the next round. It grows with the rounds and has a random part, so that the readers of
     /// a lost block do not retry in step.
     fn pause(&self, round: u32) -> Duration {
-        let window = self.shared.options.retry_window;
+        let window = self.session.options.retry_window;
         window * round + backoff::random_part(window * (round + 1))
     }
 
@@ -347,9 +347,9 @@ impl Replicas {
             token: block.token.clone(),
             ..LocatedBlock::nowhere(block.block.clone())
         };
-        let shared = Arc::clone(&self.shared);
+        let session = Arc::clone(&self.session);
         let told = tokio::spawn(async move {
-            if let Err(error) = shared.namenode.report_bad_blocks(&[report]).await {
+            if let Err(error) = session.namenode.report_bad_blocks(&[report]).await {
                 tracing::warn!(%error, "cannot report corrupt replicas to the namenode");
             }
         });

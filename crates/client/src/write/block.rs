@@ -20,7 +20,7 @@ impl DataStreamer {
     /// excluded from the next attempt. A path that fails, to any datanode, is excluded too, which does not count as an
     /// attempt.
     pub(super) async fn new_block(&mut self, unacknowledged: &mut Unacknowledged) -> Result<Pipeline, Error> {
-        let attempts = self.shared.options.block_write_retries + 1;
+        let attempts = self.session.options.block_write_retries + 1;
         let mut last_failure = None;
         let mut failed_paths = Vec::new();
         let mut failures = 0;
@@ -40,13 +40,13 @@ impl DataStreamer {
                 block_size: self.file.block_size,
             };
             let head = &targets[0].datanode.id.uuid;
-            match set_up(&self.shared, &spec, &self.paths(unacknowledged, head, &failed_paths)).await {
+            match set_up(&self.session, &spec, &self.paths(unacknowledged, head, &failed_paths)).await {
                 Ok(ends) => {
                     for (datanode, path) in &failed_paths {
                         self.blame_path(datanode, *path, &targets);
                     }
                     self.pipeline_ready(&ends.0, &targets);
-                    let heartbeat = self.shared.options.heartbeat();
+                    let heartbeat = self.session.options.heartbeat();
                     return Ok(Pipeline::new(ends, block, targets, heartbeat));
                 }
                 Err(failure) => {
@@ -93,14 +93,14 @@ impl DataStreamer {
         head: &DatanodeUuid,
         failed: &[(DatanodeUuid, DataPath)],
     ) -> Vec<DataPath> {
-        if unacknowledged.first_bytes() < LOCAL_WRITE_BYTES_MIN.min(self.shared.options.packet_data_bytes) {
+        if unacknowledged.first_bytes() < LOCAL_WRITE_BYTES_MIN.min(self.session.options.packet_data_bytes) {
             return Vec::new();
         }
         let has_failed = |path| {
             // One failed path is enough to exclude the others for this block.
-            !failed.is_empty() || self.shared.failed_write_paths.has(head, path, Instant::now())
+            !failed.is_empty() || self.session.failed_write_paths.has(head, path, Instant::now())
         };
-        let paths = self.shared.options.write_paths.iter().copied();
+        let paths = self.session.options.write_paths.iter().copied();
         paths.filter(|path| *path == DataPath::Packets || !has_failed(*path)).collect()
     }
 
@@ -111,8 +111,8 @@ impl DataStreamer {
             return;
         }
         let now = Instant::now();
-        self.shared.failed_write_paths.note(datanode, path, now);
-        if self.shared.warning_limit.is_due(datanode, path, now) {
+        self.session.failed_write_paths.note(datanode, path, now);
+        if self.session.warning_limit.is_due(datanode, path, now) {
             let datanode = &targets[0].datanode.id;
             tracing::warn!(file = %self.file.path, %datanode, %path, "write failed, continuing with packets");
         }
@@ -120,13 +120,13 @@ impl DataStreamer {
 
     /// Calls `addBlock`, and retries while the datanodes have not reported earlier blocks to the namenode.
     async fn add_block(&mut self, excluded: &[DatanodeInfo]) -> Result<LocatedBlock, Error> {
-        let options = &self.shared.options;
+        let options = &self.session.options;
         let mut delay = options.locate_following_delay;
         let mut attempt = 0;
         loop {
-            let (file, client) = (&self.file, &self.shared.client_name);
+            let (file, client) = (&self.file, &self.session.client_name);
             let answer =
-                self.shared.namenode.add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded).await;
+                self.session.namenode.add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded).await;
             match answer {
                 Err(error) if error.exception() == Some(Exception::NotReplicatedYet) => {
                     if attempt >= options.locate_following_retries {
@@ -142,8 +142,8 @@ impl DataStreamer {
     }
 
     async fn abandon(&self, block: &ExtendedBlock) -> Result<(), Error> {
-        let (file, client) = (&self.file, &self.shared.client_name);
-        self.shared.namenode.abandon_block(&file.path, file.inode, client, block).await
+        let (file, client) = (&self.file, &self.session.client_name);
+        self.session.namenode.abandon_block(&file.path, file.inode, client, block).await
     }
 }
 

@@ -12,7 +12,7 @@ use super::packet_sender::PacketSender;
 use super::pipeline::{Ended, Pipeline, Target, Unacknowledged};
 use super::{WriteStart, WrittenFile};
 use crate::Error;
-use crate::file_system::Shared;
+use crate::session::Session;
 
 /// Status that the task reports to the writer.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub(super) struct Progress {
 }
 
 pub(super) struct DataStreamer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) session: Arc<Session>,
     pub(super) file: Arc<WrittenFile>,
     pub(super) progress: watch::Sender<Progress>,
     pool: Arc<PacketPool>,
@@ -55,7 +55,7 @@ pub(super) struct DataStreamer {
 
 impl DataStreamer {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        session: Arc<Session>,
         file: Arc<WrittenFile>,
         begin: WriteStart,
         pool: Arc<PacketPool>,
@@ -69,7 +69,7 @@ impl DataStreamer {
             failed: None,
         });
         let stream = Self {
-            shared,
+            session,
             file,
             progress,
             pool,
@@ -133,7 +133,7 @@ impl DataStreamer {
         packets: &mut mpsc::Receiver<Arc<Packet>>,
     ) -> Result<Option<ExtendedBlock>, Error> {
         loop {
-            match pipeline.exchange(unacknowledged, packets, &self.progress, &self.shared.counters).await {
+            match pipeline.exchange(unacknowledged, packets, &self.progress, &self.session.counters).await {
                 Ended::Whole { length } => {
                     // A writer may be idle here for long. It gives up the datanode's memory, all of which has been
                     // filled.
@@ -178,7 +178,7 @@ impl DataStreamer {
 
     /// Returns the datanodes to exclude from the next block.
     pub(super) fn excluded(&mut self) -> Vec<DatanodeInfo> {
-        let expiry = self.shared.options.exclude_expiry;
+        let expiry = self.session.options.exclude_expiry;
         self.excluded.retain(|(_, since)| since.elapsed() < expiry);
         self.excluded.iter().map(|(datanode, _)| datanode.clone()).collect()
     }

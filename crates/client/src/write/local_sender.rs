@@ -14,7 +14,7 @@ use super::granted_memory::{GrantedMemory, PacketMemory};
 use super::packet::Packet;
 use super::packets::{self, SetUp, StreamAckReceiver};
 use super::pipeline::PipelineFailure;
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
 /// Sending half, with the memory that was lent for it.
@@ -28,19 +28,19 @@ pub(super) struct LocalPacketSender {
 /// Sets up the pipeline over the first datanode's domain socket. Returns `None` if it has none on this machine, or does
 /// not offer this operation.
 pub(super) async fn set_up(
-    shared: &Shared,
+    session: &Session,
     spec: &SetUp<'_>,
 ) -> Result<Option<(LocalPacketSender, StreamAckReceiver)>, PipelineFailure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
-    if shared.short_circuit.learn_socket(shared, datanode).await.is_err() {
+    if session.short_circuit.learn_socket(session, datanode).await.is_err() {
         return Ok(None);
     }
-    let Some(connection) = shared.short_circuit.connect_for(datanode, OpCode::WriteLocal).await else {
+    let Some(connection) = session.short_circuit.connect_for(datanode, OpCode::WriteLocal).await else {
         return Ok(None);
     };
-    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
-    let operation = Operation::WriteLocal(Box::new(packets::message(shared, spec, head)));
+    let timeouts = session.options.pipeline_timeouts(spec.targets.len());
+    let operation = Operation::WriteLocal(Box::new(packets::message(session, spec, head)));
     let failed = |error: TransferError| PipelineFailure::of_first(DataPath::Local, error.into());
     let response = ask(&connection, &operation, timeouts).await.map_err(failed)?;
     packets::check(spec, response)?;

@@ -14,7 +14,7 @@ use super::granted_memory::GrantedMemory;
 use super::packet::Packet;
 use super::packets::{self, SetUp};
 use super::pipeline::PipelineFailure;
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
 /// Sending half.
@@ -27,18 +27,18 @@ pub(super) struct OneSidedPacketSender {
 /// Sets up the pipeline over a one-sided connection to its first datanode. Returns `None` if there is no such
 /// connection.
 pub(super) async fn set_up(
-    shared: &Shared,
+    session: &Session,
     spec: &SetUp<'_>,
 ) -> Result<Option<(OneSidedPacketSender, OneSidedAckReceiver)>, PipelineFailure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
-    let timeouts = shared.options.pipeline_timeouts(spec.targets.len());
-    let waits = WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: shared.options.heartbeat() };
+    let timeouts = session.options.pipeline_timeouts(spec.targets.len());
+    let waits = WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: session.options.heartbeat() };
     for is_first in [true, false] {
-        let Some((connection, connections, buffers)) = shared.one_sided.writer(shared, datanode).await else {
+        let Some((connection, connections, buffers)) = session.one_sided.writer(session, datanode).await else {
             return Ok(None);
         };
-        let request = packets::message(shared, spec, head);
+        let request = packets::message(session, spec, head);
         let opening = open(connection, &connections, datanode, request, waits).await;
         match opening.map_err(|error| PipelineFailure::of_first(DataPath::OneSided, error.into()))? {
             // A connection kept from an earlier block may have just ended: try another.
@@ -47,7 +47,7 @@ pub(super) async fn set_up(
             OpenOutcome::Refused(answer) => return Err(packets::refused(spec, *answer)),
             OpenOutcome::Opened(writer) => {
                 let acknowledgements = OneSidedAckReceiver { writer: writer.clone() };
-                let checksum = shared.options.checksum;
+                let checksum = session.options.checksum;
                 return Ok(Some((OneSidedPacketSender { writer, buffers, checksum }, acknowledgements)));
             }
         }

@@ -8,7 +8,7 @@ use super::pipeline::PipelineFailure;
 use super::{local_sender, one_sided_sender};
 use hearth_types::ExtendedBlock;
 
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
 /// Sending half, one variant per path.
@@ -28,29 +28,29 @@ pub(super) enum AckReceiver {
 ///
 /// `paths`: the paths that may be tried, in order.
 pub(super) async fn set_up(
-    shared: &Shared,
+    session: &Session,
     spec: &SetUp<'_>,
     paths: &[DataPath],
 ) -> Result<(PacketSender, AckReceiver), PipelineFailure> {
     if let Some(head) = spec.targets.first() {
-        shared.offers.note(&head.datanode);
+        session.offers.note(&head.datanode);
     }
     for path in paths {
         match path {
             DataPath::Local => {
-                if let Some((packet_sender, acknowledgements)) = local_sender::set_up(shared, spec).await? {
+                if let Some((packet_sender, acknowledgements)) = local_sender::set_up(session, spec).await? {
                     return Ok((PacketSender::Local(packet_sender), AckReceiver::Stream(acknowledgements)));
                 }
             }
             DataPath::OneSided => {
-                if let Some((packet_sender, acknowledgements)) = one_sided_sender::set_up(shared, spec).await? {
+                if let Some((packet_sender, acknowledgements)) = one_sided_sender::set_up(session, spec).await? {
                     return Ok((PacketSender::OneSided(packet_sender), AckReceiver::OneSided(acknowledgements)));
                 }
             }
             DataPath::Packets => break,
         }
     }
-    let (packet_sender, acknowledgements) = packets::set_up(shared, spec).await?;
+    let (packet_sender, acknowledgements) = packets::set_up(session, spec).await?;
     Ok((PacketSender::Packets(packet_sender), AckReceiver::Stream(acknowledgements)))
 }
 

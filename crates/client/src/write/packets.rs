@@ -11,7 +11,7 @@ use hearth_wire::data_transfer::{
 use super::packet::Packet;
 use super::pipeline::{Blame, PipelineFailure, Target};
 use crate::datanode::{Peer, request};
-use crate::file_system::Shared;
+use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
 /// Purpose for which a pipeline is set up.
@@ -62,20 +62,20 @@ pub(super) struct SetUp<'a> {
 
 /// Connects the client and the pipeline's datanodes.
 pub(super) async fn set_up(
-    shared: &Shared,
+    session: &Session,
     spec: &SetUp<'_>,
 ) -> Result<(StreamPacketSender, StreamAckReceiver), PipelineFailure> {
     let Some(head) = spec.targets.first() else {
         let what = "the pipeline has no datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
     };
-    let mut timeouts = shared.options.pipeline_timeouts(spec.targets.len());
+    let mut timeouts = session.options.pipeline_timeouts(spec.targets.len());
     if spec.stage == Stage::CloseRecovery {
         // Each datanode in turn may write the whole block to its disk before it answers.
         timeouts.read *= spec.targets.len() as u32 + 1;
     }
-    let operation = Operation::WriteBlock(Box::new(message(shared, spec, head)));
-    let mut peer = request(shared, &head.datanode.id, &operation, timeouts).await.map_err(first)?;
+    let operation = Operation::WriteBlock(Box::new(message(session, spec, head)));
+    let mut peer = request(session, &head.datanode.id, &operation, timeouts).await.map_err(first)?;
     let response = peer.receiver.receive_response().await.map_err(|error| first(error.into()))?;
     check(spec, response)?;
     let Peer { sender, receiver } = peer;
@@ -93,13 +93,13 @@ pub(super) fn check(spec: &SetUp<'_>, response: BlockOpResponse) -> Result<(), P
 }
 
 /// Builds the request to the first datanode, `head`.
-pub(super) fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
+pub(super) fn message(session: &Session, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
     let mut block = spec.block.clone();
     block.block.length = spec.block_size;
     WriteBlock {
         block,
         token: spec.token.clone(),
-        client_name: shared.client_name.clone(),
+        client_name: session.client_name.clone(),
         targets: spec.targets[1..].iter().map(pipeline_target).collect(),
         source: None,
         stage: spec.stage.to_wire(),
@@ -107,7 +107,7 @@ pub(super) fn message(shared: &Shared, spec: &SetUp<'_>, head: &Target) -> Write
         bytes_received_min: spec.acknowledged_bytes,
         bytes_received_max: spec.sent_bytes,
         latest_stamp: spec.stamp.unwrap_or_default(),
-        checksum: shared.options.checksum,
+        checksum: session.options.checksum,
         caching: CachingStrategy::default(),
         storage_type: head.storage_type,
         storage_id: Some(head.storage.clone()),
@@ -148,7 +148,7 @@ const TRANSFER_BYTES_PER_TIMEOUT: u64 = 200 * (64 << 10);
 
 /// Has `source` copy its part of the block to `target`.
 pub(super) async fn transfer(
-    shared: &Shared,
+    session: &Session,
     block: &ExtendedBlock,
     token: &Token,
     source: &Target,
@@ -157,14 +157,14 @@ pub(super) async fn transfer(
     let operation = Operation::TransferBlock(TransferBlock {
         block: block.clone(),
         token: token.clone(),
-        client_name: shared.client_name.clone(),
+        client_name: session.client_name.clone(),
         targets: vec![pipeline_target(target)],
     });
     // The response arrives when the copy is complete: allow for a slow or a large one.
-    let mut timeouts = shared.options.pipeline_timeouts(2);
+    let mut timeouts = session.options.pipeline_timeouts(2);
     let slow_copies = u32::try_from(block.length() / TRANSFER_BYTES_PER_TIMEOUT).unwrap_or(u32::MAX).min(100_000);
     timeouts.read = timeouts.read * 2 + Timeouts::PER_TARGET * slow_copies;
-    let mut peer = request(shared, &source.datanode.id, &operation, timeouts).await?;
+    let mut peer = request(session, &source.datanode.id, &operation, timeouts).await?;
     peer.accepted("TRANSFER_BLOCK", block).await?;
     Ok(())
 }

@@ -118,7 +118,7 @@ impl DataStreamer {
         block: &ExtendedBlock,
         targets: &mut Vec<Target>,
     ) -> Result<(), Error> {
-        let options = &self.shared.options;
+        let options = &self.session.options;
         let seen = self.appended || self.flushed();
         if !options.replace_policy.wants_replacement(self.file.replication, targets.len(), seen) {
             return Ok(());
@@ -126,7 +126,7 @@ impl DataStreamer {
         match self.replace(block, targets).await {
             Ok(()) => Ok(()),
             Err(error) => {
-                let options = &self.shared.options;
+                let options = &self.session.options;
                 let enough = options.replace_min_replication > 0
                     && targets.len() >= usize::from(options.replace_min_replication);
                 if options.replace_best_effort || enough {
@@ -144,11 +144,11 @@ impl DataStreamer {
         for tried in 0..3 {
             let mut left_out = self.excluded();
             left_out.extend(self.failed.iter().cloned());
-            let (file, client) = (&self.file, &self.shared.client_name);
+            let (file, client) = (&self.file, &self.session.client_name);
             let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.clone()).collect();
             let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
             let located = self
-                .shared
+                .session
                 .namenode
                 .additional_datanode(&file.path, file.inode, client, block, &datanodes, &storages, &left_out)
                 .await?;
@@ -160,7 +160,7 @@ impl DataStreamer {
                 return Err(Error::NoReplacement { path: self.file.path.clone() });
             };
             let source = &targets[tried % targets.len()];
-            match transfer(&self.shared, block, &located.token, source, &chosen[new]).await {
+            match transfer(&self.session, block, &located.token, source, &chosen[new]).await {
                 Ok(()) => {
                     *targets = chosen;
                     return Ok(());
@@ -179,7 +179,7 @@ impl DataStreamer {
     ///
     /// Source: `DataStreamer.shouldWaitForRestart`.
     fn waits_for_restart(&self, targets: &[Target], restarting: usize) -> bool {
-        let is_here = |target: &Target| self.shared.short_circuit.is_here(&target.datanode.id);
+        let is_here = |target: &Target| self.session.short_circuit.is_here(&target.datanode.id);
         targets.len() == 1 || targets.get(restarting).is_some_and(is_here)
     }
 
@@ -191,7 +191,7 @@ impl DataStreamer {
         unacknowledged: &mut Unacknowledged,
         stage: Stage,
     ) -> Result<Pipeline, Error> {
-        let deadline = Instant::now() + self.shared.options.restart_grace;
+        let deadline = Instant::now() + self.session.options.restart_grace;
         while Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             match self.connect(&block, &targets, unacknowledged, stage).await? {
@@ -234,8 +234,8 @@ impl DataStreamer {
         unacknowledged: &Unacknowledged,
         stage: Stage,
     ) -> Result<Result<Pipeline, PipelineFailure>, Error> {
-        let client = &self.shared.client_name;
-        let renewed = self.shared.namenode.update_block_for_pipeline(block, client).await?;
+        let client = &self.session.client_name;
+        let renewed = self.session.namenode.update_block_for_pipeline(block, client).await?;
         let spec = SetUp {
             block,
             token: &renewed.token,
@@ -247,7 +247,7 @@ impl DataStreamer {
             block_size: self.file.block_size,
         };
         // A path that failed once for this block is not tried again: only packets are used.
-        let ends = match set_up(&self.shared, &spec, &[]).await {
+        let ends = match set_up(&self.session, &spec, &[]).await {
             Ok(ends) => ends,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -255,9 +255,9 @@ impl DataStreamer {
         new_block.block.stamp = renewed.block.stamp();
         let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.id.clone()).collect();
         let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
-        self.shared.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
+        self.session.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
         self.pipeline_ready(&ends.0, targets);
-        let heartbeat = self.shared.options.heartbeat();
+        let heartbeat = self.session.options.heartbeat();
         Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), heartbeat)))
     }
 }

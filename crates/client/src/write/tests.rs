@@ -105,7 +105,7 @@ async fn datanode_refusing_packets_is_excluded() {
         assert_eq!(asked, [1, 0, 1], "{breaks:?}");
         // The path is not blamed: the datanode itself may have failed.
         let writer = create(&fs, "/another").await;
-        let failed_paths = &writer.shared.failed_write_paths;
+        let failed_paths = &writer.session.failed_write_paths;
         assert!(!failed_paths.has(&gone.id.uuid, DataPath::Local, std::time::Instant::now()));
     }
 }
