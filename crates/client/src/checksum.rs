@@ -12,15 +12,8 @@ use md5::{Digest, Md5};
 
 use crate::Error;
 use crate::datanode::request;
+use crate::options::ChecksumCombine;
 use crate::session::Session;
-
-/// Kind of a file's checksum: `dfs.checksum.combine.mode`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ChecksumCombine {
-    #[default]
-    Md5Md5Crc,
-    CompositeCrc,
-}
 
 /// Checksum of a file, or of its first bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 use crate::checksum::FileChecksum;
 use crate::datanode::{Offers, PeerCache, Unreachable, WarningLimit};
 use crate::lease::Leases;
-use crate::multiplexed::{MultiplexOptions, Multiplexed};
+use crate::multiplexed::Multiplexed;
 use crate::namenode::{
     BlockStatistics, CreateRequest, DatanodeReportKind, FsUsage, Listing, Namenode, Observers, QuotaUsage,
     SafeModeAction,
 };
 use crate::one_sided::OneSided;
-use crate::options::ClientOptions;
+use crate::options::{ClientOptions, MultiplexOptions, ShortCircuitOptions};
 use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_opened};
 use crate::session::Session;
-use crate::short_circuit::{ShortCircuit, ShortCircuitOptions};
+use crate::short_circuit::ShortCircuit;
 use crate::statistics::{Counters, Statistics};
 use crate::write::{FailedPaths, WriteStart, Writer, WrittenFile};
 use crate::{Error, ErrorKind, backoff, path};

@@ -41,11 +41,12 @@ mod user;
 mod webhdfs;
 mod write;
 
-pub use checksum::{ChecksumCombine, FileChecksum};
+pub use checksum::FileChecksum;
 pub use data_path::DataPath;
 pub use error::{DatanodeError, Error, ErrorKind};
 pub use file_system::{CreateOptions, FileSystem, RenameOptions};
 pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction};
+pub use options::ChecksumCombine;
 pub use read::{PositionedReader, Reader, View};
 pub use statistics::Statistics;
 pub use user::os_user_name;

@@ -23,55 +23,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, keys};
 use hearth_fabric::tcp::{self, Connection, SocketOptions};
 use hearth_fabric::{local, stream};
-use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ByteRange, ExtendedBlock, Token};
-use hearth_wire::data_transfer::ReadMany;
 use parking_lot::Mutex;
 
+use crate::options::MultiplexOptions;
 pub(crate) use connection_pool::{ConnectionPool, Outcome};
 
 /// Maximum number of datanodes remembered.
 const DATANODES_MAX: usize = 4096;
-
-/// The client's part of the configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct MultiplexOptions {
-    /// Maximum number of connections to one datanode; 0 disables READ_MANY over the transfer port.
-    pub connections_max: usize,
-    /// Maximum number of bytes requested and not yet received, on one connection.
-    pub outstanding_bytes: u32,
-    /// With a round trip up to this long, all of `outstanding_bytes` may be requested at once. With a longer one, the
-    /// window limits them.
-    pub lan_round_trip_max: Duration,
-    /// Longest range that is read by READ_MANY.
-    pub range_bytes: u64,
-    /// Memory lent to a datanode on this machine for its answers on one connection.
-    pub memory_bytes: u64,
-    /// A connection that is idle for this long is closed.
-    pub expiry: Duration,
-    pub timeouts: Timeouts,
-}
-
-impl MultiplexOptions {
-    pub(crate) fn read(configuration: &Configuration, timeouts: Timeouts) -> Result<Self, ConfigError> {
-        let outstanding = configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_BYTES)?;
-        let range = configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_RANGE_BYTES)?;
-        // A range that does not begin on a chunk boundary becomes longer by two chunks.
-        let most = u64::from(ReadMany::RANGE_BYTES_MAX) - (128 << 10);
-        Ok(Self {
-            connections_max: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_CONNECTIONS)? as usize,
-            outstanding_bytes: u32::try_from(outstanding).unwrap_or(u32::MAX).clamp(64 << 10, 1 << 30),
-            lan_round_trip_max: window::LAN_ROUND_TRIP_MAX,
-            range_bytes: range.min(most),
-            memory_bytes: configuration.get(keys::HEARTH_CLIENT_MULTIPLEX_MEMORY_BYTES)?,
-            expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
-            timeouts,
-        })
-    }
-}
 
 /// A requested range of a replica.
 #[derive(Clone, Copy, Debug)]

@@ -26,8 +26,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hearth_config::{ConfigError, Configuration, keys};
-use hearth_fabric::TransportName;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transport};
 use hearth_protocol::one_sided_write::{WriteBuffers, WriterConnectionPool};
 use hearth_types::{
@@ -41,6 +39,7 @@ use hearth_wire::rdma_control::{
 use parking_lot::Mutex;
 
 use crate::datanode::{Offers, address_of};
+use crate::options::OneSidedOptions;
 use crate::session::Session;
 use crate::single_flight::SingleFlight;
 use crate::statistics::AdvertisementCounts;
@@ -83,34 +82,6 @@ type WriterParts = (Arc<dyn Connection>, Arc<WriterConnectionPool>, Arc<WriteBuf
 
 /// Limits of this side of a connection.
 const CONNECTION_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128, messages: 32 };
-
-/// The client's part of the configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct OneSidedOptions {
-    transport: Option<Arc<dyn Transport>>,
-    /// Time-out of a connection attempt, a request, or a batch of reads.
-    timeout: Duration,
-    /// Maximum bytes of idle registered buffers.
-    idle_buffer_bytes_max: u64,
-}
-
-impl OneSidedOptions {
-    pub(crate) fn read(configuration: &Configuration) -> Result<Self, ConfigError> {
-        let key = keys::HEARTH_ONE_SIDED_TRANSPORT;
-        let name = configuration.get(key)?;
-        let wrong = || configuration.value_error(key.name, &name, format!("wanted {}", TransportName::ALL));
-        let busy_poll = Duration::from_micros(configuration.get(keys::HEARTH_RDMA_BUSY_POLL)?.into());
-        let transport = TransportName::parse(&name).ok_or_else(wrong)?.open(None, busy_poll).unwrap_or_else(|error| {
-            tracing::debug!(%error, "one-sided reads and writes disabled");
-            None
-        });
-        Ok(Self {
-            transport,
-            timeout: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_TIMEOUT)?,
-            idle_buffer_bytes_max: configuration.get(keys::HEARTH_CLIENT_ONE_SIDED_BUFFER_BYTES)?,
-        })
-    }
-}
 
 /// State of the one-sided reads of a file system.
 #[derive(Debug)]

@@ -1,12 +1,23 @@
+//! Settings of the client, read once from the configuration.
+
+mod paths;
+
 use std::time::Duration;
 
 use hearth_config::{ConfigError, Configuration, keys, parse};
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{ChecksumKind, ChecksumSpec, FsPermission};
 
-use crate::checksum::ChecksumCombine;
 use crate::data_path::{DataPath, DataPaths};
-use crate::one_sided::OneSidedOptions;
+pub(crate) use paths::{MultiplexOptions, OneSidedOptions, ShortCircuitOptions, SocketPaths};
+
+/// Kind of a file's checksum: `dfs.checksum.combine.mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ChecksumCombine {
+    #[default]
+    Md5Md5Crc,
+    CompositeCrc,
+}
 
 /// Policy that decides whether a pipeline that lost a datanode needs a replacement.
 /// Source: `dfs.client.block.write.replace-datanode-on-failure.policy`.

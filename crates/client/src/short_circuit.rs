@@ -29,10 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hearth_config::{ConfigError, Configuration, keys};
 use hearth_fabric::local::LocalAddresses;
 use hearth_fabric::stream::Connection;
-use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{DatanodeId, LocatedBlock};
 use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, OpCode, Operation, RequestShortCircuitFds, Status,
@@ -41,7 +39,8 @@ use parking_lot::Mutex;
 
 use crate::DatanodeError;
 use crate::datanode::Offers;
-use crate::multiplexed::{ConnectionPool, Endpoint, MultiplexOptions};
+use crate::multiplexed::{ConnectionPool, Endpoint};
+use crate::options::{ShortCircuitOptions, SocketPaths};
 use crate::session::Session;
 use crate::single_flight::SingleFlight;
 
@@ -67,52 +66,6 @@ const SOCKETS_MAX: usize = 256;
 /// Minimum and maximum interval between two sweeps for expired replicas and connections.
 const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(50);
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
-
-/// The client's part of the configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct ShortCircuitOptions {
-    sockets: SocketPaths,
-    /// Time for which a failed socket is not tried while there is another path.
-    disable_interval: Duration,
-    cache_size: usize,
-    cache_expiry: Duration,
-    connection_expiry: Duration,
-    timeouts: Timeouts,
-    multiplex: MultiplexOptions,
-}
-
-/// Source of the paths of datanodes' domain sockets.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum SocketPaths {
-    /// The configured path; `_PORT` in it stands for a datanode's transfer port.
-    Pattern(String),
-    /// The path in each datanode's offer.
-    Offered,
-    /// Domain sockets are disabled.
-    Off,
-}
-
-impl ShortCircuitOptions {
-    pub(crate) fn read(
-        configuration: &Configuration,
-        timeouts: Timeouts,
-        multiplex: MultiplexOptions,
-    ) -> Result<Self, ConfigError> {
-        Ok(Self {
-            sockets: match configuration.get(keys::DFS_DOMAIN_SOCKET_PATH)? {
-                Some(path) if !path.is_empty() => SocketPaths::Pattern(path),
-                _ if configuration.is_set(keys::DFS_DOMAIN_SOCKET_PATH.name) => SocketPaths::Off,
-                _ => SocketPaths::Offered,
-            },
-            disable_interval: configuration.get(keys::DFS_DOMAIN_SOCKET_DISABLE_INTERVAL)?,
-            cache_size: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_SIZE)? as usize,
-            cache_expiry: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY)?,
-            connection_expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
-            timeouts,
-            multiplex,
-        })
-    }
-}
 
 /// State of the local path of a file system and its clones: sockets, open replicas, and failures.
 #[derive(Debug)]

@@ -20,11 +20,12 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::WantedRange;
 use super::connection_pool::credit;
 use super::shared_memory::{Handshake, ResponseBuffer, SharedMemory};
 use super::window::{Sample, Window};
-use super::{MultiplexOptions, WantedRange};
 use crate::DatanodeError;
+use crate::options::MultiplexOptions;
 use crate::short_circuit::FetchedRange;
 
 /// Size of the pieces of memory that answers are received into. Readers hold their part of a piece until they have

@@ -17,8 +17,9 @@ use super::connection::{
 };
 use super::scaling::{PoolSize, Scaling, ScalingDecision};
 use super::shared_memory::{self, Handshake};
-use super::{Endpoint, MultiplexOptions, WantedRange};
+use super::{Endpoint, WantedRange};
 use crate::DatanodeError;
+use crate::options::MultiplexOptions;
 use crate::short_circuit::FetchedRange;
 use crate::single_flight::SingleFlight;
 

@@ -17,8 +17,8 @@ use hearth_protocol::data_transfer::receive_message;
 use hearth_wire::data_transfer::{self as wire, MessageError, Operation, RangePiece, ReadMany, ReadManyTerms};
 use parking_lot::Mutex;
 
-use super::MultiplexOptions;
 use super::connection::ConnectionFailure;
+use crate::options::MultiplexOptions;
 use crate::short_circuit::SMALL_BYTES;
 
 /// Room for the largest small replica and its CRCs at the usual chunk size. A larger answer comes over the socket.

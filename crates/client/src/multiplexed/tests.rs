@@ -3,12 +3,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures_util::FutureExt;
+use hearth_config::Configuration;
 use hearth_fabric::Memory;
 use hearth_fabric::stream::ReceiveBuffer;
 use hearth_fabric::tcp::Listener;
+use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{Block, BlockId, BlockPoolId, ChecksumSpec, GenerationStamp};
 use hearth_wire::data_transfer::{
-    Decoded, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadManyTerms, Status,
+    Decoded, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms, Status,
 };
 
 use super::*;

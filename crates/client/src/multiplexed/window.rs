@@ -7,10 +7,6 @@
 
 use std::time::Duration;
 
-/// Round trip below which a datanode counts as near. All bytes that may be outstanding there arrive within a few
-/// milliseconds, unless they wait for a disk, and a disk benefits from many ranges at once.
-pub(super) const LAN_ROUND_TRIP_MAX: Duration = Duration::from_millis(2);
-
 /// Initial window: the bytes that a new connection brings in its first four or five round trips.
 const INITIAL_BYTES: u32 = 256 << 10;
 
@@ -84,6 +80,8 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LAN_ROUND_TRIP_MAX: Duration = Duration::from_millis(2);
 
     const LIMIT: u32 = 4 << 20;
     const RANGE: u32 = 34_631;

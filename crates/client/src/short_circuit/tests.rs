@@ -7,8 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hearth_config::Configuration;
 use hearth_fabric::local::{Listener, SharedWords};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
+use hearth_protocol::data_transfer::Timeouts;
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, DatanodeId, DatanodeUuid, ExtendedBlock, GenerationStamp,
     Token,
@@ -18,6 +20,7 @@ use hearth_wire::data_transfer::{Decoded, ShmId, ShmResponse, ShmSlot, ShortCirc
 use super::*;
 use crate::multiplexed::tests::serve_many;
 use crate::multiplexed::{Outcome, WantedRange};
+use crate::options::MultiplexOptions;
 
 const WAIT: Duration = Duration::from_secs(60);
 
