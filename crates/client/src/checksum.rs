@@ -179,7 +179,7 @@ async fn block_checksum(
         token: block.token.clone(),
         options: BlockChecksumOptions { kind, stripe_length: 0 },
     });
-    let timeouts = session.options.pipeline_timeouts(block.locations.len());
+    let timeouts = session.options.datanode.pipeline_timeouts(block.locations.len());
     let mut last = None;
     for datanode in &block.locations {
         let answer = async {

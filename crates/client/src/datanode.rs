@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use hearth_types::DatanodeId;
 
 use crate::DatanodeError;
-use crate::options::ClientOptions;
+use crate::options::DatanodeOptions;
 
 /// Resolves a host name or IP address and returns the first address.
 pub(crate) async fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
@@ -37,10 +37,10 @@ pub(crate) async fn resolve(host: &str, port: u16) -> Result<SocketAddr, String>
 
 /// Returns the address of a datanode's transfer or RPC port, from its IP address or its host name as configured.
 pub(crate) async fn address_of(
-    options: &ClientOptions,
+    options: &DatanodeOptions,
     datanode: &DatanodeId,
     port: u16,
 ) -> Result<SocketAddr, DatanodeError> {
-    let host = if options.use_datanode_hostname { &datanode.host_name } else { &datanode.ip };
+    let host = if options.use_hostname { &datanode.host_name } else { &datanode.ip };
     resolve(host, port).await.map_err(|why| DatanodeError::Address { address: format!("{host}:{port}"), why })
 }

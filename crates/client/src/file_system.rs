@@ -19,7 +19,7 @@ use crate::namenode::{
     SafeModeAction,
 };
 use crate::one_sided::OneSided;
-use crate::options::{ClientOptions, MultiplexOptions, ShortCircuitOptions};
+use crate::options::ClientOptions;
 use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, visit_opened};
 use crate::session::Session;
 use crate::short_circuit::ShortCircuit;
@@ -115,24 +115,26 @@ impl FileSystem {
             Some(nameservice) => Observers::read(configuration, nameservice)?,
             None => None,
         };
-        let multiplex = MultiplexOptions::read(configuration, options.read_timeouts())?;
-        let short_circuit = ShortCircuitOptions::read(configuration, options.read_timeouts(), multiplex.clone())?;
         let rpc_options = RpcClientOptions { real_user: real_user.map(Arc::from), ..rpc_options(configuration)? };
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
-        let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), &options);
+        let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), options.namenode.clone());
         let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
         let offers = Arc::<Offers>::default();
         let session = Session {
-            peer_cache: PeerCache::new(options.connections_kept, options.connection_expiry, options.read_buffer_bytes),
+            peer_cache: PeerCache::new(&options.datanode),
             unreachable: Unreachable::default(),
             warning_limit: WarningLimit::default(),
             failed_write_paths: FailedPaths::default(),
             leases: Leases::new(options.lease_hard_limit),
             counters: Counters::default(),
-            short_circuit: Arc::new(ShortCircuit::new(short_circuit, client_name.clone(), Arc::clone(&offers))),
+            short_circuit: Arc::new(ShortCircuit::new(
+                options.short_circuit.clone(),
+                client_name.clone(),
+                Arc::clone(&offers),
+            )),
             offers,
-            multiplexed: Multiplexed::new(multiplex, client_name.clone()),
+            multiplexed: Multiplexed::new(options.multiplex.clone(), client_name.clone()),
             one_sided: OneSided::new(options.one_sided.clone()),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
@@ -424,7 +426,7 @@ impl FileSystem {
     /// Opens a file for reading.
     pub async fn open(&self, path: &str) -> Result<Reader, Error> {
         let path = self.absolute(path)?;
-        let prefetch = self.session.options.prefetch_bytes;
+        let prefetch = self.session.options.read.prefetch_bytes;
         let located = self.session.locate(&path, 0, prefetch).await?;
         Reader::open(Arc::clone(&self.session), path, located).await
     }
@@ -433,7 +435,7 @@ impl FileSystem {
     /// do not match their checksums. Such reads use TCP only.
     pub async fn open_unverified(&self, path: &str) -> Result<Reader, Error> {
         let path = self.absolute(path)?;
-        let located = self.session.locate(&path, 0, self.session.options.prefetch_bytes).await?;
+        let located = self.session.locate(&path, 0, self.session.options.read.prefetch_bytes).await?;
         Reader::open_unverified(Arc::clone(&self.session), path, located).await
     }
 

@@ -357,8 +357,8 @@ impl OneSided {
     /// such path, or if it recently failed.
     pub(crate) async fn writer(&self, session: &Session, datanode: &DatanodeId) -> Option<WriterParts> {
         let rdma = self.rdma.as_ref()?;
-        let options = &session.options;
-        let (data_bytes, packets) = (options.packet_data_bytes as u64, options.packets_in_flight as u64);
+        let options = session.options.write.packets;
+        let (data_bytes, packets) = (options.data_bytes as u64, options.in_flight as u64);
         let checksum_bytes = options.checksum.checksum_bytes(data_bytes);
         // The datanode has room for a limited number of slices.
         if checksum_bytes * (packets + 4) > WRITER_CHECKSUM_BYTES || data_bytes > WRITER_PACKET_BYTES_MAX {
@@ -614,7 +614,7 @@ async fn address_in(
     session: &Session,
     datanode: &DatanodeId,
 ) -> Result<Option<SocketAddr>, DatanodeError> {
-    let own = address_of(&session.options, datanode, datanode.transfer_port).await?.ip();
+    let own = address_of(&session.options.datanode, datanode, datanode.transfer_port).await?.ip();
     Ok(offer.listener(own))
 }
 

@@ -59,7 +59,7 @@ impl Session {
     /// Stores the memory addresses of replicas that arrived with `located`, for use by one-sided reads. `asked`: the
     /// time at which the request was sent, or earlier.
     pub(crate) fn take_piggybacked(&self, located: &mut LocatedBlocks, asked: Instant) {
-        let wanted = self.options.read_paths.iter().any(|path| path == DataPath::OneSided);
+        let wanted = self.options.read.paths.iter().any(|path| path == DataPath::OneSided);
         for block in located.blocks.iter_mut().filter(|block| !block.advertisements.is_empty()) {
             if wanted {
                 self.one_sided.note(block, asked);

@@ -61,7 +61,7 @@ impl WebFileSystem {
             real_user: real_user.map(str::to_owned),
             namenodes: namenodes(configuration, authority)?,
             current: Default::default(),
-            connector: Connector { connect: options.socket_timeout, wait: options.socket_timeout },
+            connector: Connector { connect: options.datanode.socket_timeout, wait: options.datanode.socket_timeout },
             options,
         };
         Ok(Self { shared: Arc::new(shared) })

@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::lease::{Leases, OpenFile};
+use crate::options::PacketOptions;
 use crate::session::Session;
 use crate::{DataPath, Error, backoff};
 use data_streamer::{DataStreamer, Progress};
@@ -102,20 +103,20 @@ pub struct Writer {
 
 impl Writer {
     pub(crate) fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
-        let options = &session.options;
+        let options = &session.options.write;
+        let PacketOptions { checksum, data_bytes, placed_bytes, in_flight } = options.packets;
         let file = Arc::new(file);
         let length = begin.length;
         let in_block = begin.append.as_ref().map_or(0, |block| block.block.length());
-        let (data_bytes, placed_bytes) = (options.packet_data_bytes, options.placed_packet_bytes);
-        let pool = PacketPool::new(options.packets_in_flight, data_bytes, placed_bytes, options.checksum);
+        let pool = PacketPool::new(in_flight, data_bytes, placed_bytes, checksum);
         // The pool bounds the window. Empty packets are few, so the queue never delays a sender for long.
-        let (packets, receiver) = mpsc::channel(options.packets_in_flight + 4);
+        let (packets, receiver) = mpsc::channel(in_flight + 4);
         let (streamer, progress) = DataStreamer::new(Arc::clone(&session), Arc::clone(&file), begin, Arc::clone(&pool));
         let task = tokio::spawn(streamer.run(receiver));
-        let waits_for_memory = session.short_circuit.is_possible() && options.write_paths.contains(&DataPath::Local)
-            || session.one_sided.is_possible() && options.write_paths.contains(&DataPath::OneSided);
+        let waits_for_memory = session.short_circuit.is_possible() && options.paths.contains(&DataPath::Local)
+            || session.one_sided.is_possible() && options.paths.contains(&DataPath::OneSided);
         Self {
-            packetizer: Packetizer::new(file.block_size, options.checksum.bytes_per_chunk, in_block),
+            packetizer: Packetizer::new(file.block_size, checksum.bytes_per_chunk, in_block),
             session,
             file,
             pool,
@@ -209,7 +210,7 @@ impl Writer {
                 }
                 GrantedMemory::Local { more, .. } | GrantedMemory::Remote { more, .. } if block == self.block => {
                     self.waits_for_memory = true;
-                    let checksum = self.session.options.checksum;
+                    let checksum = self.session.options.write.packets.checksum;
                     let granted_range =
                         granted_memory.range_at(self.packetizer.next_offset(), self.file.block_size, checksum);
                     // More memory is granted only by acknowledgements.
@@ -377,10 +378,10 @@ const SOON_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Asks the namenode to close the file until the datanodes' reports of the last block have reached it.
 async fn complete(session: &Session, file: &WrittenFile, last: Option<ExtendedBlock>) -> Result<(), Error> {
-    let options = &session.options;
-    let mut delay = options.locate_following_delay;
-    for attempt in 0..=options.locate_following_retries {
-        let is_last = attempt == options.locate_following_retries;
+    let retries = session.options.write.locate_following;
+    let mut delay = retries.delay;
+    for attempt in 0..=retries.retries {
+        let is_last = attempt == retries.retries;
         // The report usually arrives soon: poll often at first, then at the configured interval.
         let pauses_ms = if attempt == 0 && !is_last { &SOON_MS[..] } else { &[] };
         let (path, client) = (&file.path, &session.client_name);
@@ -389,7 +390,7 @@ async fn complete(session: &Session, file: &WrittenFile, last: Option<ExtendedBl
         }
         if !is_last {
             tokio::time::sleep(delay).await;
-            delay = backoff::doubled(delay, options.locate_following_delay_max);
+            delay = backoff::doubled(delay, retries.delay_max);
         }
     }
     let block = last.map_or_else(|| "(none)".to_owned(), |block| block.to_string());

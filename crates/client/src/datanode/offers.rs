@@ -109,7 +109,7 @@ fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, CachedOffer>, datanode: &D
 
 async fn describe(session: &Session, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
     let question = Operation::Describe(Describe { client_name: session.client_name.clone() });
-    let mut peer = request(session, datanode, &question, session.options.read_timeouts()).await?;
+    let mut peer = request(session, datanode, &question, session.options.datanode.read_timeouts()).await?;
     match peer.receiver.receive(DatanodeDescription::decode).await {
         Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
         // A server that does not know the request closes the connection.

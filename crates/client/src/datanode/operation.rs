@@ -40,7 +40,7 @@ pub(crate) async fn request(
     operation: &Operation,
     timeouts: Timeouts,
 ) -> Result<Peer, DatanodeError> {
-    let address = super::address_of(&session.options, datanode, datanode.transfer_port).await?;
+    let address = super::address_of(&session.options.datanode, datanode, datanode.transfer_port).await?;
     let peer = session.peer_cache.connect_for_messages(address, timeouts).await?;
     peer.sender.send_operation(operation).await?;
     Ok(peer)

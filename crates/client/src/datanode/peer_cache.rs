@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::Peer;
 use crate::DatanodeError;
+use crate::options::DatanodeOptions;
 
 /// Cache of connections that finished a read and can serve another one. The newest is last; at most `idle_max` are
 /// kept.
@@ -14,15 +15,20 @@ use crate::DatanodeError;
 pub(crate) struct PeerCache {
     idle: Mutex<Vec<(Peer, Instant)>>,
     idle_max: usize,
+    /// Must be shorter than the time that datanodes wait for another request.
     expiry: Duration,
+    /// Bytes that a reader fetches per system call.
     buffer_bytes: usize,
 }
 
 impl PeerCache {
-    /// Creates a cache. `idle_max`: number of connections. `expiry`: must be shorter than the time that datanodes wait
-    /// for another request. `buffer_bytes`: bytes that a reader fetches per system call.
-    pub(crate) fn new(idle_max: usize, expiry: Duration, buffer_bytes: usize) -> Self {
-        Self { idle: Mutex::new(Vec::new()), idle_max, expiry, buffer_bytes }
+    pub(crate) fn new(options: &DatanodeOptions) -> Self {
+        Self {
+            idle: Mutex::new(Vec::new()),
+            idle_max: options.connections_kept,
+            expiry: options.connection_expiry,
+            buffer_bytes: options.read_buffer_bytes,
+        }
     }
 
     /// Opens a connection on which packets will arrive.

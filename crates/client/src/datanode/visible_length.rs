@@ -29,7 +29,7 @@ pub(crate) async fn visible_length(
     datanode: &DatanodeInfo,
     block: &ExtendedBlock,
 ) -> Result<VisibleLength, DatanodeError> {
-    let address = address_of(&session.options, &datanode.id, datanode.id.ipc_port).await?;
+    let address = address_of(&session.options.datanode, &datanode.id, datanode.id.ipc_port).await?;
     let user: Arc<str> = block.block.to_string().into();
     let target = Target { address, protocol: protocols::CLIENT_DATANODE, user };
     // This call is never made on behalf of another user.

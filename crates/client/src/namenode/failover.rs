@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use prost::Message;
 
 use super::{Exception, Observers, without_stack_trace};
-use crate::options::ClientOptions;
+use crate::options::NamenodeOptions;
 use crate::{Error, backoff};
 
 /// Maximum number of answers "try the same server again later" before the call fails.
@@ -28,11 +28,7 @@ pub(crate) struct Namenode {
     user: Arc<str>,
     /// Index of the namenode that answered last.
     current: AtomicUsize,
-    connect_retries: u32,
-    connect_retry_interval: Duration,
-    failovers_max: u32,
-    failover_sleep: Duration,
-    failover_sleep_max: Duration,
+    options: NamenodeOptions,
     /// Time at which a namenode answered that it does not support the call that opens many files.
     pub(super) open_many_unsupported: Mutex<Option<Instant>>,
 }
@@ -59,7 +55,7 @@ impl Namenode {
         service: Nameservice,
         observers: Option<Observers>,
         user: Arc<str>,
-        options: &ClientOptions,
+        options: NamenodeOptions,
     ) -> Self {
         Self {
             rpc,
@@ -67,11 +63,7 @@ impl Namenode {
             observers,
             user,
             current: AtomicUsize::new(0),
-            connect_retries: options.connect_retries,
-            connect_retry_interval: options.connect_retry_interval,
-            failovers_max: options.failovers_max,
-            failover_sleep: options.failover_sleep,
-            failover_sleep_max: options.failover_sleep_max,
+            options,
             open_many_unsupported: Mutex::default(),
         }
     }
@@ -186,10 +178,10 @@ impl Namenode {
             (None, _) if several => self.fail_over(tries),
             (None, RpcError::Connect { .. } | RpcError::Disconnected { .. }) => {
                 tries.refused += 1;
-                if tries.refused > self.connect_retries {
+                if tries.refused > self.options.connect_retries {
                     RetryDecision::GiveUp
                 } else {
-                    RetryDecision::Retry(self.connect_retry_interval)
+                    RetryDecision::Retry(self.options.connect_retry_interval)
                 }
             }
             (None, _) => RetryDecision::GiveUp,
@@ -198,7 +190,7 @@ impl Namenode {
 
     fn fail_over(&self, tries: &mut RetryCounts) -> RetryDecision {
         tries.failovers += 1;
-        if tries.failovers > self.failovers_max {
+        if tries.failovers > self.options.failovers_max {
             return RetryDecision::GiveUp;
         }
         let pause = if tries.failovers == 1 { Duration::ZERO } else { self.pause(tries.failovers - 1) };
@@ -207,7 +199,8 @@ impl Namenode {
 
     /// Returns 0.5 to 1.5 times a base that doubles with every attempt.
     fn pause(&self, attempt: u32) -> Duration {
-        let base = self.failover_sleep.saturating_mul(1 << attempt.min(10)).min(self.failover_sleep_max);
+        let base =
+            self.options.failover_sleep.saturating_mul(1 << attempt.min(10)).min(self.options.failover_sleep_max);
         base / 2 + backoff::random_part(base)
     }
 }

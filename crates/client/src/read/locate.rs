@@ -86,7 +86,7 @@ impl Locations {
     /// Errors: `FileChanged`, also if another file has taken the path, because its bytes at `position` are not those of
     /// the opened file.
     pub(super) async fn refresh(&self, position: u64) -> Result<Arc<LocatedBlock>, Error> {
-        let prefetch = self.session.options.prefetch_bytes;
+        let prefetch = self.session.options.read.prefetch_bytes;
         // If a known block is near, start from it: in the same response, it shows whether the other blocks belong to
         // the same file.
         let start = self.neighbour(position).filter(|start| position - start <= prefetch).unwrap_or(position);
@@ -190,12 +190,12 @@ async fn length_of_open_block(
             Ok(length) => return Ok((last, length)),
             Err(source) => source,
         };
-        if attempt >= session.options.last_block_length_retries {
+        if attempt >= session.options.read.last_block_length_retries {
             let block = Box::new(last.block);
             return Err(Error::BlockLength { block, path: path.to_owned(), source });
         }
         attempt += 1;
-        tokio::time::sleep(session.options.last_block_length_interval).await;
+        tokio::time::sleep(session.options.read.last_block_length_interval).await;
         let located = session.locate(path, last.offset, 1).await?;
         match located.last_block {
             // The block was closed in the meantime, so the namenode reports its length.

@@ -49,7 +49,7 @@ struct Group {
 /// Opens each of `paths`, which must be absolute, in order.
 pub(crate) async fn open_many(session: &Arc<Session>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
     let asked = Instant::now();
-    let mut located = session.namenode.open_many(&paths, 0, session.options.prefetch_bytes).await;
+    let mut located = session.namenode.open_many(&paths, 0, session.options.read.prefetch_bytes).await;
     located.iter_mut().flatten().for_each(|located| session.take_piggybacked(located, asked));
     let mut opened = Vec::with_capacity(located.len());
     // Datanodes are asked only for files that are being written, for several files at the same time.

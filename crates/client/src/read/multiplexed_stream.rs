@@ -41,7 +41,7 @@ pub(super) async fn connection_pool(
     if !offer.is_some_and(|offer| offer.serves(OpCode::ReadMany)) {
         return Ok(None);
     }
-    let address = address_of(&session.options, datanode, datanode.transfer_port).await?;
+    let address = address_of(&session.options.datanode, datanode, datanode.transfer_port).await?;
     Ok(session.multiplexed.to(address))
 }
 

@@ -48,7 +48,7 @@ impl PacketStream {
         range: ByteRange,
         checks: Checks,
     ) -> Result<Self, DatanodeError> {
-        let address = address_of(&session.options, &datanode.id, datanode.id.transfer_port).await?;
+        let address = address_of(&session.options.datanode, &datanode.id, datanode.id.transfer_port).await?;
         let operation = Operation::ReadBlock(ReadBlock {
             block: located.block.clone(),
             token: located.token.clone(),
@@ -66,7 +66,7 @@ impl PacketStream {
                 outcome => return outcome,
             }
         }
-        let peer = session.peer_cache.connect_for_packets(address, session.options.read_timeouts()).await?;
+        let peer = session.peer_cache.connect_for_packets(address, session.options.datanode.read_timeouts()).await?;
         Self::start(peer, &operation, located, range, checks).await
     }
 

@@ -80,7 +80,7 @@ impl Replicas {
             })?;
             match BlockStream::open(&self.session, candidate, range, self.checks).await {
                 Ok(stream) => {
-                    if self.session.options.read_paths.first() == DataPath::Local
+                    if self.session.options.read.paths.first() == DataPath::Local
                         && let Some(replica) = stream.local_replica()
                     {
                         self.mapped_cache.insert(&block, replica);
@@ -168,7 +168,7 @@ impl Replicas {
     ///
     /// Errors: `NoPath`, if no permitted path leads to any of the replicas.
     fn choose(&self, block: &Arc<LocatedBlock>) -> Result<Option<Candidate>, Error> {
-        let paths = &self.session.options.read_paths;
+        let paths = &self.session.options.read.paths;
         let being_written = self.locations.is_being_written(block);
         let dead = self.dead.lock();
         let (mut suspect, mut unusable) = (None, Vec::new());
@@ -288,7 +288,7 @@ impl Replicas {
         let datanode = candidate.datanode();
         let being_written = self.locations.is_being_written(&candidate.block);
         let dead = self.dead.lock();
-        self.checks.paths(&self.session.options.read_paths).filter(|path| *path != candidate.path).all(|path| {
+        self.checks.paths(&self.session.options.read.paths).filter(|path| *path != candidate.path).all(|path| {
             is_dead(&dead, &datanode.id.uuid, path)
                 || candidate::health(&self.session, &candidate.block, being_written, datanode, path) != Health::Healthy
         })
@@ -306,7 +306,7 @@ impl Replicas {
         failures.rounds += 1;
         // Before any await, where the call may be dropped: a later read then tries all replicas again.
         self.dead.lock().clear();
-        if failures.rounds > self.session.options.block_acquire_failures {
+        if failures.rounds > self.session.options.read.block_acquire_failures {
             return Err(Error::BlockMissing {
                 block: Box::new(block.block.clone()),
                 path: self.locations.path().to_owned(),
@@ -321,7 +321,7 @@ impl Replicas {
     /// Returns the pause before the next round. It grows with the rounds and has a random part, so that the readers of
     /// a lost block do not retry in step.
     fn pause(&self, round: u32) -> Duration {
-        let window = self.session.options.retry_window;
+        let window = self.session.options.read.retry_window;
         window * round + backoff::random_part(window * (round + 1))
     }
 

@@ -20,7 +20,7 @@ impl DataStreamer {
     /// excluded from the next attempt. A path that fails, to any datanode, is excluded too, which does not count as an
     /// attempt.
     pub(super) async fn new_block(&mut self, unacknowledged: &mut Unacknowledged) -> Result<Pipeline, Error> {
-        let attempts = self.session.options.block_write_retries + 1;
+        let attempts = self.session.options.write.block_write_retries + 1;
         let mut last_failure = None;
         let mut failed_paths = Vec::new();
         let mut failures = 0;
@@ -46,7 +46,7 @@ impl DataStreamer {
                         self.blame_path(datanode, *path, &targets);
                     }
                     self.pipeline_ready(&ends.0, &targets);
-                    let heartbeat = self.session.options.heartbeat();
+                    let heartbeat = self.session.options.datanode.heartbeat();
                     return Ok(Pipeline::new(ends, block, targets, heartbeat));
                 }
                 Err(failure) => {
@@ -93,14 +93,14 @@ impl DataStreamer {
         head: &DatanodeUuid,
         failed: &[(DatanodeUuid, DataPath)],
     ) -> Vec<DataPath> {
-        if unacknowledged.first_bytes() < LOCAL_WRITE_BYTES_MIN.min(self.session.options.packet_data_bytes) {
+        if unacknowledged.first_bytes() < LOCAL_WRITE_BYTES_MIN.min(self.session.options.write.packets.data_bytes) {
             return Vec::new();
         }
         let has_failed = |path| {
             // One failed path is enough to exclude the others for this block.
             !failed.is_empty() || self.session.failed_write_paths.has(head, path, Instant::now())
         };
-        let paths = self.session.options.write_paths.iter().copied();
+        let paths = self.session.options.write.paths.iter().copied();
         paths.filter(|path| *path == DataPath::Packets || !has_failed(*path)).collect()
     }
 
@@ -120,8 +120,8 @@ impl DataStreamer {
 
     /// Calls `addBlock`, and retries while the datanodes have not reported earlier blocks to the namenode.
     async fn add_block(&mut self, excluded: &[DatanodeInfo]) -> Result<LocatedBlock, Error> {
-        let options = &self.session.options;
-        let mut delay = options.locate_following_delay;
+        let retries = self.session.options.write.locate_following;
+        let mut delay = retries.delay;
         let mut attempt = 0;
         loop {
             let (file, client) = (&self.file, &self.session.client_name);
@@ -129,12 +129,12 @@ impl DataStreamer {
                 self.session.namenode.add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded).await;
             match answer {
                 Err(error) if error.exception() == Some(Exception::NotReplicatedYet) => {
-                    if attempt >= options.locate_following_retries {
+                    if attempt >= retries.retries {
                         return Err(error);
                     }
                     attempt += 1;
                     tokio::time::sleep(delay).await;
-                    delay = backoff::doubled(delay, options.locate_following_delay_max);
+                    delay = backoff::doubled(delay, retries.delay_max);
                 }
                 answer => return answer,
             }

@@ -178,7 +178,7 @@ impl DataStreamer {
 
     /// Returns the datanodes to exclude from the next block.
     pub(super) fn excluded(&mut self) -> Vec<DatanodeInfo> {
-        let expiry = self.session.options.exclude_expiry;
+        let expiry = self.session.options.write.exclude_expiry;
         self.excluded.retain(|(_, since)| since.elapsed() < expiry);
         self.excluded.iter().map(|(datanode, _)| datanode.clone()).collect()
     }

@@ -39,7 +39,7 @@ pub(super) async fn set_up(
     let Some(connection) = session.short_circuit.connect_for(datanode, OpCode::WriteLocal).await else {
         return Ok(None);
     };
-    let timeouts = session.options.pipeline_timeouts(spec.targets.len());
+    let timeouts = session.options.datanode.pipeline_timeouts(spec.targets.len());
     let operation = Operation::WriteLocal(Box::new(packets::message(session, spec, head)));
     let failed = |error: TransferError| PipelineFailure::of_first(DataPath::Local, error.into());
     let response = ask(&connection, &operation, timeouts).await.map_err(failed)?;

@@ -32,8 +32,9 @@ pub(super) async fn set_up(
 ) -> Result<Option<(OneSidedPacketSender, OneSidedAckReceiver)>, PipelineFailure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
-    let timeouts = session.options.pipeline_timeouts(spec.targets.len());
-    let waits = WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: session.options.heartbeat() };
+    let timeouts = session.options.datanode.pipeline_timeouts(spec.targets.len());
+    let waits =
+        WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: session.options.datanode.heartbeat() };
     for is_first in [true, false] {
         let Some((connection, connections, buffers)) = session.one_sided.writer(session, datanode).await else {
             return Ok(None);
@@ -47,7 +48,7 @@ pub(super) async fn set_up(
             OpenOutcome::Refused(answer) => return Err(packets::refused(spec, *answer)),
             OpenOutcome::Opened(writer) => {
                 let acknowledgements = OneSidedAckReceiver { writer: writer.clone() };
-                let checksum = session.options.checksum;
+                let checksum = session.options.write.packets.checksum;
                 return Ok(Some((OneSidedPacketSender { writer, buffers, checksum }, acknowledgements)));
             }
         }

@@ -69,7 +69,7 @@ pub(super) async fn set_up(
         let what = "the pipeline has no datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
     };
-    let mut timeouts = session.options.pipeline_timeouts(spec.targets.len());
+    let mut timeouts = session.options.datanode.pipeline_timeouts(spec.targets.len());
     if spec.stage == Stage::CloseRecovery {
         // Each datanode in turn may write the whole block to its disk before it answers.
         timeouts.read *= spec.targets.len() as u32 + 1;
@@ -107,7 +107,7 @@ pub(super) fn message(session: &Session, spec: &SetUp<'_>, head: &Target) -> Wri
         bytes_received_min: spec.acknowledged_bytes,
         bytes_received_max: spec.sent_bytes,
         latest_stamp: spec.stamp.unwrap_or_default(),
-        checksum: session.options.checksum,
+        checksum: session.options.write.packets.checksum,
         caching: CachingStrategy::default(),
         storage_type: head.storage_type,
         storage_id: Some(head.storage.clone()),
@@ -161,7 +161,7 @@ pub(super) async fn transfer(
         targets: vec![pipeline_target(target)],
     });
     // The response arrives when the copy is complete: allow for a slow or a large one.
-    let mut timeouts = session.options.pipeline_timeouts(2);
+    let mut timeouts = session.options.datanode.pipeline_timeouts(2);
     let slow_copies = u32::try_from(block.length() / TRANSFER_BYTES_PER_TIMEOUT).unwrap_or(u32::MAX).min(100_000);
     timeouts.read = timeouts.read * 2 + Timeouts::PER_TARGET * slow_copies;
     let mut peer = request(session, &source.datanode.id, &operation, timeouts).await?;

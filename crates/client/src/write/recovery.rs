@@ -118,18 +118,16 @@ impl DataStreamer {
         block: &ExtendedBlock,
         targets: &mut Vec<Target>,
     ) -> Result<(), Error> {
-        let options = &self.session.options;
+        let options = self.session.options.write.replace;
         let seen = self.appended || self.flushed();
-        if !options.replace_policy.wants_replacement(self.file.replication, targets.len(), seen) {
+        if !options.policy.wants_replacement(self.file.replication, targets.len(), seen) {
             return Ok(());
         }
         match self.replace(block, targets).await {
             Ok(()) => Ok(()),
             Err(error) => {
-                let options = &self.session.options;
-                let enough = options.replace_min_replication > 0
-                    && targets.len() >= usize::from(options.replace_min_replication);
-                if options.replace_best_effort || enough {
+                let enough = options.min_replication > 0 && targets.len() >= usize::from(options.min_replication);
+                if options.best_effort || enough {
                     tracing::warn!(path = %self.file.path, %error, "continuing with fewer datanodes");
                     return Ok(());
                 }
@@ -191,7 +189,7 @@ impl DataStreamer {
         unacknowledged: &mut Unacknowledged,
         stage: Stage,
     ) -> Result<Pipeline, Error> {
-        let deadline = Instant::now() + self.session.options.restart_grace;
+        let deadline = Instant::now() + self.session.options.write.restart_grace;
         while Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             match self.connect(&block, &targets, unacknowledged, stage).await? {
@@ -257,7 +255,7 @@ impl DataStreamer {
         let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
         self.session.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
         self.pipeline_ready(&ends.0, targets);
-        let heartbeat = self.session.options.heartbeat();
+        let heartbeat = self.session.options.datanode.heartbeat();
         Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), heartbeat)))
     }
 }
