@@ -11,7 +11,6 @@ use hearth_wire::data_transfer::{
 use md5::{Digest, Md5};
 
 use crate::Error;
-use crate::datanode::request;
 use crate::options::ChecksumCombine;
 use crate::session::Session;
 
@@ -179,11 +178,11 @@ async fn block_checksum(
         token: block.token.clone(),
         options: BlockChecksumOptions { kind, stripe_length: 0 },
     });
-    let timeouts = session.options.datanode.pipeline_timeouts(block.locations.len());
+    let timeouts = session.datanodes.options.pipeline_timeouts(block.locations.len());
     let mut last = None;
     for datanode in &block.locations {
         let answer = async {
-            let mut peer = request(session, &datanode.id, &operation, timeouts).await?;
+            let mut peer = session.datanodes.request(&datanode.id, &operation, timeouts).await?;
             let address = peer.receiver.peer();
             let response = peer.accepted("BLOCK_CHECKSUM", &block.block).await?;
             match response.block_checksum {

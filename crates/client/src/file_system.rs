@@ -11,7 +11,7 @@ use hearth_types::{
 use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
-use crate::datanode::{Offers, PeerCache, Unreachable, WarningLimit};
+use crate::datanode::{Datanodes, FailedPaths};
 use crate::lease::Leases;
 use crate::multiplexed::Multiplexed;
 use crate::namenode::{
@@ -24,7 +24,7 @@ use crate::read::{Collected, PositionedReader, Reader, open_many, read_ranges, v
 use crate::session::Session;
 use crate::short_circuit::ShortCircuit;
 use crate::statistics::{Counters, Statistics};
-use crate::write::{FailedPaths, WriteStart, Writer, WrittenFile};
+use crate::write::{WriteStart, Writer, WrittenFile};
 use crate::{Error, ErrorKind, backoff, path};
 
 /// An HDFS file system: the entry point of this crate. Cheap to clone. Clones share connections, leases, and the
@@ -118,31 +118,22 @@ impl FileSystem {
         let rpc_options = RpcClientOptions { real_user: real_user.map(Arc::from), ..rpc_options(configuration)? };
         let user: Arc<str> = user.into();
         let rpc = RpcClient::new(rpc_options.clone());
-        let namenode = Namenode::new(rpc, service, observers, Arc::clone(&user), options.namenode.clone());
+        let namenode = Arc::new(Namenode::new(rpc, service, observers, Arc::clone(&user), options.namenode.clone()));
         let client_name = format!("DFSClient_NONMAPREDUCE_{}_{}", backoff::random_u32() as i32, std::process::id());
-        let offers = Arc::<Offers>::default();
+        let datanodes = Arc::new(Datanodes::new(options.datanode.clone(), rpc_options, client_name.clone()));
         let session = Session {
-            peer_cache: PeerCache::new(&options.datanode),
-            unreachable: Unreachable::default(),
-            warning_limit: WarningLimit::default(),
             failed_write_paths: FailedPaths::default(),
-            leases: Leases::new(options.lease_hard_limit),
+            leases: Leases::new(Arc::clone(&namenode), client_name.clone(), options.lease_hard_limit),
             counters: Counters::default(),
-            short_circuit: Arc::new(ShortCircuit::new(
-                options.short_circuit.clone(),
-                client_name.clone(),
-                Arc::clone(&offers),
-            )),
-            offers,
-            multiplexed: Multiplexed::new(options.multiplex.clone(), client_name.clone()),
-            one_sided: OneSided::new(options.one_sided.clone()),
+            short_circuit: Arc::new(ShortCircuit::new(options.short_circuit.clone(), Arc::clone(&datanodes))),
+            one_sided: OneSided::new(options.one_sided.clone(), options.write.packets, Arc::clone(&datanodes)),
+            multiplexed: Multiplexed::new(options.multiplex.clone(), Arc::clone(&datanodes)),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
             server_defaults: Mutex::new(None),
             options,
             namenode,
-            rpc_options,
-            client_name,
+            datanodes,
             user,
         };
         Ok(Self { session: Arc::new(session) })
@@ -351,7 +342,7 @@ impl FileSystem {
     /// Shortens a file. Returns false if the last block is still being cut in the background; the file stays open until
     /// that is done.
     pub async fn truncate(&self, path: &str, length: u64) -> Result<bool, Error> {
-        self.session.namenode.truncate(&self.absolute(path)?, length, &self.session.client_name).await
+        self.session.namenode.truncate(&self.absolute(path)?, length, self.session.client_name()).await
     }
 
     /// Returns the checksum of the file's first `length` bytes, or of the whole file if `None`. It is combined from the
@@ -368,7 +359,7 @@ impl FileSystem {
     /// Starts lease recovery on a file that another client writes. Returns true if the file is closed now; otherwise
     /// poll `is_file_closed`.
     pub async fn recover_lease(&self, path: &str) -> Result<bool, Error> {
-        self.session.namenode.recover_lease(&self.absolute(path)?, &self.session.client_name).await
+        self.session.namenode.recover_lease(&self.absolute(path)?, self.session.client_name()).await
     }
 
     /// Returns true if the file is not open for writing.
@@ -496,7 +487,7 @@ impl FileSystem {
                 (Some(masked), Some(unmasked)) => (masked, unmasked),
                 (permission, _) => self.session.options.file_permission(permission),
             },
-            client: &self.session.client_name,
+            client: self.session.client_name(),
             overwrite: options.overwrite,
             parents: options.parents,
             replication,
@@ -504,7 +495,7 @@ impl FileSystem {
             lazy_persist: options.lazy_persist,
             storage_policy: options.storage_policy.as_deref(),
         };
-        let open = Leases::open(&self.session);
+        let open = self.session.leases.open();
         let inode = match self.session.namenode.create(&create_request).await? {
             Some(status) => status.inode,
             // Only old servers omit the status. They take 0 to mean "by path".
@@ -538,8 +529,8 @@ impl FileSystem {
     }
 
     async fn reopen(&self, path: String, new_block: bool) -> Result<AppendGuard, Error> {
-        let open = Leases::open(&self.session);
-        let (namenode, client) = (&self.session.namenode, &self.session.client_name);
+        let open = self.session.leases.open();
+        let (namenode, client) = (&self.session.namenode, self.session.client_name());
         let (block, status) = namenode.append(&path, client, new_block).await?;
         let inode = status.as_ref().map_or(0, |status| status.inode);
         // With a new block, the namenode does not reopen the last one.
@@ -620,7 +611,7 @@ impl Drop for AppendGuard {
         self.runtime.spawn(async move {
             // Nothing was written, so the datanodes need not be contacted. They may be unreachable too.
             let (path, inode) = (writer.path().to_owned(), writer.inode());
-            session.namenode.close_unchanged(&path, inode, &session.client_name, last.as_ref()).await;
+            session.namenode.close_unchanged(&path, inode, session.client_name(), last.as_ref()).await;
             drop(writer);
         });
     }

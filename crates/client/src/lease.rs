@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::session::Session;
+use crate::namenode::Namenode;
 
 /// Half of the soft limit of 60 s, after which other clients may take a file over.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
@@ -17,14 +17,19 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that the task keeps running after the last file was closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Leases of one client. The namenode knows one lease per client, whatever the number of its open files.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    hard_limit: Duration,
+    namenode: Arc<Namenode>,
     state: Arc<LeaseState>,
 }
 
 #[derive(Debug)]
 struct LeaseState {
+    /// Holder of the leases.
+    client_name: String,
+    hard_limit: Duration,
+    /// Number of files open for writing.
     open: AtomicUsize,
     /// Number of times that the lease was lost. Files opened before a loss are given up; later ones are not.
     losses: AtomicU64,
@@ -62,36 +67,41 @@ pub(crate) struct OpenFile {
 }
 
 impl Leases {
-    pub(crate) fn new(hard_limit: Duration) -> Self {
-        Self {
-            hard_limit,
-            state: Arc::new(LeaseState {
-                open: AtomicUsize::new(0),
-                losses: AtomicU64::new(0),
-                renewing: Mutex::new(false),
-            }),
-        }
+    pub(crate) fn new(namenode: Arc<Namenode>, client_name: String, hard_limit: Duration) -> Self {
+        Self { namenode, state: LeaseState::new(client_name, hard_limit) }
     }
 
     /// Registers a file that is about to be created or appended to.
-    pub(crate) fn open(session: &Arc<Session>) -> OpenFile {
-        let state = &session.leases.state;
+    pub(crate) fn open(&self) -> OpenFile {
+        let state = &self.state;
         state.open.fetch_add(1, Ordering::AcqRel);
-        Self::resume_renewal(session);
+        self.resume_renewal();
         OpenFile { state: Arc::clone(state), losses: state.losses.load(Ordering::Acquire) }
     }
 
     /// Restarts the renewing task if the runtime that it ran in has ended. Must be called within a runtime.
-    pub(crate) fn resume_renewal(session: &Arc<Session>) {
-        session.leases.start_renewal(|| Arc::downgrade(session));
+    pub(crate) fn resume_renewal(&self) {
+        self.state.start_renewal(|| Arc::downgrade(&self.namenode));
+    }
+}
+
+impl LeaseState {
+    fn new(client_name: String, hard_limit: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            client_name,
+            hard_limit,
+            open: AtomicUsize::new(0),
+            losses: AtomicU64::new(0),
+            renewing: Mutex::new(false),
+        })
     }
 
-    fn start_renewal(&self, session: impl FnOnce() -> Weak<Session>) {
-        let runs = std::mem::replace(&mut *self.state.renewing.lock(), true);
+    fn start_renewal(self: &Arc<Self>, namenode: impl FnOnce() -> Weak<Namenode>) {
+        let runs = std::mem::replace(&mut *self.renewing.lock(), true);
         if !runs {
             // Spawn without the lock: a runtime that is shutting down drops the task, and with it the guard, at once.
-            let sign = RenewalGuard(Some(Arc::clone(&self.state)));
-            tokio::spawn(renew(session(), Arc::clone(&self.state), self.hard_limit, sign));
+            let sign = RenewalGuard(Some(Arc::clone(self)));
+            tokio::spawn(renew(namenode(), Arc::clone(self), sign));
         }
     }
 }
@@ -113,14 +123,14 @@ impl Drop for OpenFile {
     }
 }
 
-/// Renews the lease while files are open. Holds the file system only during calls, so that dropping the file system
-/// ends the task.
-async fn renew(session: Weak<Session>, state: Arc<LeaseState>, hard_limit: Duration, sign: RenewalGuard) {
+/// Renews the lease while files are open. Holds the namenode only during calls, so that dropping the file system ends
+/// the task.
+async fn renew(namenode: Weak<Namenode>, state: Arc<LeaseState>, sign: RenewalGuard) {
     let mut renewed = Instant::now();
     let mut used = Instant::now();
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        let Some(session) = session.upgrade() else { return };
+        let Some(namenode) = namenode.upgrade() else { return };
         if state.open.load(Ordering::Acquire) > 0 {
             used = Instant::now();
         } else if used.elapsed() > IDLE_TIMEOUT {
@@ -138,9 +148,9 @@ async fn renew(session: Weak<Session>, state: Arc<LeaseState>, hard_limit: Durat
         if renewed.elapsed() < RENEW_INTERVAL {
             continue;
         }
-        match session.namenode.renew_lease(&session.client_name).await {
+        match namenode.renew_lease(&state.client_name).await {
             Ok(()) => renewed = Instant::now(),
-            Err(error) if renewed.elapsed() > hard_limit => {
+            Err(error) if renewed.elapsed() > state.hard_limit => {
                 tracing::error!(%error, "lease lost; giving up the files open for writing");
                 state.losses.fetch_add(1, Ordering::AcqRel);
                 renewed = Instant::now();
@@ -162,21 +172,21 @@ mod tests {
 
     #[test]
     fn renewal_restarts_after_its_runtime_ended() {
-        let leases = Leases::new(Duration::from_secs(1200));
+        let state = LeaseState::new("test".to_owned(), Duration::from_secs(1200));
         let renew = |runtime: &Runtime| {
             let _entered = runtime.enter();
-            leases.start_renewal(Weak::new);
-            *leases.state.renewing.lock()
+            state.start_renewal(Weak::new);
+            *state.renewing.lock()
         };
         let first = runtime();
         assert!(renew(&first));
         drop(first);
-        assert!(!*leases.state.renewing.lock());
+        assert!(!*state.renewing.lock());
         let second = runtime();
         assert!(renew(&second));
         // The client is gone.
         second.block_on(async {
-            while *leases.state.renewing.lock() {
+            while *state.renewing.lock() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
@@ -184,7 +194,7 @@ mod tests {
         let handle = second.handle().clone();
         drop(second);
         let _entered = handle.enter();
-        leases.start_renewal(Weak::new);
-        assert!(!*leases.state.renewing.lock());
+        state.start_renewal(Weak::new);
+        assert!(!*state.renewing.lock());
     }
 }

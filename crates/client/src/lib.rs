@@ -33,6 +33,7 @@ mod one_sided;
 mod options;
 mod path;
 mod read;
+mod resolve;
 mod session;
 mod short_circuit;
 mod single_flight;

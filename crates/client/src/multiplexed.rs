@@ -25,9 +25,13 @@ use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, SocketOptions};
 use hearth_fabric::{local, stream};
-use hearth_types::{ByteRange, ExtendedBlock, Token};
+use hearth_protocol::data_transfer::TransferError;
+use hearth_types::{ByteRange, DatanodeId, ExtendedBlock, Token};
+use hearth_wire::data_transfer::OpCode;
 use parking_lot::Mutex;
 
+use crate::DatanodeError;
+use crate::datanode::Datanodes;
 use crate::options::MultiplexOptions;
 pub(crate) use connection_pool::{ConnectionPool, Outcome};
 
@@ -68,13 +72,13 @@ impl Endpoint {
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
     options: MultiplexOptions,
-    client_name: String,
-    datanodes: Mutex<HashMap<SocketAddr, Arc<ConnectionPool>>>,
+    datanodes: Arc<Datanodes>,
+    pools: Mutex<HashMap<SocketAddr, Arc<ConnectionPool>>>,
 }
 
 impl Multiplexed {
-    pub(crate) fn new(options: MultiplexOptions, client_name: String) -> Self {
-        Self { options, client_name, datanodes: Mutex::default() }
+    pub(crate) fn new(options: MultiplexOptions, datanodes: Arc<Datanodes>) -> Self {
+        Self { options, datanodes, pools: Mutex::default() }
     }
 
     /// Returns true if a range of this length is read by READ_MANY.
@@ -82,15 +86,41 @@ impl Multiplexed {
         self.options.connections_max > 0 && bytes <= self.options.range_bytes
     }
 
-    /// Returns the connections to the datanode at `address`, or `None` if it recently failed to use the protocol.
-    pub(crate) fn to(&self, address: SocketAddr) -> Option<Arc<ConnectionPool>> {
-        let mut datanodes = self.datanodes.lock();
-        if datanodes.len() >= DATANODES_MAX && !datanodes.contains_key(&address) {
-            datanodes.clear();
+    /// Returns the shared connections to `datanode`, or `None` if it does not support them or recently violated the
+    /// protocol.
+    ///
+    /// Errors: the datanode cannot be reached for DESCRIBE.
+    pub(crate) async fn connection_pool(
+        &self,
+        datanode: &DatanodeId,
+    ) -> Result<Option<Arc<ConnectionPool>>, DatanodeError> {
+        let offer = match self.datanodes.offer(datanode).await {
+            Ok(offer) => offer,
+            // READ_BLOCK would not reach it either, after an equally long wait.
+            Err(error @ DatanodeError::Transfer(TransferError::Connection(_))) => return Err(error),
+            Err(_) => None,
+        };
+        if !offer.is_some_and(|offer| offer.serves(OpCode::ReadMany)) {
+            return Ok(None);
         }
-        let make =
-            || Arc::new(ConnectionPool::new(Endpoint::Tcp(address), self.options.clone(), self.client_name.clone()));
-        let connection_pool = datanodes.entry(address).or_insert_with(make);
+        let address = self.datanodes.address(datanode, datanode.transfer_port).await?;
+        Ok(self.to(address))
+    }
+
+    /// Returns the connections to the datanode at `address`, or `None` if it recently failed to use the protocol.
+    fn to(&self, address: SocketAddr) -> Option<Arc<ConnectionPool>> {
+        let mut pools = self.pools.lock();
+        if pools.len() >= DATANODES_MAX && !pools.contains_key(&address) {
+            pools.clear();
+        }
+        let make = || {
+            Arc::new(ConnectionPool::new(
+                Endpoint::Tcp(address),
+                self.options.clone(),
+                self.datanodes.client_name.clone(),
+            ))
+        };
+        let connection_pool = pools.entry(address).or_insert_with(make);
         connection_pool.is_enabled().then(|| Arc::clone(connection_pool))
     }
 }

@@ -1,6 +1,6 @@
 //! One-sided reads of replicas in the memory of remote datanodes, without running the datanode's code.
 //!
-//! The datanode's offer ([`crate::datanode::Offers`]) contains the address on which it listens. The addresses of a
+//! The datanode's offer ([`Datanodes::offer`]) contains the address on which it listens. The addresses of a
 //! replica's bytes come with the block's locations ([`piggybacked`]); otherwise the datanode is asked. Either is a
 //! lease. From then on a read is a batch of READs: data, CRCs, and the record that identifies the replica in that
 //! memory. Connections, registered buffers, leases and CRCs are cached.
@@ -38,9 +38,8 @@ use hearth_wire::rdma_control::{
 };
 use parking_lot::Mutex;
 
-use crate::datanode::{Offers, address_of};
-use crate::options::OneSidedOptions;
-use crate::session::Session;
+use crate::datanode::Datanodes;
+use crate::options::{OneSidedOptions, PacketOptions};
 use crate::single_flight::SingleFlight;
 use crate::statistics::AdvertisementCounts;
 use crate::{DataPath, DatanodeError};
@@ -87,6 +86,9 @@ const CONNECTION_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 128,
 #[derive(Debug)]
 pub(crate) struct OneSided {
     options: OneSidedOptions,
+    /// Packets of writers.
+    packets: PacketOptions,
+    datanodes: Arc<Datanodes>,
     /// `None` if this machine has no such network.
     rdma: Option<RdmaContext>,
     peers: Mutex<HashMap<DatanodeUuid, Arc<PeerState>>>,
@@ -185,7 +187,7 @@ impl SmallCopy {
 }
 
 impl OneSided {
-    pub(crate) fn new(options: OneSidedOptions) -> Self {
+    pub(crate) fn new(options: OneSidedOptions, packets: PacketOptions, datanodes: Arc<Datanodes>) -> Self {
         let rdma = options.transport.clone().and_then(|transport| match transport.domain() {
             Ok(domain) => {
                 let buffers = Arc::new(BufferPool::new(domain.clone(), options.idle_buffer_bytes_max));
@@ -206,6 +208,8 @@ impl OneSided {
         });
         Self {
             options,
+            packets,
+            datanodes,
             rdma,
             peers: Mutex::default(),
             leases: Mutex::default(),
@@ -218,16 +222,11 @@ impl OneSided {
     /// Returns true if this path to the replica recently failed. Does not wait.
     ///
     /// Errors: the reason why it cannot be used, as text.
-    pub(crate) fn failed_lately(
-        &self,
-        offers: &Offers,
-        block: &LocatedBlock,
-        datanode: &DatanodeId,
-    ) -> Result<bool, &'static str> {
+    pub(crate) fn failed_lately(&self, block: &LocatedBlock, datanode: &DatanodeId) -> Result<bool, &'static str> {
         let Some(rdma) = &self.rdma else {
             return Err("this machine has no one-sided network, or hearth.one-sided.transport disables it");
         };
-        if let Some(offer) = offers.known(&datanode.uuid)
+        if let Some(offer) = self.datanodes.offers.known(&datanode.uuid)
             && !offer.is_some_and(|offer| rdma.can_reach(&offer))
         {
             return Err(NOT_LISTENING);
@@ -245,7 +244,6 @@ impl OneSided {
     /// Looks up the replica of `block` on `datanode`, or returns a cached lease.
     pub(crate) async fn open(
         &self,
-        session: &Session,
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<OpenRemoteReplica, DatanodeError> {
@@ -257,10 +255,10 @@ impl OneSided {
         }
         let Some(rdma) = &self.rdma else { return Err(not_shown(block, "this machine has no one-sided network")) };
         let peer = self.peer_state(&datanode.uuid);
-        if let Some(replica) = self.open_piggybacked(session, rdma, &peer, block, datanode).await? {
+        if let Some(replica) = self.open_piggybacked(rdma, &peer, block, datanode).await? {
             return Ok(OpenRemoteReplica::Advertised(replica));
         }
-        let located = self.locate(session, rdma, &peer, block, datanode).await;
+        let located = self.locate(rdma, &peer, block, datanode).await;
         match located {
             Ok((Located::Shown { advertisement, .. }, asked, read_connection, _)) => {
                 peer.note_success();
@@ -304,7 +302,6 @@ impl OneSided {
     /// `None`, and the datanode must be asked.
     async fn open_piggybacked(
         &self,
-        session: &Session,
         rdma: &RdmaContext,
         peer: &PeerState,
         block: &LocatedBlock,
@@ -314,7 +311,7 @@ impl OneSided {
         if !self.piggybacked.has(&key) {
             return Ok(None);
         }
-        let (read_connection, _) = match self.read_connection(session, rdma, peer, block, datanode).await {
+        let (read_connection, _) = match self.read_connection(rdma, peer, block, datanode).await {
             Ok(read_connection) => read_connection,
             Err(error) => {
                 if !matches!(error, DatanodeError::NotAdvertised { .. }) {
@@ -355,11 +352,10 @@ impl OneSided {
 
     /// Returns a connection for writing a block at `datanode`, with the resources for it. Returns `None` if there is no
     /// such path, or if it recently failed.
-    pub(crate) async fn writer(&self, session: &Session, datanode: &DatanodeId) -> Option<WriterParts> {
+    pub(crate) async fn writer(&self, datanode: &DatanodeId) -> Option<WriterParts> {
         let rdma = self.rdma.as_ref()?;
-        let options = session.options.write.packets;
-        let (data_bytes, packets) = (options.data_bytes as u64, options.in_flight as u64);
-        let checksum_bytes = options.checksum.checksum_bytes(data_bytes);
+        let (data_bytes, packets) = (self.packets.data_bytes as u64, self.packets.in_flight as u64);
+        let checksum_bytes = self.packets.checksum.checksum_bytes(data_bytes);
         // The datanode has room for a limited number of slices.
         if checksum_bytes * (packets + 4) > WRITER_CHECKSUM_BYTES || data_bytes > WRITER_PACKET_BYTES_MAX {
             return None;
@@ -374,10 +370,10 @@ impl OneSided {
         if peer.failed_lately() {
             return None;
         }
-        match self.connect(session, rdma, datanode, PURPOSE_WRITING).await {
+        match self.connect(rdma, datanode, PURPOSE_WRITING).await {
             Ok(connection) => Some((connection?.0, writers, buffers)),
             Err(error) => {
-                if session.warning_limit.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
+                if self.datanodes.warning_limit.is_due(&datanode.uuid, DataPath::OneSided, Instant::now()) {
                     tracing::warn!(%datanode, %error, "cannot write one-sided, trying another path");
                 }
                 peer.note_failure();
@@ -401,7 +397,6 @@ impl OneSided {
     /// ended.
     async fn locate(
         &self,
-        session: &Session,
         rdma: &RdmaContext,
         peer: &PeerState,
         block: &LocatedBlock,
@@ -409,7 +404,7 @@ impl OneSided {
     ) -> Result<(Located, Instant, Arc<ReadConnection>, Option<Arc<dyn Region>>), DatanodeError> {
         let mut again = true;
         loop {
-            let (read_connection, fresh) = self.read_connection(session, rdma, peer, block, datanode).await?;
+            let (read_connection, fresh) = self.read_connection(rdma, peer, block, datanode).await?;
             // Memory is lent only for replicas that fit. Most replicas are larger, and most others fit into the answer.
             let lend = block.block.length() <= SMALL_BYTES_MAX && read_connection.may_grant_memory();
             let into = if lend { Some(rdma.small_memory()?) } else { None };
@@ -429,7 +424,6 @@ impl OneSided {
     /// Returns the connection to a datanode, and whether it was opened just now.
     async fn read_connection(
         &self,
-        session: &Session,
         rdma: &RdmaContext,
         peer: &PeerState,
         block: &LocatedBlock,
@@ -440,7 +434,7 @@ impl OneSided {
             return Ok(found);
         }
         let make = async {
-            let Some((connection, incarnation)) = self.connect(session, rdma, datanode, PURPOSE_READING).await? else {
+            let Some((connection, incarnation)) = self.connect(rdma, datanode, PURPOSE_READING).await? else {
                 return Err(self.note_refusal(block, datanode, NOT_LISTENING));
             };
             let read_connection = Arc::new(ReadConnection::new(connection, incarnation));
@@ -456,16 +450,15 @@ impl OneSided {
     /// Errors: also if the datanode does not listen at the offered address and gives no newer one.
     async fn connect(
         &self,
-        session: &Session,
         rdma: &RdmaContext,
         datanode: &DatanodeId,
         purpose: u8,
     ) -> Result<Option<(Arc<dyn Connection>, u64)>, DatanodeError> {
         let mut again = true;
         loop {
-            let offer = session.offers.get_or_describe(session, datanode).await?;
+            let offer = self.datanodes.offer(datanode).await?;
             let Some(offer) = offer.filter(|offer| rdma.can_reach(offer)) else { return Ok(None) };
-            let Some(address) = address_in(&offer, session, datanode).await? else { return Ok(None) };
+            let Some(address) = self.address_in(&offer, datanode).await? else { return Ok(None) };
             let (private, timeout) = ([purpose, VERSION], self.options.timeout);
             let connected = rdma.transport.connect(&rdma.domain, address, &private, CONNECTION_LIMITS, timeout).await;
             let error: DatanodeError = match connected {
@@ -479,7 +472,7 @@ impl OneSided {
                 Err(error) => error.into(),
             };
             // The datanode may have restarted on another port.
-            session.offers.note_stale(&datanode.uuid, &offer);
+            self.datanodes.offers.note_stale(&datanode.uuid, &offer);
             // A datanode that timed out here will most likely not answer DESCRIBE either, and that wait may be longer.
             let silent = matches!(error, DatanodeError::OneSided(Error::TimedOut { .. }));
             if silent || !std::mem::take(&mut again) {
@@ -487,6 +480,12 @@ impl OneSided {
             }
             tracing::debug!(%datanode, %error, "asking the datanode for its address, then retrying");
         }
+    }
+
+    /// Returns the address on which the datanode of `offer` listens, as this client reaches it.
+    async fn address_in(&self, offer: &Offer, datanode: &DatanodeId) -> Result<Option<SocketAddr>, DatanodeError> {
+        let own = self.datanodes.address(datanode, datanode.transfer_port).await?.ip();
+        Ok(offer.listener(own))
     }
 
     fn peer_state(&self, datanode: &DatanodeUuid) -> Arc<PeerState> {
@@ -606,16 +605,6 @@ fn small_copy(
 
 fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
     DatanodeError::NotAdvertised { block: Box::new(block.block.clone()), why: why.to_owned() }
-}
-
-/// Returns the address on which the datanode of `offer` listens, as this client reaches it.
-async fn address_in(
-    offer: &Offer,
-    session: &Session,
-    datanode: &DatanodeId,
-) -> Result<Option<SocketAddr>, DatanodeError> {
-    let own = address_of(&session.options.datanode, datanode, datanode.transfer_port).await?.ip();
-    Ok(offer.listener(own))
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use hearth_protocol::rpc::RpcClientOptions;
 use hearth_types::{LocatedBlocks, ServerDefaults};
 use parking_lot::Mutex;
 
-use crate::datanode::{Offers, PeerCache, Unreachable, WarningLimit};
+use crate::datanode::{Datanodes, FailedPaths};
 use crate::lease::Leases;
 use crate::multiplexed::Multiplexed;
 use crate::namenode::Namenode;
@@ -15,25 +14,18 @@ use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
 use crate::short_circuit::ShortCircuit;
 use crate::statistics::Counters;
-use crate::write::FailedPaths;
 use crate::{DataPath, Error};
 
 /// State that a [`crate::FileSystem`], its clones, and everything that they open share.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub options: ClientOptions,
-    pub namenode: Namenode,
-    pub rpc_options: RpcClientOptions,
-    /// Holder of this client's leases. Unique per client.
-    pub client_name: String,
+    pub namenode: Arc<Namenode>,
+    pub datanodes: Arc<Datanodes>,
     pub user: Arc<str>,
-    pub peer_cache: PeerCache,
-    pub unreachable: Unreachable,
-    pub warning_limit: WarningLimit,
     pub leases: Leases,
     pub failed_write_paths: FailedPaths,
     pub counters: Counters,
-    pub offers: Arc<Offers>,
     pub short_circuit: Arc<ShortCircuit>,
     pub one_sided: OneSided,
     pub multiplexed: Multiplexed,
@@ -46,6 +38,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Returns the holder of this client's leases.
+    pub(crate) fn client_name(&self) -> &str {
+        &self.datanodes.client_name
+    }
+
     /// Locates the blocks of a file for a reader. Memory addresses of replicas that arrive with the answer are
     /// stored for one-sided reads.
     pub(crate) async fn locate(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {

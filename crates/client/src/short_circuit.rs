@@ -38,10 +38,9 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
-use crate::datanode::Offers;
+use crate::datanode::Datanodes;
 use crate::multiplexed::{ConnectionPool, Endpoint};
 use crate::options::{ShortCircuitOptions, SocketPaths};
-use crate::session::Session;
 use crate::single_flight::SingleFlight;
 
 use cache::{Cache, Key};
@@ -71,8 +70,7 @@ const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct ShortCircuit {
     options: ShortCircuitOptions,
-    client_name: String,
-    offers: Arc<Offers>,
+    datanodes: Arc<Datanodes>,
     here: LocalAddresses,
     sockets: Mutex<HashMap<PathBuf, Arc<DomainSocket>>>,
     cache: Cache,
@@ -84,12 +82,11 @@ pub(crate) struct ShortCircuit {
 }
 
 impl ShortCircuit {
-    pub(crate) fn new(options: ShortCircuitOptions, client_name: String, offers: Arc<Offers>) -> Self {
+    pub(crate) fn new(options: ShortCircuitOptions, datanodes: Arc<Datanodes>) -> Self {
         Self {
             cache: Cache::new(options.cache_size, options.cache_expiry),
             options,
-            client_name,
-            offers,
+            datanodes,
             here: LocalAddresses::default(),
             sockets: Mutex::default(),
             opening: Mutex::default(),
@@ -109,7 +106,7 @@ impl ShortCircuit {
             return Err("the datanode is on another machine");
         }
         let socket = self.socket(datanode);
-        if socket.is_none() && self.offers.known(&datanode.uuid).is_some() {
+        if socket.is_none() && self.datanodes.offers.known(&datanode.uuid).is_some() {
             return Err(NO_SOCKET);
         }
         if socket.is_some_and(|socket| socket.is_disabled()) {
@@ -123,12 +120,11 @@ impl ShortCircuit {
     /// `open`, `open_small` and `connect_for`.
     ///
     /// Errors: the datanode does not respond, or has no socket.
-    pub(crate) async fn learn_socket(&self, session: &Session, datanode: &DatanodeId) -> Result<(), DatanodeError> {
+    pub(crate) async fn learn_socket(&self, datanode: &DatanodeId) -> Result<(), DatanodeError> {
         if self.options.sockets != SocketPaths::Offered || !self.here.contains(&datanode.ip) {
             return Ok(());
         }
-        let socket =
-            self.offers.get_or_describe(session, datanode).await?.and_then(|offer| offer.domain_socket.clone());
+        let socket = self.datanodes.offer(datanode).await?.and_then(|offer| offer.domain_socket.clone());
         socket.map(drop).ok_or_else(|| no_socket(datanode))
     }
 
@@ -214,7 +210,7 @@ impl ShortCircuit {
         socket: &DomainSocket,
         datanode: &DatanodeId,
     ) -> Result<Option<Arc<DatanodeDescription>>, OpenFailure> {
-        let description = socket.describe(&self.client_name).await;
+        let description = socket.describe(&self.datanodes.client_name).await;
         let description = description.map_err(|error| OpenFailure::Socket(DatanodeError::Transfer(error)))?;
         match description {
             // A path without _PORT leads to only one of several datanodes on this machine.
@@ -282,7 +278,7 @@ impl ShortCircuit {
     ) -> Result<LocalReplica, OpenFailure> {
         self.describe(socket, datanode).await?;
         let socket_failed = |error| OpenFailure::Socket(DatanodeError::Transfer(error));
-        let mut slot = socket.slot(&self.client_name).await.map_err(OpenFailure::Socket)?;
+        let mut slot = socket.slot(&self.datanodes.client_name).await.map_err(OpenFailure::Socket)?;
         let operation = Operation::RequestShortCircuitFds(RequestShortCircuitFds {
             block: block.block.clone(),
             token: block.token.clone(),
@@ -323,7 +319,9 @@ impl ShortCircuit {
             SocketPaths::Pattern(pattern) => {
                 PathBuf::from(pattern.replace("_PORT", &datanode.transfer_port.to_string()))
             }
-            SocketPaths::Offered => PathBuf::from(self.offers.known(&datanode.uuid)??.domain_socket.as_ref()?),
+            SocketPaths::Offered => {
+                PathBuf::from(self.datanodes.offers.known(&datanode.uuid)??.domain_socket.as_ref()?)
+            }
             SocketPaths::Off => return None,
         };
         let mut sockets = self.sockets.lock();
@@ -334,7 +332,7 @@ impl ShortCircuit {
         let make = || {
             let multiplex = self.options.multiplex.clone();
             let connection_pool =
-                ConnectionPool::new(Endpoint::Socket(path.clone()), multiplex, self.client_name.clone());
+                ConnectionPool::new(Endpoint::Socket(path.clone()), multiplex, self.datanodes.client_name.clone());
             Arc::new(DomainSocket::new(
                 path.clone(),
                 timeouts,

@@ -9,7 +9,6 @@
 
 mod block;
 mod data_streamer;
-mod failed_paths;
 mod granted_memory;
 mod local_sender;
 mod one_sided_sender;
@@ -30,12 +29,11 @@ use hearth_types::{ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::lease::{Leases, OpenFile};
+use crate::lease::OpenFile;
 use crate::options::PacketOptions;
 use crate::session::Session;
 use crate::{DataPath, Error, backoff};
 use data_streamer::{DataStreamer, Progress};
-pub(crate) use failed_paths::FailedPaths;
 use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
 use packetizer::Packetizer;
@@ -283,7 +281,9 @@ impl Writer {
             return Ok(());
         }
         let namenode = &self.session.namenode;
-        namenode.fsync(&self.file.path, self.file.inode, &self.session.client_name, self.packetizer.in_block()).await?;
+        namenode
+            .fsync(&self.file.path, self.file.inode, self.session.client_name(), self.packetizer.in_block())
+            .await?;
         self.persisted = pipelines;
         Ok(())
     }
@@ -346,7 +346,7 @@ impl Writer {
         if self.open.lost() {
             return Err(Error::LeaseLost { path: self.file.path.clone() });
         }
-        Leases::resume_renewal(&self.session);
+        self.session.leases.resume_renewal();
         match &self.progress.borrow().failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
@@ -384,7 +384,7 @@ async fn complete(session: &Session, file: &WrittenFile, last: Option<ExtendedBl
         let is_last = attempt == retries.retries;
         // The report usually arrives soon: poll often at first, then at the configured interval.
         let pauses_ms = if attempt == 0 && !is_last { &SOON_MS[..] } else { &[] };
-        let (path, client) = (&file.path, &session.client_name);
+        let (path, client) = (&file.path, session.client_name());
         if session.namenode.complete_soon(path, file.inode, client, last.as_ref(), pauses_ms).await? {
             return Ok(());
         }

@@ -10,14 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hearth_types::{DatanodeId, DatanodeInfo, DatanodeUuid};
-use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
+use hearth_types::{DatanodeInfo, DatanodeUuid};
 use hearth_wire::offer::Offer;
 use parking_lot::Mutex;
-
-use super::request;
-use crate::DatanodeError;
-use crate::session::Session;
 
 /// Time for which a datanode's own answer is cached: an offer, and the absence of one.
 const OFFER_TTL: Duration = Duration::from_secs(60);
@@ -75,18 +70,9 @@ impl Offers {
         self.datanodes.lock().get(datanode)?.offer()
     }
 
-    /// Returns the cached offer, or asks the datanode. `None`: it is not a Hearth datanode.
-    pub(crate) async fn get_or_describe(
-        &self,
-        session: &Session,
-        datanode: &DatanodeId,
-    ) -> Result<Option<Arc<Offer>>, DatanodeError> {
-        if let Some(offer) = self.known(&datanode.uuid) {
-            return Ok(offer);
-        }
-        let offer = describe(session, datanode).await?.map(Arc::new);
-        entry(&mut self.datanodes.lock(), &datanode.uuid).described = Some((offer.clone(), Instant::now()));
-        Ok(offer)
+    /// Stores the datanode's own answer. `None`: it is not a Hearth datanode.
+    pub(super) fn note_described(&self, datanode: &DatanodeUuid, offer: Option<Arc<Offer>>) {
+        entry(&mut self.datanodes.lock(), datanode).described = Some((offer, Instant::now()));
     }
 
     /// Marks `offer` as stale because the datanode was not at its address. The next lookup asks the datanode.
@@ -107,19 +93,10 @@ fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, CachedOffer>, datanode: &D
     datanodes.entry(datanode.clone()).or_default()
 }
 
-async fn describe(session: &Session, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
-    let question = Operation::Describe(Describe { client_name: session.client_name.clone() });
-    let mut peer = request(session, datanode, &question, session.options.datanode.read_timeouts()).await?;
-    match peer.receiver.receive(DatanodeDescription::decode).await {
-        Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
-        // A server that does not know the request closes the connection.
-        Err(error) if error.is_closed() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use hearth_types::DatanodeId;
+
     use super::*;
 
     fn datanode(offer: Option<&Offer>) -> DatanodeInfo {

@@ -5,7 +5,7 @@ use hearth_fabric::tcp::SocketOptions;
 use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, connect};
 use parking_lot::Mutex;
 
-use super::Peer;
+use super::peer::Peer;
 use crate::DatanodeError;
 use crate::options::DatanodeOptions;
 

@@ -3,7 +3,7 @@ use std::time::Instant;
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 
-use super::RecentPaths;
+use super::recent_paths::RecentPaths;
 use crate::DataPath;
 
 /// Rate limit of warnings about failed paths, so that a thousand reads that fall back to the next path do not log a

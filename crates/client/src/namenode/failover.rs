@@ -206,7 +206,7 @@ impl Namenode {
 }
 
 async fn resolve(address: &HostPort) -> Result<SocketAddr, String> {
-    crate::datanode::resolve(&address.host, address.port).await
+    crate::resolve::resolve(&address.host, address.port).await
 }
 
 fn unresolved(why: String) -> RpcError {

@@ -38,7 +38,7 @@ impl BlockStream {
         range: ByteRange,
         checks: Checks,
     ) -> Result<Self, (Candidate, DatanodeError)> {
-        let packets = || PacketStream::open(session, &candidate.block, candidate.datanode(), range, checks);
+        let packets = || PacketStream::open(&session.datanodes, &candidate.block, candidate.datanode(), range, checks);
         let opened = match candidate.path {
             DataPath::Packets if checks == Checks::None => packets().await.map(PathStream::Packets),
             DataPath::Packets => match MultiplexedStream::open(session, &candidate, range).await {
@@ -144,7 +144,7 @@ impl BlockStream {
         match self.source {
             PathStream::Local(_) => {}
             PathStream::OneSided(_) | PathStream::Multiplexed(_) => {}
-            PathStream::Packets(stream) => stream.finish(&session.peer_cache),
+            PathStream::Packets(stream) => stream.finish(&session.datanodes.peer_cache),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use hearth_types::{DatanodeInfo, LocatedBlock};
 
-use super::packet_stream;
 use crate::DataPath;
 use crate::data_path::DataPaths;
 use crate::session::Session;
@@ -61,11 +60,13 @@ pub(super) fn health(
     path: DataPath,
 ) -> Health {
     let failed_lately = match path {
-        DataPath::Packets => return packet_stream::health(session, datanode),
+        // Packets lead to every datanode. One that another reader could not reach comes last.
+        DataPath::Packets if session.datanodes.unreachable.contains(&datanode.id.uuid) => return Health::Suspect,
+        DataPath::Packets => return Health::Healthy,
         // The datanode shows only finalized replicas, and the CRCs of others change with every packet.
         _ if being_written => return Health::Unusable("the block is being written"),
         DataPath::Local => session.short_circuit.failed_lately(block, &datanode.id),
-        DataPath::OneSided => session.one_sided.failed_lately(&session.offers, block, &datanode.id),
+        DataPath::OneSided => session.one_sided.failed_lately(block, &datanode.id),
     };
     match failed_lately {
         Ok(false) => Health::Healthy,

@@ -38,7 +38,7 @@ impl LocalStream {
         range: ByteRange,
     ) -> Result<Self, DatanodeError> {
         let datanode = &candidate.datanode().id;
-        session.short_circuit.learn_socket(session, datanode).await?;
+        session.short_circuit.learn_socket(datanode).await?;
         let opened = session.short_circuit.open(&candidate.block, datanode).await?;
         Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
     }

@@ -7,7 +7,7 @@ use hearth_types::{LocatedBlock, LocatedBlocks};
 use parking_lot::Mutex;
 
 use crate::Error;
-use crate::datanode::{VisibleLength, visible_length};
+use crate::datanode::{Datanodes, VisibleLength};
 use crate::session::Session;
 
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Locations {
     fn keep(&self, located: Vec<LocatedBlock>) {
         let mut blocks = self.blocks.lock();
         for mut block in located {
-            block.locations.iter().for_each(|datanode| self.session.offers.note(datanode));
+            block.locations.iter().for_each(|datanode| self.session.datanodes.offers.note(datanode));
             if let Some(open) = &self.open_block
                 && open.block.id() == block.block.id()
             {
@@ -186,7 +186,7 @@ async fn length_of_open_block(
 ) -> Result<(LocatedBlock, u64), Error> {
     let mut attempt = 0;
     loop {
-        let source = match ask_datanodes(session, &last).await {
+        let source = match ask_datanodes(&session.datanodes, &last).await {
             Ok(length) => return Ok((last, length)),
             Err(source) => source,
         };
@@ -209,7 +209,7 @@ async fn length_of_open_block(
     }
 }
 
-async fn ask_datanodes(session: &Session, last: &LocatedBlock) -> Result<u64, Option<Arc<crate::DatanodeError>>> {
+async fn ask_datanodes(datanodes: &Datanodes, last: &LocatedBlock) -> Result<u64, Option<Arc<crate::DatanodeError>>> {
     if last.locations.is_empty() {
         // With length 0, the block has no datanodes yet and therefore no bytes. Otherwise its datanodes are not
         // registered, or no longer.
@@ -218,7 +218,7 @@ async fn ask_datanodes(session: &Session, last: &LocatedBlock) -> Result<u64, Op
     let mut missing = 0;
     let mut failure = None;
     for datanode in &last.locations {
-        match visible_length(session, datanode, &last.block).await {
+        match datanodes.visible_length(datanode, &last.block).await {
             Ok(VisibleLength::Bytes(length)) => return Ok(length),
             Ok(VisibleLength::NotReadable) => {}
             Ok(VisibleLength::NoReplica) => missing += 1,

@@ -11,10 +11,10 @@ use futures_util::stream;
 use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 
+use super::Reader;
 use super::candidate::Candidate;
 use super::locate::Locations;
 use super::replicas::Replicas;
-use super::{Reader, multiplexed_stream};
 use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
 use crate::session::Session;
 use crate::short_circuit::SMALL_BYTES;
@@ -234,9 +234,9 @@ async fn group_for(
 async fn connection_pool(session: &Session, candidate: &Candidate) -> Option<Arc<ConnectionPool>> {
     let datanode = &candidate.datanode().id;
     if candidate.path == DataPath::Packets {
-        return multiplexed_stream::connection_pool(session, datanode).await.ok().flatten();
+        return session.multiplexed.connection_pool(datanode).await.ok().flatten();
     }
-    session.short_circuit.learn_socket(session, datanode).await.ok()?;
+    session.short_circuit.learn_socket(datanode).await.ok()?;
     Some(session.short_circuit.open_small(&candidate.block, datanode).await.ok()??.connection_pool())
 }
 

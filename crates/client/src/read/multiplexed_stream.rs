@@ -1,16 +1,11 @@
 //! A short range of a replica over a connection that many reads share: one request message, one response. A form of the
 //! packets path.
 
-use std::sync::Arc;
-
-use hearth_protocol::data_transfer::TransferError;
-use hearth_types::{ByteRange, DatanodeId};
-use hearth_wire::data_transfer::OpCode;
+use hearth_types::ByteRange;
 
 use super::candidate::Candidate;
 use crate::DatanodeError;
-use crate::datanode::address_of;
-use crate::multiplexed::{ConnectionPool, WantedRange};
+use crate::multiplexed::WantedRange;
 use crate::session::Session;
 use crate::short_circuit::FetchedRange;
 
@@ -24,27 +19,6 @@ pub(super) struct MultiplexedStream {
     shown: ByteRange,
 }
 
-/// Returns the shared connections to `datanode`, or `None` if it does not support them or recently violated the
-/// protocol.
-///
-/// Errors: the datanode cannot be reached for DESCRIBE.
-pub(super) async fn connection_pool(
-    session: &Session,
-    datanode: &DatanodeId,
-) -> Result<Option<Arc<ConnectionPool>>, DatanodeError> {
-    let offer = match session.offers.get_or_describe(session, datanode).await {
-        Ok(offer) => offer,
-        // READ_BLOCK would not reach it either, after an equally long wait.
-        Err(error @ DatanodeError::Transfer(TransferError::Connection(_))) => return Err(error),
-        Err(_) => None,
-    };
-    if !offer.is_some_and(|offer| offer.serves(OpCode::ReadMany)) {
-        return Ok(None);
-    }
-    let address = address_of(&session.options.datanode, datanode, datanode.transfer_port).await?;
-    Ok(session.multiplexed.to(address))
-}
-
 impl MultiplexedStream {
     /// Fetches `range` (not empty) of the replica of `candidate`. Returns `None` if it must be read by READ_BLOCK: the
     /// range is long, or its datanode does not support READ_MANY or has refused.
@@ -56,7 +30,9 @@ impl MultiplexedStream {
         if !session.multiplexed.takes(range.length()) {
             return Ok(None);
         }
-        let Some(connection_pool) = connection_pool(session, &candidate.datanode().id).await? else { return Ok(None) };
+        let Some(connection_pool) = session.multiplexed.connection_pool(&candidate.datanode().id).await? else {
+            return Ok(None);
+        };
         let wanted = WantedRange { block: &candidate.block.block, token: &candidate.block.token, range };
         match connection_pool.fetch(wanted).await {
             Ok(fetched) => Ok(Some(Self { fetched, left: range, shown: empty(range.start()) })),

@@ -57,7 +57,7 @@ impl OneSidedStream {
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<Self, DatanodeError> {
-        let opened = session.one_sided.open(session, &candidate.block, &candidate.datanode().id).await?;
+        let opened = session.one_sided.open(&candidate.block, &candidate.datanode().id).await?;
         let source = match opened {
             OpenRemoteReplica::Small(copy) => {
                 copy.verify().map_err(|source| bad(candidate, 0, source))?;
@@ -231,7 +231,7 @@ impl Windows {
         self.posted.clear();
         self.current = None;
         self.rest = ByteRange::new(start, self.rest.end()).expect("the next byte is before the rest of the range");
-        match session.one_sided.open(session, &candidate.block, datanode).await? {
+        match session.one_sided.open(&candidate.block, datanode).await? {
             OpenRemoteReplica::Advertised(replica) => {
                 self.replica = replica;
                 (self.retried, self.confirmed) = (true, confirmed);

@@ -3,10 +3,9 @@
 use hearth_types::{ByteRange, ChecksumError, ChecksumSpec, DatanodeInfo, ExtendedBlock, LocatedBlock};
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketHeader, ReadBlock, Status};
 
-use super::candidate::{Checks, Health};
+use super::candidate::Checks;
 use crate::DatanodeError;
-use crate::datanode::{Peer, PeerCache, address_of};
-use crate::session::Session;
+use crate::datanode::{Datanodes, Peer, PeerCache};
 
 /// Destinations smaller than this get a copy from the receive buffer, because one receive call may bring more bytes
 /// than they hold.
@@ -34,31 +33,26 @@ pub(super) struct PacketStream {
     finished: bool,
 }
 
-/// Returns the health of this path. It leads to every datanode; one that another reader could not reach comes last.
-pub(super) fn health(session: &Session, datanode: &DatanodeInfo) -> Health {
-    if session.unreachable.contains(&datanode.id.uuid) { Health::Suspect } else { Health::Healthy }
-}
-
 impl PacketStream {
     /// Requests `range` (not empty) of the block from `datanode`, over a cached connection if there is one.
     pub(super) async fn open(
-        session: &Session,
+        datanodes: &Datanodes,
         located: &LocatedBlock,
         datanode: &DatanodeInfo,
         range: ByteRange,
         checks: Checks,
     ) -> Result<Self, DatanodeError> {
-        let address = address_of(&session.options.datanode, &datanode.id, datanode.id.transfer_port).await?;
+        let address = datanodes.address(&datanode.id, datanode.id.transfer_port).await?;
         let operation = Operation::ReadBlock(ReadBlock {
             block: located.block.clone(),
             token: located.token.clone(),
-            client_name: session.client_name.clone(),
+            client_name: datanodes.client_name.clone(),
             offset: range.start(),
             length: Some(range.length()),
             send_checksums: true,
             caching: CachingStrategy::default(),
         });
-        while let Some(peer) = session.peer_cache.reuse(address).await {
+        while let Some(peer) = datanodes.peer_cache.reuse(address).await {
             match Self::start(peer, &operation, located, range, checks).await {
                 // The datanode may have closed the cached connection just now, which does not mean that the datanode
                 // failed.
@@ -66,7 +60,7 @@ impl PacketStream {
                 outcome => return outcome,
             }
         }
-        let peer = session.peer_cache.connect_for_packets(address, session.options.datanode.read_timeouts()).await?;
+        let peer = datanodes.peer_cache.connect_for_packets(address, datanodes.options.read_timeouts()).await?;
         Self::start(peer, &operation, located, range, checks).await
     }
 

@@ -234,7 +234,7 @@ impl Replicas {
             _ => false,
         };
         let file = self.locations.path();
-        if !usual && self.session.warning_limit.is_due(&datanode.id.uuid, *path, Instant::now()) {
+        if !usual && self.session.datanodes.warning_limit.is_due(&datanode.id.uuid, *path, Instant::now()) {
             tracing::warn!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed, trying another path or replica");
         } else {
             tracing::info!(file, block = %block.block, datanode = %datanode.id, %path, %error, "read failed");
@@ -264,11 +264,11 @@ impl Replicas {
                 }
             }
             DatanodeError::Transfer(TransferError::Connection(_)) if *path == DataPath::Packets => {
-                self.session.unreachable.insert(datanode.id.uuid.clone())
+                self.session.datanodes.unreachable.insert(datanode.id.uuid.clone())
             }
             // The datanode does not respond to any reader that shares the connection.
             DatanodeError::SharedConnection { source } if source.is_time_out() && *path == DataPath::Packets => {
-                self.session.unreachable.insert(datanode.id.uuid.clone())
+                self.session.datanodes.unreachable.insert(datanode.id.uuid.clone())
             }
             // This concerns only this replica, and is remembered for a while.
             DatanodeError::NotAdvertised { .. } | DatanodeError::NoDomainSocket { .. } => {

@@ -20,7 +20,7 @@ use hearth_wire::data_transfer::{Decoded, ShmId, ShmResponse, ShmSlot, ShortCirc
 use super::*;
 use crate::multiplexed::tests::serve_many;
 use crate::multiplexed::{Outcome, WantedRange};
-use crate::options::MultiplexOptions;
+use crate::options::{DatanodeOptions, MultiplexOptions};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -127,7 +127,9 @@ impl Fake {
             MultiplexOptions::read(&configuration, timeouts).unwrap(),
         )
         .unwrap();
-        Arc::new(ShortCircuit::new(options, "test".to_owned(), Arc::default()))
+        let datanodes =
+            Datanodes::new(DatanodeOptions::read(&configuration).unwrap(), Default::default(), "test".to_owned());
+        Arc::new(ShortCircuit::new(options, Arc::new(datanodes)))
     }
 
     /// Clears VALID in all slots of `block`.

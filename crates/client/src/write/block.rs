@@ -46,7 +46,7 @@ impl DataStreamer {
                         self.blame_path(datanode, *path, &targets);
                     }
                     self.pipeline_ready(&ends.0, &targets);
-                    let heartbeat = self.session.options.datanode.heartbeat();
+                    let heartbeat = self.session.datanodes.options.heartbeat();
                     return Ok(Pipeline::new(ends, block, targets, heartbeat));
                 }
                 Err(failure) => {
@@ -112,7 +112,7 @@ impl DataStreamer {
         }
         let now = Instant::now();
         self.session.failed_write_paths.note(datanode, path, now);
-        if self.session.warning_limit.is_due(datanode, path, now) {
+        if self.session.datanodes.warning_limit.is_due(datanode, path, now) {
             let datanode = &targets[0].datanode.id;
             tracing::warn!(file = %self.file.path, %datanode, %path, "write failed, continuing with packets");
         }
@@ -124,7 +124,7 @@ impl DataStreamer {
         let mut delay = retries.delay;
         let mut attempt = 0;
         loop {
-            let (file, client) = (&self.file, &self.session.client_name);
+            let (file, client) = (&self.file, self.session.client_name());
             let answer =
                 self.session.namenode.add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded).await;
             match answer {
@@ -142,7 +142,7 @@ impl DataStreamer {
     }
 
     async fn abandon(&self, block: &ExtendedBlock) -> Result<(), Error> {
-        let (file, client) = (&self.file, &self.session.client_name);
+        let (file, client) = (&self.file, self.session.client_name());
         self.session.namenode.abandon_block(&file.path, file.inode, client, block).await
     }
 }

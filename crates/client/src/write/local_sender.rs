@@ -33,13 +33,13 @@ pub(super) async fn set_up(
 ) -> Result<Option<(LocalPacketSender, StreamAckReceiver)>, PipelineFailure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
-    if session.short_circuit.learn_socket(session, datanode).await.is_err() {
+    if session.short_circuit.learn_socket(datanode).await.is_err() {
         return Ok(None);
     }
     let Some(connection) = session.short_circuit.connect_for(datanode, OpCode::WriteLocal).await else {
         return Ok(None);
     };
-    let timeouts = session.options.datanode.pipeline_timeouts(spec.targets.len());
+    let timeouts = session.datanodes.options.pipeline_timeouts(spec.targets.len());
     let operation = Operation::WriteLocal(Box::new(packets::message(session, spec, head)));
     let failed = |error: TransferError| PipelineFailure::of_first(DataPath::Local, error.into());
     let response = ask(&connection, &operation, timeouts).await.map_err(failed)?;

@@ -32,11 +32,11 @@ pub(super) async fn set_up(
 ) -> Result<Option<(OneSidedPacketSender, OneSidedAckReceiver)>, PipelineFailure> {
     let Some(head) = spec.targets.first() else { return Ok(None) };
     let datanode = &head.datanode.id;
-    let timeouts = session.options.datanode.pipeline_timeouts(spec.targets.len());
+    let timeouts = session.datanodes.options.pipeline_timeouts(spec.targets.len());
     let waits =
-        WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: session.options.datanode.heartbeat() };
+        WriterTimeouts { read: timeouts.read, write: timeouts.write, heartbeat: session.datanodes.options.heartbeat() };
     for is_first in [true, false] {
-        let Some((connection, connections, buffers)) = session.one_sided.writer(session, datanode).await else {
+        let Some((connection, connections, buffers)) = session.one_sided.writer(datanode).await else {
             return Ok(None);
         };
         let request = packets::message(session, spec, head);

@@ -33,7 +33,7 @@ pub(super) async fn set_up(
     paths: &[DataPath],
 ) -> Result<(PacketSender, AckReceiver), PipelineFailure> {
     if let Some(head) = spec.targets.first() {
-        session.offers.note(&head.datanode);
+        session.datanodes.offers.note(&head.datanode);
     }
     for path in paths {
         match path {

@@ -10,7 +10,7 @@ use hearth_wire::data_transfer::{
 
 use super::packet::Packet;
 use super::pipeline::{Blame, PipelineFailure, Target};
-use crate::datanode::{Peer, request};
+use crate::datanode::Peer;
 use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
@@ -69,13 +69,13 @@ pub(super) async fn set_up(
         let what = "the pipeline has no datanodes".to_owned();
         return Err(first(DatanodeError::Address { address: String::new(), why: what }));
     };
-    let mut timeouts = session.options.datanode.pipeline_timeouts(spec.targets.len());
+    let mut timeouts = session.datanodes.options.pipeline_timeouts(spec.targets.len());
     if spec.stage == Stage::CloseRecovery {
         // Each datanode in turn may write the whole block to its disk before it answers.
         timeouts.read *= spec.targets.len() as u32 + 1;
     }
     let operation = Operation::WriteBlock(Box::new(message(session, spec, head)));
-    let mut peer = request(session, &head.datanode.id, &operation, timeouts).await.map_err(first)?;
+    let mut peer = session.datanodes.request(&head.datanode.id, &operation, timeouts).await.map_err(first)?;
     let response = peer.receiver.receive_response().await.map_err(|error| first(error.into()))?;
     check(spec, response)?;
     let Peer { sender, receiver } = peer;
@@ -99,7 +99,7 @@ pub(super) fn message(session: &Session, spec: &SetUp<'_>, head: &Target) -> Wri
     WriteBlock {
         block,
         token: spec.token.clone(),
-        client_name: session.client_name.clone(),
+        client_name: session.client_name().to_owned(),
         targets: spec.targets[1..].iter().map(pipeline_target).collect(),
         source: None,
         stage: spec.stage.to_wire(),
@@ -157,14 +157,14 @@ pub(super) async fn transfer(
     let operation = Operation::TransferBlock(TransferBlock {
         block: block.clone(),
         token: token.clone(),
-        client_name: session.client_name.clone(),
+        client_name: session.client_name().to_owned(),
         targets: vec![pipeline_target(target)],
     });
     // The response arrives when the copy is complete: allow for a slow or a large one.
-    let mut timeouts = session.options.datanode.pipeline_timeouts(2);
+    let mut timeouts = session.datanodes.options.pipeline_timeouts(2);
     let slow_copies = u32::try_from(block.length() / TRANSFER_BYTES_PER_TIMEOUT).unwrap_or(u32::MAX).min(100_000);
     timeouts.read = timeouts.read * 2 + Timeouts::PER_TARGET * slow_copies;
-    let mut peer = request(session, &source.datanode.id, &operation, timeouts).await?;
+    let mut peer = session.datanodes.request(&source.datanode.id, &operation, timeouts).await?;
     peer.accepted("TRANSFER_BLOCK", block).await?;
     Ok(())
 }

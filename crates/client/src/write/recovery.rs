@@ -142,7 +142,7 @@ impl DataStreamer {
         for tried in 0..3 {
             let mut left_out = self.excluded();
             left_out.extend(self.failed.iter().cloned());
-            let (file, client) = (&self.file, &self.session.client_name);
+            let (file, client) = (&self.file, self.session.client_name());
             let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.clone()).collect();
             let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
             let located = self
@@ -232,7 +232,7 @@ impl DataStreamer {
         unacknowledged: &Unacknowledged,
         stage: Stage,
     ) -> Result<Result<Pipeline, PipelineFailure>, Error> {
-        let client = &self.session.client_name;
+        let client = self.session.client_name();
         let renewed = self.session.namenode.update_block_for_pipeline(block, client).await?;
         let spec = SetUp {
             block,
@@ -255,7 +255,7 @@ impl DataStreamer {
         let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
         self.session.namenode.update_pipeline(client, block, &new_block, &datanodes, &storages).await?;
         self.pipeline_ready(&ends.0, targets);
-        let heartbeat = self.session.options.datanode.heartbeat();
+        let heartbeat = self.session.datanodes.options.heartbeat();
         Ok(Ok(Pipeline::new(ends, new_block, targets.to_vec(), heartbeat)))
     }
 }

@@ -1,9 +1,8 @@
-use hearth_protocol::data_transfer::{DataReceiver, DataSender, Timeouts};
-use hearth_types::{DatanodeId, ExtendedBlock};
-use hearth_wire::data_transfer::{BlockOpResponse, Operation, Status};
+use hearth_protocol::data_transfer::{DataReceiver, DataSender};
+use hearth_types::ExtendedBlock;
+use hearth_wire::data_transfer::{BlockOpResponse, Status};
 
 use crate::DatanodeError;
-use crate::session::Session;
 
 /// A connection to a datanode: its sending and receiving halves.
 #[derive(Debug)]
@@ -31,17 +30,4 @@ impl Peer {
             }),
         }
     }
-}
-
-/// Sends `operation` over a new connection that nothing else uses.
-pub(crate) async fn request(
-    session: &Session,
-    datanode: &DatanodeId,
-    operation: &Operation,
-    timeouts: Timeouts,
-) -> Result<Peer, DatanodeError> {
-    let address = super::address_of(&session.options.datanode, datanode, datanode.transfer_port).await?;
-    let peer = session.peer_cache.connect_for_messages(address, timeouts).await?;
-    peer.sender.send_operation(operation).await?;
-    Ok(peer)
 }

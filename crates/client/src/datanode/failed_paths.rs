@@ -5,8 +5,8 @@ use std::time::Instant;
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 
+use super::recent_paths::RecentPaths;
 use crate::DataPath;
-use crate::datanode::RecentPaths;
 
 /// Paths that failed for a writer although the datanode then accepted packets. Another failed attempt would cost a
 /// pipeline recovery. Entries expire soon, because a datanode may also have ended a write for its own reasons. Used
@@ -18,11 +18,11 @@ pub(crate) struct FailedPaths {
 }
 
 impl FailedPaths {
-    pub(super) fn note(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) {
+    pub(crate) fn note(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) {
         self.lately.lock().note(datanode, path, now);
     }
 
-    pub(super) fn has(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
+    pub(crate) fn has(&self, datanode: &DatanodeUuid, path: DataPath, now: Instant) -> bool {
         self.lately.lock().has(datanode, path, now)
     }
 }

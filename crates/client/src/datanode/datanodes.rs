@@ -1,0 +1,85 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hearth_protocol::data_transfer::Timeouts;
+use hearth_protocol::rpc::RpcClientOptions;
+use hearth_types::DatanodeId;
+use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
+use hearth_wire::offer::Offer;
+
+use super::offers::Offers;
+use super::peer::Peer;
+use super::peer_cache::PeerCache;
+use super::unreachable::Unreachable;
+use super::warning_limit::WarningLimit;
+use crate::DatanodeError;
+use crate::options::DatanodeOptions;
+use crate::resolve::resolve;
+
+/// Access to datanodes: what every path to a replica needs, and what a client knows about its datanodes.
+#[derive(Debug)]
+pub(crate) struct Datanodes {
+    pub options: DatanodeOptions,
+    /// Options of calls to datanodes.
+    pub rpc_options: RpcClientOptions,
+    /// Name of this client in requests. Unique per client.
+    pub client_name: String,
+    pub peer_cache: PeerCache,
+    pub offers: Offers,
+    pub unreachable: Unreachable,
+    pub warning_limit: WarningLimit,
+}
+
+impl Datanodes {
+    pub(crate) fn new(options: DatanodeOptions, rpc_options: RpcClientOptions, client_name: String) -> Self {
+        Self {
+            peer_cache: PeerCache::new(&options),
+            options,
+            rpc_options,
+            client_name,
+            offers: Offers::default(),
+            unreachable: Unreachable::default(),
+            warning_limit: WarningLimit::default(),
+        }
+    }
+
+    /// Returns the address of a datanode's transfer or RPC port, from its IP address or its host name as configured.
+    pub(crate) async fn address(&self, datanode: &DatanodeId, port: u16) -> Result<SocketAddr, DatanodeError> {
+        let host = if self.options.use_hostname { &datanode.host_name } else { &datanode.ip };
+        resolve(host, port).await.map_err(|why| DatanodeError::Address { address: format!("{host}:{port}"), why })
+    }
+
+    /// Sends `operation` over a new connection that nothing else uses.
+    pub(crate) async fn request(
+        &self,
+        datanode: &DatanodeId,
+        operation: &Operation,
+        timeouts: Timeouts,
+    ) -> Result<Peer, DatanodeError> {
+        let address = self.address(datanode, datanode.transfer_port).await?;
+        let peer = self.peer_cache.connect_for_messages(address, timeouts).await?;
+        peer.sender.send_operation(operation).await?;
+        Ok(peer)
+    }
+
+    /// Returns the cached offer, or asks the datanode. `None`: it is not a Hearth datanode.
+    pub(crate) async fn offer(&self, datanode: &DatanodeId) -> Result<Option<Arc<Offer>>, DatanodeError> {
+        if let Some(offer) = self.offers.known(&datanode.uuid) {
+            return Ok(offer);
+        }
+        let offer = self.describe(datanode).await?.map(Arc::new);
+        self.offers.note_described(&datanode.uuid, offer.clone());
+        Ok(offer)
+    }
+
+    async fn describe(&self, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
+        let question = Operation::Describe(Describe { client_name: self.client_name.clone() });
+        let mut peer = self.request(datanode, &question, self.options.read_timeouts()).await?;
+        match peer.receiver.receive(DatanodeDescription::decode).await {
+            Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
+            // A server that does not know the request closes the connection.
+            Err(error) if error.is_closed() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
