@@ -2,6 +2,10 @@ use std::fmt;
 
 use hearth_config::{ConfigError, Configuration, keys};
 
+/// Longest replica that shares memory with others at Hearth's datanodes, and is therefore read by READ_MANY on the local
+/// path. Longer ones are kept in separate files.
+pub(crate) const SMALL_BYTES: u64 = 64 << 10;
+
 /// Path by which the bytes of a replica travel. The variants are in the default order of attempts, which
 /// `hearth.client.paths` can change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -21,6 +21,7 @@
 
 mod backoff;
 mod checksum;
+mod checksummed;
 mod data_path;
 mod datanode;
 mod error;

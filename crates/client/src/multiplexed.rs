@@ -11,6 +11,7 @@
 
 mod connection;
 mod connection_pool;
+mod failure;
 mod scaling;
 mod shared_memory;
 #[cfg(test)]
@@ -19,54 +20,21 @@ mod window;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hearth_fabric::tcp::{self, Connection, SocketOptions};
-use hearth_fabric::{local, stream};
 use hearth_protocol::data_transfer::TransferError;
-use hearth_types::{ByteRange, DatanodeId, ExtendedBlock, Token};
+use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::OpCode;
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
 use crate::datanode::Datanodes;
 use crate::options::MultiplexOptions;
-pub(crate) use connection_pool::{ConnectionPool, Outcome};
+pub(crate) use connection::WantedRange;
+pub(crate) use connection_pool::{ConnectionPool, Endpoint, Outcome};
 
 /// Maximum number of datanodes remembered.
 const DATANODES_MAX: usize = 4096;
-
-/// A requested range of a replica.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WantedRange<'a> {
-    pub block: &'a ExtendedBlock,
-    pub token: &'a Token,
-    pub range: ByteRange,
-}
-
-/// Address at which a datanode listens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Endpoint {
-    Tcp(SocketAddr),
-    Socket(PathBuf),
-}
-
-impl Endpoint {
-    async fn connect(&self, timeout: Duration) -> Result<Connection, stream::Error> {
-        match self {
-            Self::Tcp(address) => tcp::connect(*address, None, SocketOptions::default(), timeout).await,
-            Self::Socket(path) => match tokio::time::timeout(timeout, local::connect(path)).await {
-                Ok(connected) => connected,
-                Err(_) => {
-                    let source = std::io::ErrorKind::TimedOut.into();
-                    Err(stream::Error::NoSocket { path: path.clone(), source })
-                }
-            },
-        }
-    }
-}
 
 /// Shared connections over TCP of a file system and its clones.
 #[derive(Debug)]

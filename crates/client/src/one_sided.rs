@@ -28,9 +28,7 @@ use std::time::{Duration, Instant};
 
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Limits, Region, Transport};
 use hearth_protocol::one_sided_write::{WriteBuffers, WriterConnectionPool};
-use hearth_types::{
-    BlockId, BlockPoolId, ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
-};
+use hearth_types::{ChecksumError, ChecksumSpec, DatanodeId, DatanodeUuid, LocatedBlock};
 use hearth_wire::data_transfer::Status;
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{
@@ -44,7 +42,7 @@ use crate::single_flight::SingleFlight;
 use crate::statistics::AdvertisementCounts;
 use crate::{DataPath, DatanodeError};
 pub(crate) use advertised_replica::{AdvertisedReplica, CompletedRead, PostedRead, ReadError};
-use advertised_replica::{AdvertisementSource, ReceivedAdvertisement};
+use advertised_replica::{AdvertisementSource, Key, ReceivedAdvertisement};
 use buffer_pool::BufferPool;
 use crc_tables::{CrcTables, TABLES_BYTES_MAX};
 use piggybacked::PiggybackedAdvertisements;
@@ -111,22 +109,6 @@ struct RdmaContext {
     /// Created for the first writer.
     write_buffers: OnceLock<Arc<WriteBuffers>>,
     writers: Arc<WriterConnectionPool>,
-}
-
-/// Identity of a replica: with a later stamp it is a different replica.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Key {
-    pool: BlockPoolId,
-    block: BlockId,
-    stamp: GenerationStamp,
-    datanode: DatanodeUuid,
-}
-
-impl Key {
-    fn new(block: &LocatedBlock, datanode: &DatanodeId) -> Self {
-        let pool = block.block.pool.clone();
-        Self { pool, block: block.block.id(), stamp: block.block.stamp(), datanode: datanode.uuid.clone() }
-    }
 }
 
 /// State of a datanode.
@@ -611,7 +593,7 @@ fn not_shown(block: &LocatedBlock, why: &str) -> DatanodeError {
 mod tests {
     use bytes::Bytes;
     use hearth_fabric::sim::Sim;
-    use hearth_types::{Block, ExtendedBlock};
+    use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
 
     use super::*;
 

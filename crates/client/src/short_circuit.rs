@@ -16,7 +16,6 @@
 //! ```
 
 mod cache;
-mod checksummed;
 mod local_replica;
 mod slots;
 mod small;
@@ -38,16 +37,16 @@ use hearth_wire::data_transfer::{
 use parking_lot::Mutex;
 
 use crate::DatanodeError;
+use crate::data_path::SMALL_BYTES;
 use crate::datanode::Datanodes;
 use crate::multiplexed::{ConnectionPool, Endpoint};
 use crate::options::{ShortCircuitOptions, SocketPaths};
 use crate::single_flight::SingleFlight;
 
 use cache::{Cache, Key};
-pub(crate) use checksummed::Checksummed;
-pub(crate) use local_replica::{FetchedRange, LocalReplica};
+pub(crate) use local_replica::LocalReplica;
 use slots::Slot;
-pub(crate) use small::{SMALL_BYTES, SmallReplica};
+pub(crate) use small::SmallReplica;
 use socket::{DomainPeer, DomainSocket};
 
 /// The highest supported version of a replica's files: a meta file with a header and CRCs.

@@ -17,15 +17,18 @@ mod packet_sender;
 mod packetizer;
 mod packets;
 mod pipeline;
+mod pipeline_set_up;
+mod progress;
 mod recovery;
 #[cfg(test)]
 mod tests;
+mod written_file;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use hearth_types::{ExtendedBlock, LocatedBlock};
+use hearth_types::ExtendedBlock;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -33,39 +36,12 @@ use crate::lease::OpenFile;
 use crate::options::PacketOptions;
 use crate::session::Session;
 use crate::{DataPath, Error, backoff};
-use data_streamer::{DataStreamer, Progress};
+use data_streamer::DataStreamer;
 use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
 use packetizer::Packetizer;
-
-/// Description of the file that a writer writes.
-#[derive(Debug)]
-pub(crate) struct WrittenFile {
-    pub path: String,
-    /// Stays the same across renames, so writing continues when another client renames the file.
-    pub inode: u64,
-    pub replication: u16,
-    pub block_size: u64,
-    /// Set by the first flush.
-    pub flushed: AtomicBool,
-}
-
-/// Position at which writing starts.
-#[derive(Debug, Default)]
-pub(crate) struct WriteStart {
-    /// The last block, if it is not full and is to be continued.
-    pub append: Option<LocatedBlock>,
-    /// The last block, which the next one follows regardless of its length.
-    pub previous: Option<ExtendedBlock>,
-    /// Length of the file in bytes.
-    pub length: u64,
-}
-
-impl WrittenFile {
-    pub(crate) fn new(path: String, inode: u64, replication: u16, block_size: u64) -> Self {
-        Self { path, inode, replication, block_size, flushed: AtomicBool::new(false) }
-    }
-}
+use progress::Progress;
+pub(crate) use written_file::{WriteStart, WrittenFile};
 
 /// A file open for writing. Bytes are with the datanodes after `hflush` and on their disks after `hsync`; the file is
 /// complete after `close`. If the writer is dropped without `close`, the file stays open until its lease expires. The

@@ -11,22 +11,20 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use hearth_fabric::stream;
-use hearth_fabric::tcp::{Connection, PeerAddress};
-use hearth_protocol::data_transfer::{Timeouts, TransferError};
-use hearth_types::ByteRange;
+use hearth_fabric::tcp::Connection;
+use hearth_protocol::data_transfer::Timeouts;
+use hearth_types::{ByteRange, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{
     Decoded, MessageError, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::WantedRange;
-use super::connection_pool::credit;
+use super::failure::ConnectionFailure;
 use super::shared_memory::{Handshake, ResponseBuffer, SharedMemory};
 use super::window::{Sample, Window};
-use crate::DatanodeError;
+use crate::checksummed::FetchedRange;
 use crate::options::MultiplexOptions;
-use crate::short_circuit::FetchedRange;
 
 /// Size of the pieces of memory that answers are received into. Readers hold their part of a piece until they have
 /// copied it.
@@ -38,6 +36,14 @@ const BATCHES_IN_CREDIT: u32 = 4;
 
 /// With less room than this left, the next piece of memory is allocated.
 const RECEIVE_ROOM_BYTES_MIN: usize = 16 << 10;
+
+/// A requested range of a replica.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedRange<'a> {
+    pub block: &'a ExtendedBlock,
+    pub token: &'a Token,
+    pub range: ByteRange,
+}
 
 /// One connection. Ends when it breaks, when the datanode closes it, or when it was idle for a while.
 #[derive(Debug)]
@@ -109,47 +115,10 @@ pub(super) struct Credit(OwnedSemaphorePermit);
 #[derive(Debug)]
 pub(super) struct PendingResponse(oneshot::Receiver<RangeResponse>);
 
-/// Reason why a connection has failed, cloned for each of its waiters.
-#[derive(Clone, Debug)]
-pub(super) enum ConnectionFailure {
-    Connection(Arc<TransferError>),
-    Misbehaviour { peer: PeerAddress, what: Arc<str> },
-}
-
-impl ConnectionFailure {
-    pub(super) fn misbehaviour(peer: PeerAddress, what: String) -> Self {
-        Self::Misbehaviour { peer, what: what.into() }
-    }
-
-    /// The datanode refused READ_MANY.
-    pub(super) fn refused(peer: PeerAddress, refusal: &RangeRefusal) -> Self {
-        Self::misbehaviour(peer, format!("READ_MANY: {:?}: {}", refusal.status, refusal.message))
-    }
-
-    /// Returns true if the datanode closed the connection. A time-out does not count: a retry would take as long again.
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self, Self::Connection(error) if error.is_closed())
-    }
-
-    /// Returns true if the datanode violated the protocol.
-    pub(super) fn is_misbehaviour(&self) -> bool {
-        matches!(self, Self::Misbehaviour { .. })
-    }
-}
-
-impl From<stream::Error> for ConnectionFailure {
-    fn from(error: stream::Error) -> Self {
-        Self::Connection(Arc::new(error.into()))
-    }
-}
-
-impl From<ConnectionFailure> for DatanodeError {
-    fn from(failure: ConnectionFailure) -> Self {
-        match failure {
-            ConnectionFailure::Connection(source) => Self::SharedConnection { source },
-            ConnectionFailure::Misbehaviour { peer, what } => Self::Protocol { peer, what: what.to_string() },
-        }
-    }
+/// Returns the credit that a range takes: approximately its data, the chunks around it, CRCs and head.
+fn credit(range: ByteRange, limit: u32) -> u32 {
+    let length = range.length().min(u64::from(limit));
+    u32::try_from(length + length / 100 + 1536).unwrap_or(u32::MAX).min(limit)
 }
 
 /// Ends the connection, at the latest, with the task that receives on it. The task may end with its runtime, and then

@@ -2,25 +2,26 @@
 //! window or for credit. Congested connections make the pool open more of them, as [`Scaling`] decides.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use hearth_types::ByteRange;
+use hearth_fabric::tcp::{self, Connection, SocketOptions};
+use hearth_fabric::{local, stream};
 use hearth_wire::data_transfer::{RangeRefusal, Status};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit};
 
-use super::connection::{
-    ConnectionFailure, Credit, MultiplexedConnection, PendingResponse, RangeResponse, ReceivedRange,
-};
+use super::connection::{Credit, MultiplexedConnection, PendingResponse, RangeResponse, ReceivedRange, WantedRange};
+use super::failure::ConnectionFailure;
 use super::scaling::{PoolSize, Scaling, ScalingDecision};
 use super::shared_memory::{self, Handshake};
-use super::{Endpoint, WantedRange};
 use crate::DatanodeError;
+use crate::checksummed::FetchedRange;
 use crate::options::MultiplexOptions;
-use crate::short_circuit::FetchedRange;
 use crate::single_flight::SingleFlight;
 
 /// Time for which a datanode that violated the protocol is read in other ways.
@@ -41,6 +42,28 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of attempts of a read whose connection was closed before it answered.
 const ATTEMPTS_MAX: usize = 4;
+
+/// Address at which a datanode listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Endpoint {
+    Tcp(SocketAddr),
+    Socket(PathBuf),
+}
+
+impl Endpoint {
+    async fn connect(&self, timeout: Duration) -> Result<Connection, stream::Error> {
+        match self {
+            Self::Tcp(address) => tcp::connect(*address, None, SocketOptions::default(), timeout).await,
+            Self::Socket(path) => match tokio::time::timeout(timeout, local::connect(path)).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    let source = std::io::ErrorKind::TimedOut.into();
+                    Err(stream::Error::NoSocket { path: path.clone(), source })
+                }
+            },
+        }
+    }
+}
 
 /// Connections to one endpoint of a datanode.
 #[derive(Debug)]
@@ -528,12 +551,6 @@ fn refused(wanted: WantedRange<'_>, refusal: RangeRefusal) -> DatanodeError {
             message: refusal.message,
         },
     }
-}
-
-/// Returns the credit that a range takes: approximately its data, the chunks around it, CRCs and head.
-pub(super) fn credit(range: ByteRange, limit: u32) -> u32 {
-    let length = range.length().min(u64::from(limit));
-    u32::try_from(length + length / 100 + 1536).unwrap_or(u32::MAX).min(limit)
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use hearth_protocol::data_transfer::receive_message;
 use hearth_wire::data_transfer::{self as wire, MessageError, Operation, RangePiece, ReadMany, ReadManyTerms};
 use parking_lot::Mutex;
 
-use super::connection::ConnectionFailure;
+use super::failure::ConnectionFailure;
+use crate::data_path::SMALL_BYTES;
 use crate::options::MultiplexOptions;
-use crate::short_circuit::SMALL_BYTES;
 
 /// Room for the largest small replica and its CRCs at the usual chunk size. A larger answer comes over the socket.
 const RESPONSE_BUFFER_BYTES: u64 = SMALL_BYTES + (4 << 10);

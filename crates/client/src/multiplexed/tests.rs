@@ -1,14 +1,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use hearth_config::Configuration;
 use hearth_fabric::Memory;
+use hearth_fabric::local;
 use hearth_fabric::stream::ReceiveBuffer;
-use hearth_fabric::tcp::Listener;
+use hearth_fabric::tcp::{Connection, Listener, SocketOptions};
 use hearth_protocol::data_transfer::Timeouts;
-use hearth_types::{Block, BlockId, BlockPoolId, ChecksumSpec, GenerationStamp};
+use hearth_types::{Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{
     Decoded, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms, Status,
 };

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Error, Transfer};
-use hearth_types::{ByteRange, ChecksumError, RemoteSlice, ValidityRecord};
+use hearth_types::{
+    BlockId, BlockPoolId, ByteRange, ChecksumError, DatanodeId, DatanodeUuid, GenerationStamp, LocatedBlock,
+    RemoteSlice, ValidityRecord,
+};
 use hearth_wire::rdma_control::Advertisement;
 use parking_lot::Mutex;
 
@@ -16,6 +19,22 @@ use super::read_connection::ReadConnection;
 
 /// Bytes that are copied and verified at a time: they are still in the processor's cache when they are verified.
 const WINDOW_BYTES: u64 = 128 << 10;
+
+/// Identity of a replica: with a later stamp it is a different replica.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key {
+    pub pool: BlockPoolId,
+    pub block: BlockId,
+    pub stamp: GenerationStamp,
+    pub datanode: DatanodeUuid,
+}
+
+impl Key {
+    pub(super) fn new(block: &LocatedBlock, datanode: &DatanodeId) -> Self {
+        let pool = block.block.pool.clone();
+        Self { pool, block: block.block.id(), stamp: block.block.stamp(), datanode: datanode.uuid.clone() }
+    }
+}
 
 /// An advertised replica, and the connection to its datanode.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use hearth_types::LocatedBlock;
 use hearth_wire::rdma_control::Advertisement;
 use parking_lot::Mutex;
 
-use super::Key;
+use super::advertised_replica::Key;
 
 /// Maximum number of replicas remembered.
 const REPLICAS_MAX: usize = 16384;

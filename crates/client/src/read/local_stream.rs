@@ -6,8 +6,9 @@ use hearth_types::{ByteRange, ChecksumError};
 
 use super::candidate::Candidate;
 use crate::DatanodeError;
+use crate::checksummed::{Checksummed, FetchedRange};
 use crate::session::Session;
-use crate::short_circuit::{Checksummed, FetchedRange, LocalReplica, OpenLocalReplica};
+use crate::short_circuit::{LocalReplica, OpenLocalReplica};
 
 /// Bytes that are verified and shown at a time: few enough to be in the processor's cache when the caller reads them.
 const WINDOW_BYTES: u64 = 128 << 10;

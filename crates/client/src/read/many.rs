@@ -15,9 +15,9 @@ use super::Reader;
 use super::candidate::Candidate;
 use super::locate::Locations;
 use super::replicas::Replicas;
+use crate::data_path::SMALL_BYTES;
 use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
 use crate::session::Session;
-use crate::short_circuit::SMALL_BYTES;
 use crate::{DataPath, Error};
 
 /// Number of files opened or read individually at the same time.

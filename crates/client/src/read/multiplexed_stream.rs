@@ -5,9 +5,9 @@ use hearth_types::ByteRange;
 
 use super::candidate::Candidate;
 use crate::DatanodeError;
+use crate::checksummed::FetchedRange;
 use crate::multiplexed::WantedRange;
 use crate::session::Session;
-use crate::short_circuit::FetchedRange;
 
 /// Verified bytes of a replica, all received.
 #[derive(Debug)]

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use hearth_fabric::local::FileMapping;
 use hearth_types::{ByteRange, ChecksumSpec};
 use rustix::io::ReadWriteFlags;
 
-use super::checksummed::Checksummed;
 use super::slots::Slot;
+use crate::checksummed::{Checksummed, FetchedRange};
 
 /// Maximum age of an open replica without a slot: nothing signals that it has changed, so it is opened again after this
 /// time. Source: `dfs.client.read.short.circuit.replica.stale.threshold.ms`.
@@ -143,7 +142,7 @@ impl LocalReplica {
             };
             (data, checksums) = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
         }
-        Ok(FetchedRange { start, data: data.into(), checksums: checksums.into(), spec })
+        Ok(FetchedRange::new(start, data.into(), checksums.into(), spec))
     }
 
     fn files(&self) -> io::Result<(&File, &File)> {
@@ -151,31 +150,6 @@ impl LocalReplica {
             Contents::Files { data, meta } => Ok((data, meta)),
             Contents::Mapped { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
-    }
-}
-
-/// Chunks of a replica and their CRCs, not verified.
-#[derive(Debug)]
-pub(crate) struct FetchedRange {
-    /// Offset in the replica at which they start.
-    pub start: u64,
-    data: Bytes,
-    checksums: Bytes,
-    spec: ChecksumSpec,
-}
-
-impl FetchedRange {
-    /// `data`: whole chunks from `start` on; `checksums`: their CRCs.
-    pub(crate) fn new(start: u64, data: Bytes, checksums: Bytes, spec: ChecksumSpec) -> Self {
-        Self { start, data, checksums, spec }
-    }
-
-    pub(crate) fn checked(&self) -> Checksummed<'_> {
-        Checksummed { data: &self.data, checksums: &self.checksums, spec: self.spec }
-    }
-
-    pub(crate) fn data(&self) -> &[u8] {
-        &self.data
     }
 }
 

@@ -6,13 +6,10 @@ use std::sync::Arc;
 
 use hearth_types::{ByteRange, ExtendedBlock, LocatedBlock, Token};
 
-use super::local_replica::FetchedRange;
 use super::socket::DomainSocket;
 use crate::DatanodeError;
+use crate::checksummed::FetchedRange;
 use crate::multiplexed::{ConnectionPool, WantedRange};
-
-/// Longest replica that is read in this way. Hearth's datanodes keep longer ones in separate files.
-pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 
 /// A small replica of a datanode that serves READ_MANY on its socket. Holds nothing open.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use hearth_types::{DatanodeInfo, DatanodeUuid, ExtendedBlock, LocatedBlock};
 
 use super::data_streamer::DataStreamer;
 use super::packet_sender::set_up;
-use super::packets::{SetUp, Stage};
-use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
+use super::pipeline::{Pipeline, Unacknowledged};
+use super::pipeline_set_up::{Blame, PipelineFailure, SetUp, Stage, Target};
 use crate::namenode::Exception;
 use crate::{DataPath, Error, backoff};
 

@@ -12,14 +12,14 @@ use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, PACKET_HEAD
 
 use super::granted_memory::{GrantedMemory, PacketMemory};
 use super::packet::Packet;
-use super::packets::{self, SetUp, StreamAckReceiver};
-use super::pipeline::PipelineFailure;
+use super::packets::{StreamAckReceiver, StreamPacketSender};
+use super::pipeline_set_up::{PipelineFailure, SetUp, check, message};
 use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
 /// Sending half, with the memory that was lent for it.
 pub(super) struct LocalPacketSender {
-    packets: packets::StreamPacketSender,
+    packets: StreamPacketSender,
     sender: DataSender,
     /// Lent memory with the first grant. `None`: the datanode has none to give, and all bytes go in packets.
     memory: Option<(Arc<PacketMemory>, u64)>,
@@ -40,16 +40,16 @@ pub(super) async fn set_up(
         return Ok(None);
     };
     let timeouts = session.datanodes.options.pipeline_timeouts(spec.targets.len());
-    let operation = Operation::WriteLocal(Box::new(packets::message(session, spec, head)));
+    let operation = Operation::WriteLocal(Box::new(message(session, spec, head)));
     let failed = |error: TransferError| PipelineFailure::of_first(DataPath::Local, error.into());
     let response = ask(&connection, &operation, timeouts).await.map_err(failed)?;
-    packets::check(spec, response)?;
+    check(spec, response)?;
     let (granted, descriptor) =
         receive_grant(&connection, timeouts.read).await.map_err(|error| failed(error.into()))?;
     let memory = descriptor.map(|descriptor| (PacketMemory::new(File::from(descriptor)), granted));
     let sender = DataSender::new(Arc::clone(&connection), timeouts.write);
     let receiver = DataReceiver::new(connection, MESSAGE_BUFFER_BYTES, timeouts.read);
-    let packet_sender = LocalPacketSender { packets: packets::StreamPacketSender::new(sender.clone()), sender, memory };
+    let packet_sender = LocalPacketSender { packets: StreamPacketSender::new(sender.clone()), sender, memory };
     Ok(Some((packet_sender, StreamAckReceiver::new(receiver))))
 }
 

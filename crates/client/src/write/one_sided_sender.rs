@@ -12,8 +12,8 @@ use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader};
 
 use super::granted_memory::GrantedMemory;
 use super::packet::Packet;
-use super::packets::{self, SetUp};
-use super::pipeline::PipelineFailure;
+use super::packets;
+use super::pipeline_set_up::{PipelineFailure, SetUp, message, refused};
 use crate::session::Session;
 use crate::{DataPath, DatanodeError};
 
@@ -39,13 +39,13 @@ pub(super) async fn set_up(
         let Some((connection, connections, buffers)) = session.one_sided.writer(datanode).await else {
             return Ok(None);
         };
-        let request = packets::message(session, spec, head);
+        let request = message(session, spec, head);
         let opening = open(connection, &connections, datanode, request, waits).await;
         match opening.map_err(|error| PipelineFailure::of_first(DataPath::OneSided, error.into()))? {
             // A connection kept from an earlier block may have just ended: try another.
             OpenOutcome::NotSent if is_first => {}
             OpenOutcome::NotSent => break,
-            OpenOutcome::Refused(answer) => return Err(packets::refused(spec, *answer)),
+            OpenOutcome::Refused(answer) => return Err(refused(spec, *answer)),
             OpenOutcome::Opened(writer) => {
                 let acknowledgements = OneSidedAckReceiver { writer: writer.clone() };
                 let checksum = session.options.write.packets.checksum;

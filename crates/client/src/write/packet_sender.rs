@@ -3,8 +3,8 @@
 
 use super::granted_memory::GrantedMemory;
 use super::packet::Packet;
-use super::packets::{self, Reply, SetUp};
-use super::pipeline::PipelineFailure;
+use super::packets::{self, Reply};
+use super::pipeline_set_up::{PipelineFailure, SetUp};
 use super::{local_sender, one_sided_sender};
 use hearth_types::ExtendedBlock;
 

@@ -2,63 +2,14 @@
 
 use hearth_fabric::tcp;
 use hearth_protocol::data_transfer::{DataReceiver, DataSender, Timeouts, TransferError};
-use hearth_types::{ExtendedBlock, GenerationStamp, Token};
-use hearth_wire::data_transfer::{
-    AckReply, BlockOpResponse, CachingStrategy, HEARTBEAT_SEQNO, Operation, PacketHeader, PipelineTarget,
-    Stage as WireStage, Status, TransferBlock, WriteBlock,
-};
+use hearth_types::{ExtendedBlock, Token};
+use hearth_wire::data_transfer::{AckReply, HEARTBEAT_SEQNO, Operation, PacketHeader, Status, TransferBlock};
 
 use super::packet::Packet;
-use super::pipeline::{Blame, PipelineFailure, Target};
+use super::pipeline_set_up::{PipelineFailure, SetUp, Stage, Target, check, message, pipeline_target};
 use crate::datanode::Peer;
 use crate::session::Session;
 use crate::{DataPath, DatanodeError};
-
-/// Purpose for which a pipeline is set up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    Create,
-    Append,
-    AppendRecovery,
-    StreamingRecovery,
-    /// Everything was acknowledged except the block's end.
-    CloseRecovery,
-}
-
-impl Stage {
-    /// Returns the stage of the next attempt after a failed set-up.
-    pub(super) fn after_failure(self) -> Self {
-        match self {
-            Self::Append => Self::AppendRecovery,
-            stage => stage,
-        }
-    }
-
-    fn to_wire(self) -> WireStage {
-        match self {
-            Self::Create => WireStage::PipelineSetupCreate,
-            Self::Append => WireStage::PipelineSetupAppend,
-            Self::AppendRecovery => WireStage::PipelineSetupAppendRecovery,
-            Self::StreamingRecovery => WireStage::PipelineSetupStreamingRecovery,
-            Self::CloseRecovery => WireStage::PipelineCloseRecovery,
-        }
-    }
-}
-
-/// Parameters of a pipeline set-up.
-pub(super) struct SetUp<'a> {
-    /// Block with the generation stamp that the replicas have now.
-    pub block: &'a ExtendedBlock,
-    pub token: &'a Token,
-    pub targets: &'a [Target],
-    pub stage: Stage,
-    pub acknowledged_bytes: u64,
-    pub sent_bytes: u64,
-    /// Generation stamp that the replicas get; `None` for a new block.
-    pub stamp: Option<GenerationStamp>,
-    /// Block size of the file, which the datanodes reserve.
-    pub block_size: u64,
-}
 
 /// Connects the client and the pipeline's datanodes.
 pub(super) async fn set_up(
@@ -84,63 +35,6 @@ pub(super) async fn set_up(
 
 fn first(source: DatanodeError) -> PipelineFailure {
     PipelineFailure::of_first(DataPath::Packets, source)
-}
-
-/// Checks that the response to a set-up is a success; otherwise returns the datanode to blame.
-pub(super) fn check(spec: &SetUp<'_>, response: BlockOpResponse) -> Result<(), PipelineFailure> {
-    let bad_link = response.first_bad_link.as_deref().is_some_and(|link| !link.is_empty());
-    if response.status == Status::Success && !bad_link { Ok(()) } else { Err(refused(spec, response)) }
-}
-
-/// Builds the request to the first datanode, `head`.
-pub(super) fn message(session: &Session, spec: &SetUp<'_>, head: &Target) -> WriteBlock {
-    let mut block = spec.block.clone();
-    block.block.length = spec.block_size;
-    WriteBlock {
-        block,
-        token: spec.token.clone(),
-        client_name: session.client_name().to_owned(),
-        targets: spec.targets[1..].iter().map(pipeline_target).collect(),
-        source: None,
-        stage: spec.stage.to_wire(),
-        pipeline_size: spec.targets.len() as u32,
-        bytes_received_min: spec.acknowledged_bytes,
-        bytes_received_max: spec.sent_bytes,
-        latest_stamp: spec.stamp.unwrap_or_default(),
-        checksum: session.options.write.packets.checksum,
-        caching: CachingStrategy::default(),
-        storage_type: head.storage_type,
-        storage_id: Some(head.storage.clone()),
-        allow_lazy_persist: false,
-        pinned: false,
-    }
-}
-
-fn pipeline_target(target: &Target) -> PipelineTarget {
-    PipelineTarget {
-        datanode: target.datanode.clone(),
-        storage_type: target.storage_type,
-        storage_id: Some(target.storage.clone()),
-        pinned: false,
-    }
-}
-
-/// Converts a refused set-up into the failure that names the datanode to blame.
-pub(super) fn refused(spec: &SetUp<'_>, response: BlockOpResponse) -> PipelineFailure {
-    let link = response.first_bad_link.unwrap_or_default();
-    let bad = spec.targets.iter().position(|target| target.datanode.id.transfer_address() == link).unwrap_or(0);
-    let block = Box::new(spec.block.clone());
-    let source = match response.status {
-        Status::ErrorAccessToken => DatanodeError::AccessToken { block },
-        status => DatanodeError::BadLink {
-            block,
-            first_bad_link: link,
-            status: format!("{status:?}"),
-            message: response.message.unwrap_or_default(),
-        },
-    };
-    let blame = if response.status == Status::OobRestart { Blame::Restart } else { Blame::Datanode };
-    PipelineFailure { bad, blame, source }
 }
 
 /// Bytes of a copy per [`Timeouts::PER_TARGET`] of time-out. Same as in Apache's client: 200 packets of 64 KiB.

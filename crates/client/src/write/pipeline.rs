@@ -4,16 +4,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hearth_types::{DatanodeInfo, ExtendedBlock, StorageId, StorageType};
+use hearth_types::ExtendedBlock;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::data_streamer::Progress;
 use super::packet::Packet;
 use super::packet_sender::{AckReceiver, PacketSender};
 use super::packets::Reply;
+use super::pipeline_set_up::{Blame, PipelineFailure, Target};
+use super::progress::Progress;
 use crate::statistics::Counters;
 use crate::{DataPath, DatanodeError};
 
@@ -110,52 +111,6 @@ impl Unacknowledged {
     /// Returns the bytes of the block that datanodes may have, acknowledged or not.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.inner.lock().sent_bytes
-    }
-}
-
-/// One datanode of a pipeline.
-#[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub datanode: DatanodeInfo,
-    pub storage: StorageId,
-    pub storage_type: StorageType,
-}
-
-/// Cause of a broken pipeline, and the party to blame.
-#[derive(Debug)]
-pub(super) struct PipelineFailure {
-    /// Index of the datanode concerned.
-    pub bad: usize,
-    pub blame: Blame,
-    pub source: DatanodeError,
-}
-
-/// Party to which a failure is attributed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Blame {
-    /// The datanode, which is then excluded.
-    Datanode,
-    /// The datanode announced a restart: the writer may wait for it instead of excluding it.
-    Restart,
-    /// The path to the first datanode, which may be healthy: a later attempt with packets shows it. Packets themselves
-    /// are never blamed.
-    Path(DataPath),
-}
-
-impl PipelineFailure {
-    /// Failure to reach the first datanode by `path`, or of the connection to it.
-    pub(super) fn of_first(path: DataPath, source: DatanodeError) -> Self {
-        let blame = if path == DataPath::Packets { Blame::Datanode } else { Blame::Path(path) };
-        Self { bad: 0, blame, source }
-    }
-}
-
-impl std::fmt::Display for PipelineFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Blame::Path(path) = self.blame {
-            write!(f, "path {path} to ")?;
-        }
-        write!(f, "datanode {} of the pipeline: {}", self.bad, self.source)
     }
 }
 

@@ -10,8 +10,9 @@ use hearth_types::ExtendedBlock;
 use super::block::targets_of;
 use super::data_streamer::DataStreamer;
 use super::packet_sender::set_up;
-use super::packets::{SetUp, Stage, transfer};
-use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
+use super::packets::transfer;
+use super::pipeline::{Pipeline, Unacknowledged};
+use super::pipeline_set_up::{Blame, PipelineFailure, SetUp, Stage, Target};
 use crate::{DatanodeError, Error};
 
 /// Maximum number of recoveries without another packet being acknowledged.

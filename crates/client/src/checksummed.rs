@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::ops::Range;
 
+use bytes::Bytes;
 use hearth_fabric::local::{copy_non_temporal, prefetch_cache_lines};
 use hearth_types::{ChecksumError, ChecksumSpec};
 
@@ -14,6 +15,31 @@ pub(crate) struct Checksummed<'a> {
     /// Big-endian, one for each chunk of `data`.
     pub checksums: &'a [u8],
     pub spec: ChecksumSpec,
+}
+
+/// Chunks of a replica and their CRCs, not verified.
+#[derive(Debug)]
+pub(crate) struct FetchedRange {
+    /// Offset in the replica at which they start.
+    pub start: u64,
+    data: Bytes,
+    checksums: Bytes,
+    spec: ChecksumSpec,
+}
+
+impl FetchedRange {
+    /// `data`: whole chunks from `start` on; `checksums`: their CRCs.
+    pub(crate) fn new(start: u64, data: Bytes, checksums: Bytes, spec: ChecksumSpec) -> Self {
+        Self { start, data, checksums, spec }
+    }
+
+    pub(crate) fn checked(&self) -> Checksummed<'_> {
+        Checksummed { data: &self.data, checksums: &self.checksums, spec: self.spec }
+    }
+
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
+    }
 }
 
 /// Bytes that are copied and then verified: few enough to still be in the first-level cache.
