@@ -11,6 +11,7 @@ use hearth_wire::data_transfer::{
 use md5::{Digest, Md5};
 
 use crate::Error;
+use crate::file_system::FileSystem;
 use crate::options::ChecksumCombine;
 use crate::session::Session;
 
@@ -103,7 +104,15 @@ enum Combined {
     Crc(u32),
 }
 
-pub(crate) async fn file_checksum(session: &Session, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
+impl FileSystem {
+    /// Returns the checksum of the file's first `length` bytes, or of the whole file if `None`. It is combined from the
+    /// checksums of the blocks, as in Hadoop's clients.
+    pub async fn checksum(&self, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
+        file_checksum(&self.session, &self.absolute(path)?, length).await
+    }
+}
+
+async fn file_checksum(session: &Session, path: &str, length: Option<u64>) -> Result<FileChecksum, Error> {
     let whole = length.unwrap_or(u64::MAX >> 1);
     let located = session.namenode.block_locations(path, 0, whole).await?;
     if located.under_construction {

@@ -46,11 +46,13 @@ mod write;
 pub use checksum::FileChecksum;
 pub use data_path::DataPath;
 pub use error::{DatanodeError, Error, ErrorKind};
-pub use file_system::{CreateOptions, FileSystem, RenameOptions};
-pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction};
+pub use file_system::FileSystem;
+pub use namenode::{
+    BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, RenameOptions, SafeModeAction,
+};
 pub use options::ChecksumCombine;
 pub use read::{PositionedReader, Reader, View};
 pub use statistics::Statistics;
 pub use user::os_user_name;
 pub use webhdfs::{WebFileSystem, WebReader, WebWriter};
-pub use write::Writer;
+pub use write::{CreateOptions, Writer};

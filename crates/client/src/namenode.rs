@@ -1,11 +1,13 @@
-//! Calls to the namenode: one method per call, with arguments and results in the types of `hearth_types`. Protobuf
-//! messages are not used outside this module.
+//! Calls to the namenode, with arguments and results in the types of `hearth_types`: methods of
+//! [`crate::FileSystem`], and of [`Namenode`] where other parts of the client make the call too. Protobuf messages are
+//! not used outside this module.
 
 mod admin;
 mod exceptions;
 mod extended;
 mod failover;
 mod files;
+mod listing;
 mod observer;
 mod open_many;
 mod writing;
@@ -14,6 +16,7 @@ pub use admin::{BlockStatistics, DatanodeReportKind, FsUsage, SafeModeAction};
 pub use exceptions::Exception;
 pub(crate) use exceptions::without_stack_trace;
 pub(crate) use failover::Namenode;
-pub use files::{Listing, QuotaUsage};
+pub use files::{QuotaUsage, RenameOptions};
+pub use listing::Listing;
 pub(crate) use observer::Observers;
 pub(crate) use writing::CreateRequest;

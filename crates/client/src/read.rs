@@ -1,11 +1,11 @@
 //! Reading a file: as a stream from a position, or any ranges by many tasks at once.
 //!
-//! [`locate`] caches the locations of the blocks. [`replicas`] chooses a replica of a block and a path to it
-//! ([`candidate`]), and goes to the next when it fails. [`block_stream`] reads it over that path: [`local_stream`],
-//! [`one_sided_stream`], [`multiplexed_stream`] or [`packet_stream`]. Positioned reads of replicas that
-//! [`local_stream`] has open use the shortcut of [`mapped_cache`]; [`many`] reads many ranges together. Every byte is
-//! verified against its checksum before the caller sees it, except by a reader that was opened without checks
-//! ([`crate::FileSystem::open_unverified`]).
+//! [`open`] has the methods of [`crate::FileSystem`]. [`locate`] caches the locations of the blocks. [`replicas`]
+//! chooses a replica of a block and a path to it ([`candidate`]), and goes to the next when it fails. [`block_stream`]
+//! reads it over that path: [`local_stream`], [`one_sided_stream`], [`multiplexed_stream`] or [`packet_stream`].
+//! Positioned reads of replicas that [`local_stream`] has open use the shortcut of [`mapped_cache`]; [`many`] reads
+//! many ranges together. Every byte is verified against its checksum before the caller sees it, except by a reader that
+//! was opened without checks ([`crate::FileSystem::open_unverified`]).
 
 mod block_stream;
 mod candidate;
@@ -15,6 +15,7 @@ mod many;
 mod mapped_cache;
 mod multiplexed_stream;
 mod one_sided_stream;
+mod open;
 mod packet_stream;
 mod replicas;
 #[cfg(test)]
@@ -30,9 +31,9 @@ use crate::{DatanodeError, Error};
 use block_stream::BlockStream;
 use candidate::Checks;
 use locate::Locations;
+use many::{FileRange, read_ranges};
 use replicas::{Failures, Replicas};
 
-pub(crate) use many::{Collected, FileRange, open_many, read_ranges, visit_opened};
 pub use view::View;
 
 /// A file open for reading. `read`, `next` and `seek` move the reader's position; `read_at` does not, and many tasks
@@ -52,17 +53,13 @@ pub struct Reader {
 const SKIP_BYTES_MAX: u64 = 128 * 1024;
 
 impl Reader {
-    pub(crate) async fn open(session: Arc<Session>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
+    async fn open(session: Arc<Session>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
         let locations = Locations::open(Arc::clone(&session), path, located).await?;
         Ok(Self::of(session, locations))
     }
 
     /// Like `open`, but the bytes are not verified.
-    pub(crate) async fn open_unverified(
-        session: Arc<Session>,
-        path: String,
-        located: LocatedBlocks,
-    ) -> Result<Self, Error> {
+    async fn open_unverified(session: Arc<Session>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
         let locations = Locations::open(Arc::clone(&session), path, located).await?;
         Ok(Self::with_checks(session, locations, Checks::None))
     }
@@ -247,7 +244,7 @@ impl PositionedReader {
     }
 
     /// Returns a range of this file, for reads of ranges of several files.
-    pub(crate) fn range(&self, range: ByteRange) -> FileRange {
+    fn range(&self, range: ByteRange) -> FileRange {
         FileRange { replicas: Arc::clone(&self.replicas), range }
     }
 

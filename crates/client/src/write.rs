@@ -1,13 +1,15 @@
-//! Writing a file. The caller's bytes are cut into packets ([`packetizer`]) in reused memory ([`packet`]) and
-//! checksummed while they are in the processor's cache. A task per file ([`data_streamer`]) allocates blocks
-//! ([`block`]), sends packets down the pipeline and awaits acknowledgements ([`pipeline`]), and recovers from failures
-//! ([`recovery`]).
+//! Writing a file. [`create`] and [`append`] have the methods of [`crate::FileSystem`]. The caller's bytes are cut into
+//! packets ([`packetizer`]) in reused memory ([`packet`]) and checksummed while they are in the processor's cache. A
+//! task per file ([`data_streamer`]) allocates blocks ([`block`]), sends packets down the pipeline and awaits
+//! acknowledgements ([`pipeline`]), and recovers from failures ([`recovery`]).
 //!
 //! A [`packet_sender`] is the path to the first datanode: either [`packets`] over TCP, or [`local_sender`], or
 //! [`one_sided_sender`]. With [`local_sender`], the datanode lends the replica's own memory. From the second packet of
 //! a block on, the caller's bytes go straight there ([`granted_memory`]). The memory is mapped if it has huge pages.
 
+mod append;
 mod block;
+mod create;
 mod data_streamer;
 mod granted_memory;
 mod local_sender;
@@ -36,12 +38,13 @@ use crate::lease::OpenFile;
 use crate::options::PacketOptions;
 use crate::session::Session;
 use crate::{DataPath, Error, backoff};
+pub use create::CreateOptions;
 use data_streamer::DataStreamer;
 use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
 use packetizer::Packetizer;
 use progress::Progress;
-pub(crate) use written_file::{WriteStart, WrittenFile};
+use written_file::{WriteStart, WrittenFile};
 
 /// A file open for writing. Bytes are with the datanodes after `hflush` and on their disks after `hsync`; the file is
 /// complete after `close`. If the writer is dropped without `close`, the file stays open until its lease expires. The
@@ -76,7 +79,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
+    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
         let options = &session.options.write;
         let PacketOptions { checksum, data_bytes, placed_bytes, in_flight } = options.packets;
         let file = Arc::new(file);

@@ -1,11 +1,13 @@
 //! Calls about the whole cluster.
 
-use hearth_types::DatanodeInfo;
+use std::time::{Duration, Instant};
+
+use hearth_types::{DatanodeInfo, ServerDefaults};
 use hearth_wire::proto::hdfs::*;
 
-use super::Namenode;
 use super::files::converted;
 use crate::Error;
+use crate::file_system::FileSystem;
 
 /// Sizes in bytes over all live datanodes, and counts of blocks that need attention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,9 +58,11 @@ pub enum SafeModeAction {
     ForceExit = 4,
 }
 
-impl Namenode {
-    pub(crate) async fn usage(&self) -> Result<FsUsage, Error> {
-        let answer: GetFsStatsResponseProto = self.call("getFsStats", &GetFsStatusRequestProto {}).await?;
+impl FileSystem {
+    /// Returns the capacity and usage of the whole file system.
+    pub async fn usage(&self) -> Result<FsUsage, Error> {
+        let answer: GetFsStatsResponseProto =
+            self.session.namenode.call("getFsStats", &GetFsStatusRequestProto {}).await?;
         Ok(FsUsage {
             capacity: answer.capacity,
             used: answer.used,
@@ -72,9 +76,10 @@ impl Namenode {
         })
     }
 
-    pub(crate) async fn replicated_block_statistics(&self) -> Result<BlockStatistics, Error> {
+    /// Returns the numbers of blocks of replicated files that need attention.
+    pub async fn block_statistics(&self) -> Result<BlockStatistics, Error> {
         let answer: GetFsReplicatedBlockStatsResponseProto =
-            self.call("getFsReplicatedBlockStats", &GetFsReplicatedBlockStatsRequestProto {}).await?;
+            self.session.namenode.call("getFsReplicatedBlockStats", &GetFsReplicatedBlockStatsRequestProto {}).await?;
         Ok(BlockStatistics {
             low_redundancy: answer.low_redundancy,
             corrupt: answer.corrupt_blocks,
@@ -85,9 +90,10 @@ impl Namenode {
         })
     }
 
-    pub(crate) async fn erasure_coded_block_statistics(&self) -> Result<BlockStatistics, Error> {
+    /// Returns the numbers of block groups of erasure-coded files that need attention.
+    pub async fn erasure_coded_block_statistics(&self) -> Result<BlockStatistics, Error> {
         let answer: GetFsEcBlockGroupStatsResponseProto =
-            self.call("getFsECBlockGroupStats", &GetFsEcBlockGroupStatsRequestProto {}).await?;
+            self.session.namenode.call("getFsECBlockGroupStats", &GetFsEcBlockGroupStatsRequestProto {}).await?;
         Ok(BlockStatistics {
             low_redundancy: answer.low_redundancy,
             corrupt: answer.corrupt_blocks,
@@ -98,17 +104,43 @@ impl Namenode {
         })
     }
 
-    pub(crate) async fn datanode_report(&self, kind: DatanodeReportKind) -> Result<Vec<DatanodeInfo>, Error> {
+    /// Returns a report of the cluster's datanodes. Requires superuser rights.
+    pub async fn datanodes(&self, kind: DatanodeReportKind) -> Result<Vec<DatanodeInfo>, Error> {
         const METHOD: &str = "getDatanodeReport";
         let request = GetDatanodeReportRequestProto { r#type: kind as i32 };
-        let answer: GetDatanodeReportResponseProto = self.call(METHOD, &request).await?;
+        let answer: GetDatanodeReportResponseProto = self.session.namenode.call(METHOD, &request).await?;
         converted(METHOD, answer.di.into_iter().map(DatanodeInfo::try_from).collect())
     }
 
     /// Performs a safe mode action. Returns true if safe mode is on afterwards.
-    pub(crate) async fn safe_mode(&self, action: SafeModeAction) -> Result<bool, Error> {
+    pub async fn safe_mode(&self, action: SafeModeAction) -> Result<bool, Error> {
         let request = SetSafeModeRequestProto { action: action as i32, checked: Some(false) };
-        let answer: SetSafeModeResponseProto = self.call("setSafeMode", &request).await?;
+        let answer: SetSafeModeResponseProto = self.session.namenode.call("setSafeMode", &request).await?;
         Ok(answer.result)
+    }
+
+    /// Returns the defaults that the namenode proposes to clients. They are cached for
+    /// `dfs.client.server-defaults.validity.period.ms`.
+    pub async fn server_defaults(&self) -> Result<ServerDefaults, Error> {
+        const METHOD: &str = "getServerDefaults";
+        let validity = self.session.options.server_defaults_validity;
+        if let Some((defaults, since)) = &*self.session.server_defaults.lock()
+            && since.elapsed() < validity
+        {
+            return Ok(defaults.clone());
+        }
+        let answer: GetServerDefaultsResponseProto =
+            self.session.namenode.call(METHOD, &GetServerDefaultsRequestProto {}).await?;
+        let defaults: ServerDefaults = converted(METHOD, answer.server_defaults.try_into())?;
+        *self.session.server_defaults.lock() = Some((defaults.clone(), Instant::now()));
+        Ok(defaults)
+    }
+
+    /// Returns the age at which trash is deleted: the namenode's setting, or the client's own if the namenode has none.
+    /// Zero means that trash is disabled.
+    pub async fn trash_interval(&self) -> Result<Duration, Error> {
+        let minutes = self.server_defaults().await?.trash_interval_minutes;
+        let own = self.session.options.trash_interval;
+        Ok(if minutes > 0 { Duration::from_secs(minutes.saturating_mul(60)) } else { own })
     }
 }

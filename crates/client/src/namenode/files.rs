@@ -1,13 +1,12 @@
-//! Calls that read or change names: status, listings, directories, renames, attributes.
+//! Calls that read or change names: status, directories, renames, attributes.
 
-use std::collections::VecDeque;
-
-use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, ServerDefaults, TypeQuota};
+use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, TypeQuota};
 use hearth_wire::convert::{ConvertError, type_quotas};
 use hearth_wire::proto::hdfs::*;
 
 use super::Namenode;
-use crate::Error;
+use crate::file_system::FileSystem;
+use crate::{Error, ErrorKind};
 
 /// Usage of a directory as counted for quotas. Source: ClientNamenodeProtocol.proto, `QuotaUsageProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +23,15 @@ pub struct QuotaUsage {
     pub type_quotas: Vec<TypeQuota>,
 }
 
+/// Options for [`FileSystem::rename_to`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RenameOptions {
+    /// Replace an existing file or an empty directory.
+    pub overwrite: bool,
+    /// Check the permissions that deleting requires.
+    pub to_trash: bool,
+}
+
 pub(super) fn converted<T>(method: &'static str, result: Result<T, ConvertError>) -> Result<T, Error> {
     result.map_err(|error| match error {
         ConvertError::Striped { block } => Error::Unsupported { path: block },
@@ -35,19 +43,206 @@ fn quota(value: u64) -> Option<u64> {
     (value as i64 >= 0).then_some(value)
 }
 
+impl FileSystem {
+    /// Returns the status of a file or directory.
+    ///
+    /// Errors: kind `NotFound` if the path does not exist.
+    pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
+        let path = self.absolute(path)?;
+        self.session.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
+    }
+
+    /// Like `status`, but does not follow a symbolic link at `path`.
+    pub async fn link_status(&self, path: &str) -> Result<FileStatus, Error> {
+        const METHOD: &str = "getFileLinkInfo";
+        let path = self.absolute(path)?;
+        let request = GetFileLinkInfoRequestProto { src: path.clone() };
+        let answer: GetFileLinkInfoResponseProto = self.session.namenode.call(METHOD, &request).await?;
+        let status = answer.fs.ok_or(Error::NotFound { path })?;
+        converted(METHOD, status.try_into())
+    }
+
+    /// Returns true if a file or directory exists at `path`.
+    pub async fn exists(&self, path: &str) -> Result<bool, Error> {
+        match self.status(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a directory. Succeeds if it already exists. `permission`: before the umask, 0777 when `None`.
+    /// `parents`: create missing parent directories.
+    pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
+        let permission = self.session.options.directory_permission(permission);
+        self.make_directory(path, permission, parents).await
+    }
+
+    /// Like `mkdirs`, but with exactly this permission: the umask is not applied.
+    pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission, parents: bool) -> Result<(), Error> {
+        self.make_directory(path, (permission, permission), parents).await
+    }
+
+    async fn make_directory(
+        &self,
+        path: &str,
+        (masked, unmasked): (FsPermission, FsPermission),
+        parents: bool,
+    ) -> Result<(), Error> {
+        let request = MkdirsRequestProto {
+            src: self.absolute(path)?,
+            masked: masked.into(),
+            create_parent: parents,
+            unmasked: Some(unmasked.into()),
+        };
+        let _: MkdirsResponseProto = self.session.namenode.call("mkdirs", &request).await?;
+        Ok(())
+    }
+
+    /// Renames `from` to `to`, or moves it into `to` when that is a directory. Returns false on failure (source
+    /// missing, destination a file, ...): the namenode does not give the reason. Prefer [`FileSystem::rename_to`].
+    pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
+        let request = RenameRequestProto { src: self.absolute(from)?, dst: self.absolute(to)? };
+        let answer: RenameResponseProto = self.session.namenode.call("rename", &request).await?;
+        Ok(answer.result)
+    }
+
+    /// Renames `from` to exactly `to`. On failure the error gives the reason.
+    pub async fn rename_to(&self, from: &str, to: &str, options: RenameOptions) -> Result<(), Error> {
+        let RenameOptions { overwrite, to_trash } = options;
+        let request = Rename2RequestProto {
+            src: self.absolute(from)?,
+            dst: self.absolute(to)?,
+            overwrite_dest: overwrite,
+            move_to_trash: to_trash.then_some(true),
+        };
+        let _: Rename2ResponseProto = self.session.namenode.call("rename2", &request).await?;
+        Ok(())
+    }
+
+    /// Deletes a file or directory. Returns false if nothing existed at `path`. A non-empty directory needs
+    /// `recursive`. Never moves anything to the trash.
+    pub async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
+        self.session.namenode.delete(&self.absolute(path)?, recursive).await
+    }
+
+    /// Sets the number of replicas of a file. Returns false if `path` is not a file. Replicas are added or removed in
+    /// the background.
+    pub async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
+        let request = SetReplicationRequestProto { src: self.absolute(path)?, replication: u32::from(replication) };
+        let answer: SetReplicationResponseProto = self.session.namenode.call("setReplication", &request).await?;
+        Ok(answer.result)
+    }
+
+    /// Sets the permission of a file or directory. The umask is not applied.
+    pub async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
+        let request = SetPermissionRequestProto { src: self.absolute(path)?, permission: permission.into() };
+        let _: SetPermissionResponseProto = self.session.namenode.call("setPermission", &request).await?;
+        Ok(())
+    }
+
+    /// Sets the owner and group. `None` leaves the owner or the group unchanged.
+    pub async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
+        let request = SetOwnerRequestProto {
+            src: self.absolute(path)?,
+            username: user.map(str::to_owned),
+            groupname: group.map(str::to_owned),
+        };
+        let _: SetOwnerResponseProto = self.session.namenode.call("setOwner", &request).await?;
+        Ok(())
+    }
+
+    /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
+    pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
+        let request = SetTimesRequestProto {
+            src: self.absolute(path)?,
+            mtime: modified.unwrap_or(u64::MAX),
+            atime: read.unwrap_or(u64::MAX),
+        };
+        let _: SetTimesResponseProto = self.session.namenode.call("setTimes", &request).await?;
+        Ok(())
+    }
+
+    /// Checks that the user has the permissions in the bits of `action` (read 4, write 2, execute 1).
+    ///
+    /// Errors: kind `PermissionDenied` if the user lacks one of them.
+    pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
+        // Bits as in `FsActionProto`.
+        let request = CheckAccessRequestProto { path: self.absolute(path)?, mode: i32::from(action & 7) };
+        let _: CheckAccessResponseProto = self.session.namenode.call("checkAccess", &request).await?;
+        Ok(())
+    }
+
+    /// Returns the number of files and directories below `path`, their total length, and the quotas of `path`.
+    pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
+        let request = GetContentSummaryRequestProto { path: self.absolute(path)? };
+        let answer: GetContentSummaryResponseProto = self.session.namenode.call("getContentSummary", &request).await?;
+        Ok(answer.summary.into())
+    }
+
+    /// Returns the quotas of `path` and their usage.
+    pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
+        let request = GetQuotaUsageRequestProto { path: self.absolute(path)? };
+        let answer: GetQuotaUsageResponseProto = self.session.namenode.call("getQuotaUsage", &request).await?;
+        let usage = answer.usage;
+        Ok(QuotaUsage {
+            names: usage.file_and_directory_count,
+            name_quota: quota(usage.quota),
+            space_consumed: usage.space_consumed,
+            space_quota: quota(usage.space_quota),
+            type_quotas: type_quotas(usage.type_quota_infos),
+        })
+    }
+
+    /// Appends the blocks of `sources` to `target` and removes the sources.
+    pub async fn concat(&self, target: &str, sources: &[&str]) -> Result<(), Error> {
+        let srcs = sources.iter().map(|source| self.absolute(source)).collect::<Result<_, _>>()?;
+        let request = ConcatRequestProto { trg: self.absolute(target)?, srcs };
+        let _: ConcatResponseProto = self.session.namenode.call("concat", &request).await?;
+        Ok(())
+    }
+
+    /// Shortens a file. Returns false if the last block is still being cut in the background; the file stays open until
+    /// that is done.
+    pub async fn truncate(&self, path: &str, length: u64) -> Result<bool, Error> {
+        let request = TruncateRequestProto {
+            src: self.absolute(path)?,
+            new_length: length,
+            client_name: self.session.client_name().to_owned(),
+        };
+        let answer: TruncateResponseProto = self.session.namenode.call("truncate", &request).await?;
+        Ok(answer.result)
+    }
+
+    /// Returns the blocks that contain the `length` bytes from `offset` on, and their datanodes.
+    pub async fn locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
+        self.session.namenode.block_locations(&self.absolute(path)?, offset, length).await
+    }
+
+    /// Starts lease recovery on a file that another client writes. Returns true if the file is closed now; otherwise
+    /// poll `is_file_closed`.
+    pub async fn recover_lease(&self, path: &str) -> Result<bool, Error> {
+        let request =
+            RecoverLeaseRequestProto { src: self.absolute(path)?, client_name: self.session.client_name().to_owned() };
+        let answer: RecoverLeaseResponseProto = self.session.namenode.call("recoverLease", &request).await?;
+        Ok(answer.result)
+    }
+
+    /// Returns true if the file is not open for writing.
+    pub async fn is_file_closed(&self, path: &str) -> Result<bool, Error> {
+        let request = IsFileClosedRequestProto { src: self.absolute(path)? };
+        let answer: IsFileClosedResponseProto = self.session.namenode.call("isFileClosed", &request).await?;
+        Ok(answer.result)
+    }
+}
+
+/// The calls that other parts of the client make too.
 impl Namenode {
     /// Returns the status of a path, or `None` if it does not exist.
     pub(crate) async fn file_info(&self, path: &str) -> Result<Option<FileStatus>, Error> {
         let request = GetFileInfoRequestProto { src: path.to_owned() };
         let answer: GetFileInfoResponseProto = self.call("getFileInfo", &request).await?;
         answer.fs.map(|status| converted("getFileInfo", status.try_into())).transpose()
-    }
-
-    /// Like `file_info`, but does not follow a symbolic link.
-    pub(crate) async fn file_link_info(&self, path: &str) -> Result<Option<FileStatus>, Error> {
-        let request = GetFileLinkInfoRequestProto { src: path.to_owned() };
-        let answer: GetFileLinkInfoResponseProto = self.call("getFileLinkInfo", &request).await?;
-        answer.fs.map(|status| converted("getFileLinkInfo", status.try_into())).transpose()
     }
 
     pub(crate) async fn block_locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
@@ -61,190 +256,9 @@ impl Namenode {
         converted(METHOD, located.try_into())
     }
 
-    pub(crate) async fn server_defaults(&self) -> Result<ServerDefaults, Error> {
-        const METHOD: &str = "getServerDefaults";
-        let answer: GetServerDefaultsResponseProto = self.call(METHOD, &GetServerDefaultsRequestProto {}).await?;
-        converted(METHOD, answer.server_defaults.try_into())
-    }
-
-    pub(crate) async fn mkdirs(
-        &self,
-        path: &str,
-        (masked, unmasked): (FsPermission, FsPermission),
-        parents: bool,
-    ) -> Result<bool, Error> {
-        let request = MkdirsRequestProto {
-            src: path.to_owned(),
-            masked: masked.into(),
-            create_parent: parents,
-            unmasked: Some(unmasked.into()),
-        };
-        let answer: MkdirsResponseProto = self.call("mkdirs", &request).await?;
-        Ok(answer.result)
-    }
-
-    pub(crate) async fn rename(&self, from: &str, to: &str) -> Result<bool, Error> {
-        let request = RenameRequestProto { src: from.to_owned(), dst: to.to_owned() };
-        let answer: RenameResponseProto = self.call("rename", &request).await?;
-        Ok(answer.result)
-    }
-
-    pub(crate) async fn rename2(&self, from: &str, to: &str, overwrite: bool, to_trash: bool) -> Result<(), Error> {
-        let request = Rename2RequestProto {
-            src: from.to_owned(),
-            dst: to.to_owned(),
-            overwrite_dest: overwrite,
-            move_to_trash: to_trash.then_some(true),
-        };
-        let _: Rename2ResponseProto = self.call("rename2", &request).await?;
-        Ok(())
-    }
-
     pub(crate) async fn delete(&self, path: &str, recursive: bool) -> Result<bool, Error> {
         let request = DeleteRequestProto { src: path.to_owned(), recursive };
         let answer: DeleteResponseProto = self.call("delete", &request).await?;
         Ok(answer.result)
-    }
-
-    pub(crate) async fn set_replication(&self, path: &str, replication: u16) -> Result<bool, Error> {
-        let request = SetReplicationRequestProto { src: path.to_owned(), replication: u32::from(replication) };
-        let answer: SetReplicationResponseProto = self.call("setReplication", &request).await?;
-        Ok(answer.result)
-    }
-
-    pub(crate) async fn set_permission(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
-        let request = SetPermissionRequestProto { src: path.to_owned(), permission: permission.into() };
-        let _: SetPermissionResponseProto = self.call("setPermission", &request).await?;
-        Ok(())
-    }
-
-    pub(crate) async fn set_owner(&self, path: &str, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
-        let request = SetOwnerRequestProto {
-            src: path.to_owned(),
-            username: user.map(str::to_owned),
-            groupname: group.map(str::to_owned),
-        };
-        let _: SetOwnerResponseProto = self.call("setOwner", &request).await?;
-        Ok(())
-    }
-
-    /// Sets times in milliseconds since the epoch. `None` leaves a time unchanged.
-    pub(crate) async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
-        let request = SetTimesRequestProto {
-            src: path.to_owned(),
-            mtime: modified.unwrap_or(u64::MAX),
-            atime: read.unwrap_or(u64::MAX),
-        };
-        let _: SetTimesResponseProto = self.call("setTimes", &request).await?;
-        Ok(())
-    }
-
-    /// Checks permissions. `action`: bits of rwx as in `FsActionProto` (read 4, write 2, execute 1).
-    pub(crate) async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
-        let request = CheckAccessRequestProto { path: path.to_owned(), mode: i32::from(action & 7) };
-        let _: CheckAccessResponseProto = self.call("checkAccess", &request).await?;
-        Ok(())
-    }
-
-    pub(crate) async fn content_summary(&self, path: &str) -> Result<ContentSummary, Error> {
-        let request = GetContentSummaryRequestProto { path: path.to_owned() };
-        let answer: GetContentSummaryResponseProto = self.call("getContentSummary", &request).await?;
-        Ok(answer.summary.into())
-    }
-
-    pub(crate) async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, Error> {
-        let request = GetQuotaUsageRequestProto { path: path.to_owned() };
-        let answer: GetQuotaUsageResponseProto = self.call("getQuotaUsage", &request).await?;
-        let usage = answer.usage;
-        Ok(QuotaUsage {
-            names: usage.file_and_directory_count,
-            name_quota: quota(usage.quota),
-            space_consumed: usage.space_consumed,
-            space_quota: quota(usage.space_quota),
-            type_quotas: type_quotas(usage.type_quota_infos),
-        })
-    }
-
-    pub(crate) async fn concat(&self, target: &str, sources: &[String]) -> Result<(), Error> {
-        let request = ConcatRequestProto { trg: target.to_owned(), srcs: sources.to_vec() };
-        let _: ConcatResponseProto = self.call("concat", &request).await?;
-        Ok(())
-    }
-
-    pub(crate) async fn truncate(&self, path: &str, length: u64, client: &str) -> Result<bool, Error> {
-        let request = TruncateRequestProto { src: path.to_owned(), new_length: length, client_name: client.to_owned() };
-        let answer: TruncateResponseProto = self.call("truncate", &request).await?;
-        Ok(answer.result)
-    }
-
-    pub(crate) async fn is_file_closed(&self, path: &str) -> Result<bool, Error> {
-        let request = IsFileClosedRequestProto { src: path.to_owned() };
-        let answer: IsFileClosedResponseProto = self.call("isFileClosed", &request).await?;
-        Ok(answer.result)
-    }
-
-    pub(crate) async fn recover_lease(&self, path: &str, client: &str) -> Result<bool, Error> {
-        let request = RecoverLeaseRequestProto { src: path.to_owned(), client_name: client.to_owned() };
-        let answer: RecoverLeaseResponseProto = self.call("recoverLease", &request).await?;
-        Ok(answer.result)
-    }
-
-    /// Fetches one page of a listing. Returns its entries, and true if more follow. `None` if the directory does not
-    /// exist.
-    async fn listing_page(&self, path: &str, after: &[u8]) -> Result<Option<(Vec<FileStatus>, bool)>, Error> {
-        const METHOD: &str = "getListing";
-        let request =
-            GetListingRequestProto { src: path.to_owned(), start_after: after.to_vec().into(), need_location: false };
-        let answer: GetListingResponseProto = self.call(METHOD, &request).await?;
-        let Some(page) = answer.dir_list else { return Ok(None) };
-        let entries: Result<Vec<_>, _> = page.partial_listing.into_iter().map(FileStatus::try_from).collect();
-        let entries = converted(METHOD, entries)?;
-        if entries.is_empty() && page.remaining_entries > 0 {
-            return Err(Error::Answer { method: METHOD, why: "an empty page although more entries remain".to_owned() });
-        }
-        Ok(Some((entries, page.remaining_entries > 0)))
-    }
-}
-
-/// Iterator over the entries of a directory. They are fetched page by page, so a large directory is never held in
-/// memory completely. Entries created or removed during the listing may or may not be seen.
-#[derive(Debug)]
-pub struct Listing {
-    session: std::sync::Arc<crate::session::Session>,
-    path: String,
-    page: VecDeque<FileStatus>,
-    /// Name of the last fetched entry.
-    after: Vec<u8>,
-    more: bool,
-}
-
-impl Listing {
-    /// Fetches the first page, so that a missing directory is reported here.
-    pub(crate) async fn start(session: std::sync::Arc<crate::session::Session>, path: String) -> Result<Self, Error> {
-        let mut listing = Self { session, path, page: VecDeque::new(), after: Vec::new(), more: true };
-        listing.fetch().await?;
-        Ok(listing)
-    }
-
-    /// Returns the next entry, or `None` at the end. For a file, the only entry is its own status with an empty name.
-    pub async fn next(&mut self) -> Result<Option<FileStatus>, Error> {
-        while self.page.is_empty() && self.more {
-            self.fetch().await?;
-        }
-        Ok(self.page.pop_front())
-    }
-
-    async fn fetch(&mut self) -> Result<(), Error> {
-        match self.session.namenode.listing_page(&self.path, &self.after).await? {
-            Some((entries, more)) => {
-                if let Some(last) = entries.last() {
-                    self.after.clone_from(&last.local_name);
-                }
-                self.page = entries.into();
-                self.more = more;
-                Ok(())
-            }
-            None => Err(Error::NotFound { path: self.path.clone() }),
-        }
     }
 }

@@ -2,13 +2,14 @@
 //! are stale.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use hearth_types::{LocatedBlock, LocatedBlocks};
 use parking_lot::Mutex;
 
-use crate::Error;
 use crate::datanode::{Datanodes, VisibleLength};
 use crate::session::Session;
+use crate::{DataPath, Error};
 
 #[derive(Debug)]
 pub(super) struct Locations {
@@ -172,6 +173,30 @@ impl Locations {
                 Some(known) if known.offset == block.offset => *known = Arc::new(block),
                 _ => blocks.insert(at, Arc::new(block)),
             }
+        }
+    }
+}
+
+impl Session {
+    /// Locates the blocks of a file for a reader. Memory addresses of replicas that arrive with the answer are
+    /// stored for one-sided reads.
+    pub(crate) async fn locate(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocks, Error> {
+        // The lease of a memory address counts from before the request.
+        let asked = Instant::now();
+        let mut located = self.namenode.block_locations(path, offset, length).await?;
+        self.take_piggybacked(&mut located, asked);
+        Ok(located)
+    }
+
+    /// Stores the memory addresses of replicas that arrived with `located`, for use by one-sided reads. `asked`: the
+    /// time at which the request was sent, or earlier.
+    pub(crate) fn take_piggybacked(&self, located: &mut LocatedBlocks, asked: Instant) {
+        let wanted = self.options.read.paths.iter().any(|path| path == DataPath::OneSided);
+        for block in located.blocks.iter_mut().filter(|block| !block.advertisements.is_empty()) {
+            if wanted {
+                self.one_sided.note(block, asked);
+            }
+            block.advertisements = Vec::new();
         }
     }
 }

@@ -3,17 +3,12 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream;
 use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 
-use super::Reader;
 use super::candidate::Candidate;
-use super::locate::Locations;
 use super::replicas::Replicas;
 use crate::data_path::SMALL_BYTES;
 use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
@@ -21,11 +16,11 @@ use crate::session::Session;
 use crate::{DataPath, Error};
 
 /// Number of files opened or read individually at the same time.
-const CONCURRENT_READS: usize = 32;
+pub(super) const CONCURRENT_READS: usize = 32;
 
 /// A range of an open file.
 #[derive(Clone, Debug)]
-pub(crate) struct FileRange {
+pub(super) struct FileRange {
     pub(super) replicas: Arc<Replicas>,
     pub(super) range: ByteRange,
 }
@@ -46,81 +41,33 @@ struct Group {
     pieces: Vec<BlockRange>,
 }
 
-/// Opens each of `paths`, which must be absolute, in order.
-pub(crate) async fn open_many(session: &Arc<Session>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
-    let asked = Instant::now();
-    let mut located = session.namenode.open_many(&paths, 0, session.options.read.prefetch_bytes).await;
-    located.iter_mut().flatten().for_each(|located| session.take_piggybacked(located, asked));
-    let mut opened = Vec::with_capacity(located.len());
-    // Datanodes are asked only for files that are being written, for several files at the same time.
-    let mut asking = Vec::new();
-    for (path, located) in paths.into_iter().zip(located) {
-        opened.push(match located {
-            Ok(located) if located.has_open_block() => {
-                asking.push((opened.len(), path, located));
-                None
-            }
-            Ok(located) => Some(Ok(Reader::of(Arc::clone(session), Locations::of(Arc::clone(session), path, located)))),
-            Err(error) => Some(Err(error)),
-        });
-    }
-    let asking = asking
-        .into_iter()
-        .map(|(index, path, located)| async move { (index, Reader::open(Arc::clone(session), path, located).await) });
-    let mut asking = stream::iter(asking).buffer_unordered(CONCURRENT_READS);
-    while let Some((index, reader)) = asking.next().await {
-        opened[index] = Some(reader);
-    }
-    opened.into_iter().map(|reader| reader.expect("each file was opened in one of the two loops")).collect()
-}
-
-/// Calls `visit` with a range of each file, like [`visit_ranges`], or with the error that prevented opening it.
-pub(crate) async fn visit_opened(
-    session: &Arc<Session>,
-    opened: Vec<Result<Reader, Error>>,
-    ranges: Vec<ByteRange>,
-    mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
-) {
-    let (mut found, mut places) = (Vec::with_capacity(opened.len()), Vec::with_capacity(opened.len()));
-    for (index, (opened, range)) in opened.into_iter().zip(ranges).enumerate() {
-        match opened {
-            Ok(reader) => {
-                places.push(index);
-                found.push(FileRange { replicas: reader.replicas, range });
-            }
-            Err(error) => visit(index, Err(error)),
-        }
-    }
-    visit_ranges(session, found, |place, bytes| visit(places[place], bytes)).await;
-}
-
 /// Returns the bytes of each of `ranges`, in order. A range beyond the end of its file is cut off there.
-pub(crate) async fn read_ranges(session: &Arc<Session>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
+pub(super) async fn read_ranges(session: &Arc<Session>, ranges: Vec<FileRange>) -> Vec<Result<Vec<u8>, Error>> {
     let mut collected = Collected::new(ranges.len());
     visit_ranges(session, ranges, |index, bytes| collected.put(index, bytes)).await;
     collected.all()
 }
 
 /// Bytes of each range, by its index.
-pub(crate) struct Collected(Vec<Result<Vec<u8>, Error>>);
+pub(super) struct Collected(Vec<Result<Vec<u8>, Error>>);
 
 impl Collected {
-    pub fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self((0..count).map(|_| Ok(Vec::new())).collect())
     }
 
-    pub fn put(&mut self, index: usize, bytes: Result<Cow<'_, [u8]>, Error>) {
+    pub(super) fn put(&mut self, index: usize, bytes: Result<Cow<'_, [u8]>, Error>) {
         self.0[index] = bytes.map(Cow::into_owned);
     }
 
-    pub fn all(self) -> Vec<Result<Vec<u8>, Error>> {
+    pub(super) fn all(self) -> Vec<Result<Vec<u8>, Error>> {
         self.0
     }
 }
 
 /// Calls `visit` with the verified bytes of each of `ranges` and its index, once each, as they arrive. A range beyond
 /// the end of its file is cut off there. Bytes that arrived together with others are shown in the receive buffer.
-pub(crate) async fn visit_ranges(
+pub(super) async fn visit_ranges(
     session: &Arc<Session>,
     ranges: Vec<FileRange>,
     visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,

@@ -1,0 +1,124 @@
+//! Opening of files for reading, and reads of many files at once.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::{StreamExt, stream};
+use hearth_types::ByteRange;
+
+use super::locate::Locations;
+use super::many::{CONCURRENT_READS, Collected, FileRange, read_ranges, visit_ranges};
+use super::{PositionedReader, Reader};
+use crate::Error;
+use crate::file_system::FileSystem;
+use crate::session::Session;
+
+impl FileSystem {
+    /// Opens a file for reading.
+    pub async fn open(&self, path: &str) -> Result<Reader, Error> {
+        let path = self.absolute(path)?;
+        let prefetch = self.session.options.read.prefetch_bytes;
+        let located = self.session.locate(&path, 0, prefetch).await?;
+        Reader::open(Arc::clone(&self.session), path, located).await
+    }
+
+    /// Opens a file for reading without verification. Reads return the bytes as the DataNodes stored them, even if they
+    /// do not match their checksums. Such reads use TCP only.
+    pub async fn open_unverified(&self, path: &str) -> Result<Reader, Error> {
+        let path = self.absolute(path)?;
+        let located = self.session.locate(&path, 0, self.session.options.read.prefetch_bytes).await?;
+        Reader::open_unverified(Arc::clone(&self.session), path, located).await
+    }
+
+    /// Opens each of `paths` for reading and returns the results in the same order. Hearth's namenode needs one call;
+    /// others get concurrent calls.
+    pub async fn open_many(&self, paths: &[&str]) -> Vec<Result<Reader, Error>> {
+        let mut absolute = Vec::with_capacity(paths.len());
+        let places: Vec<_> = paths.iter().map(|path| self.absolute(path).map(|path| absolute.push(path))).collect();
+        let mut opened = open_many(&self.session, absolute).await.into_iter();
+        places.into_iter().map(|place| place.and_then(|()| opened.next().expect("an outcome for each path"))).collect()
+    }
+
+    /// Reads each of `paths` completely and returns the contents in the same order. Meant for many small files: they
+    /// are opened together, and those on the same datanode are fetched together.
+    pub async fn read_files(&self, paths: &[&str]) -> Vec<Result<Vec<u8>, Error>> {
+        let whole = ByteRange::new(0, u64::MAX).expect("a range");
+        let wanted: Vec<_> = paths.iter().map(|path| (*path, whole)).collect();
+        self.read_many(&wanted).await
+    }
+
+    /// Like [`FileSystem::read_files`], but reads a range of each file. A range that extends beyond the end of its file
+    /// is cut there.
+    pub async fn read_many(&self, wanted: &[(&str, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
+        let mut collected = Collected::new(wanted.len());
+        self.visit_many(wanted, |index, bytes| collected.put(index, bytes)).await;
+        collected.all()
+    }
+
+    /// Like [`FileSystem::read_many`], but without a copy. `visit` is called once per entry of `wanted`, with its index
+    /// and its verified bytes, in the order of arrival. The remaining reads wait while `visit` runs.
+    pub async fn visit_many(
+        &self,
+        wanted: &[(&str, ByteRange)],
+        visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+    ) {
+        let (paths, ranges): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
+        visit_opened(&self.session, self.open_many(&paths).await, ranges, visit).await;
+    }
+
+    /// Reads ranges of open files, all requested at once, and returns the bytes in the order of `wanted`. A range that
+    /// extends beyond the end of its file is cut there.
+    pub async fn read_ranges(&self, wanted: &[(&PositionedReader, ByteRange)]) -> Vec<Result<Vec<u8>, Error>> {
+        let wanted = wanted.iter().map(|(reader, range)| reader.range(*range)).collect();
+        read_ranges(&self.session, wanted).await
+    }
+}
+
+/// Opens each of `paths`, which must be absolute, in order.
+async fn open_many(session: &Arc<Session>, paths: Vec<String>) -> Vec<Result<Reader, Error>> {
+    let asked = Instant::now();
+    let mut located = session.namenode.open_many(&paths, 0, session.options.read.prefetch_bytes).await;
+    located.iter_mut().flatten().for_each(|located| session.take_piggybacked(located, asked));
+    let mut opened = Vec::with_capacity(located.len());
+    // Datanodes are asked only for files that are being written, for several files at the same time.
+    let mut asking = Vec::new();
+    for (path, located) in paths.into_iter().zip(located) {
+        opened.push(match located {
+            Ok(located) if located.has_open_block() => {
+                asking.push((opened.len(), path, located));
+                None
+            }
+            Ok(located) => Some(Ok(Reader::of(Arc::clone(session), Locations::of(Arc::clone(session), path, located)))),
+            Err(error) => Some(Err(error)),
+        });
+    }
+    let asking = asking
+        .into_iter()
+        .map(|(index, path, located)| async move { (index, Reader::open(Arc::clone(session), path, located).await) });
+    let mut asking = stream::iter(asking).buffer_unordered(CONCURRENT_READS);
+    while let Some((index, reader)) = asking.next().await {
+        opened[index] = Some(reader);
+    }
+    opened.into_iter().map(|reader| reader.expect("each file was opened in one of the two loops")).collect()
+}
+
+/// Calls `visit` with a range of each file, like [`visit_ranges`], or with the error that prevented opening it.
+async fn visit_opened(
+    session: &Arc<Session>,
+    opened: Vec<Result<Reader, Error>>,
+    ranges: Vec<ByteRange>,
+    mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+) {
+    let (mut found, mut places) = (Vec::with_capacity(opened.len()), Vec::with_capacity(opened.len()));
+    for (index, (opened, range)) in opened.into_iter().zip(ranges).enumerate() {
+        match opened {
+            Ok(reader) => {
+                places.push(index);
+                found.push(FileRange { replicas: reader.replicas, range });
+            }
+            Err(error) => visit(index, Err(error)),
+        }
+    }
+    visit_ranges(session, found, |place, bytes| visit(places[place], bytes)).await;
+}
