@@ -21,6 +21,7 @@ mod replicas;
 #[cfg(test)]
 mod tests;
 mod view;
+mod window;
 
 use std::sync::Arc;
 

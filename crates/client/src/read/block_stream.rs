@@ -83,12 +83,13 @@ impl BlockStream {
     }
 
     pub(super) fn consume(&mut self, bytes: usize) {
-        match &mut self.source {
-            PathStream::Local(stream) => stream.consume(bytes),
-            PathStream::OneSided(stream) => stream.consume(bytes),
-            PathStream::Packets(stream) => stream.consume(bytes),
-            PathStream::Multiplexed(stream) => stream.consume(bytes),
-        }
+        let window = match &mut self.source {
+            PathStream::Local(stream) => &mut stream.window,
+            PathStream::OneSided(stream) => &mut stream.window,
+            PathStream::Packets(stream) => &mut stream.window,
+            PathStream::Multiplexed(stream) => &mut stream.window,
+        };
+        window.consume(bytes);
     }
 
     /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
@@ -108,35 +109,41 @@ impl BlockStream {
     /// Copies verified bytes into `into` (not empty), as many as are available at once. Returns 0 when all requested
     /// bytes have been read.
     pub(super) async fn read(&mut self, session: &Session, into: &mut [u8]) -> Result<usize, DatanodeError> {
-        let shown = self.data().len();
+        if !self.data().is_empty() {
+            return Ok(self.copy_shown(into));
+        }
         let copied = match &mut self.source {
             PathStream::Local(stream) if stream.is_mapped() => stream.read(session, &self.candidate, into).await?,
             PathStream::OneSided(stream) => stream.read(session, &self.candidate, into).await?,
             PathStream::Multiplexed(stream) => stream.read(&self.candidate, into)?,
             PathStream::Packets(stream) => match stream.receive(into).await? {
                 Some(received) => received,
-                None => return self.read_shown(session, into).await,
+                None => return self.advance_and_copy(session, into).await,
             },
-            PathStream::Local(_) => return self.read_shown(session, into).await,
+            PathStream::Local(_) => return self.advance_and_copy(session, into).await,
         };
         self.delivered |= copied > 0;
-        // Bytes that were shown are counted already.
-        session.counters.count_read(self.candidate.path, if shown > 0 { 0 } else { copied });
+        session.counters.count_read(self.candidate.path, copied);
         Ok(copied)
     }
 
     /// Implements `read` with the bytes that `advance` brings.
-    async fn read_shown(&mut self, session: &Session, into: &mut [u8]) -> Result<usize, DatanodeError> {
+    async fn advance_and_copy(&mut self, session: &Session, into: &mut [u8]) -> Result<usize, DatanodeError> {
         while self.data().is_empty() {
             if !self.advance(session).await? {
                 return Ok(0);
             }
         }
+        Ok(self.copy_shown(into))
+    }
+
+    /// Copies shown bytes, which `advance` has counted, and consumes them.
+    fn copy_shown(&mut self, into: &mut [u8]) -> usize {
         let data = self.data();
         let count = data.len().min(into.len());
         into[..count].copy_from_slice(&data[..count]);
         self.consume(count);
-        Ok(count)
+        count
     }
 
     /// Returns the path's resources for the next reader, if the read is complete.

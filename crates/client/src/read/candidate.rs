@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use hearth_types::{DatanodeInfo, LocatedBlock};
+use hearth_types::{ChecksumError, DatanodeInfo, LocatedBlock};
 
-use crate::DataPath;
 use crate::data_path::DataPaths;
 use crate::session::Session;
+use crate::{DataPath, DatanodeError};
 
 /// A replica of a block, and the path by which it is read.
 #[derive(Clone, Debug)]
@@ -20,6 +20,11 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn datanode(&self) -> &DatanodeInfo {
         &self.block.locations[self.replica]
+    }
+
+    /// Builds the error for bytes at `offset` of the block that do not match their checksums.
+    pub(super) fn checksum_error(&self, offset: u64, source: ChecksumError) -> DatanodeError {
+        DatanodeError::Checksum { block: Box::new(self.block.block.clone()), offset, source }
     }
 }
 

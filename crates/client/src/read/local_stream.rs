@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hearth_types::{ByteRange, ChecksumError};
 
 use super::candidate::Candidate;
+use super::window::VerifiedWindow;
 use crate::DatanodeError;
 use crate::checksummed::{Checksummed, FetchedRange};
 use crate::session::Session;
@@ -23,10 +24,7 @@ const FETCH_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct LocalStream {
     opened: OpenLocalReplica,
-    /// Requested bytes not yet shown or copied.
-    left: ByteRange,
-    /// Bytes verified, shown and not consumed.
-    shown: ByteRange,
+    pub window: VerifiedWindow,
     /// Buffer with the shown bytes, if the replica is not mapped.
     fetched: Option<FetchedRange>,
 }
@@ -41,7 +39,7 @@ impl LocalStream {
         let datanode = &candidate.datanode().id;
         session.short_circuit.learn_socket(datanode).await?;
         let opened = session.short_circuit.open(&candidate.block, datanode).await?;
-        Ok(Self { opened, left: range, shown: empty(range.start()), fetched: None })
+        Ok(Self { opened, window: VerifiedWindow::new(range), fetched: None })
     }
 
     /// Returns the open replica, which other readers of the block can use without waiting.
@@ -57,35 +55,26 @@ impl LocalStream {
     }
 
     pub(super) fn data(&self) -> &[u8] {
-        let Self { shown, .. } = self;
-        if shown.is_empty() {
-            return &[];
-        }
         let (bytes, start) = match (&self.fetched, self.mapped()) {
             (Some(fetched), _) => (fetched.data(), fetched.start),
             (None, Some(mapped)) => (mapped.data, 0),
             (None, None) => return &[],
         };
-        &bytes[(shown.start() - start) as usize..(shown.end() - start) as usize]
-    }
-
-    pub(super) fn consume(&mut self, bytes: usize) {
-        let start = self.shown.start() + bytes as u64;
-        self.shown = ByteRange::new(start, self.shown.end()).expect("consumed more bytes than available");
+        self.window.of(bytes, start)
     }
 
     /// Verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have been shown.
     pub(super) async fn advance(&mut self, session: &Session, candidate: &Candidate) -> Result<bool, DatanodeError> {
         tokio::task::consume_budget().await;
-        self.shown = empty(self.left.start());
-        if self.left.is_empty() {
+        self.window.clear();
+        let left = self.window.left();
+        if left.is_empty() {
             return Ok(false);
         }
         self.check_valid(candidate)?;
         let bytes = if self.mapped().is_some() { WINDOW_BYTES } else { FETCH_BYTES };
         // Windows end on a chunk boundary, regardless of where the range begins.
-        let end = ((self.left.start() / bytes + 1) * bytes).min(self.left.end());
-        let next = range(self.left.start(), end);
+        let next = self.window.next(bytes - left.start() % bytes);
         self.fetched = match self.mapped() {
             Some(_) => None,
             None => Some(self.fetch(session, candidate, next).await?),
@@ -99,8 +88,7 @@ impl LocalStream {
             (None, None) => Ok(()),
         };
         verified.map_err(|error| self.bad(session, candidate, next.start(), error))?;
-        self.left = range(next.end(), self.left.end());
-        self.shown = next;
+        self.window.show(next.end());
         Ok(true)
     }
 
@@ -110,39 +98,29 @@ impl LocalStream {
     }
 
     /// Copies bytes out of the mapping into `into` (not empty) and verifies them in the same pass, without showing
-    /// them. Returns 0 when all requested bytes have been read.
+    /// them. Nothing may be shown. Returns 0 when all requested bytes have been read.
     pub(super) async fn read(
         &mut self,
         session: &Session,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
-        if !self.shown.is_empty() {
-            return Ok(self.copy_shown(into));
-        }
-        if self.left.is_empty() {
+        let left = self.window.left();
+        if left.is_empty() {
             return Ok(0);
         }
-        let count = self.left.length().min(into.len() as u64).min(BYTES_BETWEEN_YIELDS);
+        let count = left.length().min(into.len() as u64).min(BYTES_BETWEEN_YIELDS);
         if count == BYTES_BETWEEN_YIELDS {
             // Before anything is taken: the call may be dropped here.
             tokio::task::yield_now().await;
         }
         let Some(mapped) = self.mapped() else { return Ok(0) };
         self.check_valid(candidate)?;
-        let start = self.left.start();
+        let start = left.start();
         let copied = mapped.copy(start as usize, &mut into[..count as usize]);
         copied.map_err(|error| self.bad(session, candidate, start, error))?;
-        self.left = range(start + count, self.left.end());
+        self.window.skip(count);
         Ok(count as usize)
-    }
-
-    fn copy_shown(&mut self, into: &mut [u8]) -> usize {
-        let data = self.data();
-        let count = data.len().min(into.len());
-        into[..count].copy_from_slice(&data[..count]);
-        self.consume(count);
-        count
     }
 
     async fn fetch(
@@ -176,18 +154,10 @@ impl LocalStream {
                 return withdrawn(candidate);
             }
         }
-        DatanodeError::Checksum { block: Box::new(candidate.block.block.clone()), offset, source }
+        candidate.checksum_error(offset, source)
     }
 }
 
 fn withdrawn(candidate: &Candidate) -> DatanodeError {
     DatanodeError::Withdrawn { block: Box::new(candidate.block.block.clone()) }
-}
-
-fn range(start: u64, end: u64) -> ByteRange {
-    ByteRange::new(start, end).expect("a part of a range does not end before it starts")
-}
-
-fn empty(at: u64) -> ByteRange {
-    range(at, at)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hearth_types::ByteRange;
 
 use super::candidate::Candidate;
+use super::window::VerifiedWindow;
 use crate::DatanodeError;
 use crate::one_sided::{AdvertisedReplica, CompletedRead, OpenRemoteReplica, PostedRead, ReadError};
 use crate::session::Session;
@@ -22,11 +23,10 @@ const SHOWN_BYTES: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) struct OneSidedStream {
     source: OneSidedSource,
-    /// Requested bytes not yet shown or copied.
-    left: ByteRange,
-    /// Verified and shown bytes; those from `shown_at` on are not consumed.
-    shown: Vec<u8>,
-    shown_at: usize,
+    pub window: VerifiedWindow,
+    /// Copy of the shown bytes, and the offset in the block at which it starts.
+    copy: Vec<u8>,
+    copy_start: u64,
 }
 
 #[derive(Debug)]
@@ -60,36 +60,32 @@ impl OneSidedStream {
         let opened = session.one_sided.open(&candidate.block, &candidate.datanode().id).await?;
         let source = match opened {
             OpenRemoteReplica::Small(copy) => {
-                copy.verify().map_err(|source| bad(candidate, 0, source))?;
+                copy.verify().map_err(|source| candidate.checksum_error(0, source))?;
                 OneSidedSource::Small(copy.data)
             }
             OpenRemoteReplica::Advertised(replica) => OneSidedSource::Advertised(Windows::new(replica, range)),
         };
-        Ok(Self { source, left: range, shown: Vec::new(), shown_at: 0 })
+        Ok(Self { source, window: VerifiedWindow::new(range), copy: Vec::new(), copy_start: range.start() })
     }
 
     pub(super) fn data(&self) -> &[u8] {
-        &self.shown[self.shown_at..]
-    }
-
-    pub(super) fn consume(&mut self, bytes: usize) {
-        assert!(bytes <= self.shown.len() - self.shown_at, "consumed more bytes than available");
-        self.shown_at += bytes;
+        self.window.of(&self.copy, self.copy_start)
     }
 
     /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
     /// been shown.
     pub(super) async fn advance(&mut self, session: &Session, candidate: &Candidate) -> Result<bool, DatanodeError> {
-        let mut shown = std::mem::take(&mut self.shown);
-        self.shown_at = 0;
-        shown.resize(self.left.length().min(SHOWN_BYTES) as usize, 0);
-        let count = self.fill(session, candidate, &mut shown).await?;
-        shown.truncate(count);
-        self.shown = shown;
+        self.window.clear();
+        let mut copy = std::mem::take(&mut self.copy);
+        let next = self.window.next(SHOWN_BYTES);
+        copy.resize(next.length() as usize, 0);
+        let count = self.fill(session, candidate, &mut copy).await?;
+        (self.copy, self.copy_start) = (copy, next.start());
+        self.window.show(next.start() + count as u64);
         Ok(count > 0)
     }
 
-    /// Copies and verifies bytes in one pass into `into` (not empty). Returns 0 when all requested bytes have been
+    /// Copies and verifies bytes in one pass into `into` (not empty). Nothing may be shown. Returns 0 when all requested bytes have been
     /// read.
     pub(super) async fn read(
         &mut self,
@@ -97,28 +93,24 @@ impl OneSidedStream {
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
-        let data = self.data();
-        if !data.is_empty() {
-            let count = data.len().min(into.len());
-            into[..count].copy_from_slice(&data[..count]);
-            self.consume(count);
-            return Ok(count);
-        }
-        self.fill(session, candidate, into).await
+        let count = self.fill(session, candidate, into).await?;
+        self.window.skip(count as u64);
+        Ok(count)
     }
 
-    /// Copies the next bytes, as many as one fetch contains.
+    /// Copies the next of the bytes left, as many as one fetch contains. The window still counts them as left.
     async fn fill(
         &mut self,
         session: &Session,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
-        if self.left.is_empty() || into.is_empty() {
+        let left = self.window.left();
+        if left.is_empty() || into.is_empty() {
             return Ok(0);
         }
-        let start = self.left.start();
-        let most = self.left.length().min(into.len() as u64);
+        let start = left.start();
+        let most = left.length().min(into.len() as u64);
         let count = match &mut self.source {
             OneSidedSource::Small(data) => {
                 let from = start as usize;
@@ -130,12 +122,11 @@ impl OneSidedStream {
                 let count = most.min(end - start);
                 match fetched.copy(0, start, &mut into[..count as usize]) {
                     Ok(()) => break count,
-                    Err((at, source)) if fetched.is_confirmed() => return Err(bad(candidate, at, source)),
+                    Err((at, source)) if fetched.is_confirmed() => return Err(candidate.checksum_error(at, source)),
                     Err(_) => windows.confirm_again(session, candidate, start, ReadError::Unconfirmed).await?,
                 }
             },
         };
-        self.left = ByteRange::new(start + count, self.left.end()).expect("a part of it");
         Ok(count as usize)
     }
 }
@@ -241,8 +232,4 @@ impl Windows {
             OpenRemoteReplica::Small(_) => Err(withdrawn()),
         }
     }
-}
-
-fn bad(candidate: &Candidate, offset: u64, source: hearth_types::ChecksumError) -> DatanodeError {
-    DatanodeError::Checksum { block: Box::new(candidate.block.block.clone()), offset, source }
 }

@@ -4,6 +4,7 @@ use hearth_types::{ByteRange, ChecksumError, ChecksumSpec, DatanodeInfo, Extende
 use hearth_wire::data_transfer::{CachingStrategy, Operation, PacketHead, PacketHeader, ReadBlock, Status};
 
 use super::candidate::Checks;
+use super::window::VerifiedWindow;
 use crate::DatanodeError;
 use crate::datanode::{Datanodes, Peer, PeerCache};
 
@@ -17,16 +18,15 @@ const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 pub(super) struct PacketStream {
     peer: Peer,
     block: ExtendedBlock,
-    /// Requested range.
-    wanted: ByteRange,
+    pub window: VerifiedWindow,
     checksum: ChecksumSpec,
     checks: Checks,
     /// Offset at which the next packet starts.
     next_offset: u64,
     next_sequence: i64,
-    /// Part of the packet in the receiver's buffer that the caller has not consumed.
-    start: usize,
-    end: usize,
+    /// Index in the receiver's buffer at which the data of the shown packet starts, and its offset in the block.
+    data_start: usize,
+    data_offset: u64,
     /// The last packet has arrived; the final status is being sent or was sent.
     ended: bool,
     /// The final status was sent, so the connection can serve another request.
@@ -83,13 +83,13 @@ impl PacketStream {
         Ok(Self {
             peer,
             block: located.block.clone(),
-            wanted,
+            window: VerifiedWindow::new(wanted),
             checksum: checksum.spec,
             checks,
             next_offset: first,
             next_sequence: 0,
-            start: 0,
-            end: 0,
+            data_start: 0,
+            data_offset: first,
             ended: false,
             finished: false,
         })
@@ -97,12 +97,13 @@ impl PacketStream {
 
     /// Returns the bytes that `advance` received and that were not consumed.
     pub(super) fn data(&self) -> &[u8] {
-        &self.peer.receiver.lent()[self.start..self.end]
+        self.window.of(&self.peer.receiver.lent()[self.data_start..], self.data_offset)
     }
 
-    pub(super) fn consume(&mut self, bytes: usize) {
-        assert!(bytes <= self.end - self.start, "consumed more bytes than available");
-        self.start += bytes;
+    /// Shows nothing. The receiver's buffer is not lent from here on.
+    fn clear(&mut self) {
+        self.window.clear();
+        self.data_start = 0;
     }
 
     /// Receives verified bytes to the front of `into`, as many bytes of one packet as are available. Returns `None` if
@@ -111,16 +112,15 @@ impl PacketStream {
         if self.ended || !self.data().is_empty() || into.len() < IN_PLACE_BYTES_MIN {
             return Ok(None);
         }
-        // The receiver's buffer is not lent from here on.
-        (self.start, self.end) = (0, 0);
+        self.clear();
         let (head, taken) = self.peer.receiver.receive_head().await?;
         let PacketHead { header, checksum_bytes, data_bytes } = head;
         let spec = self.checksum;
         // True if all data of the packet was requested and a chunk fits.
         let is_for_that = data_bytes > 0
             && !header.last
-            && self.next_offset >= self.wanted.start()
-            && self.next_offset + (data_bytes - taken) as u64 <= self.wanted.end()
+            && self.next_offset >= self.window.left().start()
+            && self.next_offset + (data_bytes - taken) as u64 <= self.window.left().end()
             && spec.bytes_per_chunk as usize <= IN_PLACE_BYTES_MIN
             && checksum_bytes as u64 == spec.checksum_bytes(data_bytes as u64);
         if !is_for_that {
@@ -132,6 +132,7 @@ impl PacketStream {
         if self.checks == Checks::All {
             spec.verify(&into[..bytes], arrival.checksums).map_err(|source| self.corrupt(source))?;
         }
+        self.window.skip(bytes as u64);
         self.next_offset += bytes as u64;
         self.next_sequence += i64::from(taken + bytes == data_bytes);
         Ok(Some(bytes))
@@ -140,7 +141,7 @@ impl PacketStream {
     /// Receives and verifies the next packet, or the rest of it; unconsumed bytes are dropped. Returns false when all
     /// requested bytes have been shown.
     pub(super) async fn advance(&mut self) -> Result<bool, DatanodeError> {
-        (self.start, self.end) = (0, 0);
+        self.clear();
         if self.ended {
             return Ok(false);
         }
@@ -153,14 +154,15 @@ impl PacketStream {
         };
         self.check_order(&header, taken)?;
         self.next_sequence += 1;
-        if self.next_offset >= self.wanted.end() {
+        let end = self.window.left().end();
+        if self.next_offset >= end {
             if !header.last {
                 return Err(self.protocol("more data than requested".to_owned()));
             }
             return self.finished().await;
         }
         if header.last || data_bytes == 0 {
-            return Err(self.protocol(format!("the data ends at {} of {}", self.next_offset, self.wanted.end())));
+            return Err(self.protocol(format!("the data ends at {} of {end}", self.next_offset)));
         }
         verified.map_err(|source| self.corrupt(source))?;
         self.show(data_start, data_bytes);
@@ -185,11 +187,12 @@ impl PacketStream {
 
     /// Shows the requested part of the packet's data, because chunks are sent whole.
     fn show(&mut self, data_start: usize, data_bytes: usize) {
-        let skipped = self.wanted.start().saturating_sub(self.next_offset).min(data_bytes as u64) as usize;
+        (self.data_start, self.data_offset) = (data_start, self.next_offset);
         self.next_offset += data_bytes as u64;
-        let surplus = self.next_offset.saturating_sub(self.wanted.end()) as usize;
-        self.start = data_start + skipped;
-        self.end = (data_start + data_bytes - surplus).max(self.start);
+        let end = self.next_offset.min(self.window.left().end());
+        if end > self.window.left().start() {
+            self.window.show(end);
+        }
     }
 
     async fn finished(&mut self) -> Result<bool, DatanodeError> {
