@@ -16,7 +16,8 @@ use crate::DatanodeError;
 use crate::options::DatanodeOptions;
 use crate::resolve::resolve;
 
-/// Access to datanodes: what every path to a replica needs, and what a client knows about its datanodes.
+/// Access to datanodes, shared by all paths to replicas: settings, connections, and the state of each datanode that
+/// this client has seen.
 #[derive(Debug)]
 pub(crate) struct Datanodes {
     pub options: DatanodeOptions,

@@ -41,13 +41,17 @@ impl BlockStream {
         let packets = || PacketStream::open(&session.datanodes, &candidate.block, candidate.datanode(), range, checks);
         let opened = match candidate.path {
             DataPath::Packets if checks == Checks::None => packets().await.map(PathStream::Packets),
-            DataPath::Packets => match MultiplexedStream::open(session, &candidate, range).await {
+            DataPath::Packets => match MultiplexedStream::open(&session.multiplexed, &candidate, range).await {
                 Ok(Some(stream)) => Ok(PathStream::Multiplexed(stream)),
                 Ok(None) => packets().await.map(PathStream::Packets),
                 Err(error) => Err(error),
             },
-            DataPath::Local => LocalStream::open(session, &candidate, range).await.map(PathStream::Local),
-            DataPath::OneSided => OneSidedStream::open(session, &candidate, range).await.map(PathStream::OneSided),
+            DataPath::Local => {
+                LocalStream::open(&session.short_circuit, &candidate, range).await.map(PathStream::Local)
+            }
+            DataPath::OneSided => {
+                OneSidedStream::open(&session.one_sided, &candidate, range).await.map(PathStream::OneSided)
+            }
         };
         match opened {
             Ok(source) => Ok(Self { candidate, source, delivered: false }),
@@ -96,8 +100,8 @@ impl BlockStream {
     /// been shown.
     pub(super) async fn advance(&mut self, session: &Session) -> Result<bool, DatanodeError> {
         let more = match &mut self.source {
-            PathStream::Local(stream) => stream.advance(session, &self.candidate).await,
-            PathStream::OneSided(stream) => stream.advance(session, &self.candidate).await,
+            PathStream::Local(stream) => stream.advance(&session.short_circuit, &self.candidate).await,
+            PathStream::OneSided(stream) => stream.advance(&session.one_sided, &self.candidate).await,
             PathStream::Packets(stream) => stream.advance().await,
             PathStream::Multiplexed(stream) => stream.advance(&self.candidate),
         }?;
@@ -113,8 +117,10 @@ impl BlockStream {
             return Ok(self.copy_shown(into));
         }
         let copied = match &mut self.source {
-            PathStream::Local(stream) if stream.is_mapped() => stream.read(session, &self.candidate, into).await?,
-            PathStream::OneSided(stream) => stream.read(session, &self.candidate, into).await?,
+            PathStream::Local(stream) if stream.is_mapped() => {
+                stream.read(&session.short_circuit, &self.candidate, into).await?
+            }
+            PathStream::OneSided(stream) => stream.read(&session.one_sided, &self.candidate, into).await?,
             PathStream::Multiplexed(stream) => stream.read(&self.candidate, into)?,
             PathStream::Packets(stream) => match stream.receive(into).await? {
                 Some(received) => received,

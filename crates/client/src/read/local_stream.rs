@@ -8,8 +8,7 @@ use super::candidate::Candidate;
 use super::window::VerifiedWindow;
 use crate::DatanodeError;
 use crate::checksummed::{Checksummed, FetchedRange};
-use crate::session::Session;
-use crate::short_circuit::{LocalReplica, OpenLocalReplica};
+use crate::short_circuit::{LocalReplica, OpenLocalReplica, ShortCircuit};
 
 /// Bytes that are verified and shown at a time: few enough to be in the processor's cache when the caller reads them.
 const WINDOW_BYTES: u64 = 128 << 10;
@@ -32,13 +31,13 @@ pub(super) struct LocalStream {
 impl LocalStream {
     /// Opens the replica of `candidate`, or finds it open, to read `range` of it.
     pub(super) async fn open(
-        session: &Session,
+        short_circuit: &Arc<ShortCircuit>,
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<Self, DatanodeError> {
         let datanode = &candidate.datanode().id;
-        session.short_circuit.learn_socket(datanode).await?;
-        let opened = session.short_circuit.open(&candidate.block, datanode).await?;
+        short_circuit.learn_socket(datanode).await?;
+        let opened = short_circuit.open(&candidate.block, datanode).await?;
         Ok(Self { opened, window: VerifiedWindow::new(range), fetched: None })
     }
 
@@ -64,7 +63,11 @@ impl LocalStream {
     }
 
     /// Verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have been shown.
-    pub(super) async fn advance(&mut self, session: &Session, candidate: &Candidate) -> Result<bool, DatanodeError> {
+    pub(super) async fn advance(
+        &mut self,
+        short_circuit: &ShortCircuit,
+        candidate: &Candidate,
+    ) -> Result<bool, DatanodeError> {
         tokio::task::consume_budget().await;
         self.window.clear();
         let left = self.window.left();
@@ -77,7 +80,7 @@ impl LocalStream {
         let next = self.window.next(bytes - left.start() % bytes);
         self.fetched = match self.mapped() {
             Some(_) => None,
-            None => Some(self.fetch(session, candidate, next).await?),
+            None => Some(self.fetch(short_circuit, candidate, next).await?),
         };
         let verified = match (&self.fetched, self.mapped()) {
             (Some(fetched), _) => {
@@ -87,7 +90,7 @@ impl LocalStream {
             (None, Some(mapped)) => mapped.verify(next.start() as usize, next.end() as usize),
             (None, None) => Ok(()),
         };
-        verified.map_err(|error| self.bad(session, candidate, next.start(), error))?;
+        verified.map_err(|error| self.bad(short_circuit, candidate, next.start(), error))?;
         self.window.show(next.end());
         Ok(true)
     }
@@ -101,7 +104,7 @@ impl LocalStream {
     /// them. Nothing may be shown. Returns 0 when all requested bytes have been read.
     pub(super) async fn read(
         &mut self,
-        session: &Session,
+        short_circuit: &ShortCircuit,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
@@ -118,14 +121,14 @@ impl LocalStream {
         self.check_valid(candidate)?;
         let start = left.start();
         let copied = mapped.copy(start as usize, &mut into[..count as usize]);
-        copied.map_err(|error| self.bad(session, candidate, start, error))?;
+        copied.map_err(|error| self.bad(short_circuit, candidate, start, error))?;
         self.window.skip(count);
         Ok(count as usize)
     }
 
     async fn fetch(
         &self,
-        session: &Session,
+        short_circuit: &ShortCircuit,
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<FetchedRange, DatanodeError> {
@@ -134,7 +137,7 @@ impl LocalStream {
             OpenLocalReplica::Small(small) => return small.fetch(range).await,
         };
         replica.fetch(range).await.map_err(|source| {
-            session.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
             DatanodeError::Unusable { block: Box::new(candidate.block.block.clone()), source: Arc::new(source) }
         })
     }
@@ -146,9 +149,15 @@ impl LocalStream {
     }
 
     /// Builds the error for bytes at `offset` that do not match their CRCs.
-    fn bad(&self, session: &Session, candidate: &Candidate, offset: u64, source: ChecksumError) -> DatanodeError {
+    fn bad(
+        &self,
+        short_circuit: &ShortCircuit,
+        candidate: &Candidate,
+        offset: u64,
+        source: ChecksumError,
+    ) -> DatanodeError {
         if let Some(replica) = self.replica() {
-            session.short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
             if !replica.is_valid() {
                 // The replica changed while it was read, which only a foreign datanode's can. It is not corrupt.
                 return withdrawn(candidate);

@@ -7,8 +7,7 @@ use super::candidate::Candidate;
 use super::window::VerifiedWindow;
 use crate::DatanodeError;
 use crate::checksummed::FetchedRange;
-use crate::multiplexed::WantedRange;
-use crate::session::Session;
+use crate::multiplexed::{Multiplexed, WantedRange};
 
 /// Verified bytes of a replica, all received.
 #[derive(Debug)]
@@ -21,14 +20,14 @@ impl MultiplexedStream {
     /// Fetches `range` (not empty) of the replica of `candidate`. Returns `None` if it must be read by READ_BLOCK: the
     /// range is long, or its datanode does not support READ_MANY or has refused.
     pub(super) async fn open(
-        session: &Session,
+        multiplexed: &Multiplexed,
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<Option<Self>, DatanodeError> {
-        if !session.multiplexed.takes(range.length()) {
+        if !multiplexed.takes(range.length()) {
             return Ok(None);
         }
-        let Some(connection_pool) = session.multiplexed.connection_pool(&candidate.datanode().id).await? else {
+        let Some(connection_pool) = multiplexed.connection_pool(&candidate.datanode().id).await? else {
             return Ok(None);
         };
         let wanted = WantedRange { block: &candidate.block.block, token: &candidate.block.token, range };

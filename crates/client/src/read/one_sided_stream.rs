@@ -9,8 +9,7 @@ use hearth_types::ByteRange;
 use super::candidate::Candidate;
 use super::window::VerifiedWindow;
 use crate::DatanodeError;
-use crate::one_sided::{AdvertisedReplica, CompletedRead, OpenRemoteReplica, PostedRead, ReadError};
-use crate::session::Session;
+use crate::one_sided::{AdvertisedReplica, CompletedRead, OneSided, OpenRemoteReplica, PostedRead, ReadError};
 
 /// Bytes per fetch of a long range, and the number of such fetches in flight.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -53,11 +52,11 @@ struct Windows {
 impl OneSidedStream {
     /// Looks up the replica of `candidate`, or uses a cached lookup, to read `range` of it.
     pub(super) async fn open(
-        session: &Session,
+        one_sided: &OneSided,
         candidate: &Candidate,
         range: ByteRange,
     ) -> Result<Self, DatanodeError> {
-        let opened = session.one_sided.open(&candidate.block, &candidate.datanode().id).await?;
+        let opened = one_sided.open(&candidate.block, &candidate.datanode().id).await?;
         let source = match opened {
             OpenRemoteReplica::Small(copy) => {
                 copy.verify().map_err(|source| candidate.checksum_error(0, source))?;
@@ -74,12 +73,12 @@ impl OneSidedStream {
 
     /// Fetches and verifies the next bytes; unconsumed bytes are dropped. Returns false when all requested bytes have
     /// been shown.
-    pub(super) async fn advance(&mut self, session: &Session, candidate: &Candidate) -> Result<bool, DatanodeError> {
+    pub(super) async fn advance(&mut self, one_sided: &OneSided, candidate: &Candidate) -> Result<bool, DatanodeError> {
         self.window.clear();
         let mut copy = std::mem::take(&mut self.copy);
         let next = self.window.next(SHOWN_BYTES);
         copy.resize(next.length() as usize, 0);
-        let count = self.fill(session, candidate, &mut copy).await?;
+        let count = self.fill(one_sided, candidate, &mut copy).await?;
         (self.copy, self.copy_start) = (copy, next.start());
         self.window.show(next.start() + count as u64);
         Ok(count > 0)
@@ -89,11 +88,11 @@ impl OneSidedStream {
     /// read.
     pub(super) async fn read(
         &mut self,
-        session: &Session,
+        one_sided: &OneSided,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
-        let count = self.fill(session, candidate, into).await?;
+        let count = self.fill(one_sided, candidate, into).await?;
         self.window.skip(count as u64);
         Ok(count)
     }
@@ -101,7 +100,7 @@ impl OneSidedStream {
     /// Copies the next of the bytes left, as many as one fetch contains. The window still counts them as left.
     async fn fill(
         &mut self,
-        session: &Session,
+        one_sided: &OneSided,
         candidate: &Candidate,
         into: &mut [u8],
     ) -> Result<usize, DatanodeError> {
@@ -118,12 +117,12 @@ impl OneSidedStream {
                 most
             }
             OneSidedSource::Advertised(windows) => loop {
-                let (end, fetched) = windows.at(session, candidate, start).await?;
+                let (end, fetched) = windows.at(one_sided, candidate, start).await?;
                 let count = most.min(end - start);
                 match fetched.copy(0, start, &mut into[..count as usize]) {
                     Ok(()) => break count,
                     Err((at, source)) if fetched.is_confirmed() => return Err(candidate.checksum_error(at, source)),
-                    Err(_) => windows.confirm_again(session, candidate, start, ReadError::Unconfirmed).await?,
+                    Err(_) => windows.confirm_again(one_sided, candidate, start, ReadError::Unconfirmed).await?,
                 }
             },
         };
@@ -139,7 +138,7 @@ impl Windows {
     /// Returns the completed read that holds the byte at `start`, and the offset at which it ends.
     async fn at(
         &mut self,
-        session: &Session,
+        one_sided: &OneSided,
         candidate: &Candidate,
         start: u64,
     ) -> Result<(u64, &CompletedRead), DatanodeError> {
@@ -155,7 +154,7 @@ impl Windows {
                     self.retried = false;
                     self.current = Some(next);
                 }
-                Err(error) => self.confirm_again(session, candidate, start, error).await?,
+                Err(error) => self.confirm_again(one_sided, candidate, start, error).await?,
             }
         }
         let (range, fetched) = self.current.as_ref().expect("it was just found");
@@ -188,19 +187,19 @@ impl Windows {
     /// dropped, the next call continues from `start`.
     async fn confirm_again(
         &mut self,
-        session: &Session,
+        one_sided: &OneSided,
         candidate: &Candidate,
         start: u64,
         error: ReadError,
     ) -> Result<(), DatanodeError> {
         let datanode = &candidate.datanode().id;
-        session.one_sided.forget(&candidate.block, datanode, &self.replica);
+        one_sided.forget(&candidate.block, datanode, &self.replica);
         let withdrawn = || DatanodeError::Withdrawn { block: Box::new(candidate.block.block.clone()) };
         let confirmed = self.confirmed || matches!(error, ReadError::Unconfirmed);
         let error = match error {
             ReadError::Withdrawn => withdrawn(),
             ReadError::Unconfirmed if self.confirmed => {
-                return Err(session.one_sided.note_refusal(
+                return Err(one_sided.note_refusal(
                     &candidate.block,
                     datanode,
                     "the datanode did not confirm the namenode's advertisement",
@@ -213,7 +212,7 @@ impl Windows {
             return Err(match error {
                 // The replica changes faster than it can be looked up.
                 DatanodeError::Withdrawn { .. } => {
-                    session.one_sided.note_refusal(&candidate.block, datanode, "the replica was withdrawn twice")
+                    one_sided.note_refusal(&candidate.block, datanode, "the replica was withdrawn twice")
                 }
                 error => error,
             });
@@ -222,7 +221,7 @@ impl Windows {
         self.posted.clear();
         self.current = None;
         self.rest = ByteRange::new(start, self.rest.end()).expect("the next byte is before the rest of the range");
-        match session.one_sided.open(&candidate.block, datanode).await? {
+        match one_sided.open(&candidate.block, datanode).await? {
             OpenRemoteReplica::Advertised(replica) => {
                 self.replica = replica;
                 (self.retried, self.confirmed) = (true, confirmed);
