@@ -80,9 +80,6 @@ pub struct Datanode {
     pub(crate) lazy_writer: Notify,
     /// Shared-memory slots of clients on this machine.
     pub(crate) slots: Arc<Slots>,
-    /// Hooks that are called before shown bytes change or leave.
-    #[expect(dead_code, reason = "hooks of remote-key readers would be added here")]
-    pub(crate) withdraw_hooks: Arc<WithdrawHooks>,
     /// Number that differs after each start.
     pub(crate) incarnation: u64,
     pub(crate) rpc: RpcClient,
@@ -157,7 +154,6 @@ impl Datanode {
             locked_memory,
             lazy_writer: Notify::new(),
             slots,
-            withdraw_hooks,
             incarnation,
             rpc,
             balance_throttle: Throttle::new(options.balance_bytes_per_second),
