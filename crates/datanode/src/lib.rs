@@ -42,17 +42,21 @@ mod sender;
 mod server;
 mod session;
 mod slots;
+mod start;
+mod store_events;
 mod streams;
 mod throttle;
 mod tokens;
 mod transfer;
 mod web;
 mod withdraw_hooks;
+mod writers;
 
-pub use datanode::{Addresses, Datanode, EndReason, Handle};
+pub use datanode::{Addresses, Datanode};
 pub use error::Error;
 pub use one_sided_server::OneSidedOptions;
 pub use options::{DatanodeOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory};
+pub use start::{EndReason, Handle};
 
 /// Empties the memory tier that a killed DataNode left behind: writes every replica to disk and verifies it. After that
 /// the storage directories can be given to Apache's DataNode. Blocks the calling thread.
