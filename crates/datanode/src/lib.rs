@@ -54,8 +54,9 @@ mod writers;
 
 pub use datanode::{Addresses, Datanode};
 pub use error::Error;
-pub use one_sided_server::OneSidedOptions;
-pub use options::{DatanodeOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory};
+pub use options::{
+    DatanodeOptions, OneSidedOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory,
+};
 pub use start::{EndReason, Handle};
 
 /// Empties the memory tier that a killed DataNode left behind: writes every replica to disk and verifies it. After that

@@ -26,25 +26,7 @@ use crate::advertise::{AdvertiseError, Advertiser, Bounds, LocateOutcome, small_
 use crate::datanode::Datanode;
 use crate::forward::OneSidedForwarding;
 use crate::ops::{OpError, check_token, write_one_sided};
-
-/// Options for serving one-sided readers and writers.
-#[derive(Clone, Debug)]
-pub struct OneSidedOptions {
-    /// `None`: one-sided access is disabled.
-    pub transport: Option<Arc<dyn Transport>>,
-    /// Port 0 selects any free port; clients request the number.
-    pub address: SocketAddr,
-    /// Time for which a reader may rely on an advertisement.
-    pub lease: Duration,
-    /// Maximum bytes of replicas that are registered.
-    pub registered_bytes_max: u64,
-    /// Time for which memory stays after it was announced to a Hearth NameNode. Zero: nothing is announced.
-    pub announce_lease: Duration,
-    /// Maximum bytes of replicas whose memory is announced to NameNodes; 0: a quarter of the limit for registrations.
-    pub announced_bytes_max: u64,
-    /// Connections served at once.
-    pub connections_max: usize,
-}
+use crate::options::OneSidedOptions;
 
 /// Readers send little on a connection: a few requests at a time.
 const READER_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 64, messages: 16 };

@@ -8,13 +8,13 @@ use std::time::Duration;
 use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
 use hearth_config::{Configuration, HostPort, IneffectiveSetting, Nameservice, Program, keys};
 use hearth_fabric::TransportName;
+use hearth_fabric::one_sided::Transport;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, StorageType, SystemClock};
 use hearth_web::webhdfs::Service;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
-use crate::Error;
-use crate::one_sided_server::OneSidedOptions;
+use crate::error::Error;
 
 /// Minimum data bytes of one packet of a read; `io.file.buffer.size` applies if it is larger. Four times what Java's
 /// DataNode sends: a quarter of the system calls, and the packet still fits a client's second-level cache for the CRCs.
@@ -67,6 +67,25 @@ pub struct DatanodeOptions {
     pub configuration: Arc<Configuration>,
     /// WebHDFS service. It is a client, which this crate does not depend on. `None`: WebHDFS requests are refused.
     pub webhdfs: Option<Arc<dyn Service>>,
+}
+
+/// Options for serving one-sided readers and writers.
+#[derive(Clone, Debug)]
+pub struct OneSidedOptions {
+    /// `None`: one-sided access is disabled.
+    pub transport: Option<Arc<dyn Transport>>,
+    /// Port 0 selects any free port; clients request the number.
+    pub address: SocketAddr,
+    /// Time for which a reader may rely on an advertisement.
+    pub lease: Duration,
+    /// Maximum bytes of replicas that are registered.
+    pub registered_bytes_max: u64,
+    /// Time for which memory stays after it was announced to a Hearth NameNode. Zero: nothing is announced.
+    pub announce_lease: Duration,
+    /// Maximum bytes of replicas whose memory is announced to NameNodes; 0: a quarter of the limit for registrations.
+    pub announced_bytes_max: u64,
+    /// Connections served at once.
+    pub connections_max: usize,
 }
 
 /// Options of DataTransferProtocol's sockets and packets.
