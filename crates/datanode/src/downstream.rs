@@ -1,15 +1,16 @@
-//! This DataNode as a client of another DataNode: addresses, timeouts, connections.
+//! This DataNode as a client of another DataNode: addresses, timeouts, connections, requests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_fabric::tcp;
-use hearth_types::DatanodeId;
+use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock, GenerationStamp, Token};
+use hearth_wire::data_transfer::{CachingStrategy, PipelineTarget, Stage, WriteBlock};
 
-use crate::datanode::Datanode;
 use crate::ops::OpError;
-use crate::options::TransferOptions;
+use crate::options::{DatanodeOptions, TransferOptions};
+use crate::pool::Pool;
 use crate::session::Session;
 
 /// Time that each further DataNode of a pipeline adds to the timeouts.
@@ -39,21 +40,49 @@ impl Timeouts {
 }
 
 /// Opens a data connection.
-pub async fn connect(datanode: &Arc<Datanode>, id: &DatanodeId, timeouts: Timeouts) -> Result<Session, OpError> {
-    let address = resolve(datanode, id, id.transfer_port).await?;
-    let connection = tcp::connect(address, None, datanode.options.transfer.socket, timeouts.connect).await?;
+pub async fn connect(options: &DatanodeOptions, id: &DatanodeId, timeouts: Timeouts) -> Result<Session, OpError> {
+    let address = resolve(options, id, id.transfer_port).await?;
+    let connection = tcp::connect(address, None, options.transfer.socket, timeouts.connect).await?;
     Ok(Session::new(Arc::new(connection), timeouts.write))
 }
 
 /// Resolves the address of one of a DataNode's ports: by its IP address, or by its name if so configured.
-pub async fn resolve(datanode: &Datanode, id: &DatanodeId, port: u16) -> Result<SocketAddr, OpError> {
+pub async fn resolve(options: &DatanodeOptions, id: &DatanodeId, port: u16) -> Result<SocketAddr, OpError> {
     let unresolved = || OpError::Unresolved { name: format!("{} ({}:{port})", id.host_name, id.ip) };
-    if !datanode.options.use_host_names
+    if !options.use_host_names
         && let Ok(ip) = id.ip.parse::<IpAddr>()
     {
         return Ok(SocketAddr::new(ip, port));
     }
-    let name = if datanode.options.use_host_names { &id.host_name } else { &id.ip };
+    let name = if options.use_host_names { &id.host_name } else { &id.ip };
     let mut addresses = tokio::net::lookup_host((name.as_str(), port)).await.map_err(|_| unresolved())?;
     addresses.next().ok_or_else(unresolved)
+}
+
+/// Builds the request to write a copy of a finalized replica to `target` alone, as ordered by a NameNode.
+pub fn write_request(
+    pool: &Pool,
+    block: &ExtendedBlock,
+    target: &PipelineTarget,
+    token: Token,
+    checksum: ChecksumSpec,
+) -> WriteBlock {
+    WriteBlock {
+        block: block.clone(),
+        token,
+        client_name: String::new(),
+        targets: Vec::new(),
+        source: pool.own_datanode_info(),
+        stage: Stage::PipelineSetupCreate,
+        pipeline_size: 0,
+        bytes_received_min: 0,
+        bytes_received_max: 0,
+        latest_stamp: GenerationStamp(0),
+        checksum,
+        caching: CachingStrategy { drop_behind: Some(true), readahead: None },
+        storage_type: target.storage_type,
+        storage_id: target.storage_id.clone(),
+        allow_lazy_persist: false,
+        pinned: target.pinned,
+    }
 }

@@ -15,18 +15,20 @@ use std::time::{Duration, Instant};
 use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_fabric::tcp;
 use hearth_protocol::one_sided_write::WriterError;
-use hearth_types::DatanodeInfo;
+use hearth_types::{DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketHeader, PipelineAck, WriteBlock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use local::{LocalCloser, LocalForwarding, LocalMirror};
-pub use one_sided::{OneSidedForwarding, OneSidedMirror};
+use local::{LocalCloser, LocalForwarding, LocalMirror};
+pub use one_sided::OneSidedForwarding;
+use one_sided::OneSidedMirror;
 pub use packets::PacketMirror;
 
-use crate::datanode::Datanode;
 use crate::downstream::Timeouts;
 use crate::ops::OpError;
+use crate::peer_offers::PeerOffers;
+use crate::replica_service::ReplicaService;
 use crate::session::SessionError;
 
 /// Maximum time that a new owner of a replica waits until none of its data is in flight downstream.
@@ -47,35 +49,68 @@ pub enum SetupAnswer<M> {
     Refused(Box<BlockOpResponse>),
 }
 
-/// Requests memory to write into from `next`, on this machine or over a network. `None`: there is no such path to it.
-///
-/// `may_be_truncated`: another process can truncate the replica's file here at any time.
-///
-/// Errors: the request was sent and failed.
-pub async fn into_memory(
-    datanode: &Arc<Datanode>,
-    next: &DatanodeInfo,
-    request: WriteBlock,
-    timeouts: Timeouts,
-    may_be_truncated: bool,
-) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
-    if let Some(opened) = into_memory_here(datanode, next, request.clone(), timeouts).await? {
-        return Ok(Some(opened));
-    }
-    let Some(one_sided) = &datanode.one_sided else { return Ok(None) };
-    let opened = one_sided.forwarding.open(datanode, next, request, timeouts, may_be_truncated).await?;
-    Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
+/// Paths into the memory of other DataNodes, and what those DataNodes offer.
+pub struct Forwarding {
+    pub peer_offers: PeerOffers,
+    local: LocalForwarding,
+    /// `None`: this DataNode has no network for one-sided access.
+    one_sided: Option<Arc<OneSidedForwarding>>,
 }
 
-/// Like `into_memory`, on this machine only.
-pub async fn into_memory_here(
-    datanode: &Arc<Datanode>,
-    next: &DatanodeInfo,
-    request: WriteBlock,
+impl Forwarding {
+    pub fn new(one_sided: Option<Arc<OneSidedForwarding>>) -> Self {
+        Self { peer_offers: PeerOffers::default(), local: LocalForwarding::default(), one_sided }
+    }
+
+    /// Returns true if there may be a path into the memory of `next`.
+    pub fn may_reach(&self, replicas: &ReplicaService, next: &DatanodeId) -> bool {
+        self.one_sided.is_some() || self.local.can_reach(replicas, next)
+    }
+
+    /// Requests memory to write into from `next`, on this machine or over a network. `None`: there is no such path to
+    /// it.
+    ///
+    /// `may_be_truncated`: another process can truncate the replica's file here at any time.
+    ///
+    /// Errors: the request was sent and failed.
+    pub async fn into_memory(
+        &self,
+        replicas: &ReplicaService,
+        next: &DatanodeInfo,
+        request: WriteBlock,
+        timeouts: Timeouts,
+        may_be_truncated: bool,
+    ) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
+        if let Some(opened) = self.into_memory_here(replicas, next, request.clone(), timeouts).await? {
+            return Ok(Some(opened));
+        }
+        let Some(one_sided) = &self.one_sided else { return Ok(None) };
+        let next = NextDatanode { replicas, peer_offers: &self.peer_offers, info: next, timeouts };
+        let opened = one_sided.open(next, request, may_be_truncated).await?;
+        Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
+    }
+
+    /// Like `into_memory`, on this machine only.
+    pub async fn into_memory_here(
+        &self,
+        replicas: &ReplicaService,
+        next: &DatanodeInfo,
+        request: WriteBlock,
+        timeouts: Timeouts,
+    ) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
+        let next = NextDatanode { replicas, peer_offers: &self.peer_offers, info: next, timeouts };
+        let opened = self.local.open(next, request).await?;
+        Ok(opened.map(|opened| opened.map(Mirror::Local)))
+    }
+}
+
+/// The next DataNode, and what is needed to connect to it.
+#[derive(Clone, Copy)]
+struct NextDatanode<'a> {
+    replicas: &'a ReplicaService,
+    peer_offers: &'a PeerOffers,
+    info: &'a DatanodeInfo,
     timeouts: Timeouts,
-) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
-    let opened = datanode.local_forwarding.open(datanode, next, request, timeouts).await?;
-    Ok(opened.map(|opened| opened.map(Mirror::Local)))
 }
 
 impl<M> SetupAnswer<M> {

@@ -103,7 +103,7 @@ impl IpcService {
             "getBlockLocalPathInfo" => return self.block_local_path_info(&call),
             "getDatanodeInfo" => return Ok(self.datanode_info()),
             "getBalancerBandwidth" => {
-                let bandwidth = self.datanode.balance_throttle.rate();
+                let bandwidth = self.datanode.replicas.balance_throttle.rate();
                 return Ok(encoded(&GetBalancerBandwidthResponseProto { bandwidth }));
             }
             _ => {}
@@ -159,12 +159,13 @@ impl IpcService {
 
     async fn replica_visible_length(&self, request: GetReplicaVisibleLengthRequestProto) -> Result<Bytes, RemoteError> {
         let block = block_of(request.block)?;
-        if !self.datanode.pools.get(&block.pool).is_some_and(|pool| pool.is_registered()) {
+        if !self.datanode.replicas.pools.get(&block.pool).is_some_and(|pool| pool.is_registered()) {
             // Clients repeat the call after this answer.
             return Err(exception(&OpError::PoolNotReady { pool: block.pool }));
         }
         let replica = self
             .datanode
+            .replicas
             .store
             .replica(&block.pool, block.id())
             .ok_or_else(|| exception(&StoreError::ReplicaNotFound { block: block.clone() }.into()))?;
@@ -197,20 +198,20 @@ impl IpcService {
             local_info: DatanodeLocalInfoProto {
                 software_version: SOFTWARE_VERSION.to_owned(),
                 config_version: CONFIG_VERSION.to_owned(),
-                uptime: self.datanode.started.elapsed().as_secs(),
+                uptime: self.datanode.lifecycle.uptime().as_secs(),
             },
         })
     }
 
     fn delete_block_pool(&self, request: DeleteBlockPoolRequestProto) -> Result<Bytes, RemoteError> {
         let id = BlockPoolId::new(request.block_pool.as_str());
-        if self.datanode.pools.get(&id).is_some() {
+        if self.datanode.replicas.pools.get(&id).is_some() {
             let message = format!(
                 "The block pool is still running. First do a refreshNamenodes to shutdown the block pool service, then delete {id}"
             );
             return Err(application_error(exceptions::IO, message));
         }
-        if !self.datanode.store.pools().contains(&id) {
+        if !self.datanode.replicas.store.pools().contains(&id) {
             return Ok(encoded(&DeleteBlockPoolResponseProto {}));
         }
         let message =
@@ -226,7 +227,7 @@ impl IpcService {
             if request.for_upgrade {
                 datanode.announce_restart(tokio::time::Instant::now() + RESTART_NOTICE).await;
             }
-            datanode.request_shutdown();
+            datanode.lifecycle.request_shutdown();
         });
         Ok(encoded(&ShutdownDatanodeResponseProto {}))
     }
@@ -247,9 +248,9 @@ impl IpcService {
     }
 
     async fn volume_report(&self) -> Result<Bytes, RemoteError> {
-        let pool = self.datanode.pools.all().first().map(|pool| pool.id().clone());
+        let pool = self.datanode.replicas.pools.all().first().map(|pool| pool.id().clone());
         // Querying the file systems may block.
-        let listed = self.datanode.run_blocking(move |store| {
+        let listed = self.datanode.replicas.run_blocking(move |store| {
             let reports = pool.map(|pool| store.storage_reports(&pool)).unwrap_or_default();
             let volumes = store.storages().into_iter().map(|storage| {
                 let report = reports.iter().find(|report| report.storage == storage.id);
@@ -272,9 +273,10 @@ impl IpcService {
     async fn init_replica_recovery(&self, request: InitReplicaRecoveryRequestProto) -> Result<Bytes, RemoteError> {
         let block = block_of(request.block.block.b)?;
         let recovery_id = GenerationStamp(request.block.new_gen_stamp);
-        self.datanode.ready_pool(&block.pool).await.map_err(|error| exception(&error))?;
-        let found =
-            replica_recovery::initiate(&self.datanode, &block, recovery_id).await.map_err(|error| exception(&error))?;
+        self.datanode.replicas.ready_pool(&block.pool).await.map_err(|error| exception(&error))?;
+        let found = replica_recovery::initiate(&self.datanode.replicas, &block, recovery_id)
+            .await
+            .map_err(|error| exception(&error))?;
         Ok(encoded(&match found {
             None => InitReplicaRecoveryResponseProto { replica_found: false, state: None, block: None },
             Some(found) => InitReplicaRecoveryResponseProto {
@@ -292,10 +294,11 @@ impl IpcService {
         let new_id = Some(BlockId(request.new_block_id() as i64)).filter(|id| id.0 != 0);
         let old = block_of(request.block)?;
         let recovery_id = GenerationStamp(request.recovery_id);
-        let pool = self.datanode.ready_pool(&old.pool).await.map_err(|error| exception(&error))?;
-        let replica = replica_recovery::update(&self.datanode, &pool, &old, recovery_id, request.new_length, new_id)
-            .await
-            .map_err(|error| exception(&error))?;
+        let pool = self.datanode.replicas.ready_pool(&old.pool).await.map_err(|error| exception(&error))?;
+        let replica =
+            replica_recovery::update(&self.datanode.replicas, &pool, &old, recovery_id, request.new_length, new_id)
+                .await
+                .map_err(|error| exception(&error))?;
         let storage_uuid = Some(replica.storage.0.as_ref().to_owned());
         Ok(encoded(&UpdateReplicaUnderRecoveryResponseProto { storage_uuid }))
     }

@@ -21,10 +21,10 @@ use hearth_fabric::stream::PeerAddress;
 use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
 use hearth_wire::data_transfer::WriteBlock;
 
-use crate::datanode::Datanode;
-use crate::locked_memory::{LockedBytes, PAGE};
+use crate::locked_memory::{LockedBytes, LockedMemory, PAGE};
 use crate::ops::OpError;
 use crate::pool::Pool;
+use crate::replica_service::ReplicaService;
 use crate::reports::ReplicaEvent;
 
 /// Delay between a request for memory and the round that frees it: each round walks over all replicas.
@@ -35,20 +35,25 @@ const WAKE_DELAY: Duration = Duration::from_secs(1);
 ///
 /// Conditions, as in Java's DataNode: the length of the file's blocks is a multiple of the page size, and the client is
 /// on this machine, unless `dfs.datanode.non.local.lazy.persist` allows all clients.
-pub fn reserve_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddress) -> Option<LockedBytes> {
+pub fn reserve_memory(
+    replicas: &ReplicaService,
+    locked_memory: &Arc<LockedMemory>,
+    write: &WriteBlock,
+    client: PeerAddress,
+) -> Option<LockedBytes> {
     let bytes = write.block.length();
     let wanted = write.allow_lazy_persist
-        && datanode.locked_memory.capacity() > 0
+        && locked_memory.capacity() > 0
         && bytes > 0
         && bytes.is_multiple_of(PAGE)
-        && has_storage(datanode, StorageType::RamDisk)
-        && (datanode.options.transfer.non_local_lazy_persist || is_on_this_machine(client));
+        && has_storage(replicas, StorageType::RamDisk)
+        && (replicas.options.transfer.non_local_lazy_persist || is_on_this_machine(client));
     if !wanted {
         return None;
     }
-    let locked = datanode.locked_memory.reserve(bytes);
+    let locked = locked_memory.reserve(bytes);
     if locked.is_none() {
-        datanode.lazy_writer.notify_one();
+        locked_memory.request_space();
     }
     locked
 }
@@ -56,7 +61,8 @@ pub fn reserve_memory(datanode: &Datanode, write: &WriteBlock, client: PeerAddre
 /// Creates the replica of `block` on RAM_DISK if `locked` is given and a RAM_DISK storage has room, else as in
 /// `options`. Waits for the disk.
 pub fn create(
-    datanode: &Datanode,
+    replicas: &ReplicaService,
+    locked_memory: &LockedMemory,
     block: &ExtendedBlock,
     kind: CreateKind,
     options: &CreateOptions,
@@ -65,19 +71,19 @@ pub fn create(
     // The store counts the replica from its creation on.
     if let Some(_locked) = locked {
         let on_ram_disk = CreateOptions { storage_type: StorageType::RamDisk, ..options.clone() };
-        match datanode.store.create(block, kind, &on_ram_disk) {
+        match replicas.store.create(block, kind, &on_ram_disk) {
             Err(error @ (StoreError::NoSpace { .. } | StoreError::NoSuchStorageType(_))) => {
                 tracing::warn!(%block, %error, "cannot create a LAZY_PERSIST block on RAM_DISK; using another storage");
-                datanode.lazy_writer.notify_one();
+                locked_memory.request_space();
             }
             other => return Ok(other?),
         }
     }
-    Ok(datanode.store.create(block, kind, options)?)
+    Ok(replicas.store.create(block, kind, options)?)
 }
 
-fn has_storage(datanode: &Datanode, kind: StorageType) -> bool {
-    datanode.options.store.volumes.iter().any(|volume| volume.storage_type == kind)
+fn has_storage(replicas: &ReplicaService, kind: StorageType) -> bool {
+    replicas.options.store.volumes.iter().any(|volume| volume.storage_type == kind)
 }
 
 fn is_on_this_machine(peer: PeerAddress) -> bool {
@@ -93,36 +99,36 @@ fn is_own_address(address: IpAddr) -> bool {
 }
 
 /// Moves new replicas in rounds until the DataNode stops. Returns at once without a RAM_DISK or a DISK storage.
-pub async fn run(datanode: Arc<Datanode>) {
-    if !has_storage(&datanode, StorageType::RamDisk) || !has_storage(&datanode, StorageType::Disk) {
+pub async fn run(replicas: Arc<ReplicaService>, locked_memory: Arc<LockedMemory>) {
+    if !has_storage(&replicas, StorageType::RamDisk) || !has_storage(&replicas, StorageType::Disk) {
         return;
     }
     loop {
         tokio::select! {
-            () = tokio::time::sleep(datanode.options.timing.lazy_writer) => {}
+            () = tokio::time::sleep(replicas.options.timing.lazy_writer) => {}
             // The same round also serves further requests that arrive during the delay.
-            () = datanode.lazy_writer.notified() => tokio::time::sleep(WAKE_DELAY).await,
-            () = datanode.stopping() => return,
+            () = locked_memory.space_requested() => tokio::time::sleep(WAKE_DELAY).await,
+            () = replicas.lifecycle.stopping() => return,
         }
-        for pool in datanode.pools.all() {
-            move_all(&datanode, &pool).await;
+        for pool in replicas.pools.all() {
+            move_all(&replicas, &pool).await;
         }
     }
 }
 
-async fn move_all(datanode: &Arc<Datanode>, pool: &Arc<Pool>) {
-    let store = datanode.store.clone();
+async fn move_all(replicas: &ReplicaService, pool: &Pool) {
+    let store = replicas.store.clone();
     let id = pool.id().clone();
     let Ok(storages) = tokio::task::spawn_blocking(move || store.report(&id)).await else { return };
     let (mut moved, mut failed) = (0_u64, 0_u64);
     for storage in storages.into_iter().filter(|storage| storage.storage_type == StorageType::RamDisk) {
         for (block, state) in storage.replicas {
-            if state != ReplicaState::Finalized || datanode.is_stopping() {
+            if state != ReplicaState::Finalized || replicas.lifecycle.is_stopping() {
                 continue;
             }
             let block = ExtendedBlock { pool: pool.id().clone(), block };
             let name = block.clone();
-            match datanode.run_blocking(move |store| store.move_to_storage_type(&block, StorageType::Disk)).await {
+            match replicas.run_blocking(move |store| store.move_to_storage_type(&block, StorageType::Disk)).await {
                 Ok(replica) => {
                     moved += 1;
                     // No hint and no DELETED event: the NameNode sees that the storage differs.

@@ -15,19 +15,25 @@
 #![allow(clippy::result_large_err)]
 
 mod advertise;
+mod block_pool_service;
 mod cache;
+mod data_connections;
 mod datanode;
 mod disk_reads;
 mod downstream;
+mod endpoints;
 mod error;
 mod forward;
 mod grants;
 mod groups;
 mod ipc;
+mod last_contact;
 mod lazy_persist;
+mod lifecycle;
 mod locked_memory;
 mod metrics;
 mod namenode;
+mod one_sided;
 mod one_sided_server;
 mod ops;
 mod options;
@@ -36,6 +42,7 @@ mod pool;
 mod read_ahead;
 mod receiver;
 mod replica_recovery;
+mod replica_service;
 mod reports;
 mod reserved_space;
 mod sender;
@@ -52,7 +59,8 @@ mod web;
 mod withdraw_hooks;
 mod writers;
 
-pub use datanode::{Addresses, Datanode};
+pub use datanode::Datanode;
+pub use endpoints::Addresses;
 pub use error::Error;
 pub use options::{
     DatanodeOptions, OneSidedOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory,

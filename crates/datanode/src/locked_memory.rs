@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hearth_blockstore::Blockstore;
 use hearth_types::StorageType;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 /// Page size: Java counts locked memory in pages, and NameNodes plan with that.
 pub const PAGE: u64 = 4096;
@@ -19,6 +20,8 @@ pub struct LockedMemory {
     store: Arc<Blockstore>,
     /// Bytes of the reservations that exist.
     reserved: Mutex<u64>,
+    /// Notified when RAM_DISK storage is requested and the account is full.
+    space_wanted: Notify,
 }
 
 /// Bytes reserved in the account, returned on drop.
@@ -29,7 +32,7 @@ pub struct LockedBytes {
 
 impl LockedMemory {
     pub fn new(capacity: u64, store: &Arc<Blockstore>) -> Arc<Self> {
-        Arc::new(Self { capacity, store: store.clone(), reserved: Mutex::new(0) })
+        Arc::new(Self { capacity, store: store.clone(), reserved: Mutex::new(0), space_wanted: Notify::new() })
     }
 
     pub fn capacity(&self) -> u64 {
@@ -53,6 +56,16 @@ impl LockedMemory {
         }
         *taken += bytes;
         Some(LockedBytes { account: self.clone(), bytes })
+    }
+
+    /// Requests that replicas leave RAM_DISK, for the next reservation.
+    pub fn request_space(&self) {
+        self.space_wanted.notify_one();
+    }
+
+    /// Resolves when space was requested since the last call.
+    pub async fn space_requested(&self) {
+        self.space_wanted.notified().await;
     }
 
     fn on_ram_disk(&self) -> u64 {

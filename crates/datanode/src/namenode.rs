@@ -9,12 +9,10 @@
 
 mod actor;
 mod announcer;
-mod block_pool_service;
 mod block_recovery;
 mod commands;
 mod handshake;
 mod heartbeat;
-mod last_contact;
 mod lifeline;
 mod proxy;
 mod reporting;
@@ -22,11 +20,11 @@ mod work_poll;
 
 use std::sync::Arc;
 
-pub use block_pool_service::BlockPoolServices;
-pub(crate) use block_pool_service::{BlockPoolService, ServedNamenode};
 pub(crate) use handshake::SOFTWARE_VERSION;
 
+use crate::block_pool_service::BlockPoolService;
 use crate::datanode::Datanode;
+use crate::pool::NamenodeIndex;
 
 /// Starts an actor for each configured NameNode.
 pub(crate) fn start_all(datanode: &Arc<Datanode>) {
@@ -35,7 +33,7 @@ pub(crate) fn start_all(datanode: &Arc<Datanode>) {
     datanode.services.set(services.clone());
     for service in services {
         for index in 0..service.namenodes.len() {
-            tokio::spawn(actor::run(datanode.clone(), service.clone(), crate::pool::NamenodeIndex(index)));
+            tokio::spawn(actor::run(datanode.clone(), service.clone(), NamenodeIndex(index)));
         }
     }
 }

@@ -10,9 +10,9 @@ use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
 use parking_lot::Mutex;
 
-use crate::datanode::Datanode;
 use crate::downstream::{self, Timeouts};
 use crate::ops::OpError;
+use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
 
 /// Time for which a DataNode's description, or the fact that it has none, is used.
@@ -38,12 +38,12 @@ impl PeerOffers {
     /// Returns the offer of `id`, requested from it unless it is cached. `timeout` covers everything.
     ///
     /// Errors: the request failed. Only callers that waited for the same request share the failure.
-    pub async fn get(&self, datanode: &Arc<Datanode>, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
-        let asking = tokio::time::timeout(timeout, self.ask_once(datanode, id, timeout));
+    pub async fn get(&self, replicas: &ReplicaService, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+        let asking = tokio::time::timeout(timeout, self.ask_once(replicas, id, timeout));
         asking.await.unwrap_or_else(|_| Err(undescribed(id)))
     }
 
-    async fn ask_once(&self, datanode: &Arc<Datanode>, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+    async fn ask_once(&self, replicas: &ReplicaService, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
         let began = Instant::now();
         let known = {
             let mut known = self.known.lock();
@@ -65,8 +65,8 @@ impl PeerOffers {
         }
         let timeouts = Timeouts { connect: timeout, read: timeout, write: timeout, heartbeat: timeout };
         let asked = async {
-            let mut session = downstream::connect(datanode, id, timeouts).await?;
-            Ok(ask(datanode, &mut session, timeout).await?.map(Arc::new))
+            let mut session = downstream::connect(&replicas.options, id, timeouts).await?;
+            Ok(ask(replicas, &mut session, timeout).await?.map(Arc::new))
         };
         let answer: Result<Answer, OpError> = asked.await;
         *known = Some((answer.as_ref().ok().cloned(), Instant::now()));
@@ -86,11 +86,11 @@ fn undescribed(id: &DatanodeId) -> OpError {
 /// Requests the description from the peer of a connection. The connection can be used for another operation afterwards
 /// unless the answer is `None`.
 pub async fn ask(
-    datanode: &Datanode,
+    replicas: &ReplicaService,
     session: &mut Session,
     timeout: Duration,
 ) -> Result<Option<DatanodeDescription>, SessionError> {
-    let question = Describe { client_name: datanode.store.datanode_uuid().to_string() };
+    let question = Describe { client_name: replicas.store.datanode_uuid().to_string() };
     session.send(&Operation::Describe(question).encode()).await?;
     match session.receive_message(DatanodeDescription::decode, timeout).await {
         Ok(description) => Ok(Some(description)),

@@ -1,39 +1,37 @@
 //! Block recovery on the side of a replica's holder: both steps, whether this DataNode or another one leads.
 
-use std::sync::Arc;
-
 use hearth_blockstore::{RecoveryInfo, ReplicaSummary};
 use hearth_types::{BlockId, ExtendedBlock, GenerationStamp};
 
-use crate::datanode::Datanode;
 use crate::ops::OpError;
 use crate::pool::Pool;
+use crate::replica_service::ReplicaService;
 use crate::reports::ReplicaEvent;
 
 /// Performs the first step: stops the writer and blocks all other access. `None`: no such replica.
 pub async fn initiate(
-    datanode: &Arc<Datanode>,
+    replicas: &ReplicaService,
     block: &ExtendedBlock,
     recovery_id: GenerationStamp,
 ) -> Result<Option<RecoveryInfo>, OpError> {
     let block = block.clone();
-    datanode.run_blocking(move |store| store.initiate_recovery(&block, recovery_id)).await
+    replicas.run_blocking(move |store| store.initiate_recovery(&block, recovery_id)).await
 }
 
 /// Performs the second step: sets the agreed length and the new stamp, and notifies the NameNodes.
 pub async fn update(
-    datanode: &Arc<Datanode>,
-    pool: &Arc<Pool>,
+    replicas: &ReplicaService,
+    pool: &Pool,
     old: &ExtendedBlock,
     recovery_id: GenerationStamp,
     new_length: u64,
     new_id: Option<BlockId>,
 ) -> Result<ReplicaSummary, OpError> {
     let asked = old.clone();
-    let replica = datanode
+    let replica = replicas
         .run_blocking(move |store| store.update_under_recovery(&asked, recovery_id, new_length, new_id))
         .await?;
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
-    datanode.note_finalized(&replica.block);
+    replicas.note_finalized(&replica.block);
     Ok(replica)
 }

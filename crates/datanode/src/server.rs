@@ -2,8 +2,8 @@
 //!
 //! A read may be followed by another operation on the same connection; every other operation ends the connection.
 //!
-//! Bounds: `Datanode::connection_limit` limits connections of both listeners; idle ones give way to new ones.
-//! `Datanode::message_memory` limits long packets and requests.
+//! Bounds: `DataConnections::limit` limits connections of both listeners; idle ones give way to new ones.
+//! `DataConnections::message_memory` limits long packets and requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub async fn accept(datanode: Arc<Datanode>, listener: Listener) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = datanode.stopping() => return,
+            () = datanode.lifecycle.stopping() => return,
         };
         spawn_connection(&datanode, accepted).await;
     }
@@ -32,7 +32,7 @@ pub async fn accept_local(datanode: Arc<Datanode>, listener: local::Listener) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = datanode.stopping() => return,
+            () = datanode.lifecycle.stopping() => return,
         };
         spawn_connection(&datanode, accepted).await;
     }
@@ -44,27 +44,27 @@ async fn spawn_connection(datanode: &Arc<Datanode>, accepted: std::io::Result<Co
         Err(error) => {
             // The peer was already gone, or descriptors have run out: dropping an idle connection frees a descriptor.
             tracing::warn!(%error, "cannot accept a data connection");
-            datanode.connection_limit.shed();
+            datanode.connections.limit.shed();
             tokio::time::sleep(Duration::from_millis(50)).await;
             return;
         }
     };
-    if datanode.is_restarting() {
+    if datanode.lifecycle.is_restarting() {
         // The peer reconnects after the restart.
         return;
     }
     let peer = connection.peer();
-    let Some((place, mut gives_way)) = datanode.connection_limit.admit(peer.party()) else {
-        let limit = datanode.connection_limit.connections_max();
+    let Some((place, mut gives_way)) = datanode.connections.limit.admit(peer.party()) else {
+        let limit = datanode.connections.limit.connections_max();
         tracing::warn!(%peer, limit, "closing a data connection: all others are busy; see dfs.datanode.max.transfer.threads");
         return;
     };
     let datanode = datanode.clone();
     tokio::spawn(async move {
-        let counted = datanode.metrics.count_connection();
+        let counted = datanode.replicas.metrics.count_connection();
         tokio::select! {
             () = serve(&datanode, connection, &place) => {}
-            () = datanode.stopping() => {}
+            () = datanode.lifecycle.stopping() => {}
             () = gives_way.wait() => tracing::debug!(%peer, "closing an idle data connection: the maximum is reached"),
         }
         drop((counted, place));
@@ -74,7 +74,8 @@ async fn spawn_connection(datanode: &Arc<Datanode>, accepted: std::io::Result<Co
 /// Serves one connection until it closes.
 async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &ConnectionPermit) {
     let options = &datanode.options.transfer;
-    let mut session = Session::sharing(Arc::new(connection), options.write_timeout, &datanode.message_memory);
+    let mut session =
+        Session::sharing(Arc::new(connection), options.write_timeout, &datanode.connections.message_memory);
     let mut is_first = true;
     loop {
         let wait = if is_first { options.read_timeout } else { options.keepalive };
@@ -93,7 +94,7 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Connect
             place.mark_busy()
         }
         let op = operation.code();
-        let served = datanode.metrics.count_operation();
+        let served = datanode.replicas.metrics.count_operation();
         match dispatch(datanode, &mut session, operation).await {
             Ok(Continuation::KeepAlive) if !options.keepalive.is_zero() => {}
             Ok(Continuation::WatchSegment(segment)) => {
@@ -104,7 +105,8 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Connect
             }
             Ok(Continuation::ReadMany { memory }) => {
                 drop(served);
-                if let Err(error) = ops::read_many::serve_ranges(datanode, &mut session, memory, place).await {
+                if let Err(error) = ops::read_many::serve_ranges(&datanode.replicas, &mut session, memory, place).await
+                {
                     report(session.connection.peer(), op, &error);
                 }
                 return;
@@ -165,11 +167,11 @@ async fn dispatch(
     operation: Operation,
 ) -> Result<Continuation, OpError> {
     match operation {
-        Operation::ReadBlock(request) => ops::read_block::serve(datanode, session, request).await,
+        Operation::ReadBlock(request) => ops::read_block::serve(&datanode.replicas, session, request).await,
         Operation::WriteBlock(request) => ops::write_block::serve(datanode, session, *request).await,
         Operation::WriteLocal(request) => ops::write_local::serve(datanode, session, *request).await,
         Operation::TransferBlock(request) => ops::transfer_block::serve(datanode, session, request).await,
-        Operation::BlockChecksum(request) => ops::block_checksum::serve(datanode, session, request).await,
+        Operation::BlockChecksum(request) => ops::block_checksum::serve(&datanode.replicas, session, request).await,
         Operation::CopyBlock(request) => ops::copy_block::serve(datanode, session, request).await,
         Operation::ReplaceBlock(request) => ops::replace_block::serve(datanode, session, *request).await,
         Operation::RequestShortCircuitFds(request) => {
@@ -180,7 +182,7 @@ async fn dispatch(
             ops::short_circuit::request_shared_memory(datanode, session, client_name).await
         }
         Operation::Describe(request) => ops::describe::serve(datanode, session, request).await,
-        Operation::ReadMany(request) => ops::read_many::serve(datanode, session, request).await,
+        Operation::ReadMany(request) => ops::read_many::serve(&datanode.replicas, session, request).await,
         Operation::ReplicaStream(request) => ops::replica_stream::serve(datanode, session, request).await,
         Operation::SendReplica(request) => ops::send_replica::serve(datanode, session, request).await,
     }

@@ -3,45 +3,40 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::{Blockstore, FlushProgress};
+use hearth_fabric::local;
 use hearth_fabric::tcp::Listener;
-use hearth_fabric::{ConnectionLimit, ConnectionLimitOptions, MessageMemory, SlowPeerLimits, local};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use crate::advertise::Advertiser;
+use crate::block_pool_service::BlockPoolServices;
 use crate::cache::Cache;
-use crate::datanode::{Addresses, Datanode};
-use crate::disk_reads::DiskReads;
+use crate::data_connections::DataConnections;
+use crate::datanode::Datanode;
+use crate::endpoints::{Addresses, Endpoints};
 use crate::error::Error;
-use crate::forward::LocalForwarding;
+use crate::forward::Forwarding;
 use crate::ipc::IpcService;
+use crate::lifecycle::Lifecycle;
 use crate::locked_memory::LockedMemory;
 use crate::metrics::Metrics;
-use crate::one_sided_server::OneSidedServer;
+use crate::one_sided::OneSidedAccess;
 use crate::options::DatanodeOptions;
-use crate::peer_offers::PeerOffers;
-use crate::pool::Pools;
+use crate::replica_service::ReplicaService;
 use crate::slots::Slots;
 use crate::streams::Streams;
-use crate::throttle::Throttle;
 use crate::withdraw_hooks::WithdrawHooks;
 use crate::writers::Writers;
 use crate::{lazy_persist, namenode, one_sided_server, server, store_events, web};
 
 /// Backlog of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// Limits for slow senders of packets while other senders wait for memory. Generous enough for a lost segment or a busy
-/// machine.
-const PACKET_PATIENCE: SlowPeerLimits =
-    SlowPeerLimits { idle_max: Duration::from_secs(5), lag_max: Duration::from_secs(10), bytes_per_second: 4 << 20 };
-
 /// Maximum time that the shutdown waits for tasks that are still busy.
 const TASKS_END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -74,44 +69,33 @@ impl Datanode {
         store.on_withdraw(withdraw_hooks.clone());
         let store = Arc::new(store);
         let incarnation = incarnation()?;
-        let one_sided = OneSidedServer::start(&options.one_sided, &store, incarnation, descriptors).await?;
+        let one_sided = OneSidedAccess::start(&options.one_sided, &store, incarnation, descriptors).await?;
         let (one_sided, one_sided_listener) = one_sided.unzip();
         if let Some(one_sided) = &one_sided {
             let advertiser: Arc<Advertiser> = one_sided.advertiser.clone();
             withdraw_hooks.add(advertiser);
         }
         let locked_memory = LockedMemory::new(options.locked_memory, &store);
-        let metrics = Arc::new(Metrics::default());
+        let options = Arc::new(options);
+        let (metrics, lifecycle) = (Arc::new(Metrics::default()), Arc::new(Lifecycle::new()));
+        let forwarding = Arc::new(Forwarding::new(one_sided.as_ref().map(|one_sided| one_sided.forwarding.clone())));
+        let advertiser = one_sided.as_ref().map(|one_sided| one_sided.advertiser.clone());
+        let streams = Streams::new(options.streams, metrics.clone(), forwarding.clone());
         let datanode = Arc::new(Datanode {
-            store,
-            pools: Pools::default(),
-            metrics: metrics.clone(),
-            connection_limit: ConnectionLimit::new(ConnectionLimitOptions::new(options.transfer.connections_max)),
-            message_memory: MessageMemory::new(options.transfer.message_bytes_max, PACKET_PATIENCE),
+            replicas: Arc::new(ReplicaService::new(options.clone(), store, metrics, lifecycle.clone(), advertiser)),
+            lifecycle,
+            endpoints: Endpoints::new(incarnation, local.as_ref().map(|listener| listener.path().to_owned())),
+            connections: DataConnections::new(&options.transfer),
             writers: Arc::new(Writers::default()),
             cache: Arc::new(Cache::new(locked_memory.clone())),
             locked_memory,
-            lazy_writer: Notify::new(),
             slots,
-            incarnation,
-            rpc,
-            balance_throttle: Throttle::new(options.balance_bytes_per_second),
-            transfer_throttle: Throttle::new(options.transfer.transfer_bytes_per_second),
-            move_permits: Arc::new(Semaphore::new(options.balance_moves_max)),
-            started: Instant::now(),
-            services: namenode::BlockPoolServices::default(),
-            addresses: OnceLock::new(),
-            domain_socket: local.as_ref().map(|listener| listener.path().to_owned()),
             one_sided,
-            peer_offers: PeerOffers::default(),
-            // A request waits at most three times, so its client receives the answer before its own timeout.
-            disk_reads: DiskReads::new(options.transfer.read_timeout / 4),
-            local_forwarding: LocalForwarding::default(),
-            streams: Streams::new(options.streams, metrics),
-            stop: watch::Sender::new(false),
-            restarting: watch::Sender::new(false),
-            shutdown_requested: watch::Sender::new(false),
-            volumes_failed: AtomicBool::new(false),
+            forwarding,
+            streams: Arc::new(streams),
+            move_permits: Arc::new(Semaphore::new(options.balance_moves_max)),
+            rpc,
+            services: BlockPoolServices::default(),
             options,
         });
         let ipc = RpcServer::start(
@@ -130,8 +114,7 @@ impl Datanode {
         })?;
         let http = web::bind(&datanode).await?;
         let addresses = Addresses { transfer: transfer.address(), ipc: ipc.address(), http: http.address() };
-        // Set once, here, before any task that reads it runs.
-        let _ = datanode.addresses.set(addresses);
+        datanode.endpoints.set_addresses(addresses);
         let http = http.serve();
         tokio::spawn(server::accept(datanode.clone(), transfer));
         if let Some(local) = local {
@@ -141,7 +124,7 @@ impl Datanode {
             tokio::spawn(one_sided_server::accept(datanode.clone(), one_sided, listener));
         }
         tokio::spawn(store_events::watch(datanode.clone()));
-        tokio::spawn(lazy_persist::run(datanode.clone()));
+        tokio::spawn(lazy_persist::run(datanode.replicas.clone(), datanode.locked_memory.clone()));
         namenode::start_all(&datanode);
         tracing::info!(transfer = %addresses.transfer, ipc = %addresses.ipc, http = %addresses.http, "datanode serves");
         Ok(Handle { datanode, addresses, ipc: Mutex::new(Some(ipc)), http: Mutex::new(Some(http)) })
@@ -196,9 +179,8 @@ impl Handle {
 
     /// Resolves when the process should end.
     pub async fn ended(&self) -> EndReason {
-        let mut asked = self.datanode.shutdown_requested.subscribe();
-        let _ = asked.wait_for(|asked| *asked).await;
-        if self.datanode.volumes_failed.load(Ordering::Relaxed) {
+        self.datanode.lifecycle.shutdown_requested().await;
+        if self.datanode.lifecycle.have_volumes_failed() {
             return EndReason::VolumesFailed;
         }
         if self.datanode.services.any_alive() { EndReason::ShutdownRequested } else { EndReason::NoNamenode }
@@ -211,18 +193,18 @@ impl Handle {
 
     /// Returns the path of the domain socket for clients on this machine, if there is one.
     pub fn domain_socket(&self) -> Option<&Path> {
-        self.datanode.domain_socket()
+        self.datanode.endpoints.domain_socket()
     }
 
     /// Returns this DataNode's UUID, which stays the same over restarts.
     pub fn uuid(&self) -> DatanodeUuid {
-        self.datanode.store.datanode_uuid().clone()
+        self.datanode.replicas.store.datanode_uuid().clone()
     }
 
     /// Stops serving. With `flush`, first writes to disk all data that is only in memory. Returns what is left
     /// unwritten.
     pub async fn shutdown(&self, flush: bool) -> FlushProgress {
-        self.datanode.stop.send_replace(true);
+        self.datanode.lifecycle.stop();
         // Connections end at their next await; writers drop their state.
         self.datanode.writers.disconnect_all();
         self.datanode.cache.stop();
@@ -232,7 +214,7 @@ impl Handle {
         self.datanode.streams.clear();
         let mut progress = FlushProgress::default();
         if flush {
-            let store = self.datanode.store.clone();
+            let store = self.datanode.replicas.store.clone();
             let flushed = tokio::task::spawn_blocking(move || {
                 let mut told = Instant::now();
                 store.flush_all(&mut |progress| {
@@ -256,12 +238,13 @@ impl Handle {
 }
 
 impl Handle {
-    /// Waits until this handle holds the only reference to the DataNode. From then on nothing writes, and dropping the
-    /// handle releases the storage directories. Bounded, because a copy to another DataNode may be waiting for that
-    /// DataNode.
+    /// Waits until this handle holds the only references to the DataNode and its replicas. From then on nothing writes,
+    /// and dropping the handle releases the storage directories. Bounded, because a copy to another DataNode may be
+    /// waiting for that DataNode.
     async fn wait_for_tasks(&self) {
         let deadline = tokio::time::Instant::now() + TASKS_END_TIMEOUT;
-        while Arc::strong_count(&self.datanode) > 1 && tokio::time::Instant::now() < deadline {
+        let is_shared = || Arc::strong_count(&self.datanode) > 1 || Arc::strong_count(&self.datanode.replicas) > 1;
+        while is_shared() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -269,6 +252,6 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.datanode.stop.send_replace(true);
+        self.datanode.lifecycle.stop();
     }
 }

@@ -6,9 +6,10 @@
 //! one-sidedly (`into_memory`), as in a pipeline; if that breaks, a stream resumes the transfer.
 //!
 //! ```text
-//! out   namenode/commands → transfer → streams::send_replica ─┬→ peers (connections) → source → blockstore
-//!                                                      └→ into_memory → forward/{local,one_sided}
-//! in    server → ops/replica_stream → sink → blockstore, reports; partial replicas of a broken connection → resumable
+//! out   namenode/commands → transfer → Streams::send_replica ─┬→ peers (connections) → source → blockstore
+//!                                                             └→ into_memory → forward/{local,one_sided}
+//! in    server → ops/replica_stream → its sink → blockstore, reports; partial replicas of a broken connection →
+//!       resumable
 //!       one_sided_server.rs → ops/write_one_sided → write_block, which also leaves partial replicas to resumable
 //!       server → ops/write_local → write_block
 //! ```
@@ -16,9 +17,9 @@
 mod cpu_budget;
 mod into_memory;
 mod moves;
+mod order;
 mod peers;
 mod resumable;
-mod sink;
 mod source;
 mod threads;
 
@@ -27,28 +28,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::ReplicaWriter;
-use hearth_protocol::replica_stream::{ReplicaJob, ReplicaSendError, StreamError, StreamTimeouts};
+use hearth_protocol::replica_stream::{ReplicaJob, ReplicaSendError, StreamError};
 use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock};
 use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::datanode::Datanode;
+use crate::forward::Forwarding;
 use crate::metrics::Metrics;
 use crate::ops::OpError;
-use crate::options::{StreamOptions, TransferOptions};
-use crate::pool::Pool;
+use crate::options::StreamOptions;
+use crate::replica_service::ReplicaService;
 use cpu_budget::CpuBudget;
 use into_memory::MemoryCopyOutcome;
 use moves::Moves;
+pub use order::{CopyOrder, RequestedBy};
+pub use peers::stream_timeouts;
 use peers::{Peers, StreamRoute};
 use resumable::ResumableReplicas;
-use sink::ResumeKey;
-pub use sink::StreamStore;
-use source::StreamSource;
+pub use resumable::ResumeKey;
+use source::{FRAME_BYTES, StreamSource};
 use threads::CopyThreads;
-
-/// Data bytes of a frame: the amount read from a disk at once, large enough to make the framing cost negligible.
-const FRAME_BYTES: u32 = 512 << 10;
 
 /// Minimum window; a connection is refused if less memory is available.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
@@ -63,19 +62,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// An attempt to connect that took longer than this before it failed is not repeated.
 const CONNECT_RETRY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Origin of the request to send a replica; each has its own bandwidth.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum RequestedBy {
-    Namenode,
-    Balancer,
-}
-
 /// State shared by all streams of a DataNode.
 pub struct Streams {
     options: StreamOptions,
-    pub threads: CopyThreads,
+    pub threads: Arc<CopyThreads>,
+    forwarding: Arc<Forwarding>,
     peers: Peers,
-    resumable: ResumableReplicas,
+    pub resumable: ResumableReplicas,
     pub moves: Moves,
     /// One permit for each incoming replica.
     incoming_permits: Arc<Semaphore>,
@@ -97,10 +90,12 @@ impl Drop for Window {
 }
 
 impl Streams {
-    pub fn new(options: StreamOptions, metrics: Arc<Metrics>) -> Self {
+    pub fn new(options: StreamOptions, metrics: Arc<Metrics>, forwarding: Arc<Forwarding>) -> Self {
+        let threads = Arc::new(CopyThreads::new(options.nice, CpuBudget::new(metrics, options.cores_share)));
         Self {
-            threads: CopyThreads::new(options.nice, CpuBudget::new(metrics, options.cores_share)),
-            peers: Peers::default(),
+            peers: Peers::new(options.connections as usize, threads.clone(), forwarding.clone()),
+            threads,
+            forwarding,
             resumable: ResumableReplicas::new(options.resume_timeout),
             moves: Moves::default(),
             incoming_permits: Arc::new(Semaphore::new(INCOMING_MAX)),
@@ -142,8 +137,8 @@ impl Streams {
     }
 
     /// Returns true if `source` sends replicas by streams on request.
-    pub async fn can_send(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
-        self.is_enabled() && self.peers.can_send(datanode, source).await
+    pub async fn can_send(&self, replicas: &ReplicaService, source: &DatanodeId) -> bool {
+        self.is_enabled() && self.peers.can_send(replicas, source).await
     }
 
     /// Records that it did not do so, contrary to its description.
@@ -157,13 +152,13 @@ impl Streams {
     /// Errors: no permit became free in time.
     pub async fn acquire_incoming_permit(
         &self,
-        datanode: &Datanode,
+        replicas: &ReplicaService,
         block: &ExtendedBlock,
     ) -> Result<Option<OwnedSemaphorePermit>, OpError> {
         if self.moves.has(block) {
             return Ok(None);
         }
-        let patience = datanode.options.transfer.read_timeout / 2;
+        let patience = replicas.options.transfer.read_timeout / 2;
         match tokio::time::timeout(patience, self.incoming_permits.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(Some(place)),
             _ => Err(OpError::Refused("too many incoming replicas".to_owned())),
@@ -201,94 +196,101 @@ impl Streams {
     pub fn clear(&self) {
         self.resumable.clear();
     }
-}
 
-/// Returns the timeouts for both ends of a stream.
-pub fn stream_timeouts(options: &TransferOptions) -> StreamTimeouts {
-    StreamTimeouts { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
-}
+    /// Sends a finalized replica as ordered. False: the target does not support streams, and needs the standard
+    /// protocol.
+    ///
+    /// An interrupted transfer is retried from the point that the target has reached.
+    pub async fn send_replica(&self, replicas: &Arc<ReplicaService>, order: &CopyOrder) -> Result<bool, OpError> {
+        let CopyOrder { pool, block, target, requested_by } = order;
+        // A transfer that began may have completed or not, without an acknowledgement.
+        let mut began = match self.send_into_memory(replicas, order).await? {
+            MemoryCopyOutcome::Complete => return Ok(true),
+            MemoryCopyOutcome::Incomplete => true,
+            MemoryCopyOutcome::NotSupported => false,
+        };
+        let mut attempt = 0;
+        let mut acknowledged = 0;
+        loop {
+            let asked = Instant::now();
+            let link = match self.peers.connection(replicas, order.target_id(), *requested_by).await {
+                Ok(StreamRoute::Connection(link)) => link,
+                Ok(StreamRoute::None) => return Ok(false),
+                // A target that took so long to fail is not retried: the NameNode may name another one.
+                Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= CONNECT_RETRY_WITHIN => return Err(error),
+                Err(_) if replicas.lifecycle.is_stopping() => return Err(OpError::Interrupted),
+                Err(_) => {
+                    pause(&mut attempt).await;
+                    continue;
+                }
+            };
+            let reader = Arc::new(replicas.store.reader(block)?);
+            let request = OpenReplica {
+                block: block.clone(),
+                token: pool.token_for(block, target),
+                checksum: reader.checksum(),
+                storage_type: target.storage_type,
+                storage_id: target.storage_id.clone(),
+            };
+            let (done, answer) = oneshot::channel();
+            let job = ReplicaJob { request, source: StreamSource::new(replicas, reader, *requested_by), done };
+            // A connection that ended since it was looked up drops the job, and with it the answer.
+            link.send(job).await;
+            let outcome = answer.await;
+            drop(link);
+            began |= matches!(outcome, Ok(Err(ReplicaSendError::Broken { .. })));
+            let error = match outcome {
+                Ok(Ok(())) => return Ok(true),
+                Ok(Err(error)) => error,
+                // The connection ended before the replica's turn.
+                Err(_) => ReplicaSendError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
+            };
+            match &error {
+                ReplicaSendError::Broken { stored, source } => {
+                    tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a replica stream broke");
+                    if *stored > acknowledged {
+                        (acknowledged, attempt) = (*stored, 0);
+                    }
+                }
+                ReplicaSendError::Refused(refusal) => {
+                    if !may_retry(replicas, block, refusal, began).await? {
+                        return Err(send_failed(block, target, &error));
+                    }
+                    if refusal.status == Status::ErrorExists {
+                        // The replica had arrived completely, and only the acknowledgement was lost.
+                        return Ok(true);
+                    }
+                    if refusal.status == Status::ErrorUnsupported {
+                        return Ok(false);
+                    }
+                }
+                ReplicaSendError::Source(_) => return Err(send_failed(block, target, &error)),
+            }
+            pause(&mut attempt).await;
+            if replicas.lifecycle.is_stopping() {
+                return Err(OpError::Interrupted);
+            }
+            if attempt >= ATTEMPTS {
+                return Err(send_failed(block, target, &error));
+            }
+        }
+    }
 
-/// Sends a finalized replica to `target`, as ordered by `requested_by`. False: the target does not support streams, and
-/// needs the standard protocol.
-///
-/// An interrupted transfer is retried from the point that the target has reached.
-pub async fn send_replica(
-    datanode: &Arc<Datanode>,
-    pool: &Arc<Pool>,
-    block: &ExtendedBlock,
-    target: &PipelineTarget,
-    requested_by: RequestedBy,
-) -> Result<bool, OpError> {
-    // A transfer that began may have completed or not, without an acknowledgement.
-    let mut began = match into_memory::send_replica(datanode, pool, block, target, requested_by).await? {
-        MemoryCopyOutcome::Complete => return Ok(true),
-        MemoryCopyOutcome::Incomplete => true,
-        MemoryCopyOutcome::NotSupported => false,
-    };
-    let mut attempt = 0;
-    let mut acknowledged = 0;
-    loop {
-        let asked = Instant::now();
-        let link = match datanode.streams.peers.connection(datanode, &target.datanode.id, requested_by).await {
-            Ok(StreamRoute::Connection(link)) => link,
-            Ok(StreamRoute::None) => return Ok(false),
-            // A target that took so long to fail is not retried: the NameNode may name another one.
-            Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= CONNECT_RETRY_WITHIN => return Err(error),
-            Err(_) if datanode.is_stopping() => return Err(OpError::Interrupted),
-            Err(_) => {
-                pause(&mut attempt).await;
-                continue;
-            }
-        };
-        let reader = Arc::new(datanode.store.reader(block)?);
-        let request = OpenReplica {
-            block: block.clone(),
-            token: pool.token_for(block, target),
-            checksum: reader.checksum(),
-            storage_type: target.storage_type,
-            storage_id: target.storage_id.clone(),
-        };
-        let (done, answer) = oneshot::channel();
-        let job = ReplicaJob { request, source: StreamSource::new(datanode, reader, requested_by), done };
-        // A connection that ended since it was looked up drops the job, and with it the answer.
-        link.send(job).await;
-        let outcome = answer.await;
-        drop(link);
-        began |= matches!(outcome, Ok(Err(ReplicaSendError::Broken { .. })));
-        let error = match outcome {
-            Ok(Ok(())) => return Ok(true),
-            Ok(Err(error)) => error,
-            // The connection ended before the replica's turn.
-            Err(_) => ReplicaSendError::Broken { stored: 0, source: Arc::new(StreamError::Interrupted) },
-        };
-        match &error {
-            ReplicaSendError::Broken { stored, source } => {
-                tracing::info!(%block, stored, error = &**source as &dyn std::error::Error, "a replica stream broke");
-                if *stored > acknowledged {
-                    (acknowledged, attempt) = (*stored, 0);
-                }
-            }
-            ReplicaSendError::Refused(refusal) => {
-                if !may_retry(datanode, block, refusal, began).await? {
-                    return Err(send_failed(block, target, &error));
-                }
-                if refusal.status == Status::ErrorExists {
-                    // The replica had arrived completely, and only the acknowledgement was lost.
-                    return Ok(true);
-                }
-                if refusal.status == Status::ErrorUnsupported {
-                    return Ok(false);
-                }
-            }
-            ReplicaSendError::Source(_) => return Err(send_failed(block, target, &error)),
+    /// Sends the replica straight into the target's memory, if there is a path to it.
+    async fn send_into_memory(
+        &self,
+        replicas: &Arc<ReplicaService>,
+        order: &CopyOrder,
+    ) -> Result<MemoryCopyOutcome, OpError> {
+        // Most targets of a cluster are on other machines: these take neither a permit nor an open replica.
+        if !self.forwarding.may_reach(replicas, order.target_id())
+            || !self.is_enabled()
+            || order.block.length() < into_memory::REPLICA_BYTES_MIN
+        {
+            return Ok(MemoryCopyOutcome::NotSupported);
         }
-        pause(&mut attempt).await;
-        if datanode.is_stopping() {
-            return Err(OpError::Interrupted);
-        }
-        if attempt >= ATTEMPTS {
-            return Err(send_failed(block, target, &error));
-        }
+        let turn = self.peers.acquire_memory_permit(order.target_id(), order.requested_by).await;
+        into_memory::send_replica(replicas, &self.forwarding, &self.threads, turn, order).await
     }
 }
 
@@ -301,7 +303,7 @@ async fn pause(attempt: &mut u32) {
 ///
 /// Errors: this DataNode's own replica is corrupt, which is now recorded.
 async fn may_retry(
-    datanode: &Arc<Datanode>,
+    replicas: &ReplicaService,
     block: &ExtendedBlock,
     refusal: &ReplicaRefusal,
     began: bool,
@@ -310,7 +312,7 @@ async fn may_retry(
         Status::ErrorChecksum => {
             // Corrupt here or in transit? Only the former means a corrupt replica.
             let own = block.clone();
-            datanode.run_blocking(move |store| store.verify(&own)).await?;
+            replicas.run_blocking(move |store| store.verify(&own)).await?;
             tracing::warn!(%block, %refusal, "bytes of a replica were corrupted in transit");
             Ok(true)
         }
@@ -347,7 +349,7 @@ mod tests {
             cores_share: 0.5,
             resume_timeout: Duration::from_secs(1),
         };
-        let streams = Streams::new(options, Arc::default());
+        let streams = Streams::new(options, Arc::default(), Arc::new(Forwarding::new(None)));
         let mut windows: Vec<Window> = std::iter::from_fn(|| streams.window()).collect();
         let total: u64 = windows.iter().map(|window| u64::from(window.limits.window_bytes)).sum();
         assert!(total <= 32 << 20 && windows.len() > 8, "{total} in {}", windows.len());

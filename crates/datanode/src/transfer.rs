@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use hearth_types::{ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageId, StorageType, Token};
-use hearth_wire::data_transfer::{CachingStrategy, Operation, PipelineTarget, Stage, Status, WriteBlock};
+use hearth_types::{ByteRange, ExtendedBlock, StorageId, StorageType};
+use hearth_wire::data_transfer::{Operation, PipelineTarget, Stage, Status, WriteBlock};
 use tokio::task::JoinSet;
 
-use crate::datanode::Datanode;
 use crate::downstream;
 use crate::ops::OpError;
 use crate::pool::Pool;
+use crate::replica_service::ReplicaService;
 use crate::sender::PacketSender;
-use crate::streams::{self, RequestedBy};
+use crate::streams::{CopyOrder, RequestedBy, Streams};
 
 /// A replica and its targets.
 pub struct Transfer {
@@ -29,17 +29,20 @@ pub struct Transfer {
 ///
 /// Errors: the error of the last target that failed; the other targets have their replicas.
 async fn by_streams(
-    datanode: &Arc<Datanode>,
+    replicas: &Arc<ReplicaService>,
+    streams: &Arc<Streams>,
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     targets: Vec<PipelineTarget>,
 ) -> Result<Vec<PipelineTarget>, OpError> {
     let mut copies = JoinSet::new();
     for target in targets {
-        let (datanode, pool, block) = (datanode.clone(), pool.clone(), block.clone());
+        let (replicas, streams) = (replicas.clone(), streams.clone());
+        let requested_by = RequestedBy::Namenode;
+        let order = CopyOrder { pool: pool.clone(), block: block.clone(), target, requested_by };
         copies.spawn(async move {
-            let carried = streams::send_replica(&datanode, &pool, &block, &target, RequestedBy::Namenode).await;
-            (target, carried)
+            let carried = streams.send_replica(&replicas, &order).await;
+            (order.target, carried)
         });
     }
     let (mut others, mut failed) = (Vec::new(), None);
@@ -61,74 +64,52 @@ async fn by_streams(
     }
 }
 
-/// Builds the request to write a copy of a finalized replica to `target` alone, as ordered by a NameNode.
-pub fn write_request(
-    pool: &Pool,
-    block: &ExtendedBlock,
-    target: &PipelineTarget,
-    token: Token,
-    checksum: ChecksumSpec,
-) -> WriteBlock {
-    WriteBlock {
-        block: block.clone(),
-        token,
-        client_name: String::new(),
-        targets: Vec::new(),
-        source: pool.own_datanode_info(),
-        stage: Stage::PipelineSetupCreate,
-        pipeline_size: 0,
-        bytes_received_min: 0,
-        bytes_received_max: 0,
-        latest_stamp: GenerationStamp(0),
-        checksum,
-        caching: CachingStrategy { drop_behind: Some(true), readahead: None },
-        storage_type: target.storage_type,
-        storage_id: target.storage_id.clone(),
-        allow_lazy_persist: false,
-        pinned: target.pinned,
-    }
-}
-
 /// Runs the transfer to its end. A client's transfer ends with the target's answer, others when the target closes the
 /// connection.
-pub async fn run(datanode: &Arc<Datanode>, pool: &Arc<Pool>, transfer: Transfer) -> Result<(), OpError> {
+pub async fn run(
+    replicas: &Arc<ReplicaService>,
+    streams: &Arc<Streams>,
+    pool: &Arc<Pool>,
+    transfer: Transfer,
+) -> Result<(), OpError> {
     let Transfer { block, stage, client_name, mut targets } = transfer;
     if targets.is_empty() {
         return Err(OpError::Malformed("a transfer names no target"));
     }
     if client_name.is_empty() && stage == Stage::PipelineSetupCreate {
-        targets = by_streams(datanode, pool, &block, targets).await?;
+        targets = by_streams(replicas, streams, pool, &block, targets).await?;
         if targets.is_empty() {
             return Ok(());
         }
     }
-    let reader = datanode.reader(&block).await?;
+    let reader = replicas.reader(&block).await?;
     let checksum = reader.checksum();
-    let timeouts = downstream::Timeouts::new(&datanode.options.transfer, targets.len() as u32);
+    let timeouts = downstream::Timeouts::new(&replicas.options.transfer, targets.len() as u32);
     let types: Vec<StorageType> = targets.iter().map(|target| target.storage_type).collect();
     let ids: Vec<StorageId> = targets.iter().filter_map(|target| target.storage_id.clone()).collect();
     let token = pool.tokens.mint_write(&block, &types, &ids);
     let target = targets.remove(0);
-    let mut session = downstream::connect(datanode, &target.datanode.id, timeouts).await?;
+    let mut session = downstream::connect(&replicas.options, &target.datanode.id, timeouts).await?;
     let is_client = !client_name.is_empty();
-    let request = WriteBlock { client_name, targets, stage, ..write_request(pool, &block, &target, token, checksum) };
+    let request =
+        WriteBlock { client_name, targets, stage, ..downstream::write_request(pool, &block, &target, token, checksum) };
     session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
 
     let range = ByteRange::new(0, block.length().min(reader.length()))
         .ok_or(OpError::Malformed("the length to transfer is out of range"))?
         .widened(checksum.bytes_per_chunk, reader.length());
-    let options = &datanode.options.transfer;
+    let options = &replicas.options.transfer;
     let sender = PacketSender {
         reader: &reader,
-        disk_reads: &datanode.disk_reads,
+        disk_reads: &replicas.disk_reads,
         connection: &session.connection,
         checksum,
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: timeouts.write,
         // A writer waits for this transfer, so it does not queue behind background copies.
-        throttle: (!is_client).then_some(&datanode.transfer_throttle),
-        client_metrics: is_client.then_some(&*datanode.metrics),
+        throttle: (!is_client).then_some(&replicas.transfer_throttle),
+        client_metrics: is_client.then_some(&*replicas.metrics),
         bypass_page_cache: true,
     };
     sender.send(Vec::new(), range).await.map_err(|source| OpError::Send { block: block.clone(), source })?;

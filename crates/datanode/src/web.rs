@@ -33,10 +33,10 @@ pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
 /// Returns the metrics for `/metrics`.
 fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
-    let metrics = datanode.store.metrics();
-    let (reads, read_bytes, writes, written_bytes) = datanode.metrics.totals();
+    let metrics = datanode.replicas.store.metrics();
+    let (reads, read_bytes, writes, written_bytes) = datanode.replicas.metrics.totals();
     let local = datanode.slots.metrics();
-    let streams = datanode.metrics.streams();
+    let streams = datanode.replicas.metrics.streams();
     let (counter, gauge) = (Metric::counter, Metric::gauge);
     let shown = datanode.one_sided.as_ref().map(|one_sided| &one_sided.advertiser);
     let registered = shown.map(|shown| shown.metrics()).unwrap_or_default();
@@ -67,17 +67,17 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
         counter(
             "hearth_one_sided_written_bytes",
             "Received bytes that senders wrote one-sidedly into memory",
-            datanode.metrics.one_sided_written_bytes(),
+            datanode.replicas.metrics.one_sided_written_bytes(),
         ),
         counter(
             "hearth_one_sided_forwarded_bytes",
             "Bytes of replicas forwarded into the memory of the next datanode",
-            datanode.metrics.one_sided_forwarded_bytes(),
+            datanode.replicas.metrics.one_sided_forwarded_bytes(),
         ),
         counter(
             "hearth_locally_forwarded_bytes",
             "Bytes of replicas put into the memory of the next datanode on this machine",
-            datanode.metrics.locally_forwarded_bytes(),
+            datanode.replicas.metrics.locally_forwarded_bytes(),
         ),
         counter("hearth_stream_sent_bytes", "Bytes of replicas sent to Hearth datanodes by streams", streams.out_bytes),
         counter("hearth_stream_received_bytes", "Bytes of replicas received by streams", streams.in_bytes),
@@ -120,17 +120,21 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
         counter(
             "hearth_copies_rested_microseconds",
             "Total pause time of streams and copies into memory while clients were served",
-            datanode.metrics.copy_pause_time().as_micros() as u64,
+            datanode.replicas.metrics.copy_pause_time().as_micros() as u64,
         ),
-        counter("hearth_descriptions", "DESCRIBE requests from clients", datanode.metrics.describe_requests()),
-        gauge("hearth_datanode_connections", "Data connections open", datanode.metrics.connections() as u64),
-        gauge("hearth_datanode_xceivers", "Operations running", datanode.metrics.xceivers() as u64),
+        counter("hearth_descriptions", "DESCRIBE requests from clients", datanode.replicas.metrics.describe_requests()),
+        gauge("hearth_datanode_connections", "Data connections open", datanode.replicas.metrics.connections() as u64),
+        gauge("hearth_datanode_xceivers", "Operations running", datanode.replicas.metrics.xceivers() as u64),
         gauge(
             "hearth_datanode_lent_bytes",
             "Memory that clients on this machine lend for answers",
-            datanode.metrics.lent_bytes(),
+            datanode.replicas.metrics.lent_bytes(),
         ),
-        gauge("hearth_datanode_transfers", "Copies to other datanodes running", datanode.metrics.transfers() as u64),
+        gauge(
+            "hearth_datanode_transfers",
+            "Copies to other datanodes running",
+            datanode.replicas.metrics.transfers() as u64,
+        ),
         gauge("hearth_memory_limit_bytes", "Memory that replicas may take", metrics.memory_limit),
         gauge("hearth_memory_used_bytes", "Memory that replicas take", metrics.memory_used),
         gauge("hearth_slab_bytes", "Memory of slabs", metrics.slab_bytes),
@@ -178,7 +182,7 @@ fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
 fn front_page(datanode: &Weak<Datanode>) -> String {
     let page = Page::new("Hearth DataNode");
     let Some(datanode) = datanode.upgrade() else { return page.html(&[]) };
-    let metrics = datanode.store.metrics();
+    let metrics = datanode.replicas.store.metrics();
     let addresses = datanode.addresses();
     // Includes directories that had failed before the start, which the store does not know.
     let failed = datanode.services.failed_volumes().dirs;
@@ -187,11 +191,12 @@ fn front_page(datanode: &Weak<Datanode>) -> String {
         count => format!("{count}: {}", failed.join(", ")),
     };
     let volumes: Vec<Vec<String>> = datanode
+        .replicas
         .pools
         .all()
         .iter()
         .flat_map(|pool| {
-            datanode.storage_reports(&pool.identity.pool).into_iter().map(|report| {
+            datanode.replicas.store.storage_reports(&pool.identity.pool).into_iter().map(|report| {
                 vec![
                     pool.identity.pool.to_string(),
                     report.storage.to_string(),
@@ -203,10 +208,10 @@ fn front_page(datanode: &Weak<Datanode>) -> String {
         })
         .collect();
     page.facts(&[
-        ("DataNode", datanode.store.datanode_uuid().to_string()),
+        ("DataNode", datanode.replicas.store.datanode_uuid().to_string()),
         ("Data transfer", addresses.transfer.to_string()),
         ("IPC", addresses.ipc.to_string()),
-        ("Up for", format!("{} s", datanode.started.elapsed().as_secs())),
+        ("Up for", format!("{} s", datanode.lifecycle.uptime().as_secs())),
         ("Replicas", format!("{}, {} of them in memory", metrics.replicas, metrics.replicas_in_memory)),
         ("Memory", format!("{} of {}", size(metrics.memory_used), size(metrics.memory_limit))),
         ("Not yet on disk", format!("{} in {} replicas", size(metrics.dirty_bytes), metrics.dirty_replicas)),
@@ -220,8 +225,8 @@ fn front_page(datanode: &Weak<Datanode>) -> String {
 
 fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
-    let metrics = datanode.store.metrics();
-    let (reads, read_bytes, writes, written_bytes) = datanode.metrics.totals();
+    let metrics = datanode.replicas.store.metrics();
+    let (reads, read_bytes, writes, written_bytes) = datanode.replicas.metrics.totals();
     let local = datanode.slots.metrics();
     let one_sided = datanode.one_sided.as_ref();
     let shown = one_sided.map(|one_sided| &one_sided.advertiser);
@@ -233,7 +238,7 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("BytesRead", read_bytes)
             .with("BlocksWritten", writes)
             .with("BytesWritten", written_bytes)
-            .with("DataNodeActiveXceiversCount", datanode.metrics.xceivers() as u64),
+            .with("DataNodeActiveXceiversCount", datanode.replicas.metrics.xceivers() as u64),
         Bean::new("Hearth:service=DataNode,name=Local")
             .with("Segments", local.segments)
             .with("Slots", local.slots)
@@ -246,8 +251,8 @@ fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
             .with("LeavingReplicas", registered.leaving)
             .with("RegisteredBytes", registered.bytes)
             .with("RegisteredForWritingBytes", one_sided.map_or(0, |one_sided| one_sided.writer_registered_bytes()))
-            .with("BytesWritten", datanode.metrics.one_sided_written_bytes())
-            .with("Descriptions", datanode.metrics.describe_requests()),
+            .with("BytesWritten", datanode.replicas.metrics.one_sided_written_bytes())
+            .with("Descriptions", datanode.replicas.metrics.describe_requests()),
         Bean::new("Hearth:service=DataNode,name=Memory")
             .with("LimitBytes", metrics.memory_limit)
             .with("UsedBytes", metrics.memory_used)

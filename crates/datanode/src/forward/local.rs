@@ -23,7 +23,7 @@ use hearth_fabric::local::{self, LocalAddresses};
 use hearth_fabric::stream::PeerAddress;
 use hearth_fabric::tcp;
 use hearth_protocol::data_transfer::receive_grant;
-use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
+use hearth_types::{ChecksumSpec, DatanodeId};
 use hearth_wire::data_transfer::{
     OpCode, Operation, PACKET_HEADER_BYTES_MAX, PacketHeader, PipelineAck, Stage, Status, UNKNOWN_SEQNO, WriteBlock,
 };
@@ -33,13 +33,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::failures::RecentFailures;
 use super::packets;
-use super::{ForwardError, MirrorCloser, PacketData, SetupAnswer, read};
-use crate::datanode::Datanode;
+use super::{ForwardError, MirrorCloser, NextDatanode, PacketData, SetupAnswer, read};
 use crate::downstream::Timeouts;
 use crate::metrics::Metrics;
 use crate::ops::OpError;
 use crate::peer_offers;
 use crate::receiver::IN_PLACE_BYTES_MAX;
+use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
 
 /// Bytes copied at once.
@@ -71,8 +71,8 @@ enum LocalConnectError {
 
 impl LocalForwarding {
     /// Returns true if `next` may be reachable on this path, i.e. is on this machine.
-    pub fn can_reach(&self, datanode: &Datanode, next: &DatanodeId) -> bool {
-        datanode.options.transfer.forward_local && self.here.contains(&next.ip)
+    pub fn can_reach(&self, replicas: &ReplicaService, next: &DatanodeId) -> bool {
+        replicas.options.transfer.forward_local && self.here.contains(&next.ip)
     }
 
     /// Requests a write from `next`. `None`: there is no such path to it.
@@ -80,31 +80,30 @@ impl LocalForwarding {
     /// Errors: the request was sent and failed.
     pub async fn open(
         &self,
-        datanode: &Arc<Datanode>,
-        next: &DatanodeInfo,
+        next: NextDatanode<'_>,
         request: WriteBlock,
-        timeouts: Timeouts,
     ) -> Result<Option<SetupAnswer<LocalMirror>>, OpError> {
+        let NextDatanode { replicas, peer_offers, info, timeouts } = next;
         if request.stage != Stage::PipelineSetupCreate
             // A writer into memory gets no RAM_DISK storage.
             || request.allow_lazy_persist
-            || !self.can_reach(datanode, &next.id)
+            || !self.can_reach(replicas, &info.id)
         {
             return Ok(None);
         }
         let checksum = request.checksum;
-        let mut session = match self.connect(datanode, &next.id, timeouts).await {
+        let mut session = match self.connect(next).await {
             Ok(Some(session)) => session,
             Ok(None) => return Ok(None),
             Err(error) => {
-                tracing::debug!(datanode = %next.id, error = &error as &dyn std::error::Error, "cannot forward through the next datanode's memory");
-                self.failures.note(&next.id);
-                datanode.peer_offers.forget(&next.id);
+                tracing::debug!(datanode = %info.id, error = &error as &dyn std::error::Error, "cannot forward through the next datanode's memory");
+                self.failures.note(&info.id);
+                peer_offers.forget(&info.id);
                 return Ok(None);
             }
         };
         // A retry after a failure takes another path.
-        let asked = ask(&mut session, request, timeouts).await.inspect_err(|_| self.failures.note(&next.id))?;
+        let asked = ask(&mut session, request, timeouts).await.inspect_err(|_| self.failures.note(&info.id))?;
         let (granted, descriptor) = match asked {
             SetupAnswer::Ready(granted) => granted,
             SetupAnswer::Refused(answer) => return Ok(Some(SetupAnswer::Refused(answer))),
@@ -117,47 +116,38 @@ impl LocalForwarding {
             checksum,
             grant_timeout: timeouts.heartbeat,
             packets: packets::MirrorPacketSender::new(&session),
-            metrics: datanode.metrics.clone(),
+            metrics: replicas.metrics.clone(),
         };
         Ok(Some(SetupAnswer::Ready(LocalMirror { session, read_timeout: timeouts.read, shared: Arc::new(shared) })))
     }
 
     /// Connects to the domain socket of `next`, if it has one.
-    async fn connect(
-        &self,
-        datanode: &Arc<Datanode>,
-        next: &DatanodeId,
-        timeouts: Timeouts,
-    ) -> Result<Option<Session>, LocalConnectError> {
-        if self.failures.failed_recently(next) {
+    async fn connect(&self, next: NextDatanode<'_>) -> Result<Option<Session>, LocalConnectError> {
+        let NextDatanode { replicas, peer_offers, info, .. } = next;
+        if self.failures.failed_recently(&info.id) {
             return Ok(None);
         }
-        let timeout = datanode.options.transfer.memory_connect_timeout;
-        let about = datanode.peer_offers.get(datanode, next, timeout).await.map_err(LocalConnectError::Describe)?;
+        let timeout = replicas.options.transfer.memory_connect_timeout;
+        let about = peer_offers.get(replicas, &info.id, timeout).await.map_err(LocalConnectError::Describe)?;
         let path = about.and_then(|about| about.offer.domain_socket.clone()).map(PathBuf::from);
         let Some(path) = path else { return Ok(None) };
-        let connecting = self.connect_at(&path, datanode, next, timeouts);
+        let connecting = self.connect_at(&path, next);
         tokio::time::timeout(timeout, connecting).await.map_err(|_| LocalConnectError::TimedOut)?.map(Some)
     }
 
     /// Connects and checks the peer's identity, because a socket's path does not identify the process that listens
     /// there now.
-    async fn connect_at(
-        &self,
-        path: &Path,
-        datanode: &Arc<Datanode>,
-        next: &DatanodeId,
-        timeouts: Timeouts,
-    ) -> Result<Session, LocalConnectError> {
+    async fn connect_at(&self, path: &Path, next: NextDatanode<'_>) -> Result<Session, LocalConnectError> {
         let connection = local::connect(path).await?;
         let own = rustix::process::geteuid().as_raw();
         if !matches!(connection.peer(), PeerAddress::Process { uid, .. } if uid == own || uid == 0) {
             return Err(LocalConnectError::WrongUser);
         }
-        let mut session = Session::new(Arc::new(connection), timeouts.write);
-        let about = peer_offers::ask(datanode, &mut session, datanode.options.transfer.memory_connect_timeout).await?;
+        let mut session = Session::new(Arc::new(connection), next.timeouts.write);
+        let replicas = next.replicas;
+        let about = peer_offers::ask(replicas, &mut session, replicas.options.transfer.memory_connect_timeout).await?;
         match about {
-            Some(about) if about.datanode == next.uuid && about.serves(OpCode::WriteLocal) => Ok(session),
+            Some(about) if about.datanode == next.info.id.uuid && about.serves(OpCode::WriteLocal) => Ok(session),
             _ => Err(LocalConnectError::WrongDatanode),
         }
     }

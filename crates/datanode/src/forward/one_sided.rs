@@ -21,7 +21,7 @@ use hearth_protocol::one_sided_write::{
     self, BlockWriter, CHECKSUM_BYTES_MAX, OpenOutcome, SLICE_BYTES_MAX, WriteBuffers, WriterConnectionPool,
     WriterError, checksums_of,
 };
-use hearth_types::{ChecksumSpec, DatanodeId, DatanodeInfo};
+use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::{HEARTBEAT_SEQNO, PacketHeader, PipelineAck, Status, UNKNOWN_SEQNO, WriteBlock};
 use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, decode_acceptance};
@@ -29,9 +29,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::failures::{COPY_CONNECT_TIMEOUT, RecentFailures};
-use super::{ForwardError, MirrorCloser, PacketData, SetupAnswer, read};
-use crate::datanode::Datanode;
-use crate::downstream::{self, Timeouts};
+use super::{ForwardError, MirrorCloser, NextDatanode, PacketData, SetupAnswer, read};
+use crate::downstream;
 use crate::metrics::Metrics;
 use crate::ops::OpError;
 
@@ -87,12 +86,10 @@ impl OneSidedForwarding {
     /// `may_be_truncated`: another process can truncate the replica's file at any time.
     ///
     /// Errors: the request was sent and failed.
-    pub async fn open(
+    pub(super) async fn open(
         self: &Arc<Self>,
-        datanode: &Arc<Datanode>,
-        next: &DatanodeInfo,
+        next: NextDatanode<'_>,
         request: WriteBlock,
-        timeouts: Timeouts,
         may_be_truncated: bool,
     ) -> Result<Option<SetupAnswer<OneSidedMirror>>, OpError> {
         if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
@@ -101,7 +98,7 @@ impl OneSidedForwarding {
         // Taken before the request is sent: without this buffer the other path is still possible.
         let Some(checksums) = self.take_checksum_buffer() else { return Ok(None) };
         let checksum = request.checksum;
-        let writer = match self.ask(datanode, next, request, timeouts).await {
+        let writer = match self.ask(next, request).await {
             Ok(Some(OpenOutcome::Opened(writer))) => writer,
             other => {
                 self.checksums.give_back(checksums);
@@ -116,41 +113,40 @@ impl OneSidedForwarding {
             forwarding: self.clone(),
             checksum,
             checksums: Some(checksums),
-            metrics: datanode.metrics.clone(),
+            metrics: next.replicas.metrics.clone(),
             // With RDMA the card reads pinned pages. Other transports read through this process, which would be killed
             // by a page that was truncated away.
             always_copy: AtomicBool::new(may_be_truncated && self.transport.name() != "rdma"),
         };
-        Ok(Some(SetupAnswer::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: timeouts.read })))
+        Ok(Some(SetupAnswer::Ready(OneSidedMirror { shared: Arc::new(shared), read_timeout: next.timeouts.read })))
     }
 
     /// `None`: there is no such path to it.
     async fn ask(
         self: &Arc<Self>,
-        datanode: &Arc<Datanode>,
-        next: &DatanodeInfo,
+        next: NextDatanode<'_>,
         request: WriteBlock,
-        timeouts: Timeouts,
     ) -> Result<Option<OpenOutcome>, OpError> {
+        let (id, timeouts) = (&next.info.id, next.timeouts);
         let times = one_sided_write::WriterTimeouts {
             read: timeouts.read,
             write: timeouts.write,
             heartbeat: timeouts.heartbeat,
         };
-        let of_client = datanode.options.transfer.memory_connect_timeout;
+        let of_client = next.replicas.options.transfer.memory_connect_timeout;
         let timeout = if request.is_from_client() { of_client } else { COPY_CONNECT_TIMEOUT };
         loop {
-            let kept = self.connections.take(&next.id);
+            let kept = self.connections.take(id);
             let was_kept = kept.is_some();
             let connection = match kept {
                 Some(connection) => connection,
-                None => match self.connect(datanode, &next.id, timeout).await {
+                None => match self.connect(next, timeout).await {
                     Some(connection) => connection,
                     None => return Ok(None),
                 },
             };
             let request = request.clone();
-            match one_sided_write::open(connection, &self.connections, &next.id, request, times).await {
+            match one_sided_write::open(connection, &self.connections, id, request, times).await {
                 // The pooled connection had just ended, which does not mean that the DataNode is down: try the next
                 // pooled one, or a new one.
                 Ok(OpenOutcome::NotSent) | Err(WriterError::Connection(Error::Closed { .. })) if was_kept => {}
@@ -176,23 +172,20 @@ impl OneSidedForwarding {
     }
 
     /// `timeout` applies to the request and to the connection separately.
-    async fn connect(
-        &self,
-        datanode: &Arc<Datanode>,
-        next: &DatanodeId,
-        timeout: Duration,
-    ) -> Option<Arc<dyn Connection>> {
+    async fn connect(&self, next: NextDatanode<'_>, timeout: Duration) -> Option<Arc<dyn Connection>> {
+        let NextDatanode { replicas, peer_offers, .. } = next;
+        let next = &next.info.id;
         if self.failures.failed_recently(next) {
             return None;
         }
         let failed = |error: &(dyn std::error::Error + 'static)| {
             tracing::info!(datanode = %next, error, "cannot open a one-sided connection to the next datanode");
             self.failures.note(next);
-            datanode.peer_offers.forget(next);
+            peer_offers.forget(next);
         };
-        let about = datanode.peer_offers.get(datanode, next, timeout).await;
+        let about = peer_offers.get(replicas, next, timeout).await;
         let about = about.inspect_err(|error| failed(error)).ok()??;
-        let own = downstream::resolve(datanode, next, next.transfer_port).await;
+        let own = downstream::resolve(&replicas.options, next, next.transfer_port).await;
         let own = own.inspect_err(|error| failed(error)).ok()?.ip();
         let (address, incarnation) = listener_address(&about.offer, own, self.transport.name())?;
         let (transport, domain) = (self.transport.clone(), self.domain.clone());

@@ -15,7 +15,8 @@ use super::handshake::{self, HandshakeError, Registered, ha_state};
 use super::proxy::{FailureKind, Proxy};
 use super::reporting::{self, FullReports};
 use super::work_poll::WorkPoll;
-use super::{BlockPoolService, commands, heartbeat, lifeline};
+use super::{commands, heartbeat, lifeline};
+use crate::block_pool_service::BlockPoolService;
 use crate::datanode::Datanode;
 use crate::pool::{NamenodeIndex, Pool};
 
@@ -71,7 +72,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
                 // Two DataNodes with the same UUID make each other register again: this limits the pace.
                 tokio::select! {
                     () = tokio::time::sleep_until(since + datanode.options.timing.heartbeat) => {}
-                    () = datanode.stopping() => return,
+                    () = datanode.lifecycle.stopping() => return,
                 }
             }
             SessionEnd::Refused => break,
@@ -80,10 +81,10 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
     if service.actor_ended() {
         tracing::error!(nameservice = service.name, "no namenode of this nameservice is left to serve");
         if let Some(pool) = service.pool() {
-            datanode.pools.remove(pool.id());
+            datanode.replicas.pools.remove(pool.id());
         }
         if !datanode.services.any_alive() {
-            datanode.request_shutdown();
+            datanode.lifecycle.request_shutdown();
         }
     }
 }
@@ -93,7 +94,7 @@ fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
     let one_sided = datanode.one_sided.as_ref()?;
     let options = &datanode.options.one_sided;
     let bytes_max = match options.announced_bytes_max {
-        0 => options.registered_bytes_max.min(datanode.store.metrics().memory_limit) / 4,
+        0 => options.registered_bytes_max.min(datanode.replicas.store.metrics().memory_limit) / 4,
         bytes => bytes,
     };
     // Each nameservice gets an equal share.
@@ -140,7 +141,7 @@ impl<'a> NamenodeSession<'a> {
         let mut next_incremental = Instant::now();
         let mut next_cache = Instant::now();
         loop {
-            if self.datanode.is_stopping() {
+            if self.datanode.lifecycle.is_stopping() {
                 return SessionEnd::Stopping;
             }
             if Instant::now() >= next_heartbeat {
@@ -213,7 +214,7 @@ impl<'a> NamenodeSession<'a> {
                 }
                 () = report_trigger.woken() => {}
                 () = self.work_poll.wait_for_work() => next_heartbeat = Instant::now(),
-                () = self.datanode.stopping() => return SessionEnd::Stopping,
+                () = self.datanode.lifecycle.stopping() => return SessionEnd::Stopping,
             }
         }
     }

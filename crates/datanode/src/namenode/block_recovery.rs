@@ -227,12 +227,12 @@ fn truncation_participants<'a>(
 }
 
 fn is_this_datanode(datanode: &Datanode, id: &DatanodeId) -> bool {
-    id.uuid == *datanode.store.datanode_uuid()
+    id.uuid == *datanode.replicas.store.datanode_uuid()
 }
 
 async fn target(datanode: &Arc<Datanode>, id: &DatanodeId) -> Result<Target, OpError> {
     Ok(Target {
-        address: downstream::resolve(datanode, id, id.ipc_port).await?,
+        address: downstream::resolve(&datanode.options, id, id.ipc_port).await?,
         protocol: protocols::INTER_DATANODE,
         user: datanode.options.user.as_str().into(),
     })
@@ -246,7 +246,8 @@ async fn initiate(
     id: &DatanodeId,
 ) -> Result<Option<Holder>, InitiateError> {
     if is_this_datanode(datanode, id) {
-        let found = replica_recovery::initiate(datanode, block, GenerationStamp(command.new_gen_stamp)).await?;
+        let found =
+            replica_recovery::initiate(&datanode.replicas, block, GenerationStamp(command.new_gen_stamp)).await?;
         let id = pool.registered_id().unwrap_or_else(|| id.clone());
         return Ok(found.map(|found| Holder { id, replica: found.block, state: found.original_state }));
     }
@@ -273,7 +274,8 @@ async fn update(
 ) -> Result<String, InitiateError> {
     let old = ExtendedBlock { pool: block.pool.clone(), block: holder.replica };
     if is_this_datanode(datanode, &holder.id) {
-        let replica = replica_recovery::update(datanode, pool, &old, recovery_id, length, Some(new_id)).await?;
+        let replica =
+            replica_recovery::update(&datanode.replicas, pool, &old, recovery_id, length, Some(new_id)).await?;
         return Ok(replica.storage.0.as_ref().to_owned());
     }
     let target = target(datanode, &holder.id).await?;

@@ -49,7 +49,7 @@ pub async fn execute_all(
     let deletions_dropped = Arc::new(AtomicBool::new(false));
     let session = Arc::new(());
     let deleting = DeletionWorker {
-        store: datanode.store.clone(),
+        store: datanode.replicas.store.clone(),
         pool: pool.clone(),
         index,
         session: Arc::downgrade(&session),
@@ -125,7 +125,7 @@ fn execute(
                     if session.strong_count() == 0 || !pool.is_active(index) {
                         return;
                     }
-                    let _counted = datanode.metrics.count_recovery();
+                    let _counted = datanode.replicas.metrics.count_recovery();
                     block_recovery::lead(&datanode, &pool, &proxy, block).await;
                     drop((place, waiting));
                 });
@@ -134,7 +134,7 @@ fn execute(
         Type::BalancerBandwidth => {
             if let Some(bandwidth) = command.balancer_cmd.map(|command| command.bandwidth).filter(|rate| *rate > 0) {
                 tracing::info!(bytes_per_second = bandwidth, "new bandwidth for the balancer");
-                datanode.balance_throttle.set_rate(bandwidth);
+                datanode.replicas.balance_throttle.set_rate(bandwidth);
             }
         }
         Type::BlockId => {
@@ -142,7 +142,7 @@ fn execute(
                 let blocks: Vec<BlockId> = command.block_ids.iter().map(|id| BlockId(*id as i64)).collect();
                 match command.action() {
                     block_id_command_proto::Action::Cache => {
-                        datanode.cache.cache_blocks(&datanode.store, pool.id(), &blocks)
+                        datanode.cache.cache_blocks(&datanode.replicas.store, pool.id(), &blocks)
                     }
                     block_id_command_proto::Action::Uncache => datanode.cache.uncache(pool.id(), &blocks),
                 }
@@ -239,23 +239,23 @@ fn transfer_blocks(datanode: &Arc<Datanode>, pool: &Arc<Pool>, command: BlockCom
             }
         };
         let Some(block) = transferable(datanode, pool, &block) else { continue };
-        if datanode.metrics.transfers() >= TRANSFERS_WAITING_MAX {
+        if datanode.replicas.metrics.transfers() >= TRANSFERS_WAITING_MAX {
             tracing::warn!(%block, "dropping a copy: too many are waiting; the namenode will order it again");
             continue;
         }
         let transfer = Transfer { block, stage: Stage::PipelineSetupCreate, client_name: String::new(), targets };
         // Counted from now on, so that the next heartbeat does not request more than can be done.
-        let counted = datanode.metrics.count_transfer();
+        let counted = datanode.replicas.metrics.count_transfer();
         let (datanode, pool, transfers) = (datanode.clone(), pool.clone(), transfers.clone());
         tokio::spawn(async move {
             // Waits here, not earlier: later deletions and recoveries do not wait for an unresponsive target.
             let place = tokio::select! {
                 place = transfers.acquire_owned() => place,
-                () = datanode.stopping() => return,
+                () = datanode.lifecycle.stopping() => return,
             };
             let block = transfer.block.clone();
             let target = transfer.targets[0].datanode.id.clone();
-            match transfer::run(&datanode, &pool, transfer).await {
+            match transfer::run(&datanode.replicas, &datanode.streams, &pool, transfer).await {
                 Ok(()) => tracing::info!(%block, %target, "replica sent"),
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
@@ -289,7 +289,7 @@ fn pipeline(
 
 /// Returns the replica with its own length and stamp if it may be sent; otherwise reports the reason to the NameNodes.
 fn transferable(datanode: &Datanode, pool: &Pool, block: &ExtendedBlock) -> Option<ExtendedBlock> {
-    let replica = datanode.store.replica(&block.pool, block.id());
+    let replica = datanode.replicas.store.replica(&block.pool, block.id());
     match replica {
         Some(replica) if replica.state == ReplicaState::Finalized && replica.block.stamp >= block.stamp() => {
             if replica.block.length < block.length() {

@@ -11,9 +11,8 @@ use hearth_wire::convert::{ConvertError, storage_info};
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::{DatanodeIdProto, DatanodeRegistrationProto, RegisterDatanodeRequestProto};
 
-use super::BlockPoolService;
-use super::block_pool_service::AttachError;
 use super::proxy::{CallError, FailureKind, Proxy};
+use crate::block_pool_service::{AttachError, BlockPoolService};
 use crate::datanode::Datanode;
 use crate::pool::{HaState, NamenodeIndex, Pool};
 
@@ -67,7 +66,7 @@ pub async fn run(
         return Err(HandshakeError::TooOld { found: info.software_version, least });
     }
     let identity = PoolIdentity::try_from(&info)?;
-    let pool = service.attach_pool(datanode, identity).await?;
+    let pool = service.attach_pool(&datanode.replicas, identity).await?;
     pool.note_handshake_state(index, info.state.map(|_| ha_state(info.state())));
     let registration = register(datanode, proxy, &pool).await?;
     pool.tokens.install(index, &registration.keys.clone().into());
@@ -121,7 +120,7 @@ async fn register(
 async fn pause(datanode: &Arc<Datanode>, wait: Duration) -> Result<(), HandshakeError> {
     tokio::select! {
         () = tokio::time::sleep(wait) => Ok(()),
-        () = datanode.stopping() => Err(HandshakeError::Stopping),
+        () = datanode.lifecycle.stopping() => Err(HandshakeError::Stopping),
     }
 }
 
@@ -131,7 +130,7 @@ fn own_registration(datanode: &Datanode, pool: &Pool) -> DatanodeRegistrationPro
     let id = DatanodeId {
         ip: addresses.transfer.ip().to_string(),
         host_name: datanode.options.host_name.clone(),
-        uuid: datanode.store.datanode_uuid().clone(),
+        uuid: datanode.replicas.store.datanode_uuid().clone(),
         transfer_port: addresses.transfer.port(),
         info_port: addresses.http.port(),
         ipc_port: addresses.ipc.port(),

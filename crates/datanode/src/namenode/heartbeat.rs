@@ -14,11 +14,11 @@ pub fn request(
     registration: &DatanodeRegistrationProto,
     wants_lease: bool,
 ) -> HeartbeatRequestProto {
-    let metrics = &datanode.metrics;
+    let metrics = &datanode.replicas.metrics;
     let failed = datanode.services.failed_volumes();
     HeartbeatRequestProto {
         registration: registration.clone(),
-        reports: datanode.storage_reports(pool.id()).iter().map(StorageReportProto::from).collect(),
+        reports: datanode.replicas.store.storage_reports(pool.id()).iter().map(StorageReportProto::from).collect(),
         xmits_in_progress: Some(metrics.transfers() as u32),
         xceiver_count: Some(metrics.xceiver_count() as u32),
         failed_volumes: Some(failed.dirs.len() as u32),

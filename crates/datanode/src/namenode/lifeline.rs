@@ -7,9 +7,9 @@ use hearth_wire::proto::hdfs::DatanodeRegistrationProto;
 use hearth_wire::rpc::protocols;
 use tokio::time::Instant;
 
-use super::block_pool_service::ServedNamenode;
 use super::heartbeat;
 use super::proxy::Proxy;
+use crate::block_pool_service::ServedNamenode;
 use crate::datanode::Datanode;
 use crate::pool::Pool;
 

@@ -83,7 +83,7 @@ impl FullReports {
         forced: bool,
     ) -> Result<Option<DatanodeCommandProto>, CallError> {
         let lease = if forced { 0 } else { self.lease };
-        let store = datanode.store.clone();
+        let store = datanode.replicas.store.clone();
         let pool = registered.pool.id().clone();
         // Listing millions of replicas takes time: not on a thread that serves connections.
         let storages = match tokio::task::spawn_blocking(move || {
@@ -174,7 +174,7 @@ pub async fn send_incremental(
     let mut taken = reports.take();
     let mut storages = Vec::new();
     if !taken.is_empty() {
-        storages = datanode.store.storages();
+        storages = datanode.replicas.store.storages();
         let failed: Vec<&StorageId> =
             storages.iter().filter(|storage| storage.failed).map(|storage| &storage.id).collect();
         remove_failed_storages(&mut taken, &failed);

@@ -10,19 +10,19 @@ use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcCombiner};
 use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumAnswer, BlockChecksumKind, BlockOpResponse, Status};
 use md5::{Digest, Md5};
 
-use crate::datanode::Datanode;
 use crate::ops::{Continuation, OpError, answer_error, check_token};
+use crate::replica_service::ReplicaService;
 use crate::session::Session;
 
 /// Data bytes whose CRCs are processed together.
 const STEP_BYTES: u64 = 64 << 20;
 
 pub async fn serve(
-    datanode: &Arc<Datanode>,
+    replicas: &Arc<ReplicaService>,
     session: &mut Session,
     request: BlockChecksum,
 ) -> Result<Continuation, OpError> {
-    match run(datanode, request).await {
+    match run(replicas, request).await {
         Ok(answer) => {
             let answer = BlockOpResponse { block_checksum: Some(answer), ..BlockOpResponse::new(Status::Success) };
             session.send(&answer.encode()).await?;
@@ -35,12 +35,12 @@ pub async fn serve(
     }
 }
 
-async fn run(datanode: &Arc<Datanode>, request: BlockChecksum) -> Result<BlockChecksumAnswer, OpError> {
+async fn run(replicas: &Arc<ReplicaService>, request: BlockChecksum) -> Result<BlockChecksumAnswer, OpError> {
     let BlockChecksum { block, token, options } = request;
-    let pool = datanode.ready_pool(&block.pool).await?;
+    let pool = replicas.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Read)?;
-    datanode.metrics.note_client_activity();
-    datanode
+    replicas.metrics.note_client_activity();
+    replicas
         .run_blocking_op(move |store| {
             let reader = store.reader(&block)?;
             let length = block.length().min(reader.visible_length());

@@ -34,11 +34,11 @@ pub async fn serve(
     request: CopyBlock,
 ) -> Result<Continuation, OpError> {
     let CopyBlock { block, token } = request;
-    let pool = datanode.ready_pool(&block.pool).await?;
+    let pool = datanode.replicas.ready_pool(&block.pool).await?;
     let opened = async {
         check_token(&pool, &token, &block, AccessMode::Copy)?;
         let place = acquire_move_permit(datanode, &block, "copy")?;
-        Ok((datanode.reader(&block).await?, place))
+        Ok((datanode.replicas.reader(&block).await?, place))
     };
     let (reader, _place) = match opened.await {
         Ok(opened) => opened,
@@ -51,14 +51,14 @@ pub async fn serve(
     let options = &datanode.options.transfer;
     let sender = PacketSender {
         reader: &reader,
-        disk_reads: &datanode.disk_reads,
+        disk_reads: &datanode.replicas.disk_reads,
         connection: &session.connection,
         checksum,
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
         client_metrics: None,
-        throttle: Some(&datanode.balance_throttle),
+        throttle: Some(&datanode.replicas.balance_throttle),
         bypass_page_cache: true,
     };
     let all = ByteRange::with_length(0, reader.length())
@@ -68,6 +68,6 @@ pub async fn serve(
         .await
         .map_err(|source| OpError::Send { block, source })?;
     session.connection.write_all(&END_MARK, options.write_timeout).await?;
-    datanode.metrics.record_read(reader.length());
+    datanode.replicas.metrics.record_read(reader.length());
     Ok(Continuation::Close)
 }

@@ -11,7 +11,7 @@ use crate::session::Session;
 
 pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describe) -> Result<Continuation, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "answering DESCRIBE");
-    datanode.metrics.record_describe();
+    datanode.replicas.metrics.record_describe();
     let mut operations = vec![OpCode::Describe, OpCode::ReadMany];
     if session.connection.is_unix() {
         operations.push(OpCode::WriteLocal);
@@ -19,8 +19,11 @@ pub async fn serve(datanode: &Arc<Datanode>, session: &Session, request: Describ
     if datanode.streams.is_enabled() {
         operations.extend([OpCode::ReplicaStream, OpCode::SendReplica]);
     }
-    let description =
-        DatanodeDescription { datanode: datanode.store.datanode_uuid().clone(), offer: datanode.offer(), operations };
+    let description = DatanodeDescription {
+        datanode: datanode.replicas.store.datanode_uuid().clone(),
+        offer: datanode.offer(),
+        operations,
+    };
     session.send(&description.encode()).await?;
     Ok(Continuation::KeepAlive)
 }

@@ -8,8 +8,8 @@ use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ReplicaState};
 use hearth_wire::data_transfer::{BlockOpResponse, ReadBlock, Status, client_read_status};
 
-use crate::datanode::Datanode;
 use crate::ops::{Continuation, OpError, answer_error, check_token};
+use crate::replica_service::ReplicaService;
 use crate::sender::PacketSender;
 use crate::session::Session;
 
@@ -21,11 +21,11 @@ const BYTES_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LONG_READ_BYTES: u64 = 512 << 10;
 
 pub async fn serve(
-    datanode: &Arc<Datanode>,
+    replicas: &Arc<ReplicaService>,
     session: &mut Session,
     request: ReadBlock,
 ) -> Result<Continuation, OpError> {
-    let (mut reader, range) = match open(datanode, &request).await {
+    let (mut reader, range) = match open(replicas, &request).await {
         Ok(opened) => opened,
         Err(error) => {
             answer_error(session, &error).await?;
@@ -40,22 +40,22 @@ pub async fn serve(
     } else {
         ChecksumSpec { kind: ChecksumKind::Null, ..reader.checksum() }
     };
-    let options = &datanode.options.transfer;
+    let options = &replicas.options.transfer;
     let sender = PacketSender {
         reader: &reader,
-        disk_reads: &datanode.disk_reads,
+        disk_reads: &replicas.disk_reads,
         connection: &session.connection,
         checksum,
         transfer_to: options.transfer_to,
         packet_bytes: options.read_packet_bytes,
         write_timeout: options.write_timeout,
         throttle: None,
-        client_metrics: Some(&datanode.metrics),
+        client_metrics: Some(&replicas.metrics),
         bypass_page_cache: false,
     };
     let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;
     sent.map_err(|source| OpError::Send { block: request.block, source })?;
-    datanode.metrics.record_read(range.length());
+    replicas.metrics.record_read(range.length());
 
     // A client that stops early closes the connection; one that received all bytes reports if the CRCs were correct.
     match session.receive_message(client_read_status, options.read_timeout).await? {
@@ -65,12 +65,12 @@ pub async fn serve(
 }
 
 /// Opens the replica and determines the bytes to send: the requested range, widened to whole chunks.
-async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaReader, ByteRange), OpError> {
+async fn open(replicas: &Arc<ReplicaService>, request: &ReadBlock) -> Result<(ReplicaReader, ByteRange), OpError> {
     let block = &request.block;
-    let pool = datanode.ready_pool(&block.pool).await?;
+    let pool = replicas.ready_pool(&block.pool).await?;
     check_token(&pool, &request.token, block, AccessMode::Read)?;
 
-    let mut reader = datanode.reader(block).await?;
+    let mut reader = replicas.reader(block).await?;
     let asked_end = request.length.map(|length| request.offset.saturating_add(length));
     if reader.state() == ReplicaState::BeingWritten
         && let Some(end) = asked_end
@@ -78,7 +78,7 @@ async fn open(datanode: &Arc<Datanode>, request: &ReadBlock) -> Result<(ReplicaR
         let deadline = tokio::time::Instant::now() + BYTES_TIMEOUT;
         while reader.length() < end && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(BYTES_POLL_INTERVAL).await;
-            reader = datanode.reader(block).await?;
+            reader = replicas.reader(block).await?;
         }
     }
     let end = asked_end.unwrap_or_else(|| reader.visible_length());

@@ -23,9 +23,9 @@ use hearth_wire::data_transfer::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::datanode::Datanode;
 use crate::metrics::LentBytes;
 use crate::ops::{Continuation, OpError, check_token};
+use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
 
 /// Maximum number of ranges that wait for a disk or a pool, and the number of their bytes (whole chunks and their CRCs)
@@ -43,12 +43,12 @@ const INLINE_BYTES_MAX: u64 = 32 << 10;
 /// Requests are short, so one call receives many.
 const RECEIVE_BYTES: usize = 32 << 10;
 
-pub async fn serve(datanode: &Datanode, session: &Session, request: ReadMany) -> Result<Continuation, OpError> {
+pub async fn serve(replicas: &ReplicaService, session: &Session, request: ReadMany) -> Result<Continuation, OpError> {
     tracing::debug!(peer = %session.connection.peer(), client = request.client_name, "accepting READ_MANY on a connection");
     let bytes = request.memory_bytes;
     let may_lend = (1..=ReadMany::MEMORY_BYTES_MAX).contains(&bytes) && session.connection.is_unix();
     let memory = may_lend
-        .then(|| datanode.metrics.reserve_lent_bytes(bytes))
+        .then(|| replicas.metrics.reserve_lent_bytes(bytes))
         .flatten()
         .map(|counted| PromisedMemory { bytes, counted });
     let range_bytes_max = ReadMany::RANGE_BYTES_MAX;
@@ -65,31 +65,31 @@ pub struct PromisedMemory {
 /// Receives the memory that the client lends, and answers ranges until the client has no more, or sends none for
 /// `read_timeout`.
 pub async fn serve_ranges(
-    datanode: &Arc<Datanode>,
+    replicas: &Arc<ReplicaService>,
     session: &mut Session,
     memory: Option<PromisedMemory>,
     place: &hearth_fabric::ConnectionPermit,
 ) -> Result<(), OpError> {
     session.buffer.release();
     let lent = match memory {
-        Some(promised) => ClientMemory::take(session, promised, datanode.options.transfer.read_timeout).await?,
+        Some(promised) => ClientMemory::take(session, promised, replicas.options.transfer.read_timeout).await?,
         None => ClientMemory::default(),
     };
-    let timeout = datanode.options.transfer.read_timeout;
+    let timeout = replicas.options.transfer.read_timeout;
     session.buffer.grow_to(RECEIVE_BYTES);
     let mut waiting = PendingReads::default();
     let mut ready = ReadyAnswers::default();
     loop {
         let mut wanted = 0;
         // Counted as an operation while there is work, not while the client has no requests.
-        let served = datanode.metrics.count_operation();
+        let served = replicas.metrics.count_operation();
         while ready.bytes < BATCH_BYTES && waiting.has_room() {
             let peer = session.connection.peer();
             let decoded = RangeRequest::decode(session.buffer.available());
             match decoded.map_err(|source| SessionError::Message { peer, source })? {
                 Decoded::Complete(range, consumed) => {
                     session.buffer.consume(consumed);
-                    begin(datanode, range, &mut ready, &mut waiting, &lent);
+                    begin(replicas, range, &mut ready, &mut waiting, &lent);
                 }
                 Decoded::Needs(missing) => {
                     wanted = session.buffer.available().len() + missing;
@@ -103,7 +103,7 @@ pub async fn serve_ranges(
             waiting.take(done, &mut ready);
         }
         if !ready.parts.is_empty() {
-            ready.send(datanode, session).await?;
+            ready.send(replicas, session).await?;
             // Lets other connections of this thread run between one client's many reads.
             tokio::task::consume_budget().await;
             continue;
@@ -126,7 +126,7 @@ pub async fn serve_ranges(
                 }
                 match session.buffer.try_fill(&session.connection, wanted)? {
                     // The client has no more requests; ranges that still wait are answered.
-                    Some(0) if session.buffer.available().is_empty() => return finish(datanode, session, waiting).await,
+                    Some(0) if session.buffer.available().is_empty() => return finish(replicas, session, waiting).await,
                     Some(0) => return Err(hearth_fabric::tcp::Error::Closed { peer: session.connection.peer() }.into()),
                     _ => place.mark_busy(),
                 }
@@ -136,11 +136,11 @@ pub async fn serve_ranges(
 }
 
 /// Answers the remaining ranges after the client's last request.
-async fn finish(datanode: &Arc<Datanode>, session: &Session, mut waiting: PendingReads) -> Result<(), OpError> {
+async fn finish(replicas: &Arc<ReplicaService>, session: &Session, mut waiting: PendingReads) -> Result<(), OpError> {
     let mut ready = ReadyAnswers::default();
     while let Some(done) = waiting.tasks.join_next().await {
         waiting.take(done, &mut ready);
-        ready.send(datanode, session).await?;
+        ready.send(replicas, session).await?;
     }
     Ok(())
 }
@@ -180,22 +180,22 @@ impl ClientMemory {
 
 /// Answers `range`, or starts a task that does.
 fn begin(
-    datanode: &Arc<Datanode>,
+    replicas: &Arc<ReplicaService>,
     range: RangeRequest,
     ready: &mut ReadyAnswers,
     waiting: &mut PendingReads,
     lent: &ClientMemory,
 ) {
     let request = range.request;
-    match open_now(datanode, &range) {
+    match open_now(replicas, &range) {
         Ok(Some(opened)) if ready.copy_to_client(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
-            ready.push(request, opened, datanode.options.transfer.transfer_to)
+            ready.push(request, opened, replicas.options.transfer.transfer_to)
         }
         Ok(Some(opened)) if ready.push_now(request, &opened) => {}
         Ok(opened) => {
             let bytes = waiting_bytes(&range, opened.as_ref());
-            waiting.start(datanode.clone(), range, bytes);
+            waiting.start(replicas.clone(), range, bytes);
         }
         Err(error) => ready.refuse(request, &error),
     }
@@ -273,11 +273,11 @@ impl OpenedRange {
 }
 
 /// `None`: opening the replica has to wait.
-fn open_now(datanode: &Datanode, asked: &RangeRequest) -> Result<Option<OpenedRange>, OpError> {
-    let pool = datanode.pools.get(&asked.block.pool).filter(|pool| pool.is_registered());
+fn open_now(replicas: &ReplicaService, asked: &RangeRequest) -> Result<Option<OpenedRange>, OpError> {
+    let pool = replicas.pools.get(&asked.block.pool).filter(|pool| pool.is_registered());
     let Some(pool) = pool else { return Ok(None) };
     check_token(&pool, &asked.token, &asked.block, AccessMode::Read)?;
-    match datanode.store.reader_now(&asked.block)? {
+    match replicas.store.reader_now(&asked.block)? {
         Reading::Now(reader) => OpenedRange::new(reader, asked).map(Some),
         Reading::OnDisk(_) => Ok(None),
     }
@@ -401,7 +401,7 @@ impl ReadyAnswers {
     }
 
     /// Sends all answers and clears them.
-    async fn send(&mut self, datanode: &Datanode, session: &Session) -> Result<(), OpError> {
+    async fn send(&mut self, replicas: &ReplicaService, session: &Session) -> Result<(), OpError> {
         let (connection, timeout) = (&session.connection, session.write_timeout);
         let mut slices: Vec<&[u8]> = Vec::with_capacity(2 * self.parts.len());
         for part in &self.parts {
@@ -422,8 +422,8 @@ impl ReadyAnswers {
             }
         }
         connection.write_vectored(&slices, false, timeout).await?;
-        datanode.metrics.record_ranges_read(self.ranges, self.bytes);
-        datanode.metrics.note_client_activity();
+        replicas.metrics.record_ranges_read(self.ranges, self.bytes);
+        replicas.metrics.note_client_activity();
         self.heads.clear();
         self.parts.clear();
         (self.bytes, self.ranges) = (0, 0);
@@ -465,12 +465,12 @@ impl PendingReads {
     }
 
     /// `bytes`: the bytes that the range counts for.
-    fn start(&mut self, datanode: Arc<Datanode>, range: RangeRequest, bytes: u64) {
+    fn start(&mut self, replicas: Arc<ReplicaService>, range: RangeRequest, bytes: u64) {
         let request = range.request;
         self.bytes += bytes;
         let more = self.more.clone();
         self.tasks.spawn(async move {
-            let outcome = fetch(&datanode, range, bytes, more).await;
+            let outcome = fetch(&replicas, range, bytes, more).await;
             Fetched { request, bytes, outcome }
         });
     }
@@ -491,18 +491,18 @@ impl PendingReads {
 
 /// Reads a range that may have to wait. `counted`: the bytes that it counts for.
 async fn fetch(
-    datanode: &Arc<Datanode>,
+    replicas: &Arc<ReplicaService>,
     range: RangeRequest,
     counted: u64,
     more: Arc<Semaphore>,
 ) -> Result<Body, OpError> {
-    let pool = datanode.ready_pool(&range.block.pool).await?;
+    let pool = replicas.ready_pool(&range.block.pool).await?;
     check_token(&pool, &range.token, &range.block, AccessMode::Read)?;
-    let (request, disk_reads) = (range.request, &datanode.disk_reads);
-    let opened = match datanode.store.reader_now(&range.block)? {
+    let (request, disk_reads) = (range.request, &replicas.disk_reads);
+    let opened = match replicas.store.reader_now(&range.block)? {
         Reading::Now(reader) => OpenedRange::new(reader, &range)?,
         Reading::OnDisk(storage) => {
-            let store = datanode.store.clone();
+            let store = replicas.store.clone();
             let open_and_read = move || {
                 let opened = OpenedRange::new(store.reader(&range.block)?, &range)?;
                 match opened.memory_bytes() > counted {

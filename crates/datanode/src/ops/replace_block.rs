@@ -27,18 +27,18 @@ pub async fn serve(
 
 async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpError> {
     let block = &request.block;
-    let pool = datanode.ready_pool(&block.pool).await?;
+    let pool = datanode.replicas.ready_pool(&block.pool).await?;
     check_token(&pool, &request.token, block, AccessMode::Replace)?;
     let _place = acquire_move_permit(datanode, block, "receive")?;
     let delete_hint = (!request.delete_hint.is_empty()).then(|| request.delete_hint.clone());
-    if request.source.id.uuid == *datanode.store.datanode_uuid() {
+    if request.source.id.uuid == *datanode.replicas.store.datanode_uuid() {
         let (block, storage_type, storing) = (block.clone(), request.storage_type, datanode.clone());
         let moving = move |store: &Blockstore| {
             let replica = store.move_to_storage_type(&block, storage_type)?;
             report_received(&storing, &pool, &replica, delete_hint);
             Ok(())
         };
-        return datanode.run_blocking(moving).await;
+        return datanode.replicas.run_blocking(moving).await;
     }
     if request_send(datanode, &pool, &request, delete_hint.as_deref()).await? {
         return Ok(());
@@ -49,7 +49,7 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
 /// Reports that the replica is here. Called where a caller that gives up waiting cannot prevent the report.
 fn report_received(datanode: &Datanode, pool: &Pool, replica: &ReplicaSummary, delete_hint: Option<String>) {
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
-    datanode.note_finalized(&replica.block);
+    datanode.replicas.note_finalized(&replica.block);
 }
 
 /// Requests the source DataNode that the balancer named to send the replica by a stream or into memory here. The
@@ -61,7 +61,7 @@ async fn request_send(
     delete_hint: Option<&str>,
 ) -> Result<bool, OpError> {
     let (block, source) = (&request.block, &request.source.id);
-    if !datanode.streams.can_send(datanode, source).await {
+    if !datanode.streams.can_send(&datanode.replicas, source).await {
         return Ok(false);
     }
     let Some(_expected) = datanode.streams.moves.expect(block, delete_hint) else {
@@ -75,7 +75,7 @@ async fn request_send(
         pinned: false,
     };
     let timeouts = downstream::Timeouts::new(&datanode.options.transfer, 1);
-    let mut session = downstream::connect(datanode, source, timeouts).await?;
+    let mut session = downstream::connect(&datanode.options, source, timeouts).await?;
     let (block, token) = (block.clone(), request.token.clone());
     let send = TransferBlock { block, token, client_name: String::new(), targets: vec![target] };
     session.send(&Operation::SendReplica(send).encode()).await?;
@@ -107,7 +107,7 @@ async fn fetch(
 ) -> Result<(), OpError> {
     let block = &request.block;
     let timeouts = downstream::Timeouts::new(&datanode.options.transfer, 1);
-    let mut session = downstream::connect(datanode, &request.source.id, timeouts).await?;
+    let mut session = downstream::connect(&datanode.options, &request.source.id, timeouts).await?;
     let copy = CopyBlock { block: block.clone(), token: request.token.clone() };
     session.send(&Operation::CopyBlock(copy).encode()).await?;
     let answer = session.receive_answer(timeouts.read).await?;
@@ -119,7 +119,8 @@ async fn fetch(
         CreateOptions { checksum: info.spec, expected_bytes: block.length(), storage_type: request.storage_type };
     let created = block.clone();
     datanode.streams.forget(block);
-    let writer = datanode.run_blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
+    let writer =
+        datanode.replicas.run_blocking(move |store| store.create(&created, CreateKind::Temporary, &create)).await?;
     let receiver = Receiver {
         block: block.clone(),
         upstream: &mut session,
@@ -130,10 +131,10 @@ async fn fetch(
         verify: true,
         read_timeout: timeouts.read,
         own_reply: AckReply::SUCCESS,
-        restarting: datanode.restarting(),
+        restarting: datanode.lifecycle.restarting(),
         grants: None,
         client_metrics: None,
-        throttle: Some(&datanode.balance_throttle),
+        throttle: Some(&datanode.replicas.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;
     // The source's end mark is ignored: the replica is already complete.
@@ -141,9 +142,9 @@ async fn fetch(
     let (storing, pool) = (datanode.clone(), pool.clone());
     let finalizing = move |_: &Blockstore| {
         let replica = writer.finalize(Durability::Memory)?;
-        storing.metrics.record_write(replica.block.length());
+        storing.replicas.metrics.record_write(replica.block.length());
         report_received(&storing, &pool, &replica, delete_hint);
         Ok(())
     };
-    datanode.run_blocking(finalizing).await
+    datanode.replicas.run_blocking(finalizing).await
 }

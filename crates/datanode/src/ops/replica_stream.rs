@@ -2,6 +2,8 @@
 //!
 //! Bounds: each connection has a window; all windows together are limited by `hearth.datanode.stream.memory.bytes`.
 
+mod sink;
+
 use std::sync::Arc;
 
 use hearth_protocol::replica_stream;
@@ -10,7 +12,8 @@ use hearth_wire::data_transfer::{ReplicaRefusal, ReplicaStream, Status, StreamTe
 use crate::datanode::Datanode;
 use crate::ops::{Continuation, OpError};
 use crate::session::Session;
-use crate::streams::{self, StreamStore, Window};
+use crate::streams::{self, Window};
+use sink::StreamStore;
 
 pub async fn serve(
     datanode: &Arc<Datanode>,
@@ -36,7 +39,7 @@ pub async fn receive_replicas(datanode: &Arc<Datanode>, session: Session, window
     let conversation = datanode.streams.threads.start_connection(async move {
         tokio::select! {
             outcome = receive(&shared, session, window) => outcome,
-            () = shared.stopping() => Ok(()),
+            () = shared.lifecycle.stopping() => Ok(()),
         }
     })?;
     conversation.await.map_err(|_| OpError::Interrupted)?

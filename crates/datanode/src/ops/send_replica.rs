@@ -12,7 +12,7 @@ use crate::datanode::Datanode;
 use crate::ops::copy_block::acquire_move_permit;
 use crate::ops::{Continuation, OpError, check_token, run_with_progress};
 use crate::session::Session;
-use crate::streams::{self, RequestedBy};
+use crate::streams::{CopyOrder, RequestedBy};
 
 pub async fn serve(
     datanode: &Arc<Datanode>,
@@ -26,17 +26,18 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
     let TransferBlock { block, token, targets, .. } = request;
     let [target] =
         <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("a replica must have exactly one target"))?;
-    let pool = datanode.ready_pool(&block.pool).await?;
+    let pool = datanode.replicas.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Copy)?;
     let _place = acquire_move_permit(datanode, &block, "copy")?;
-    let replica = datanode.store.replica(&block.pool, block.id());
+    let replica = datanode.replicas.store.replica(&block.pool, block.id());
     let replica = replica.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
     if replica.state != ReplicaState::Finalized || replica.block.stamp != block.stamp() {
         return Err(OpError::Refused(format!("{block} is {:?} here, as {}", replica.state, replica.block)));
     }
     // With the replica's own length, regardless of the balancer's value.
     let block = ExtendedBlock { pool: block.pool, block: replica.block };
-    match streams::send_replica(datanode, &pool, &block, &target, RequestedBy::Balancer).await? {
+    let order = CopyOrder { pool, block, target, requested_by: RequestedBy::Balancer };
+    match datanode.streams.send_replica(&datanode.replicas, &order).await? {
         true => Ok(()),
         false => Err(OpError::Refused("the target does not accept replica streams".to_owned())),
     }

@@ -47,7 +47,7 @@ pub async fn request_descriptors(
         answer_error(session, &error).await?;
         return Err(error);
     }
-    datanode.metrics.note_client_activity();
+    datanode.replicas.metrics.note_client_activity();
     let (slot, shown) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -75,7 +75,7 @@ pub async fn request_descriptors(
 }
 
 async fn check_access(datanode: &Arc<Datanode>, request: &RequestShortCircuitFds) -> Result<(), OpError> {
-    let pool = datanode.ready_pool(&request.block.pool).await?;
+    let pool = datanode.replicas.ready_pool(&request.block.pool).await?;
     check_token(&pool, &request.token, &request.block, AccessMode::Read)
 }
 
@@ -90,7 +90,7 @@ async fn open(
     // Registered before the replica is opened, so that every later withdrawal reaches the slot.
     let slot = request.slot.map(|slot| datanode.slots.register(slot, &request.block)).transpose()?;
     let (block, wants_anchor) = (request.block.clone(), slot.is_some());
-    let shown = datanode.run_blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
+    let shown = datanode.replicas.run_blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
     if let Some(slot) = request.slot
         && shown.verified
     {

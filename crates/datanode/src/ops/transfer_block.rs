@@ -23,9 +23,10 @@ pub async fn serve(
 
 async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
     let TransferBlock { block, token, client_name, targets } = request;
-    let pool = datanode.ready_pool(&block.pool).await?;
+    let pool = datanode.replicas.ready_pool(&block.pool).await?;
     check_token(&pool, &token, &block, AccessMode::Copy)?;
     let replica = datanode
+        .replicas
         .store
         .replica(&block.pool, block.id())
         .ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
@@ -47,5 +48,6 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
     };
     let length = replica.visible_length.unwrap_or(0);
     let sent = ExtendedBlock { pool: block.pool, block: Block { length, ..replica.block } };
-    transfer::run(datanode, &pool, Transfer { block: sent, stage, client_name, targets }).await
+    transfer::run(&datanode.replicas, &datanode.streams, &pool, Transfer { block: sent, stage, client_name, targets })
+        .await
 }

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::downstream;
-use crate::forward::{self, Mirror, PacketMirror, PendingClose, SetupAnswer};
+use crate::forward::{Mirror, PacketMirror, PendingClose, SetupAnswer};
 use crate::grants::Grants;
 use crate::lazy_persist;
 use crate::ops::write_one_sided::Fence;
@@ -129,8 +129,8 @@ async fn serve_request(
     session: &mut Session,
     request: WriteRequest,
 ) -> Result<Continuation, OpError> {
-    let pool = datanode.ready_pool(&request.write.block.pool).await?;
-    if datanode.is_restarting() && request.awaits_answers() {
+    let pool = datanode.replicas.ready_pool(&request.write.block.pool).await?;
+    if datanode.lifecycle.is_restarting() && request.awaits_answers() {
         let error = OpError::Restarting;
         answer_bad_link(session, &pool, &error).await?;
         return Err(error);
@@ -168,7 +168,7 @@ async fn serve_request(
     match opened {
         LocalReplica::Closed(replica) => {
             pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint: None });
-            datanode.note_finalized(&replica.block);
+            datanode.replicas.note_finalized(&replica.block);
             Ok(Continuation::Close)
         }
         LocalReplica::Writer(mut writer) => {
@@ -193,7 +193,7 @@ async fn open_with_permit(
     peer: PeerAddress,
 ) -> Result<(LocalReplica, Option<OwnedSemaphorePermit>), OpError> {
     let place = if request.is_copy_into_memory() {
-        datanode.streams.acquire_incoming_permit(datanode, &request.write.block).await?
+        datanode.streams.acquire_incoming_permit(&datanode.replicas, &request.write.block).await?
     } else {
         None
     };
@@ -214,43 +214,55 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
     match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
             let in_packets = matches!(request.data_path, DataPath::Packets);
-            let locked = if in_packets { lazy_persist::reserve_memory(datanode, write, peer) } else { None };
+            let locked = if in_packets {
+                lazy_persist::reserve_memory(&datanode.replicas, &datanode.locked_memory, write, peer)
+            } else {
+                None
+            };
             let replace = new_stamp.0 != 0;
             let kind = CreateKind::BeingWritten { replace };
             if !replace && locked.is_none() {
                 // The common case uses memory only and needs no other thread.
-                return Ok(LocalReplica::Writer(datanode.store.create(&block, kind, &options)?));
+                return Ok(LocalReplica::Writer(datanode.replicas.store.create(&block, kind, &options)?));
             }
             let stamp = if replace { new_stamp } else { block.block.stamp };
             let block = ExtendedBlock { block: Block { stamp, ..block.block }, ..block };
             let shared = datanode.clone();
-            let create = move |_: &_| lazy_persist::create(&shared, &block, kind, &options, locked);
-            datanode.run_blocking_op(create).await.map(LocalReplica::Writer)
+            let create = move |_: &_| {
+                lazy_persist::create(&shared.replicas, &shared.locked_memory, &block, kind, &options, locked)
+            };
+            datanode.replicas.run_blocking_op(create).await.map(LocalReplica::Writer)
         }
         Stage::PipelineSetupCreate => datanode
+            .replicas
             .run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
             .await
             .map(LocalReplica::Writer),
         Stage::TransferRbw | Stage::TransferFinalized => datanode
+            .replicas
             .run_blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
             .await
             .map(LocalReplica::Writer),
         Stage::PipelineSetupAppend => datanode
+            .replicas
             .run_blocking(move |store| store.append(&block, new_stamp, min_acked))
             .await
             .map(LocalReplica::Writer),
         Stage::PipelineSetupAppendRecovery => datanode
+            .replicas
             .run_blocking(move |store| store.recover_append(&block, new_stamp, min_acked))
             .await
             .map(LocalReplica::Writer),
         Stage::PipelineSetupStreamingRecovery => {
             let recovery = PipelineRecovery { new_stamp, min_acked, max_received };
             datanode
+                .replicas
                 .run_blocking(move |store| store.recover_being_written(&block, recovery))
                 .await
                 .map(LocalReplica::Writer)
         }
         Stage::PipelineCloseRecovery => datanode
+            .replicas
             .run_blocking(move |store| store.recover_close(&block, new_stamp, min_acked))
             .await
             .map(LocalReplica::Closed),
@@ -334,9 +346,15 @@ async fn open_mirror(
     if request.write.stage != Stage::PipelineCloseRecovery && request.awaits_answers() {
         let downstream = downstream_request.clone();
         let asked = match request.data_path {
-            DataPath::Packets => forward::into_memory_here(datanode, next, downstream, timeouts).await?,
-            DataPath::Local => forward::into_memory(datanode, next, downstream, timeouts, true).await?,
-            DataPath::OneSided(_) => forward::into_memory(datanode, next, downstream, timeouts, false).await?,
+            DataPath::Packets => {
+                datanode.forwarding.into_memory_here(&datanode.replicas, next, downstream, timeouts).await?
+            }
+            DataPath::Local => {
+                datanode.forwarding.into_memory(&datanode.replicas, next, downstream, timeouts, true).await?
+            }
+            DataPath::OneSided(_) => {
+                datanode.forwarding.into_memory(&datanode.replicas, next, downstream, timeouts, false).await?
+            }
         };
         match asked {
             Some(SetupAnswer::Ready(mirror)) => return Ok(Ok(mirror)),
@@ -344,7 +362,7 @@ async fn open_mirror(
             None => {}
         }
     }
-    let mut session = downstream::connect(datanode, &next.id, timeouts).await?;
+    let mut session = downstream::connect(&datanode.options, &next.id, timeouts).await?;
     session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
     if request.awaits_answers() {
         let answer = session.receive_answer(timeouts.read).await?;
@@ -380,7 +398,7 @@ async fn receive(
         let is_fenced = fence.as_ref().is_none_or(|fence| fence.close());
         ending.as_ref().is_none_or(PendingClose::wait) && is_fenced
     }));
-    let _responder = request.awaits_answers().then(|| datanode.metrics.count_responder());
+    let _responder = request.awaits_answers().then(|| datanode.replicas.metrics.count_responder());
     let _writing = datanode.writers.add(writer.block(), session.connection.clone());
     let own_checksum = writer.checksum();
     if own_checksum.bytes_per_chunk != request.write.checksum.bytes_per_chunk {
@@ -400,10 +418,10 @@ async fn receive(
         checksum: request.write.checksum,
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
-        client_metrics: request.is_client.then_some(&*datanode.metrics),
-        throttle: is_move.then_some(&datanode.balance_throttle),
+        client_metrics: request.is_client.then_some(&*datanode.replicas.metrics),
+        throttle: is_move.then_some(&datanode.replicas.balance_throttle),
         grants,
-        restarting: datanode.restarting(),
+        restarting: datanode.lifecycle.restarting(),
         upstream: session,
     };
     let received = match receiver.run().await {
@@ -468,18 +486,20 @@ async fn finish(
 ) -> Result<Continuation, OpError> {
     let Received { writer, durability, last_ack } = received;
     if request.write.stage == Stage::TransferRbw {
-        let replica = datanode.run_blocking(move |_| writer.convert_temporary_to_being_written()).await?;
-        datanode.metrics.record_write(replica.block.length());
+        let replica = datanode.replicas.run_blocking(move |_| writer.convert_temporary_to_being_written()).await?;
+        datanode.replicas.metrics.record_write(replica.block.length());
         session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
         return Ok(Continuation::Close);
     }
     let replica = match durability {
         Durability::Memory if !writer.waits_at_end() => writer.finalize(durability)?,
-        Durability::Memory | Durability::Disk => datanode.run_blocking(move |_| writer.finalize(durability)).await?,
+        Durability::Memory | Durability::Disk => {
+            datanode.replicas.run_blocking(move |_| writer.finalize(durability)).await?
+        }
     };
-    datanode.metrics.record_write(replica.block.length());
+    datanode.replicas.metrics.record_write(replica.block.length());
     if request.is_copy_into_memory() {
-        datanode.metrics.record_stream_received();
+        datanode.replicas.metrics.record_stream_received();
     }
     if request.write.stage == Stage::TransferFinalized {
         // The pipeline that follows reports it.
@@ -488,7 +508,7 @@ async fn finish(
     }
     let delete_hint = if request.is_client { None } else { datanode.streams.moves.delete_hint(&replica.block) };
     pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
-    datanode.note_finalized(&replica.block);
+    datanode.replicas.note_finalized(&replica.block);
     last_ack.send().await?;
     Ok(Continuation::Close)
 }

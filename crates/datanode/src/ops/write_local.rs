@@ -34,7 +34,7 @@ pub async fn serve_copy(datanode: &Arc<Datanode>, session: Session, write: Write
         let mut session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
         tokio::select! {
             outcome = write_block::serve_local(&here, &mut session, write) => outcome.map(drop),
-            () = here.stopping() => Ok(()),
+            () = here.lifecycle.stopping() => Ok(()),
         }
     })?;
     taking.await.map_err(|_| OpError::Interrupted)?

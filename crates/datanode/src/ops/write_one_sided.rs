@@ -202,7 +202,7 @@ impl Bridge {
         Ok(Self {
             connection: connection.clone(),
             domain: domain.clone(),
-            metrics: datanode.metrics.clone(),
+            metrics: datanode.replicas.metrics.clone(),
             checksums: checksums.clone(),
             fence: Fence::new(connection.clone()),
             writer_end: Session::new(Arc::new(writer_end), options.write_timeout),

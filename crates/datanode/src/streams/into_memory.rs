@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use hearth_blockstore::ReplicaReader;
 use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
-use hearth_types::{ByteRange, ExtendedBlock};
-use hearth_wire::data_transfer::{PacketHeader, PipelineTarget, Status};
+use hearth_types::ByteRange;
+use hearth_wire::data_transfer::{PacketHeader, Status};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-use super::source::StreamSource;
-use super::{FRAME_BYTES, RequestedBy};
-use crate::datanode::Datanode;
-use crate::downstream::Timeouts;
-use crate::forward::{self, ForwardError, Mirror, MirrorError, MirrorSender, PacketData, SetupAnswer};
+use super::order::CopyOrder;
+use super::source::{FRAME_BYTES, StreamSource};
+use super::threads::CopyThreads;
+use crate::downstream::{self, Timeouts};
+use crate::forward::{ForwardError, Forwarding, Mirror, MirrorError, MirrorSender, PacketData, SetupAnswer};
 use crate::ops::OpError;
-use crate::pool::Pool;
-use crate::transfer;
+use crate::replica_service::ReplicaService;
 
 /// Minimum size; shorter replicas are sent by streams, which need no answer before the next one, because registering
 /// memory costs more.
-const REPLICA_BYTES_MIN: u64 = 1 << 20;
+pub const REPLICA_BYTES_MIN: u64 = 1 << 20;
 
 /// Result of sending a replica.
 pub enum MemoryCopyOutcome {
@@ -35,54 +35,49 @@ pub enum MemoryCopyOutcome {
     NotSupported,
 }
 
-/// Puts a finalized replica into the memory of `target`, if there is a path to it. Dropping the future ends the
-/// transfer.
+/// Puts a finalized replica into the memory of its target, if there is a path to it. Dropping the future ends the
+/// transfer. `turn`: held until then.
 ///
 /// Errors: those of this DataNode's own replica.
 pub async fn send_replica(
-    datanode: &Arc<Datanode>,
-    pool: &Arc<Pool>,
-    block: &ExtendedBlock,
-    target: &PipelineTarget,
-    requested_by: RequestedBy,
+    replicas: &Arc<ReplicaService>,
+    forwarding: &Arc<Forwarding>,
+    threads: &Arc<CopyThreads>,
+    turn: OwnedSemaphorePermit,
+    order: &CopyOrder,
 ) -> Result<MemoryCopyOutcome, OpError> {
-    // Most targets of a cluster are on other machines: these take neither a permit nor an open replica.
-    let may_lead = datanode.one_sided.is_some() || datanode.local_forwarding.can_reach(datanode, &target.datanode.id);
-    if !may_lead || !datanode.streams.is_enabled() || block.length() < REPLICA_BYTES_MIN {
-        return Ok(MemoryCopyOutcome::NotSupported);
-    }
-    let turn = datanode.streams.peers.acquire_memory_permit(&target.datanode.id, requested_by).await;
-    let (here, pool, block, target) = (datanode.clone(), pool.clone(), block.clone(), target.clone());
+    let runtime = threads.start()?;
+    let (replicas, forwarding, threads, order) = (replicas.clone(), forwarding.clone(), threads.clone(), order.clone());
     let carrying = async move {
         let _turn = turn;
         tokio::select! {
-            carried = try_send_replica(&here, &pool, &block, &target, requested_by) => carried,
-            () = here.stopping() => Err(OpError::Interrupted),
+            carried = try_send_replica(&replicas, &forwarding, &threads, &order) => carried,
+            () = replicas.lifecycle.stopping() => Err(OpError::Interrupted),
         }
     };
     let mut running = JoinSet::new();
-    running.spawn_on(carrying, &datanode.streams.threads.start()?);
+    running.spawn_on(carrying, &runtime);
     running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
 }
 
 async fn try_send_replica(
-    datanode: &Arc<Datanode>,
-    pool: &Pool,
-    block: &ExtendedBlock,
-    target: &PipelineTarget,
-    requested_by: RequestedBy,
+    replicas: &Arc<ReplicaService>,
+    forwarding: &Forwarding,
+    threads: &CopyThreads,
+    order: &CopyOrder,
 ) -> Result<MemoryCopyOutcome, OpError> {
-    let reader = Arc::new(datanode.store.reader(block)?);
+    let CopyOrder { pool, block, target, requested_by } = order;
+    let reader = Arc::new(replicas.store.reader(block)?);
     let chunk = reader.checksum().bytes_per_chunk.max(1);
     // Each slice holds whole chunks.
     let step = u64::from(FRAME_BYTES / chunk * chunk);
     if step == 0 {
         return Ok(MemoryCopyOutcome::NotSupported);
     }
-    let request = transfer::write_request(pool, block, target, pool.token_for(block, target), reader.checksum());
-    let timeouts = Timeouts::new(&datanode.options.transfer, 1);
+    let request = downstream::write_request(pool, block, target, pool.token_for(block, target), reader.checksum());
+    let timeouts = Timeouts::new(&replicas.options.transfer, 1);
     let next = &target.datanode;
-    let mirror = match forward::into_memory(datanode, next, request, timeouts, false).await {
+    let mirror = match forwarding.into_memory(replicas, next, request, timeouts, false).await {
         Ok(None) => return Ok(MemoryCopyOutcome::NotSupported),
         Ok(Some(SetupAnswer::Ready(mirror))) => mirror,
         Ok(Some(SetupAnswer::Refused(answer))) => {
@@ -96,13 +91,13 @@ async fn try_send_replica(
             return Ok(MemoryCopyOutcome::NotSupported);
         }
     };
-    let source = StreamSource::into_memory(datanode, reader.clone(), requested_by);
+    let source = StreamSource::into_memory(replicas, reader.clone(), *requested_by);
     let sender = MirrorSender::new(&mirror);
     let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
     let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(CopyError::Sending) };
     // Only this part is limited, not the set-up: clients' writes wait for the same connections and answers.
     let copying = async { tokio::try_join!(sending, acknowledged(mirror, last)) };
-    match datanode.streams.threads.cpu_limited(copying).await {
+    match threads.cpu_limited(copying).await {
         Ok(_) => Ok(MemoryCopyOutcome::Complete),
         Err(why) => {
             tracing::info!(%block, target = %next.id, %why, "a copy into memory failed; sending the rest by a stream");

@@ -6,17 +6,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hearth_fabric::tcp::{self, Connection};
-use hearth_protocol::replica_stream::{self, ReplicaJob, StreamError};
+use hearth_protocol::replica_stream::{self, ReplicaJob, StreamError, StreamTimeouts};
 use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, OpCode, ReplicaStream, StreamLimits};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::order::RequestedBy;
 use super::source::StreamSource;
-use super::{RequestedBy, stream_timeouts};
-use crate::datanode::Datanode;
+use super::threads::CopyThreads;
 use crate::downstream::{self, Timeouts};
+use crate::forward::Forwarding;
 use crate::ops::OpError;
+use crate::options::TransferOptions;
+use crate::replica_service::ReplicaService;
 
 /// Time for which a DataNode is considered not to support streams.
 const NO_STREAMS_TTL: Duration = Duration::from_secs(600);
@@ -37,8 +40,12 @@ const INTO_MEMORY_MAX: usize = 4;
 /// Maximum number of replicas that wait for their turn on a connection, in addition to those in flight.
 const JOBS_QUEUED_MAX: usize = 64;
 
-#[derive(Default)]
 pub struct Peers {
+    /// Maximum number of connections to each; 0: streams are disabled.
+    connections: usize,
+    threads: Arc<CopyThreads>,
+    /// Knows what other DataNodes offer.
+    forwarding: Arc<Forwarding>,
     peers: Mutex<HashMap<PeerKey, Arc<Peer>>>,
 }
 
@@ -144,17 +151,21 @@ impl PeerState {
 }
 
 impl Peers {
+    pub fn new(connections: usize, threads: Arc<CopyThreads>, forwarding: Arc<Forwarding>) -> Self {
+        Self { connections, threads, forwarding, peers: Mutex::default() }
+    }
+
     /// Returns a connection to `target`, opened now if necessary. Callers do not wait for an additional connection that
     /// another task is opening.
     ///
     /// Errors: there is no connection, and the target cannot be reached.
     pub async fn connection(
         &self,
-        datanode: &Arc<Datanode>,
+        replicas: &Arc<ReplicaService>,
         target: &DatanodeId,
         requested_by: RequestedBy,
     ) -> Result<StreamRoute, OpError> {
-        let connections = datanode.streams.options.connections as usize;
+        let connections = self.connections;
         if connections == 0 {
             return Ok(StreamRoute::None);
         }
@@ -183,7 +194,7 @@ impl Peers {
                 return Err(OpError::Unreachable { name: target.transfer_address() });
             }
         }
-        match open_connection(datanode, target, &peer, connections).await {
+        match self.open_connection(replicas, target, &peer).await {
             Ok(way) => Ok(way),
             Err(error) => {
                 let link = peer.state.lock().note_failure(connections).ok_or(error);
@@ -193,14 +204,14 @@ impl Peers {
     }
 
     /// Returns true if `source` sends replicas by streams on request.
-    pub async fn can_send(&self, datanode: &Arc<Datanode>, source: &DatanodeId) -> bool {
+    pub async fn can_send(&self, replicas: &ReplicaService, source: &DatanodeId) -> bool {
         let peer = self.peer(source, RequestedBy::Balancer);
         let known = peer.state.lock().sends.filter(|(_, until)| Instant::now() < *until);
         if let Some((sends, _)) = known {
             return sends;
         }
         // If the request failed, it is repeated the next time.
-        let Ok(description) = description_of(datanode, source).await else { return false };
+        let Ok(description) = self.description_of(replicas, source).await else { return false };
         let sends = description.is_some_and(|description| description.serves(OpCode::SendReplica));
         peer.state.lock().sends = Some((sends, Instant::now() + NO_STREAMS_TTL));
         sends
@@ -231,71 +242,77 @@ impl Peers {
         }
         peers.entry(key).or_default().clone()
     }
-}
 
-/// Opens a connection. Must be called with `connecting` held.
-async fn open_connection(
-    datanode: &Arc<Datanode>,
-    target: &DatanodeId,
-    peer: &Peer,
-    connections: usize,
-) -> Result<StreamRoute, OpError> {
-    let is_described = peer.state.lock().is_described;
-    if !is_described {
-        let description = description_of(datanode, target).await?;
-        if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
-            peer.state.lock().backoff_until = Some(Instant::now() + NO_STREAMS_TTL);
-            return Ok(StreamRoute::None);
-        }
-        peer.state.lock().is_described = true;
-    }
-    match connect(datanode, target).await {
-        Ok(link) => {
-            let taken = link.take();
-            peer.state.lock().connections.push(link);
-            Ok(StreamRoute::Connection(taken))
-        }
-        Err(error) => {
-            let mut state = peer.state.lock();
-            if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
-                state.backoff_until = Some(Instant::now() + REFUSED_BACKOFF);
-                return Ok(state.pick(connections).unwrap_or(StreamRoute::None));
+    /// Opens a connection. Must be called with `connecting` held.
+    async fn open_connection(
+        &self,
+        replicas: &Arc<ReplicaService>,
+        target: &DatanodeId,
+        peer: &Peer,
+    ) -> Result<StreamRoute, OpError> {
+        let is_described = peer.state.lock().is_described;
+        if !is_described {
+            let description = self.description_of(replicas, target).await?;
+            if !description.is_some_and(|description| description.serves(OpCode::ReplicaStream)) {
+                peer.state.lock().backoff_until = Some(Instant::now() + NO_STREAMS_TTL);
+                return Ok(StreamRoute::None);
             }
-            // The DataNode may have been replaced.
-            state.is_described = false;
-            datanode.peer_offers.forget(target);
-            Err(error)
+            peer.state.lock().is_described = true;
         }
+        match self.connect(replicas, target).await {
+            Ok(link) => {
+                let taken = link.take();
+                peer.state.lock().connections.push(link);
+                Ok(StreamRoute::Connection(taken))
+            }
+            Err(error) => {
+                let mut state = peer.state.lock();
+                if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
+                    state.backoff_until = Some(Instant::now() + REFUSED_BACKOFF);
+                    return Ok(state.pick(self.connections).unwrap_or(StreamRoute::None));
+                }
+                // The DataNode may have been replaced.
+                state.is_described = false;
+                self.forwarding.peer_offers.forget(target);
+                Err(error)
+            }
+        }
+    }
+
+    async fn description_of(
+        &self,
+        replicas: &ReplicaService,
+        target: &DatanodeId,
+    ) -> Result<Option<Arc<DatanodeDescription>>, OpError> {
+        self.forwarding.peer_offers.get(replicas, target, Timeouts::new(&replicas.options.transfer, 1).read).await
+    }
+
+    async fn connect(&self, replicas: &Arc<ReplicaService>, target: &DatanodeId) -> Result<StreamConnection, OpError> {
+        let options = &replicas.options.transfer;
+        let address = downstream::resolve(&replicas.options, target, target.transfer_port).await?;
+        let connection = tcp::connect(address, None, options.socket, Timeouts::new(options, 1).connect).await?;
+        let mut buffer = replica_stream::receive_buffer();
+        let request = ReplicaStream { source_uuid: replicas.store.datanode_uuid().to_string() };
+        let limits = replica_stream::negotiate(&connection, &mut buffer, request, &stream_timeouts(options)).await?;
+        let (jobs, queue) = mpsc::channel(JOBS_QUEUED_MAX);
+        self.threads.start_connection(run(replicas.clone(), connection, buffer, limits, queue))?;
+        Ok(StreamConnection { jobs, load: Arc::default(), counted: false })
     }
 }
 
-async fn description_of(
-    datanode: &Arc<Datanode>,
-    target: &DatanodeId,
-) -> Result<Option<Arc<DatanodeDescription>>, OpError> {
-    datanode.peer_offers.get(datanode, target, Timeouts::new(&datanode.options.transfer, 1).read).await
-}
-
-async fn connect(datanode: &Arc<Datanode>, target: &DatanodeId) -> Result<StreamConnection, OpError> {
-    let options = &datanode.options.transfer;
-    let address = downstream::resolve(datanode, target, target.transfer_port).await?;
-    let connection = tcp::connect(address, None, options.socket, Timeouts::new(options, 1).connect).await?;
-    let mut buffer = replica_stream::receive_buffer();
-    let request = ReplicaStream { source_uuid: datanode.store.datanode_uuid().to_string() };
-    let limits = replica_stream::negotiate(&connection, &mut buffer, request, &stream_timeouts(options)).await?;
-    let (jobs, queue) = mpsc::channel(JOBS_QUEUED_MAX);
-    datanode.streams.threads.start_connection(run(datanode.clone(), connection, buffer, limits, queue))?;
-    Ok(StreamConnection { jobs, load: Arc::default(), counted: false })
+/// Returns the timeouts for both ends of a stream.
+pub fn stream_timeouts(options: &TransferOptions) -> StreamTimeouts {
+    StreamTimeouts { silence: options.read_timeout, write: options.write_timeout, idle: options.read_timeout }
 }
 
 async fn run(
-    datanode: Arc<Datanode>,
+    replicas: Arc<ReplicaService>,
     connection: Connection,
     mut buffer: hearth_fabric::tcp::ReceiveBuffer,
     limits: StreamLimits,
     mut queue: mpsc::Receiver<ReplicaJob<StreamSource>>,
 ) {
-    let timeouts = stream_timeouts(&datanode.options.transfer);
+    let timeouts = stream_timeouts(&replicas.options.transfer);
     let peer = connection.peer();
     let connection = match connection.moved_here() {
         Ok(connection) => connection,
@@ -306,7 +323,7 @@ async fn run(
     };
     let outcome = tokio::select! {
         outcome = replica_stream::send(&connection, &mut buffer, limits, timeouts, &mut queue) => outcome,
-        () = datanode.stopping() => Ok(()),
+        () = replicas.lifecycle.stopping() => Ok(()),
     };
     if let Err(error) = outcome {
         tracing::info!(%peer, error = &*error as &dyn std::error::Error, "a replica stream ended");

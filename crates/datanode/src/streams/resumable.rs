@@ -4,13 +4,19 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hearth_blockstore::ReplicaWriter;
-use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
+use hearth_types::{BlockId, BlockPoolId, ChecksumSpec, ExtendedBlock};
 use parking_lot::Mutex;
-
-use super::sink::ResumeKey;
 
 /// Maximum number of partial replicas that are kept.
 const RESUMABLE_MAX: usize = 64;
+
+/// Properties that must match for a replica to be resumed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResumeKey {
+    /// The block with its final length.
+    pub block: ExtendedBlock,
+    pub checksum: ChecksumSpec,
+}
 
 /// The replicas still count as TEMPORARY, with a writer: they are neither read nor reported.
 pub struct ResumableReplicas {

@@ -6,13 +6,16 @@ use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_protocol::replica_stream::{ReplicaSource, SourceData};
 use hearth_types::ByteRange;
 
-use super::{FRAME_BYTES, RequestedBy};
-use crate::datanode::Datanode;
+use super::order::RequestedBy;
 use crate::read_ahead::ReadAhead;
+use crate::replica_service::ReplicaService;
 use crate::sender::SendError;
 
+/// Data bytes of a frame: the amount read from a disk at once, large enough to make the framing cost negligible.
+pub const FRAME_BYTES: u32 = 512 << 10;
+
 pub struct StreamSource {
-    datanode: Arc<Datanode>,
+    replicas: Arc<ReplicaService>,
     reader: Arc<ReplicaReader>,
     /// Read-ahead, for a replica on disk that is sent from its first byte on in frames of full length.
     ahead: Option<ReadAhead<Arc<ReplicaReader>>>,
@@ -25,14 +28,14 @@ pub struct StreamSource {
 }
 
 impl StreamSource {
-    pub fn new(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
-        let (datanode, scratch) = (datanode.clone(), Vec::new());
-        Self { datanode, reader, ahead: None, started: false, scratch, requested_by, into_memory: false }
+    pub fn new(replicas: &Arc<ReplicaService>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
+        let (replicas, scratch) = (replicas.clone(), Vec::new());
+        Self { replicas, reader, ahead: None, started: false, scratch, requested_by, into_memory: false }
     }
 
     /// Creates a source for a transfer that does not use a stream connection.
-    pub fn into_memory(datanode: &Arc<Datanode>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
-        Self { into_memory: true, ..Self::new(datanode, reader, requested_by) }
+    pub fn into_memory(replicas: &Arc<ReplicaService>, reader: Arc<ReplicaReader>, requested_by: RequestedBy) -> Self {
+        Self { into_memory: true, ..Self::new(replicas, reader, requested_by) }
     }
 }
 
@@ -45,12 +48,12 @@ impl ReplicaSource for StreamSource {
 
     async fn data(&mut self, range: ByteRange) -> Result<SourceData<'_>, SendError> {
         let throttle = match self.requested_by {
-            RequestedBy::Namenode => &self.datanode.transfer_throttle,
-            RequestedBy::Balancer => &self.datanode.balance_throttle,
+            RequestedBy::Namenode => &self.replicas.transfer_throttle,
+            RequestedBy::Balancer => &self.replicas.balance_throttle,
         };
         throttle.pass(range.length()).await;
         if !self.into_memory {
-            self.datanode.metrics.record_stream_sent(range.length());
+            self.replicas.metrics.record_stream_sent(range.length());
         }
         if !self.started {
             self.started = true;
@@ -62,7 +65,7 @@ impl ReplicaSource for StreamSource {
         }
         match self.reader.data() {
             DataSource::Bytes(bytes) => Ok(SourceData::Bytes(&bytes[range.start() as usize..range.end() as usize])),
-            DataSource::File { file, offset } if self.datanode.options.transfer.transfer_to => {
+            DataSource::File { file, offset } if self.replicas.options.transfer.transfer_to => {
                 Ok(SourceData::File { file, offset: offset + range.start() })
             }
             DataSource::File { .. } => {

@@ -7,8 +7,9 @@ use hearth_types::StorageReport;
 use hearth_web::Bean;
 use serde_json::{Value, json};
 
+use crate::block_pool_service::{BlockPoolService, ServedNamenode};
 use crate::datanode::Datanode;
-use crate::namenode::{BlockPoolService, SOFTWARE_VERSION, ServedNamenode};
+use crate::namenode::SOFTWARE_VERSION;
 use crate::pool::NamenodeIndex;
 
 /// Value of Apache's DataNode while no plan was submitted to its disk balancer.
@@ -51,7 +52,7 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
         .collect();
     let sum = |figure: fn(&StorageReport) -> u64| storages.iter().map(|storage| figure(&storage.report)).sum::<u64>();
     let failed = datanode.services.failed_volumes();
-    let uptime = datanode.started.elapsed().as_millis() as u64;
+    let uptime = datanode.lifecycle.uptime().as_millis() as u64;
     let storage_info = storages.iter().map(|storage| storage.dir.as_str()).collect::<Vec<_>>().join(", ");
     // Apache's DataNode has two of them, with nearly the same attributes: one of its metrics, one of its management
     // interface.
@@ -93,9 +94,9 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("NamenodeAddresses", Value::Object(addresses_of).to_string())
             .with("BPServiceActorInfo", Value::Array(actors).to_string())
             .with("VolumeInfo", Value::Object(volumes).to_string())
-            .with("XceiverCount", datanode.metrics.xceiver_count() as u64)
-            .with("ActiveTransferThreadCount", datanode.metrics.xceivers() as u64)
-            .with("XmitsInProgress", datanode.metrics.transfers() as u64)
+            .with("XceiverCount", datanode.replicas.metrics.xceiver_count() as u64)
+            .with("ActiveTransferThreadCount", datanode.replicas.metrics.xceivers() as u64)
+            .with("XmitsInProgress", datanode.replicas.metrics.transfers() as u64)
             .with("DNStartedTimeInMillis", datanode.options.clock.wall_ms().saturating_sub(uptime))
             .with("SecurityEnabled", false)
             .with("DatanodeNetworkCounts", Vec::<Value>::new())
@@ -104,7 +105,7 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("SendPacketDownstreamAvgInfo", Value::Null)
             .with("SlowDisks", Value::Null),
         data_set("FSDatasetState"),
-        data_set(&format!("FSDatasetState-{}", datanode.store.datanode_uuid())),
+        data_set(&format!("FSDatasetState-{}", datanode.replicas.store.datanode_uuid())),
     ]
 }
 
@@ -143,9 +144,10 @@ struct Storage {
 /// Returns the storages without accessing any replica: frequent requests must not wait for replicas whose files are
 /// being opened.
 fn storages(datanode: &Datanode) -> Vec<Storage> {
-    let pools = datanode.pools.all();
-    let reports: Vec<_> = pools.first().map(|pool| datanode.storage_reports(pool.id())).unwrap_or_default();
-    let storages = datanode.store.storages().into_iter();
+    let pools = datanode.replicas.pools.all();
+    let reports: Vec<_> =
+        pools.first().map(|pool| datanode.replicas.store.storage_reports(pool.id())).unwrap_or_default();
+    let storages = datanode.replicas.store.storages().into_iter();
     storages
         .filter_map(|storage| {
             let report = reports.iter().find(|report| report.storage == storage.id)?.clone();

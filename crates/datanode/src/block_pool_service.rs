@@ -9,14 +9,14 @@ use hearth_types::PoolIdentity;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::last_contact::LastContact;
-use crate::datanode::Datanode;
+use crate::last_contact::LastContact;
 use crate::pool::Pool;
+use crate::replica_service::ReplicaService;
 use crate::tokens::BlockTokens;
 
 /// Requests of an administrator to an actor.
 #[derive(Default)]
-pub(crate) struct ReportTrigger {
+pub struct ReportTrigger {
     full_report: AtomicBool,
     wake: Notify,
 }
@@ -43,7 +43,7 @@ impl ReportTrigger {
 }
 
 /// One NameNode of a nameservice.
-pub(crate) struct ServedNamenode {
+pub struct ServedNamenode {
     pub address: HostPort,
     /// Address for lifelines, if it accepts any.
     pub lifeline: Option<HostPort>,
@@ -52,7 +52,7 @@ pub(crate) struct ServedNamenode {
 }
 
 /// One nameservice.
-pub(crate) struct BlockPoolService {
+pub struct BlockPoolService {
     pub name: String,
     pub namenodes: Vec<ServedNamenode>,
     pool: watch::Sender<Option<Arc<Pool>>>,
@@ -64,7 +64,7 @@ pub(crate) struct BlockPoolService {
 
 /// Reason why a NameNode is not served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AttachError {
+pub enum AttachError {
     #[error("the namenode serves block pool {found}, but its nameservice uses {known}")]
     OtherPool { found: String, known: String },
     #[error(transparent)]
@@ -101,7 +101,7 @@ impl BlockPoolService {
     /// Returns the pool of this nameservice, opened on the first call. All its NameNodes must name the same pool.
     pub async fn attach_pool(
         &self,
-        datanode: &Arc<Datanode>,
+        replicas: &ReplicaService,
         identity: PoolIdentity,
     ) -> Result<Arc<Pool>, AttachError> {
         let _opening = self.opening.lock().await;
@@ -112,7 +112,7 @@ impl BlockPoolService {
             let known = format!("{:?}", pool.identity);
             return Err(AttachError::OtherPool { found: format!("{identity:?}"), known });
         }
-        let store = datanode.store.clone();
+        let store = replicas.store.clone();
         let attached = identity.clone();
         let summary = tokio::task::spawn_blocking(move || store.attach_pool(&attached))
             .await
@@ -124,9 +124,9 @@ impl BlockPoolService {
         if summary.quarantined {
             tracing::warn!(pool = %identity.pool, "moved aside memory that did not belong to the storage directories");
         }
-        let tokens = BlockTokens::new(datanode.options.clock.clone(), &datanode.options.user);
+        let tokens = BlockTokens::new(replicas.options.clock.clone(), &replicas.options.user);
         let pool = Arc::new(Pool::new(identity, self.namenodes.len(), tokens));
-        datanode.pools.insert(pool.clone());
+        replicas.pools.insert(pool.clone());
         self.pool.send_replace(Some(pool.clone()));
         Ok(pool)
     }
@@ -162,7 +162,7 @@ pub struct BlockPoolServices {
 
 /// Storage directories that have failed.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct FailedVolumes {
+pub struct FailedVolumes {
     pub dirs: Vec<String>,
     /// Time of the last failure, in milliseconds since the epoch.
     pub last_ms: u64,
@@ -171,34 +171,34 @@ pub(crate) struct FailedVolumes {
 }
 
 impl BlockPoolServices {
-    pub(crate) fn set(&self, services: Vec<Arc<BlockPoolService>>) {
+    pub fn set(&self, services: Vec<Arc<BlockPoolService>>) {
         *self.list.lock() = services;
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<BlockPoolService>> {
+    pub fn all(&self) -> Vec<Arc<BlockPoolService>> {
         self.list.lock().clone()
     }
 
     /// Returns true if any actor still runs.
-    pub(crate) fn any_alive(&self) -> bool {
+    pub fn any_alive(&self) -> bool {
         self.list.lock().iter().any(|service| service.is_alive())
     }
 
     /// Resolves when, for each nameservice, this DataNode is registered with one of its NameNodes.
-    pub(crate) async fn all_registered(&self) {
+    pub async fn all_registered(&self) {
         for service in self.all() {
             service.registered().await;
         }
     }
 
-    pub(crate) fn note_failed_volume(&self, dir: &Path, capacity_lost: u64, now_ms: u64) {
+    pub fn note_failed_volume(&self, dir: &Path, capacity_lost: u64, now_ms: u64) {
         let mut failed = self.failed.lock();
         failed.dirs.push(dir.display().to_string());
         failed.last_ms = now_ms;
         failed.capacity_lost += capacity_lost;
     }
 
-    pub(crate) fn failed_volumes(&self) -> FailedVolumes {
+    pub fn failed_volumes(&self) -> FailedVolumes {
         self.failed.lock().clone()
     }
 }

@@ -1,3 +1,5 @@
+//! Times of a NameNode's last answers, for status pages.
+
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -5,7 +7,7 @@ use tokio::time::Instant;
 
 /// Times of a NameNode's last answers.
 #[derive(Default)]
-pub(crate) struct LastContact(Mutex<Times>);
+pub struct LastContact(Mutex<Times>);
 
 #[derive(Default)]
 struct Times {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearth_blockstore::{Checksums, CompletedWrite, CreateKind, CreateOptions, Durability, ReplicaWriter, StoreError};
 use hearth_protocol::replica_stream::{InPlace, NotAccepted, ReplicaSink, ReplicaStore};
-use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
+use hearth_types::ReplicaState;
 use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
@@ -17,6 +17,7 @@ use crate::metrics::GaugeGuard;
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::reports::ReplicaEvent;
+use crate::streams::ResumeKey;
 
 /// Maximum size of a replica that is created without a blocking thread: it takes a slot in memory.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -27,14 +28,6 @@ const DISK_STEP_BYTES: usize = 128 << 10;
 /// Maximum wait for a broken connection to be noticed here, if its sender reconnects before that.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 const RESUME_POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Properties that must match for a replica to be resumed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ResumeKey {
-    /// The block with its final length.
-    pub block: ExtendedBlock,
-    pub checksum: ChecksumSpec,
-}
 
 /// Accepts replicas.
 pub struct StreamStore {
@@ -48,12 +41,12 @@ impl StreamStore {
 
     async fn open_sink(&self, request: OpenReplica) -> Result<StreamSink, OpError> {
         let datanode = &self.datanode;
-        let pool = datanode.ready_pool(&request.block.pool).await?;
+        let pool = datanode.replicas.ready_pool(&request.block.pool).await?;
         let ids: Vec<_> = request.storage_id.iter().cloned().collect();
         pool.tokens
             .check_write(&request.token, &request.block, &[request.storage_type], &ids)
             .map_err(|source| OpError::Token { block: request.block.clone(), source })?;
-        let place = datanode.streams.acquire_incoming_permit(datanode, &request.block).await?;
+        let place = datanode.streams.acquire_incoming_permit(&datanode.replicas, &request.block).await?;
         let resume_key = ResumeKey { block: request.block.clone(), checksum: request.checksum };
         let deadline = tokio::time::Instant::now() + RESUME_TIMEOUT;
         let (writer, resumed) = loop {
@@ -72,7 +65,7 @@ impl StreamStore {
         };
         if resumed {
             tracing::info!(block = %request.block, received = writer.received(), "resuming a replica after a broken connection");
-            datanode.metrics.record_stream_resumed(writer.received());
+            datanode.replicas.metrics.record_stream_resumed(writer.received());
         }
         let is_move = datanode.streams.moves.has(&request.block);
         Ok(StreamSink {
@@ -81,14 +74,14 @@ impl StreamStore {
             writer,
             disk_write: None,
             is_move,
-            _counted: datanode.metrics.count_operation(),
+            _counted: datanode.replicas.metrics.count_operation(),
             _place: place,
             datanode: datanode.clone(),
         })
     }
 
     async fn create(&self, request: &OpenReplica) -> Result<ReplicaWriter, OpError> {
-        let (store, block) = (&self.datanode.store, request.block.clone());
+        let (store, block) = (&self.datanode.replicas.store, request.block.clone());
         let options = CreateOptions {
             checksum: request.checksum,
             expected_bytes: block.length(),
@@ -97,7 +90,7 @@ impl StreamStore {
         if (1..=SMALL_BYTES).contains(&block.length()) && store.replica(&block.pool, block.id()).is_none() {
             return Ok(store.create(&block, CreateKind::Temporary, &options)?);
         }
-        self.datanode.run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await
+        self.datanode.replicas.run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await
     }
 }
 
@@ -110,6 +103,7 @@ impl ReplicaStore for StreamStore {
             tracing::info!(%block, error = &error as &dyn std::error::Error, "refusing a replica");
             let is_there = self
                 .datanode
+                .replicas
                 .store
                 .replica(&block.pool, block.id())
                 .is_some_and(|there| there.state == ReplicaState::Finalized && there.block == block.block);
@@ -146,7 +140,7 @@ impl StreamSink {
     fn write(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
         let before = self.writer.received();
         let received = self.writer.write(offset, data, Checksums::Given(checksums))?;
-        self.datanode.metrics.record_stream_stored(received - before);
+        self.datanode.replicas.metrics.record_stream_stored(received - before);
         Ok(())
     }
 
@@ -157,7 +151,7 @@ impl StreamSink {
         let step = (DISK_STEP_BYTES / chunk).max(1) * chunk;
         let mut checksums = checksums;
         if self.is_move {
-            self.datanode.balance_throttle.pass(data.len() as u64).await;
+            self.datanode.replicas.balance_throttle.pass(data.len() as u64).await;
         }
         for (index, data) in data.chunks(step).enumerate() {
             if self.writer.makes_piece_due(data.len()) {
@@ -185,15 +179,15 @@ impl StreamSink {
         self.wait_for_disk_write().await?;
         let Self { datanode, pool, writer, .. } = self;
         let replica = if writer.waits_at_end() {
-            datanode.run_blocking(move |_| writer.finalize(Durability::Memory)).await?
+            datanode.replicas.run_blocking(move |_| writer.finalize(Durability::Memory)).await?
         } else {
             writer.finalize(Durability::Memory)?
         };
-        datanode.metrics.record_write(replica.block.length());
-        datanode.metrics.record_stream_received();
+        datanode.replicas.metrics.record_write(replica.block.length());
+        datanode.replicas.metrics.record_stream_received();
         let delete_hint = datanode.streams.moves.delete_hint(&replica.block);
         pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
-        datanode.note_finalized(&replica.block);
+        datanode.replicas.note_finalized(&replica.block);
         Ok(())
     }
 }
@@ -211,7 +205,7 @@ impl InPlace for StreamSink {
 
     fn accept(&mut self, length: usize, checksums: &[u8]) -> Result<(), NotAccepted> {
         match self.writer.accept(length as u64, checksums) {
-            Ok(_) => self.datanode.metrics.record_stream_stored(length as u64),
+            Ok(_) => self.datanode.replicas.metrics.record_stream_stored(length as u64),
             Err(StoreError::BadCommit { source, .. }) => return Err(NotAccepted::Corrupt(source)),
             Err(error) => return Err(NotAccepted::Refused(refusal(&error.into(), false))),
         }
