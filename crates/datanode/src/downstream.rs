@@ -8,7 +8,6 @@ use hearth_fabric::tcp;
 use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock, GenerationStamp, Token};
 use hearth_wire::data_transfer::{CachingStrategy, PipelineTarget, Stage, WriteBlock};
 
-use crate::ops::OpError;
 use crate::options::{DatanodeOptions, TransferOptions};
 use crate::pool::Pool;
 use crate::session::Session;
@@ -39,16 +38,32 @@ impl Timeouts {
     }
 }
 
+/// Reason why there is no connection to a DataNode.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("cannot resolve the address of datanode {name}")]
+    Unresolved { name: String },
+    #[error(transparent)]
+    Connection(#[from] tcp::Error),
+}
+
+impl ConnectError {
+    /// Returns true if the peer disconnected.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_disconnect())
+    }
+}
+
 /// Opens a data connection.
-pub async fn connect(options: &DatanodeOptions, id: &DatanodeId, timeouts: Timeouts) -> Result<Session, OpError> {
+pub async fn connect(options: &DatanodeOptions, id: &DatanodeId, timeouts: Timeouts) -> Result<Session, ConnectError> {
     let address = resolve(options, id, id.transfer_port).await?;
     let connection = tcp::connect(address, None, options.transfer.socket, timeouts.connect).await?;
     Ok(Session::new(Arc::new(connection), timeouts.write))
 }
 
 /// Resolves the address of one of a DataNode's ports: by its IP address, or by its name if so configured.
-pub async fn resolve(options: &DatanodeOptions, id: &DatanodeId, port: u16) -> Result<SocketAddr, OpError> {
-    let unresolved = || OpError::Unresolved { name: format!("{} ({}:{port})", id.host_name, id.ip) };
+pub async fn resolve(options: &DatanodeOptions, id: &DatanodeId, port: u16) -> Result<SocketAddr, ConnectError> {
+    let unresolved = || ConnectError::Unresolved { name: format!("{} ({}:{port})", id.host_name, id.ip) };
     if !options.use_host_names
         && let Ok(ip) = id.ip.parse::<IpAddr>()
     {

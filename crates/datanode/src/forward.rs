@@ -26,7 +26,6 @@ use one_sided::OneSidedMirror;
 pub use packets::PacketMirror;
 
 use crate::downstream::Timeouts;
-use crate::ops::OpError;
 use crate::peer_offers::PeerOffers;
 use crate::replica_service::ReplicaService;
 use crate::session::SessionError;
@@ -34,13 +33,23 @@ use crate::session::SessionError;
 /// Maximum time that a new owner of a replica waits until none of its data is in flight downstream.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reason why the next DataNode sent nothing.
+/// Reason why the next DataNode sent nothing, or could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
     #[error(transparent)]
     Session(#[from] SessionError),
-    #[error(transparent)]
+    #[error("one-sided connection to the next datanode failed")]
     OneSided(#[from] WriterError),
+}
+
+impl MirrorError {
+    /// Returns true if the next DataNode disconnected.
+    pub fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Session(error) => error.is_disconnect(),
+            Self::OneSided(error) => matches!(error, WriterError::Connection(_)),
+        }
+    }
 }
 
 /// Result of requesting a write from the next DataNode.
@@ -80,7 +89,7 @@ impl Forwarding {
         request: WriteBlock,
         timeouts: Timeouts,
         may_be_truncated: bool,
-    ) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
+    ) -> Result<Option<SetupAnswer<Mirror>>, MirrorError> {
         if let Some(opened) = self.into_memory_here(replicas, next, request.clone(), timeouts).await? {
             return Ok(Some(opened));
         }
@@ -97,7 +106,7 @@ impl Forwarding {
         next: &DatanodeInfo,
         request: WriteBlock,
         timeouts: Timeouts,
-    ) -> Result<Option<SetupAnswer<Mirror>>, OpError> {
+    ) -> Result<Option<SetupAnswer<Mirror>>, MirrorError> {
         let next = NextDatanode { replicas, peer_offers: &self.peer_offers, info: next, timeouts };
         let opened = self.local.open(next, request).await?;
         Ok(opened.map(|opened| opened.map(Mirror::Local)))

@@ -7,6 +7,10 @@ use hearth_blockstore::{ReplicaWriter, StoreError};
 /// in these.
 const FIRST_BYTES: u64 = 1 << 20;
 
+/// Maximum data bytes of one packet that a local writer has put in place: the maximum that a packet sent downstream can
+/// carry.
+pub const IN_PLACE_BYTES_MAX: usize = 8 << 20;
+
 /// Memory granted to the writer of a replica, and the size of the next grant.
 pub struct Grants {
     step: u64,

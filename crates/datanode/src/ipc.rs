@@ -23,6 +23,7 @@ use prost::Message;
 use crate::datanode::Datanode;
 use crate::namenode::SOFTWARE_VERSION;
 use crate::ops::OpError;
+use crate::pool::PoolNotReady;
 use crate::replica_recovery;
 
 const PROTOCOLS: &[&str] = &[protocols::CLIENT_DATANODE, protocols::INTER_DATANODE, protocols::RECONFIGURATION];
@@ -71,14 +72,14 @@ fn encoded(message: &impl Message) -> Bytes {
 
 /// Returns the Java exception for an error of this crate.
 fn exception(error: &OpError) -> RemoteError {
-    let class = match error {
-        OpError::Store(StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. }) => {
+    let class = match (error, error.store()) {
+        (_, Some(StoreError::ReplicaNotFound { .. } | StoreError::FilesMissing { .. })) => {
             exceptions::REPLICA_NOT_FOUND
         }
-        OpError::Store(StoreError::ReplicaExists { .. }) => exceptions::REPLICA_ALREADY_EXISTS,
-        OpError::Store(StoreError::RecoveryInProgress { .. }) => exceptions::RECOVERY_IN_PROGRESS,
-        OpError::PoolNotReady { .. } | OpError::Store(StoreError::PoolNotAttached { .. }) => exceptions::RETRIABLE,
-        OpError::Token { .. } => exceptions::INVALID_TOKEN,
+        (_, Some(StoreError::ReplicaExists { .. })) => exceptions::REPLICA_ALREADY_EXISTS,
+        (_, Some(StoreError::RecoveryInProgress { .. })) => exceptions::RECOVERY_IN_PROGRESS,
+        (_, Some(StoreError::PoolNotAttached { .. })) | (OpError::PoolNotReady(_), _) => exceptions::RETRIABLE,
+        (OpError::AccessDenied(_), _) => exceptions::INVALID_TOKEN,
         _ => exceptions::IO,
     };
     application_error(class, error.to_string())
@@ -161,7 +162,7 @@ impl IpcService {
         let block = block_of(request.block)?;
         if !self.datanode.replicas.pools.get(&block.pool).is_some_and(|pool| pool.is_registered()) {
             // Clients repeat the call after this answer.
-            return Err(exception(&OpError::PoolNotReady { pool: block.pool }));
+            return Err(exception(&PoolNotReady { pool: block.pool }.into()));
         }
         let replica = self
             .datanode
@@ -266,17 +267,17 @@ impl IpcService {
             });
             Ok(volumes.collect::<Vec<_>>())
         });
-        let volume_info = listed.await.map_err(|error| exception(&error))?;
+        let volume_info = listed.await.map_err(|error| exception(&error.into()))?;
         Ok(encoded(&GetVolumeReportResponseProto { volume_info }))
     }
 
     async fn init_replica_recovery(&self, request: InitReplicaRecoveryRequestProto) -> Result<Bytes, RemoteError> {
         let block = block_of(request.block.block.b)?;
         let recovery_id = GenerationStamp(request.block.new_gen_stamp);
-        self.datanode.replicas.ready_pool(&block.pool).await.map_err(|error| exception(&error))?;
+        self.datanode.replicas.ready_pool(&block.pool).await.map_err(|error| exception(&error.into()))?;
         let found = replica_recovery::initiate(&self.datanode.replicas, &block, recovery_id)
             .await
-            .map_err(|error| exception(&error))?;
+            .map_err(|error| exception(&error.into()))?;
         Ok(encoded(&match found {
             None => InitReplicaRecoveryResponseProto { replica_found: false, state: None, block: None },
             Some(found) => InitReplicaRecoveryResponseProto {
@@ -294,11 +295,11 @@ impl IpcService {
         let new_id = Some(BlockId(request.new_block_id() as i64)).filter(|id| id.0 != 0);
         let old = block_of(request.block)?;
         let recovery_id = GenerationStamp(request.recovery_id);
-        let pool = self.datanode.replicas.ready_pool(&old.pool).await.map_err(|error| exception(&error))?;
+        let pool = self.datanode.replicas.ready_pool(&old.pool).await.map_err(|error| exception(&error.into()))?;
         let replica =
             replica_recovery::update(&self.datanode.replicas, &pool, &old, recovery_id, request.new_length, new_id)
                 .await
-                .map_err(|error| exception(&error))?;
+                .map_err(|error| exception(&error.into()))?;
         let storage_uuid = Some(replica.storage.0.as_ref().to_owned());
         Ok(encoded(&UpdateReplicaUnderRecoveryResponseProto { storage_uuid }))
     }

@@ -22,7 +22,6 @@ use hearth_types::{ExtendedBlock, ReplicaState, StorageType};
 use hearth_wire::data_transfer::WriteBlock;
 
 use crate::locked_memory::{LockedBytes, LockedMemory, PAGE};
-use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::replica_service::ReplicaService;
 use crate::reports::ReplicaEvent;
@@ -67,7 +66,7 @@ pub fn create(
     kind: CreateKind,
     options: &CreateOptions,
     locked: Option<LockedBytes>,
-) -> Result<ReplicaWriter, OpError> {
+) -> Result<ReplicaWriter, StoreError> {
     // The store counts the replica from its creation on.
     if let Some(_locked) = locked {
         let on_ram_disk = CreateOptions { storage_type: StorageType::RamDisk, ..options.clone() };
@@ -76,10 +75,10 @@ pub fn create(
                 tracing::warn!(%block, %error, "cannot create a LAZY_PERSIST block on RAM_DISK; using another storage");
                 locked_memory.request_space();
             }
-            other => return Ok(other?),
+            other => return other,
         }
     }
-    Ok(replicas.store.create(block, kind, options)?)
+    replicas.store.create(block, kind, options)
 }
 
 fn has_storage(replicas: &ReplicaService, kind: StorageType) -> bool {

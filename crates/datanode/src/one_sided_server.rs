@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use crate::advertise::{AdvertiseError, LocateOutcome, small_bytes};
 use crate::datanode::Datanode;
 use crate::one_sided::{OneSidedAccess, PEER_TIMEOUT};
-use crate::ops::{OpError, check_token, write_one_sided};
+use crate::ops::{OpError, write_one_sided};
 
 /// Readers send little on a connection: a few requests at a time.
 const READER_LIMITS: Limits = Limits { reads_in_flight: 16, operations: 64, messages: 16 };
@@ -213,10 +213,10 @@ async fn locate_replica(
     locate: &Locate,
 ) -> Result<LocateOutcome, OpError> {
     let pool = datanode.replicas.ready_pool(&locate.block.pool).await?;
-    check_token(&pool, &locate.token, &locate.block, AccessMode::Read)?;
+    pool.tokens.check(&locate.token, &locate.block, AccessMode::Read)?;
     one_sided.advertiser.locate(&datanode.replicas.store, &locate.block).await.map_err(|error| match error {
-        AdvertiseError::Store(error) => OpError::Store(error),
+        AdvertiseError::Store(error) => error.into(),
         AdvertiseError::Interrupted => OpError::Interrupted,
-        error => OpError::Refused(format!("{error}")),
+        error => OpError::Advertise(error),
     })
 }

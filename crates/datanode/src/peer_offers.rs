@@ -10,8 +10,7 @@ use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
 use parking_lot::Mutex;
 
-use crate::downstream::{self, Timeouts};
-use crate::ops::OpError;
+use crate::downstream::{self, ConnectError, Timeouts};
 use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
 
@@ -28,6 +27,28 @@ type Answer = Option<Arc<DatanodeDescription>>;
 /// Locked during the request, so that waiting callers get the same answer or the same failure.
 type CachedOffer = Arc<tokio::sync::Mutex<Option<(Option<Answer>, Instant)>>>;
 
+/// Reason why a DataNode has not described itself.
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    #[error("datanode {name} did not answer DESCRIBE")]
+    Unanswered { name: String },
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl DescribeError {
+    /// Returns true if the peer disconnected.
+    pub fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } => false,
+            Self::Connect(error) => error.is_disconnect(),
+            Self::Session(error) => error.is_disconnect(),
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct PeerOffers {
     /// Keyed by the complete ID, so that an entry that a caller made with a wrong address affects no other caller.
@@ -38,12 +59,22 @@ impl PeerOffers {
     /// Returns the offer of `id`, requested from it unless it is cached. `timeout` covers everything.
     ///
     /// Errors: the request failed. Only callers that waited for the same request share the failure.
-    pub async fn get(&self, replicas: &ReplicaService, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+    pub async fn get(
+        &self,
+        replicas: &ReplicaService,
+        id: &DatanodeId,
+        timeout: Duration,
+    ) -> Result<Answer, DescribeError> {
         let asking = tokio::time::timeout(timeout, self.ask_once(replicas, id, timeout));
-        asking.await.unwrap_or_else(|_| Err(undescribed(id)))
+        asking.await.unwrap_or_else(|_| Err(unanswered(id)))
     }
 
-    async fn ask_once(&self, replicas: &ReplicaService, id: &DatanodeId, timeout: Duration) -> Result<Answer, OpError> {
+    async fn ask_once(
+        &self,
+        replicas: &ReplicaService,
+        id: &DatanodeId,
+        timeout: Duration,
+    ) -> Result<Answer, DescribeError> {
         let began = Instant::now();
         let known = {
             let mut known = self.known.lock();
@@ -60,7 +91,7 @@ impl PeerOffers {
                 return Ok(answer.clone());
             }
             // Failed while this caller waited.
-            Some((None, failed)) if *failed >= began => return Err(undescribed(id)),
+            Some((None, failed)) if *failed >= began => return Err(unanswered(id)),
             _ => {}
         }
         let timeouts = Timeouts { connect: timeout, read: timeout, write: timeout, heartbeat: timeout };
@@ -68,7 +99,7 @@ impl PeerOffers {
             let mut session = downstream::connect(&replicas.options, id, timeouts).await?;
             Ok(ask(replicas, &mut session, timeout).await?.map(Arc::new))
         };
-        let answer: Result<Answer, OpError> = asked.await;
+        let answer: Result<Answer, DescribeError> = asked.await;
         *known = Some((answer.as_ref().ok().cloned(), Instant::now()));
         answer
     }
@@ -79,8 +110,8 @@ impl PeerOffers {
     }
 }
 
-fn undescribed(id: &DatanodeId) -> OpError {
-    OpError::Undescribed { name: id.transfer_address() }
+fn unanswered(id: &DatanodeId) -> DescribeError {
+    DescribeError::Unanswered { name: id.transfer_address() }
 }
 
 /// Requests the description from the peer of a connection. The connection can be used for another operation afterwards

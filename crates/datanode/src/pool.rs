@@ -208,6 +208,13 @@ impl Pool {
     }
 }
 
+/// No NameNode of the block pool has registered this DataNode.
+#[derive(Debug, thiserror::Error)]
+#[error("block pool {pool} is not registered with a namenode")]
+pub struct PoolNotReady {
+    pub pool: BlockPoolId,
+}
+
 /// All pools of the process, by id. Grows only through configured NameNodes.
 #[derive(Default)]
 pub struct Pools {
@@ -235,14 +242,17 @@ impl Pools {
     }
 
     /// Returns the pool once it is registered with a NameNode, waiting at most `timeout`
-    /// (`dfs.datanode.bp-ready.timeout`). `None` when it is unknown or not registered by then.
-    pub async fn ready(&self, id: &BlockPoolId, timeout: std::time::Duration) -> Option<Arc<Pool>> {
+    /// (`dfs.datanode.bp-ready.timeout`).
+    ///
+    /// Errors: it is unknown or not registered by then.
+    pub async fn ready(&self, id: &BlockPoolId, timeout: std::time::Duration) -> Result<Arc<Pool>, PoolNotReady> {
         if let Some(pool) = self.get(id)
             && pool.is_registered()
         {
-            return Some(pool);
+            return Ok(pool);
         }
-        tokio::time::timeout(timeout, self.wait_ready(id)).await.ok()
+        let ready = tokio::time::timeout(timeout, self.wait_ready(id)).await;
+        ready.map_err(|_| PoolNotReady { pool: id.clone() })
     }
 
     async fn wait_ready(&self, id: &BlockPoolId) -> Arc<Pool> {
@@ -313,10 +323,10 @@ mod tests {
     async fn a_pool_is_ready_once_it_is_registered() {
         let pools = Arc::new(Pools::default());
         let one = Arc::new(pool(1));
-        assert!(pools.ready(one.id(), Duration::from_millis(10)).await.is_none());
+        assert!(pools.ready(one.id(), Duration::from_millis(10)).await.is_err());
         let waiting = {
             let (pools, id) = (pools.clone(), one.id().clone());
-            tokio::spawn(async move { pools.ready(&id, Duration::from_secs(60)).await.is_some() })
+            tokio::spawn(async move { pools.ready(&id, Duration::from_secs(60)).await.is_ok() })
         };
         tokio::task::yield_now().await;
         pools.insert(one.clone());

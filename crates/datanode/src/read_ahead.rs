@@ -3,10 +3,8 @@
 use std::io;
 use std::ops::Deref;
 
-use hearth_blockstore::{CompletedRead, Pieces, ReplicaReader};
+use hearth_blockstore::{CompletedRead, Pieces, ReplicaReader, StoreError};
 use tokio::task::JoinHandle;
-
-use crate::sender::SendError;
 
 /// Reads a replica once, from its first byte to its last.
 pub struct ReadAhead<R> {
@@ -30,7 +28,7 @@ impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
     }
 
     /// Returns the next packet's bytes. Must be called for all packets in order.
-    pub async fn packet(&mut self, offset: u64, length: u64) -> Result<&[u8], SendError> {
+    pub async fn packet(&mut self, offset: u64, length: u64) -> Result<&[u8], StoreError> {
         let has = |piece: &CompletedRead| piece.bytes(offset, length).is_some();
         if !self.current.as_ref().is_some_and(has) {
             let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -43,6 +41,6 @@ impl<R: Deref<Target = ReplicaReader>> ReadAhead<R> {
             self.start_read(used);
         }
         let bytes = self.current.as_ref().and_then(|piece| piece.bytes(offset, length));
-        bytes.ok_or_else(|| self.reader.disk_error(io::Error::from(io::ErrorKind::UnexpectedEof)).into())
+        bytes.ok_or_else(|| self.reader.disk_error(io::Error::from(io::ErrorKind::UnexpectedEof)))
     }
 }

@@ -13,6 +13,7 @@
 //! checks it there; only then is it sent downstream, straight from that memory.
 
 mod batch_store;
+mod error;
 mod in_place;
 mod upstream;
 
@@ -30,18 +31,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use self::batch_store::{BatchStore, Rejected, Stored};
+pub use self::error::ReceiveError;
 use self::in_place::InPlaceProgress;
 use self::upstream::Upstream;
 use crate::forward::{Forwarder, Mirror, PacketData};
-use crate::grants::Grants;
+use crate::grants::{Grants, IN_PLACE_BYTES_MAX};
 use crate::metrics::Metrics;
-use crate::ops::OpError;
 use crate::session::Session;
 use crate::throttle::Throttle;
-
-/// Maximum data bytes of one packet that a local writer has put in place: the maximum that a packet sent downstream can
-/// carry.
-pub const IN_PLACE_BYTES_MAX: usize = 8 << 20;
 
 /// Initial and maximum size of the receive buffer, which doubles while the sender keeps it full. A buffer larger than
 /// the processor's cache would have every byte fetched from memory a second time for its CRC.
@@ -107,14 +104,14 @@ pub struct LastAck {
 }
 
 impl LastAck {
-    pub async fn send(self) -> Result<(), OpError> {
+    pub async fn send(self) -> Result<(), ReceiveError> {
         Ok(self.upstream.write_all(&self.bytes, self.write_timeout).await?)
     }
 }
 
 /// Failure to receive the whole block. All replies to the sender have already been sent.
 pub struct ReceiveFailure {
-    pub error: OpError,
+    pub error: ReceiveError,
     /// Writer of the data received so far, all of which is stored. Dropping it treats the replica as its state
     /// requires. `None` if the state of the data is unknown.
     pub writer: Option<ReplicaWriter>,
@@ -191,7 +188,7 @@ impl Receiver<'_> {
                 let upstream = upstream.connection().clone();
                 Ok(Received { writer, durability, last_ack: LastAck { bytes, upstream, write_timeout } })
             }
-            (Ok(_), None) => Err(Box::new(ReceiveFailure { error: OpError::Interrupted, writer: None })),
+            (Ok(_), None) => Err(Box::new(ReceiveFailure { error: ReceiveError::Interrupted, writer: None })),
             (Err(error), writer) => Err(Box::new(ReceiveFailure { error, writer })),
         }
     }
@@ -273,7 +270,7 @@ impl Packet {
 }
 
 impl ReceiveLoop<'_> {
-    async fn run(&mut self, forward: Option<&Forwarder>, acks: &mut Acks<'_>) -> Result<Pending, OpError> {
+    async fn run(&mut self, forward: Option<&Forwarder>, acks: &mut Acks<'_>) -> Result<Pending, ReceiveError> {
         // Data for one-sided writes into the next DataNode's memory is copied, while it is in the cache.
         let may_land = forward.is_none_or(Forwarder::accepts_in_place);
         self.may_receive_in_place =
@@ -324,7 +321,7 @@ impl ReceiveLoop<'_> {
                 Some(Rejected::Corrupt { seqno, offset, source }) => {
                     self.send_checksum_error(acks, seqno).await;
                     let peer = self.upstream.connection.peer();
-                    return Err(OpError::Checksum { block: self.batch_store.block.clone(), peer, offset, source });
+                    return Err(ReceiveError::Checksum { block: self.batch_store.block.clone(), peer, offset, source });
                 }
             }
             self.upstream.buffer.consume(bytes);
@@ -340,7 +337,7 @@ impl ReceiveLoop<'_> {
     /// Receives until at least one whole packet is at the front of the buffer, and lists all whole packets there. A
     /// batch ends after a packet that requests a sync to disk, and after the last packet; under a throttle it is short.
     /// Returns its bytes.
-    async fn next_batch(&mut self) -> Result<usize, OpError> {
+    async fn next_batch(&mut self) -> Result<usize, ReceiveError> {
         loop {
             self.batch.clear();
             let buffer = &mut self.upstream.buffer;
@@ -352,7 +349,7 @@ impl ReceiveLoop<'_> {
                     None => PacketHead::decode(rest),
                     Some(_) => PacketHead::decode_local(rest, self.batch_store.checksum),
                 };
-                let head = head.map_err(|source| OpError::Packet {
+                let head = head.map_err(|source| ReceiveError::Packet {
                     block: self.batch_store.block.clone(),
                     peer: self.upstream.connection.peer(),
                     source,
@@ -404,29 +401,29 @@ impl ReceiveLoop<'_> {
     ///
     /// Never waits on a runtime thread, even while disks are fast: a stalled runtime thread may have been the only one
     /// that polled the sockets, and no other thread would take over.
-    async fn store(&mut self) -> Result<Stored, OpError> {
-        let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
+    async fn store(&mut self) -> Result<Stored, ReceiveError> {
+        let Some(writer) = self.writer.as_mut() else { return Err(ReceiveError::Interrupted) };
         let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
         if bytes == 0 || !writer.write_may_wait(bytes) {
             return Ok(self.batch_store.store(writer, self.upstream.buffer.available(), &self.batch));
         }
         let (batch_store, batch) = (self.batch_store.clone(), std::mem::take(&mut self.batch));
         let buffer = self.upstream.buffer.take();
-        let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
+        let mut writer = self.writer.take().ok_or(ReceiveError::Interrupted)?;
         self.store_task = Some(tokio::task::spawn_blocking(move || {
             let stored = batch_store.store(&mut writer, buffer.available(), &batch);
             StoreTaskResult { writer, buffer, batch, stored }
         }));
-        self.join_store_task().await?.ok_or(OpError::Interrupted)
+        self.join_store_task().await?.ok_or(ReceiveError::Interrupted)
     }
 
     /// Waits for the blocking thread that stores a batch, if any, and takes back the writer, buffer and batch. `None`:
     /// no batch was being stored.
-    async fn join_store_task(&mut self) -> Result<Option<Stored>, OpError> {
+    async fn join_store_task(&mut self) -> Result<Option<Stored>, ReceiveError> {
         let Some(running) = &mut self.store_task else { return Ok(None) };
         let came = running.await;
         self.store_task = None;
-        let StoreTaskResult { writer, buffer, batch, stored } = came.map_err(|_| OpError::Interrupted)?;
+        let StoreTaskResult { writer, buffer, batch, stored } = came.map_err(|_| ReceiveError::Interrupted)?;
         self.writer = Some(writer);
         self.upstream.buffer = buffer;
         self.batch = batch;
@@ -442,16 +439,14 @@ impl ReceiveLoop<'_> {
         stored: usize,
         received: Instant,
         acks: &Acks<'_>,
-    ) -> Result<(), OpError> {
+    ) -> Result<(), ReceiveError> {
         let available = self.upstream.buffer.available();
         let (mut reader, mut computed) = (None, Vec::new());
         for (index, packet) in self.batch[..stored].iter().enumerate() {
             let (header, mut crcs) = (&packet.header, &available[packet.checksums.clone()]);
             if crcs.is_empty() && self.may_get_crcs(header) {
                 if !header.fits(self.batch_store.checksum.checksum_bytes(u64::from(header.data_bytes)) as usize) {
-                    return Err(OpError::Malformed(
-                        "a packet is too long to be forwarded with the CRCs of its short chunks",
-                    ));
+                    return Err(ReceiveError::TooLongToForward);
                 }
                 // Where data may already be in place, a packet without CRCs is ambiguous: its data could be taken for
                 // CRCs.
@@ -461,16 +456,16 @@ impl ReceiveLoop<'_> {
             }
             let data = if packet.in_place || packet.received_in_place {
                 if reader.is_none() {
-                    let writer = self.writer.as_ref().ok_or(OpError::Interrupted)?;
+                    let writer = self.writer.as_ref().ok_or(ReceiveError::Interrupted)?;
                     reader = Some(Arc::new(writer.reader()?));
                 }
-                let Some(reader) = &reader else { return Err(OpError::Interrupted) };
+                let Some(reader) = &reader else { return Err(ReceiveError::Interrupted) };
                 PacketData::Replica(reader)
             } else {
                 PacketData::Bytes(&available[packet.data.clone()])
             };
             let sent = forward.send_packet(header, crcs, data).await;
-            sent.map_err(|source| OpError::PassOn { block: self.batch_store.block.clone(), source })?;
+            sent.map_err(|source| ReceiveError::PassOn { block: self.batch_store.block.clone(), source })?;
             if index + 1 < stored
                 && let Acks::Pipeline(pipeline) = acks
             {
@@ -488,7 +483,7 @@ impl ReceiveLoop<'_> {
     }
 
     /// Returns the new memory grant to send to the local writer, if there is one.
-    fn extend_grant(&mut self) -> Result<Option<u64>, OpError> {
+    fn extend_grant(&mut self) -> Result<Option<u64>, ReceiveError> {
         match (&mut self.grants, &mut self.writer) {
             (Some(grants), Some(writer)) if writer.granted() > 0 => Ok(grants.extend(writer)?),
             _ => Ok(None),
@@ -496,7 +491,7 @@ impl ReceiveLoop<'_> {
     }
 
     /// Starts writing the data that is ready for the disk, on a blocking thread.
-    async fn start_disk_write(&mut self) -> Result<(), OpError> {
+    async fn start_disk_write(&mut self) -> Result<(), ReceiveError> {
         let Some(piece) = self.writer.as_mut().and_then(ReplicaWriter::take_pending_write) else { return Ok(()) };
         self.wait_for_disk_write().await?;
         self.disk_write = Some(tokio::task::spawn_blocking(move || piece.write()));
@@ -504,25 +499,25 @@ impl ReceiveLoop<'_> {
     }
 
     /// Waits until no data of this copy is being written to disk.
-    async fn wait_for_disk_write(&mut self) -> Result<(), OpError> {
+    async fn wait_for_disk_write(&mut self) -> Result<(), ReceiveError> {
         let Some(running) = &mut self.disk_write else { return Ok(()) };
         let written = running.await;
         self.disk_write = None;
-        let written = written.map_err(|_| OpError::Interrupted)?;
-        let writer = self.writer.as_mut().ok_or(OpError::Interrupted)?;
+        let written = written.map_err(|_| ReceiveError::Interrupted)?;
+        let writer = self.writer.as_mut().ok_or(ReceiveError::Interrupted)?;
         Ok(writer.complete_write(written)?)
     }
 
     /// Performs hsync: waits for the disk on a blocking thread.
-    async fn sync(&mut self) -> Result<(), OpError> {
+    async fn sync(&mut self) -> Result<(), ReceiveError> {
         self.wait_for_disk_write().await?;
-        let mut writer = self.writer.take().ok_or(OpError::Interrupted)?;
+        let mut writer = self.writer.take().ok_or(ReceiveError::Interrupted)?;
         let (writer, synced) = tokio::task::spawn_blocking(move || {
             let synced = writer.sync();
             (writer, synced)
         })
         .await
-        .map_err(|_| OpError::Interrupted)?;
+        .map_err(|_| ReceiveError::Interrupted)?;
         self.writer = Some(writer);
         Ok(synced?)
     }
@@ -549,7 +544,7 @@ impl ReceiveLoop<'_> {
 
 /// Acknowledges packets that are stored here, or queues them until they are acknowledged downstream too. The caller
 /// acknowledges the last packet of a block.
-async fn acknowledge(acks: &mut Acks<'_>, packets: impl Iterator<Item = Pending>) -> Result<(), OpError> {
+async fn acknowledge(acks: &mut Acks<'_>, packets: impl Iterator<Item = Pending>) -> Result<(), ReceiveError> {
     match acks {
         Acks::None => Ok(()),
         Acks::Pipeline(pipeline) => {
@@ -629,7 +624,7 @@ impl PacketResponder {
         upstream: &Upstream,
         acker: &Acker,
         own: AckReply,
-    ) -> Result<Vec<u8>, OpError> {
+    ) -> Result<Vec<u8>, ReceiveError> {
         let mut out = Vec::new();
         loop {
             let Some(ack) = self.downstream_ack(&mut mirror, forward).await? else {
@@ -643,7 +638,7 @@ impl PacketResponder {
             }
             let packet = self.next().await;
             if packet.seqno != ack.seqno {
-                return Err(OpError::AckOutOfOrder {
+                return Err(ReceiveError::AckOutOfOrder {
                     block: self.block.clone(),
                     expected: packet.seqno,
                     actual: ack.seqno,
@@ -651,7 +646,7 @@ impl PacketResponder {
             }
             if ack.replies.first().is_some_and(|reply| reply.status() == Status::ErrorChecksum) {
                 // The forwarded data was corrupt on arrival, so this DataNode is at fault: close without a reply.
-                return Err(OpError::CorruptForDownstream { block: self.block.clone() });
+                return Err(ReceiveError::CorruptForDownstream { block: self.block.clone() });
             }
             if packet.end > 0 && ack.is_success() {
                 acker.set(packet.end)?;
@@ -674,7 +669,11 @@ impl PacketResponder {
     }
 
     /// Returns the next acknowledgement from downstream; `None` when that DataNode is lost.
-    async fn downstream_ack(&self, mirror: &mut Mirror, forward: &Forwarder) -> Result<Option<PipelineAck>, OpError> {
+    async fn downstream_ack(
+        &self,
+        mirror: &mut Mirror,
+        forward: &Forwarder,
+    ) -> Result<Option<PipelineAck>, ReceiveError> {
         if forward.is_broken() {
             return Ok(None);
         }
@@ -696,7 +695,7 @@ impl PacketResponder {
     }
 
     /// Handles the loss of the downstream DataNode: reports it at once, and again for each packet that still arrives.
-    async fn respond_without_mirror(&self, upstream: &Upstream, own: AckReply) -> Result<Vec<u8>, OpError> {
+    async fn respond_without_mirror(&self, upstream: &Upstream, own: AckReply) -> Result<Vec<u8>, ReceiveError> {
         let lost = |seqno| ack(seqno, own, vec![AckReply(Status::Error as u32)], 0).encode();
         let mut out = lost(UNKNOWN_SEQNO);
         loop {

@@ -3,9 +3,8 @@
 use hearth_blockstore::{RecoveryInfo, ReplicaSummary};
 use hearth_types::{BlockId, ExtendedBlock, GenerationStamp};
 
-use crate::ops::OpError;
 use crate::pool::Pool;
-use crate::replica_service::ReplicaService;
+use crate::replica_service::{ReplicaError, ReplicaService};
 use crate::reports::ReplicaEvent;
 
 /// Performs the first step: stops the writer and blocks all other access. `None`: no such replica.
@@ -13,7 +12,7 @@ pub async fn initiate(
     replicas: &ReplicaService,
     block: &ExtendedBlock,
     recovery_id: GenerationStamp,
-) -> Result<Option<RecoveryInfo>, OpError> {
+) -> Result<Option<RecoveryInfo>, ReplicaError> {
     let block = block.clone();
     replicas.run_blocking(move |store| store.initiate_recovery(&block, recovery_id)).await
 }
@@ -26,7 +25,7 @@ pub async fn update(
     recovery_id: GenerationStamp,
     new_length: u64,
     new_id: Option<BlockId>,
-) -> Result<ReplicaSummary, OpError> {
+) -> Result<ReplicaSummary, ReplicaError> {
     let asked = old.clone();
     let replica = replicas
         .run_blocking(move |store| store.update_under_recovery(&asked, recovery_id, new_length, new_id))

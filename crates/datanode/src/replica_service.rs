@@ -3,17 +3,44 @@
 
 use std::sync::Arc;
 
-use hearth_blockstore::{Blockstore, Reading, ReplicaReader};
+use hearth_blockstore::{Blockstore, Reading, ReplicaReader, StoreError};
 use hearth_types::{BlockPoolId, ExtendedBlock};
 
 use crate::advertise::Advertiser;
-use crate::disk_reads::DiskReads;
+use crate::disk_reads::{DiskReadError, DiskReads};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
-use crate::ops::OpError;
 use crate::options::DatanodeOptions;
-use crate::pool::{Pool, Pools};
+use crate::pool::{Pool, PoolNotReady, Pools};
 use crate::throttle::Throttle;
+
+/// Reason why the store could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Too many requests wait for the replica's disk.
+    #[error(transparent)]
+    DiskBusy(DiskReadError),
+    #[error("a task of the store was interrupted")]
+    Interrupted,
+}
+
+impl From<DiskReadError> for ReplicaError {
+    fn from(error: DiskReadError) -> Self {
+        match error {
+            DiskReadError::TooMany { .. } => Self::DiskBusy(error),
+            DiskReadError::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl ReplicaError {
+    /// Returns true if a later operation took the replica over from its writer.
+    pub fn is_taken_over(&self) -> bool {
+        matches!(self, Self::Store(StoreError::WriterStopped { .. }))
+    }
+}
 
 /// Replicas of this DataNode, as operations and copies use them.
 pub struct ReplicaService {
@@ -54,17 +81,14 @@ impl ReplicaService {
     }
 
     /// Returns the block pool of a request, once the pool is registered with a NameNode.
-    pub async fn ready_pool(&self, id: &BlockPoolId) -> Result<Arc<Pool>, OpError> {
-        self.pools
-            .ready(id, self.options.transfer.pool_ready_timeout)
-            .await
-            .ok_or_else(|| OpError::PoolNotReady { pool: id.clone() })
+    pub async fn ready_pool(&self, id: &BlockPoolId) -> Result<Arc<Pool>, PoolNotReady> {
+        self.pools.ready(id, self.options.transfer.pool_ready_timeout).await
     }
 
     /// Returns a replica for reading. If that opens files on disk, a thread that may block does it.
     ///
-    /// Errors: those of [`Blockstore::reader`]; `Refused`: too many requests wait for that disk.
-    pub async fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader, OpError> {
+    /// Errors: those of [`Blockstore::reader`]; `DiskBusy`: too many requests wait for that disk.
+    pub async fn reader(&self, block: &ExtendedBlock) -> Result<ReplicaReader, ReplicaError> {
         match self.store.reader_now(block)? {
             Reading::Now(reader) => Ok(reader),
             Reading::OnDisk(storage) => {
@@ -78,17 +102,21 @@ impl ReplicaService {
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Blockstore) -> hearth_blockstore::Result<T> + Send + 'static,
-    ) -> Result<T, OpError> {
+    ) -> Result<T, ReplicaError> {
         self.run_blocking_op(move |store| Ok(call(store)?)).await
     }
 
     /// Like `run_blocking`, for calls with further kinds of errors.
-    pub async fn run_blocking_op<T: Send + 'static>(
+    pub async fn run_blocking_op<T, E>(
         &self,
-        call: impl FnOnce(&Blockstore) -> Result<T, OpError> + Send + 'static,
-    ) -> Result<T, OpError> {
+        call: impl FnOnce(&Blockstore) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<ReplicaError> + Send + 'static,
+    {
         let store = self.store.clone();
-        tokio::task::spawn_blocking(move || call(&store)).await.map_err(|_| OpError::Interrupted)?
+        tokio::task::spawn_blocking(move || call(&store)).await.map_err(|_| ReplicaError::Interrupted)?
     }
 
     /// Notes that a replica is finalized and can be advertised to one-sided readers.

@@ -29,6 +29,13 @@ pub enum SessionError {
     Message { peer: PeerAddress, source: MessageError },
 }
 
+impl SessionError {
+    /// Returns true if the peer disconnected or was silent for too long.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.is_disconnect())
+    }
+}
+
 /// A connection together with the bytes that were received but not yet consumed.
 pub struct Session {
     pub connection: Arc<Connection>,

@@ -15,6 +15,7 @@
 //! ```
 
 mod cpu_budget;
+mod error;
 mod into_memory;
 mod moves;
 mod order;
@@ -30,15 +31,15 @@ use std::time::{Duration, Instant};
 use hearth_blockstore::ReplicaWriter;
 use hearth_protocol::replica_stream::{ReplicaJob, ReplicaSendError, StreamError};
 use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock};
-use hearth_wire::data_transfer::{OpenReplica, PipelineTarget, ReplicaRefusal, Status, StreamLimits};
+use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status, StreamLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::forward::Forwarding;
 use crate::metrics::Metrics;
-use crate::ops::OpError;
 use crate::options::StreamOptions;
 use crate::replica_service::ReplicaService;
 use cpu_budget::CpuBudget;
+pub use error::CopyError;
 use into_memory::MemoryCopyOutcome;
 use moves::Moves;
 pub use order::{CopyOrder, RequestedBy};
@@ -154,14 +155,14 @@ impl Streams {
         &self,
         replicas: &ReplicaService,
         block: &ExtendedBlock,
-    ) -> Result<Option<OwnedSemaphorePermit>, OpError> {
+    ) -> Result<Option<OwnedSemaphorePermit>, CopyError> {
         if self.moves.has(block) {
             return Ok(None);
         }
         let patience = replicas.options.transfer.read_timeout / 2;
         match tokio::time::timeout(patience, self.incoming_permits.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(Some(place)),
-            _ => Err(OpError::Refused("too many incoming replicas".to_owned())),
+            _ => Err(CopyError::TooManyIncoming),
         }
     }
 
@@ -201,8 +202,10 @@ impl Streams {
     /// protocol.
     ///
     /// An interrupted transfer is retried from the point that the target has reached.
-    pub async fn send_replica(&self, replicas: &Arc<ReplicaService>, order: &CopyOrder) -> Result<bool, OpError> {
+    pub async fn send_replica(&self, replicas: &Arc<ReplicaService>, order: &CopyOrder) -> Result<bool, CopyError> {
         let CopyOrder { pool, block, target, requested_by } = order;
+        let rejected =
+            |source| CopyError::Rejected { block: block.clone(), target: order.target_id().transfer_address(), source };
         // A transfer that began may have completed or not, without an acknowledgement.
         let mut began = match self.send_into_memory(replicas, order).await? {
             MemoryCopyOutcome::Complete => return Ok(true),
@@ -218,7 +221,7 @@ impl Streams {
                 Ok(StreamRoute::None) => return Ok(false),
                 // A target that took so long to fail is not retried: the NameNode may name another one.
                 Err(error) if attempt + 1 >= ATTEMPTS || asked.elapsed() >= CONNECT_RETRY_WITHIN => return Err(error),
-                Err(_) if replicas.lifecycle.is_stopping() => return Err(OpError::Interrupted),
+                Err(_) if replicas.lifecycle.is_stopping() => return Err(CopyError::Interrupted),
                 Err(_) => {
                     pause(&mut attempt).await;
                     continue;
@@ -254,7 +257,7 @@ impl Streams {
                 }
                 ReplicaSendError::Refused(refusal) => {
                     if !may_retry(replicas, block, refusal, began).await? {
-                        return Err(send_failed(block, target, &error));
+                        return Err(rejected(error));
                     }
                     if refusal.status == Status::ErrorExists {
                         // The replica had arrived completely, and only the acknowledgement was lost.
@@ -264,14 +267,14 @@ impl Streams {
                         return Ok(false);
                     }
                 }
-                ReplicaSendError::Source(_) => return Err(send_failed(block, target, &error)),
+                ReplicaSendError::Source(_) => return Err(rejected(error)),
             }
             pause(&mut attempt).await;
             if replicas.lifecycle.is_stopping() {
-                return Err(OpError::Interrupted);
+                return Err(CopyError::Interrupted);
             }
             if attempt >= ATTEMPTS {
-                return Err(send_failed(block, target, &error));
+                return Err(rejected(error));
             }
         }
     }
@@ -281,7 +284,7 @@ impl Streams {
         &self,
         replicas: &Arc<ReplicaService>,
         order: &CopyOrder,
-    ) -> Result<MemoryCopyOutcome, OpError> {
+    ) -> Result<MemoryCopyOutcome, CopyError> {
         // Most targets of a cluster are on other machines: these take neither a permit nor an open replica.
         if !self.forwarding.may_reach(replicas, order.target_id())
             || !self.is_enabled()
@@ -307,7 +310,7 @@ async fn may_retry(
     block: &ExtendedBlock,
     refusal: &ReplicaRefusal,
     began: bool,
-) -> Result<bool, OpError> {
+) -> Result<bool, CopyError> {
     match refusal.status {
         Status::ErrorChecksum => {
             // Corrupt here or in transit? Only the former means a corrupt replica.
@@ -322,16 +325,6 @@ async fn may_retry(
         Status::ErrorUnsupported => Ok(true),
         _ => Ok(false),
     }
-}
-
-fn send_failed(block: &ExtendedBlock, target: &PipelineTarget, error: &ReplicaSendError) -> OpError {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        message = format!("{message}: {cause}");
-        source = cause.source();
-    }
-    OpError::Downstream { block: block.clone(), peer: target.datanode.id.transfer_address(), message }
 }
 
 #[cfg(test)]

@@ -11,6 +11,14 @@ use parking_lot::Mutex;
 
 use crate::pool::NamenodeIndex;
 
+/// The token of a request does not allow it.
+#[derive(Debug, thiserror::Error)]
+#[error("access to {block} denied")]
+pub struct AccessDenied {
+    pub block: ExtendedBlock,
+    pub source: BlockTokenError,
+}
+
 /// The keys of one pool.
 pub struct BlockTokens {
     keys: BlockKeys,
@@ -51,8 +59,8 @@ impl BlockTokens {
     }
 
     /// Checks that `token` allows `mode` for `block`; always succeeds while tokens are disabled.
-    pub fn check(&self, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), BlockTokenError> {
-        self.keys.check(token, &BlockAccess::new(block, mode), self.clock.wall_ms())
+    pub fn check(&self, token: &Token, block: &ExtendedBlock, mode: AccessMode) -> Result<(), AccessDenied> {
+        self.check_access(token, &BlockAccess::new(block, mode))
     }
 
     /// Like `check`, for writing to these storages, with one entry for each DataNode of the pipeline from here on.
@@ -62,9 +70,13 @@ impl BlockTokens {
         block: &ExtendedBlock,
         storage_types: &[StorageType],
         storage_ids: &[StorageId],
-    ) -> Result<(), BlockTokenError> {
-        let access = BlockAccess { block, mode: AccessMode::Write, storage_types, storage_ids };
-        self.keys.check(token, &access, self.clock.wall_ms())
+    ) -> Result<(), AccessDenied> {
+        self.check_access(token, &BlockAccess { block, mode: AccessMode::Write, storage_types, storage_ids })
+    }
+
+    fn check_access(&self, token: &Token, access: &BlockAccess<'_>) -> Result<(), AccessDenied> {
+        let checked = self.keys.check(token, access, self.clock.wall_ms());
+        checked.map_err(|source| AccessDenied { block: access.block.clone(), source })
     }
 
     /// Mints a token for writing `block` to other DataNodes; empty while tokens are disabled.

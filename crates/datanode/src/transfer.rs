@@ -7,12 +7,12 @@ use hearth_types::{ByteRange, ExtendedBlock, StorageId, StorageType};
 use hearth_wire::data_transfer::{Operation, PipelineTarget, Stage, Status, WriteBlock};
 use tokio::task::JoinSet;
 
-use crate::downstream;
-use crate::ops::OpError;
+use crate::downstream::{self, ConnectError};
 use crate::pool::Pool;
-use crate::replica_service::ReplicaService;
-use crate::sender::PacketSender;
-use crate::streams::{CopyOrder, RequestedBy, Streams};
+use crate::replica_service::{ReplicaError, ReplicaService};
+use crate::sender::{PacketSender, SendError};
+use crate::session::SessionError;
+use crate::streams::{CopyError, CopyOrder, RequestedBy, Streams};
 
 /// A replica and its targets.
 pub struct Transfer {
@@ -25,6 +25,41 @@ pub struct Transfer {
     pub targets: Vec<PipelineTarget>,
 }
 
+/// Reason why a replica was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error("malformed request: a transfer names no target")]
+    NoTarget,
+    #[error("malformed request: the length to transfer is out of range")]
+    OutOfRange,
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("cannot send {block}")]
+    Send { block: ExtendedBlock, source: SendError },
+    #[error("downstream datanode {target} cannot take {block}: {message}")]
+    Rejected { block: ExtendedBlock, target: String, message: String },
+}
+
+impl TransferError {
+    /// Returns true if a peer disconnected or a later operation took the replica over: this DataNode is not at fault.
+    pub fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Replica(error) => error.is_taken_over(),
+            Self::Copy(error) => error.is_disconnect(),
+            Self::Connect(error) => error.is_disconnect(),
+            Self::Session(error) => error.is_disconnect(),
+            Self::Send { source, .. } => source.is_disconnect(),
+            Self::NoTarget | Self::OutOfRange | Self::Rejected { .. } => false,
+        }
+    }
+}
+
 /// Sends the replica by streams to all targets that support them, in parallel. Returns the other targets.
 ///
 /// Errors: the error of the last target that failed; the other targets have their replicas.
@@ -34,7 +69,7 @@ async fn by_streams(
     pool: &Arc<Pool>,
     block: &ExtendedBlock,
     targets: Vec<PipelineTarget>,
-) -> Result<Vec<PipelineTarget>, OpError> {
+) -> Result<Vec<PipelineTarget>, CopyError> {
     let mut copies = JoinSet::new();
     for target in targets {
         let (replicas, streams) = (replicas.clone(), streams.clone());
@@ -55,7 +90,7 @@ async fn by_streams(
                 tracing::warn!(%block, %target, error = &error as &dyn std::error::Error, "cannot send a replica by a stream");
                 failed = Some(error);
             }
-            Err(_) => failed = Some(OpError::Interrupted),
+            Err(_) => failed = Some(CopyError::Interrupted),
         }
     }
     match failed {
@@ -71,10 +106,10 @@ pub async fn run(
     streams: &Arc<Streams>,
     pool: &Arc<Pool>,
     transfer: Transfer,
-) -> Result<(), OpError> {
+) -> Result<(), TransferError> {
     let Transfer { block, stage, client_name, mut targets } = transfer;
     if targets.is_empty() {
-        return Err(OpError::Malformed("a transfer names no target"));
+        return Err(TransferError::NoTarget);
     }
     if client_name.is_empty() && stage == Stage::PipelineSetupCreate {
         targets = by_streams(replicas, streams, pool, &block, targets).await?;
@@ -96,7 +131,7 @@ pub async fn run(
     session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
 
     let range = ByteRange::new(0, block.length().min(reader.length()))
-        .ok_or(OpError::Malformed("the length to transfer is out of range"))?
+        .ok_or(TransferError::OutOfRange)?
         .widened(checksum.bytes_per_chunk, reader.length());
     let options = &replicas.options.transfer;
     let sender = PacketSender {
@@ -112,12 +147,12 @@ pub async fn run(
         client_metrics: is_client.then_some(&*replicas.metrics),
         bypass_page_cache: true,
     };
-    sender.send(Vec::new(), range).await.map_err(|source| OpError::Send { block: block.clone(), source })?;
+    sender.send(Vec::new(), range).await.map_err(|source| TransferError::Send { block: block.clone(), source })?;
     if is_client {
         let answer = session.receive_answer(timeouts.read).await?;
         if answer.status != Status::Success {
             let message = format!("{:?} {}", answer.status, answer.message.unwrap_or_default());
-            return Err(OpError::Downstream { block, peer: session.connection.peer().to_string(), message });
+            return Err(TransferError::Rejected { block, target: session.connection.peer().to_string(), message });
         }
     } else {
         // The target finalizes on its own, and closes its end of the stream when it has read everything. Closing

@@ -35,10 +35,9 @@ use super::failures::RecentFailures;
 use super::packets;
 use super::{ForwardError, MirrorCloser, NextDatanode, PacketData, SetupAnswer, read};
 use crate::downstream::Timeouts;
+use crate::grants::IN_PLACE_BYTES_MAX;
 use crate::metrics::Metrics;
-use crate::ops::OpError;
-use crate::peer_offers;
-use crate::receiver::IN_PLACE_BYTES_MAX;
+use crate::peer_offers::{self, DescribeError};
 use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
 
@@ -66,7 +65,7 @@ enum LocalConnectError {
     #[error("a different datanode listens there, or one that does not lend memory")]
     WrongDatanode,
     #[error("cannot request its domain socket path: {0}")]
-    Describe(OpError),
+    Describe(DescribeError),
 }
 
 impl LocalForwarding {
@@ -82,7 +81,7 @@ impl LocalForwarding {
         &self,
         next: NextDatanode<'_>,
         request: WriteBlock,
-    ) -> Result<Option<SetupAnswer<LocalMirror>>, OpError> {
+    ) -> Result<Option<SetupAnswer<LocalMirror>>, SessionError> {
         let NextDatanode { replicas, peer_offers, info, timeouts } = next;
         if request.stage != Stage::PipelineSetupCreate
             // A writer into memory gets no RAM_DISK storage.

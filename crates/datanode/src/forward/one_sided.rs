@@ -32,7 +32,6 @@ use super::failures::{COPY_CONNECT_TIMEOUT, RecentFailures};
 use super::{ForwardError, MirrorCloser, NextDatanode, PacketData, SetupAnswer, read};
 use crate::downstream;
 use crate::metrics::Metrics;
-use crate::ops::OpError;
 
 /// A window of slices is in flight.
 const LIMITS: Limits = Limits { reads_in_flight: 1, operations: 64, messages: 64 };
@@ -91,7 +90,7 @@ impl OneSidedForwarding {
         next: NextDatanode<'_>,
         request: WriteBlock,
         may_be_truncated: bool,
-    ) -> Result<Option<SetupAnswer<OneSidedMirror>>, OpError> {
+    ) -> Result<Option<SetupAnswer<OneSidedMirror>>, WriterError> {
         if u64::from(request.checksum.bytes_per_chunk) > SLICE_BYTES_MAX {
             return Ok(None);
         }
@@ -126,7 +125,7 @@ impl OneSidedForwarding {
         self: &Arc<Self>,
         next: NextDatanode<'_>,
         request: WriteBlock,
-    ) -> Result<Option<OpenOutcome>, OpError> {
+    ) -> Result<Option<OpenOutcome>, WriterError> {
         let (id, timeouts) = (&next.info.id, next.timeouts);
         let times = one_sided_write::WriterTimeouts {
             read: timeouts.read,

@@ -16,10 +16,10 @@ use hearth_wire::rpc::{exceptions, protocols};
 
 use super::proxy::{CallError, Proxy};
 use crate::datanode::Datanode;
-use crate::downstream;
-use crate::ops::OpError;
+use crate::downstream::{self, ConnectError};
 use crate::pool::Pool;
 use crate::replica_recovery;
+use crate::replica_service::ReplicaError;
 
 /// Reason why a recovery was given up. The NameNode starts another one after a timeout.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,9 @@ struct Holder {
 #[derive(Debug, thiserror::Error)]
 enum InitiateError {
     #[error(transparent)]
-    Op(#[from] OpError),
+    Replica(#[from] ReplicaError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error(transparent)]
     Rpc(#[from] RpcError),
     #[error("the answer contains no replica although it reports one")]
@@ -63,7 +65,7 @@ enum InitiateError {
 impl InitiateError {
     fn is_recovery_in_progress(&self) -> bool {
         match self {
-            Self::Op(OpError::Store(StoreError::RecoveryInProgress { .. })) => true,
+            Self::Replica(ReplicaError::Store(StoreError::RecoveryInProgress { .. })) => true,
             Self::Rpc(error) => error.remote_class() == Some(exceptions::RECOVERY_IN_PROGRESS),
             _ => false,
         }
@@ -230,7 +232,7 @@ fn is_this_datanode(datanode: &Datanode, id: &DatanodeId) -> bool {
     id.uuid == *datanode.replicas.store.datanode_uuid()
 }
 
-async fn target(datanode: &Arc<Datanode>, id: &DatanodeId) -> Result<Target, OpError> {
+async fn target(datanode: &Arc<Datanode>, id: &DatanodeId) -> Result<Target, ConnectError> {
     Ok(Target {
         address: downstream::resolve(&datanode.options, id, id.ipc_port).await?,
         protocol: protocols::INTER_DATANODE,

@@ -10,7 +10,7 @@ use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, CrcCombiner};
 use hearth_wire::data_transfer::{BlockChecksum, BlockChecksumAnswer, BlockChecksumKind, BlockOpResponse, Status};
 use md5::{Digest, Md5};
 
-use crate::ops::{Continuation, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error};
 use crate::replica_service::ReplicaService;
 use crate::session::Session;
 
@@ -38,7 +38,7 @@ pub async fn serve(
 async fn run(replicas: &Arc<ReplicaService>, request: BlockChecksum) -> Result<BlockChecksumAnswer, OpError> {
     let BlockChecksum { block, token, options } = request;
     let pool = replicas.ready_pool(&block.pool).await?;
-    check_token(&pool, &token, &block, AccessMode::Read)?;
+    pool.tokens.check(&token, &block, AccessMode::Read)?;
     replicas.metrics.note_client_activity();
     replicas
         .run_blocking_op(move |store| {
@@ -122,8 +122,7 @@ struct Composer {
 impl Composer {
     fn new(spec: ChecksumSpec, length: u64, stripe: u64) -> Result<Self, OpError> {
         let chunk = u64::from(spec.bytes_per_chunk);
-        let whole = CrcCombiner::new(spec.kind, chunk)
-            .ok_or_else(|| OpError::Refused("the replica has no checksums to combine".to_owned()))?;
+        let whole = CrcCombiner::new(spec.kind, chunk).ok_or(OpError::NoChecksums)?;
         if !stripe.is_multiple_of(chunk) {
             return Err(OpError::Malformed("the stripe length is not a multiple of the chunk size"));
         }

@@ -8,24 +8,23 @@ use hearth_wire::data_transfer::{BlockOpResponse, CopyBlock};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
-use crate::ops::{Continuation, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error};
 use crate::sender::PacketSender;
 use crate::session::Session;
 
 /// Bytes after the last packet: the Java char `d`.
 pub const END_MARK: [u8; 2] = [0, b'd'];
 
-/// Acquires a permit for one of the balancer's copies. `what`: the operation on the block, for the refusal.
+/// Acquires a permit for one of the balancer's copies. `action`: the operation on the block, for the refusal.
 ///
 /// Errors: the maximum number of copies is running.
 pub fn acquire_move_permit(
     datanode: &Datanode,
     block: &ExtendedBlock,
-    what: &str,
+    action: &'static str,
 ) -> Result<OwnedSemaphorePermit, OpError> {
-    datanode.move_permits.clone().try_acquire_owned().map_err(|_| {
-        OpError::Refused(format!("Not able to {what} block {} because threads quota is exceeded.", block.id()))
-    })
+    let permit = datanode.move_permits.clone().try_acquire_owned();
+    permit.map_err(|_| OpError::TooManyMoves { action, block: block.id() })
 }
 
 pub async fn serve(
@@ -36,7 +35,7 @@ pub async fn serve(
     let CopyBlock { block, token } = request;
     let pool = datanode.replicas.ready_pool(&block.pool).await?;
     let opened = async {
-        check_token(&pool, &token, &block, AccessMode::Copy)?;
+        pool.tokens.check(&token, &block, AccessMode::Copy)?;
         let place = acquire_move_permit(datanode, &block, "copy")?;
         Ok((datanode.replicas.reader(&block).await?, place))
     };

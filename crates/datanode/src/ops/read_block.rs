@@ -8,7 +8,7 @@ use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ReplicaState};
 use hearth_wire::data_transfer::{BlockOpResponse, ReadBlock, Status, client_read_status};
 
-use crate::ops::{Continuation, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error};
 use crate::replica_service::ReplicaService;
 use crate::sender::PacketSender;
 use crate::session::Session;
@@ -68,7 +68,7 @@ pub async fn serve(
 async fn open(replicas: &Arc<ReplicaService>, request: &ReadBlock) -> Result<(ReplicaReader, ByteRange), OpError> {
     let block = &request.block;
     let pool = replicas.ready_pool(&block.pool).await?;
-    check_token(&pool, &request.token, block, AccessMode::Read)?;
+    pool.tokens.check(&request.token, block, AccessMode::Read)?;
 
     let mut reader = replicas.reader(block).await?;
     let asked_end = request.length.map(|length| request.offset.saturating_add(length));

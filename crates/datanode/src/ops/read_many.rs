@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::metrics::LentBytes;
-use crate::ops::{Continuation, OpError, check_token};
+use crate::ops::{Continuation, OpError};
 use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
 
@@ -276,7 +276,7 @@ impl OpenedRange {
 fn open_now(replicas: &ReplicaService, asked: &RangeRequest) -> Result<Option<OpenedRange>, OpError> {
     let pool = replicas.pools.get(&asked.block.pool).filter(|pool| pool.is_registered());
     let Some(pool) = pool else { return Ok(None) };
-    check_token(&pool, &asked.token, &asked.block, AccessMode::Read)?;
+    pool.tokens.check(&asked.token, &asked.block, AccessMode::Read)?;
     match replicas.store.reader_now(&asked.block)? {
         Reading::Now(reader) => OpenedRange::new(reader, asked).map(Some),
         Reading::OnDisk(_) => Ok(None),
@@ -497,7 +497,7 @@ async fn fetch(
     more: Arc<Semaphore>,
 ) -> Result<Body, OpError> {
     let pool = replicas.ready_pool(&range.block.pool).await?;
-    check_token(&pool, &range.token, &range.block, AccessMode::Read)?;
+    pool.tokens.check(&range.token, &range.block, AccessMode::Read)?;
     let (request, disk_reads) = (range.request, &replicas.disk_reads);
     let opened = match replicas.store.reader_now(&range.block)? {
         Reading::Now(reader) => OpenedRange::new(reader, &range)?,
@@ -520,7 +520,7 @@ async fn fetch(
         false => None,
         true => match tokio::time::timeout(disk_reads.queue_timeout(), more.acquire_owned()).await {
             Ok(permit) => Some(permit.map_err(|_| OpError::Interrupted)?),
-            Err(_) => return Err(OpError::Refused("another range with long chunks is waiting".to_owned())),
+            Err(_) => return Err(OpError::TooManyLongChunks),
         },
     };
     let storage = opened.reader.storage().0.clone();

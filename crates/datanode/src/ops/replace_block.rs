@@ -11,7 +11,7 @@ use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget,
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::ops::copy_block::{END_MARK, acquire_move_permit};
-use crate::ops::{Continuation, OpError, check_token, run_with_progress};
+use crate::ops::{Continuation, OpError, run_with_progress};
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, Received, Receiver};
 use crate::reports::ReplicaEvent;
@@ -22,13 +22,13 @@ pub async fn serve(
     session: &Session,
     request: ReplaceBlock,
 ) -> Result<Continuation, OpError> {
-    run_with_progress(datanode, session, run(datanode, request)).await
+    run_with_progress(datanode.options.transfer.read_timeout, session, run(datanode, request)).await
 }
 
 async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpError> {
     let block = &request.block;
     let pool = datanode.replicas.ready_pool(&block.pool).await?;
-    check_token(&pool, &request.token, block, AccessMode::Replace)?;
+    pool.tokens.check(&request.token, block, AccessMode::Replace)?;
     let _place = acquire_move_permit(datanode, block, "receive")?;
     let delete_hint = (!request.delete_hint.is_empty()).then(|| request.delete_hint.clone());
     if request.source.id.uuid == *datanode.replicas.store.datanode_uuid() {
@@ -38,7 +38,7 @@ async fn run(datanode: &Arc<Datanode>, request: ReplaceBlock) -> Result<(), OpEr
             report_received(&storing, &pool, &replica, delete_hint);
             Ok(())
         };
-        return datanode.replicas.run_blocking(moving).await;
+        return Ok(datanode.replicas.run_blocking(moving).await?);
     }
     if request_send(datanode, &pool, &request, delete_hint.as_deref()).await? {
         return Ok(());
@@ -65,7 +65,7 @@ async fn request_send(
         return Ok(false);
     }
     let Some(_expected) = datanode.streams.moves.expect(block, delete_hint) else {
-        return Err(OpError::Refused(format!("block {} is already being moved to this datanode", block.id())));
+        return Err(OpError::AlreadyMoving { block: block.id() });
     };
     let Some(datanode_info) = pool.own_datanode_info() else { return Ok(false) };
     let target = PipelineTarget {
@@ -146,5 +146,5 @@ async fn fetch(
         report_received(&storing, &pool, &replica, delete_hint);
         Ok(())
     };
-    datanode.replicas.run_blocking(finalizing).await
+    Ok(datanode.replicas.run_blocking(finalizing).await?)
 }

@@ -12,7 +12,7 @@ use hearth_wire::data_transfer::{ReplicaRefusal, ReplicaStream, Status, StreamTe
 use crate::datanode::Datanode;
 use crate::ops::{Continuation, OpError};
 use crate::session::Session;
-use crate::streams::{self, Window};
+use crate::streams::{self, CopyError, Window};
 use sink::StreamStore;
 
 pub async fn serve(
@@ -46,10 +46,11 @@ pub async fn receive_replicas(datanode: &Arc<Datanode>, session: Session, window
 }
 
 async fn receive(datanode: &Arc<Datanode>, session: Session, window: Window) -> Result<(), OpError> {
-    let session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
+    let session = session.moved_here().map_err(CopyError::Threads)?.ok_or(OpError::Interrupted)?;
     let Session { connection, mut buffer, .. } = session;
     buffer.release();
     let timeouts = streams::stream_timeouts(&datanode.options.transfer);
     let store = StreamStore::new(datanode);
-    Ok(replica_stream::receive(&connection, &mut buffer, store, window.limits, timeouts).await?)
+    let received = replica_stream::receive(&connection, &mut buffer, store, window.limits, timeouts).await;
+    Ok(received.map_err(CopyError::Stream)?)
 }

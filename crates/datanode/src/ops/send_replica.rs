@@ -10,7 +10,7 @@ use hearth_wire::data_transfer::TransferBlock;
 
 use crate::datanode::Datanode;
 use crate::ops::copy_block::acquire_move_permit;
-use crate::ops::{Continuation, OpError, check_token, run_with_progress};
+use crate::ops::{Continuation, OpError, run_with_progress};
 use crate::session::Session;
 use crate::streams::{CopyOrder, RequestedBy};
 
@@ -19,7 +19,7 @@ pub async fn serve(
     session: &Session,
     request: TransferBlock,
 ) -> Result<Continuation, OpError> {
-    run_with_progress(datanode, session, run(datanode, request)).await
+    run_with_progress(datanode.options.transfer.read_timeout, session, run(datanode, request)).await
 }
 
 async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
@@ -27,18 +27,18 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
     let [target] =
         <[_; 1]>::try_from(targets).map_err(|_| OpError::Malformed("a replica must have exactly one target"))?;
     let pool = datanode.replicas.ready_pool(&block.pool).await?;
-    check_token(&pool, &token, &block, AccessMode::Copy)?;
+    pool.tokens.check(&token, &block, AccessMode::Copy)?;
     let _place = acquire_move_permit(datanode, &block, "copy")?;
     let replica = datanode.replicas.store.replica(&block.pool, block.id());
     let replica = replica.ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
     if replica.state != ReplicaState::Finalized || replica.block.stamp != block.stamp() {
-        return Err(OpError::Refused(format!("{block} is {:?} here, as {}", replica.state, replica.block)));
+        return Err(OpError::NotFinalized { block, state: replica.state, found: replica.block });
     }
     // With the replica's own length, regardless of the balancer's value.
     let block = ExtendedBlock { pool: block.pool, block: replica.block };
     let order = CopyOrder { pool, block, target, requested_by: RequestedBy::Balancer };
     match datanode.streams.send_replica(&datanode.replicas, &order).await? {
         true => Ok(()),
-        false => Err(OpError::Refused("the target does not accept replica streams".to_owned())),
+        false => Err(OpError::NoStreams),
     }
 }

@@ -15,7 +15,8 @@ use hearth_wire::data_transfer::{
 };
 
 use crate::datanode::Datanode;
-use crate::ops::{Continuation, OpError, answer_error, check_token};
+use crate::ops::{Continuation, OpError, answer_error, text_of};
+use crate::replica_service::ReplicaError;
 use crate::session::Session;
 use crate::slots::{SegmentGuard, SlotError, SlotGuard};
 
@@ -76,7 +77,7 @@ pub async fn request_descriptors(
 
 async fn check_access(datanode: &Arc<Datanode>, request: &RequestShortCircuitFds) -> Result<(), OpError> {
     let pool = datanode.replicas.ready_pool(&request.block.pool).await?;
-    check_token(&pool, &request.token, &request.block, AccessMode::Read)
+    Ok(pool.tokens.check(&request.token, &request.block, AccessMode::Read)?)
 }
 
 /// Returns the replica's descriptors, and the slot that stands for them if the client named one.
@@ -90,7 +91,7 @@ async fn open(
     // Registered before the replica is opened, so that every later withdrawal reaches the slot.
     let slot = request.slot.map(|slot| datanode.slots.register(slot, &request.block)).transpose()?;
     let (block, wants_anchor) = (request.block.clone(), slot.is_some());
-    let shown = datanode.replicas.run_blocking_op(move |store| Ok(show(store, &block, wants_anchor)?)).await?;
+    let shown = datanode.replicas.run_blocking(move |store| show(store, &block, wants_anchor)).await?;
     if let Some(slot) = request.slot
         && shown.verified
     {
@@ -139,7 +140,7 @@ enum OpenError {
     #[error(transparent)]
     Slot(#[from] SlotError),
     #[error(transparent)]
-    Operation(#[from] OpError),
+    Replica(#[from] ReplicaError),
 }
 
 /// Builds the refusal. UNSUPPORTED with a version makes a client read this one block over TCP. Any other status keeps
@@ -149,14 +150,14 @@ fn refusal(error: &OpenError) -> BlockOpResponse {
         OpenError::Slot(SlotError::NoSlot { .. } | SlotError::InUse { .. } | SlotError::NotValid { .. }) => {
             return BlockOpResponse::error(Status::ErrorInvalid, error.to_string());
         }
-        OpenError::Slot(_) | OpenError::Version | OpenError::Operation(_) => Status::ErrorUnsupported,
+        OpenError::Slot(_) | OpenError::Version | OpenError::Replica(_) => Status::ErrorUnsupported,
     };
     BlockOpResponse {
         short_circuit_version: Some(FORMAT_VERSION),
         ..BlockOpResponse::error(
             status,
             match error {
-                OpenError::Operation(error) => error.text(),
+                OpenError::Replica(error) => text_of(error),
                 other => other.to_string(),
             },
         )

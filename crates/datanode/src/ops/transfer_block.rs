@@ -9,7 +9,7 @@ use hearth_types::{Block, ExtendedBlock, ReplicaState};
 use hearth_wire::data_transfer::{Stage, TransferBlock};
 
 use crate::datanode::Datanode;
-use crate::ops::{Continuation, OpError, answer, check_token};
+use crate::ops::{Continuation, OpError, answer};
 use crate::session::Session;
 use crate::transfer::{self, Transfer};
 
@@ -24,14 +24,14 @@ pub async fn serve(
 async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpError> {
     let TransferBlock { block, token, client_name, targets } = request;
     let pool = datanode.replicas.ready_pool(&block.pool).await?;
-    check_token(&pool, &token, &block, AccessMode::Copy)?;
+    pool.tokens.check(&token, &block, AccessMode::Copy)?;
     let replica = datanode
         .replicas
         .store
         .replica(&block.pool, block.id())
         .ok_or_else(|| StoreError::ReplicaNotFound { block: block.clone() })?;
     if replica.block.stamp < block.stamp() {
-        return Err(OpError::Store(StoreError::StampMismatch {
+        return Err(OpError::from(StoreError::StampMismatch {
             stored: replica.block.stamp,
             wanted: format!("at least {}", block.stamp()),
             action: "transfer it",
@@ -43,11 +43,11 @@ async fn run(datanode: &Arc<Datanode>, request: TransferBlock) -> Result<(), OpE
         ReplicaState::Finalized => Stage::TransferFinalized,
         state => {
             let action = "transfer it";
-            return Err(OpError::Store(StoreError::WrongState { block, state, action }));
+            return Err(OpError::from(StoreError::WrongState { block, state, action }));
         }
     };
     let length = replica.visible_length.unwrap_or(0);
     let sent = ExtendedBlock { pool: block.pool, block: Block { length, ..replica.block } };
-    transfer::run(&datanode.replicas, &datanode.streams, &pool, Transfer { block: sent, stage, client_name, targets })
-        .await
+    let transfer = Transfer { block: sent, stage, client_name, targets };
+    Ok(transfer::run(&datanode.replicas, &datanode.streams, &pool, transfer).await?)
 }

@@ -20,9 +20,10 @@ use crate::ops::write_one_sided::Fence;
 use crate::ops::{Continuation, OpError, write_local};
 use crate::options::TransferOptions;
 use crate::pool::Pool;
-use crate::receiver::{Acknowledge, ReceiveFailure, Received, Receiver};
+use crate::receiver::{Acknowledge, ReceiveError, ReceiveFailure, Received, Receiver};
 use crate::reports::ReplicaEvent;
 use crate::session::Session;
+use crate::tokens::AccessDenied;
 
 /// A request, with the properties that follow from its stage and sender.
 struct WriteRequest {
@@ -137,7 +138,7 @@ async fn serve_request(
     }
     let opened = match check_write_token(&pool, &request) {
         Ok(()) => open_with_permit(datanode, &request, session.connection.peer()).await,
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     };
     let (opened, _place) = match opened {
         Ok(opened) => opened,
@@ -207,15 +208,16 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
     let (block, new_stamp) = (write.block.clone(), write.latest_stamp);
     let (min_acked, max_received) = (write.bytes_received_min, write.bytes_received_max);
     if request.is_copy_into_memory() && datanode.streams.has_resumable(&block) {
-        return Err(OpError::Refused(format!("a part of {block} was received by a stream, which can resume")));
+        return Err(OpError::Resumable { block });
     }
     // The replica now arrives on another path.
     datanode.streams.forget(&block);
-    match write.stage {
+    let replicas = &datanode.replicas;
+    let writer = match write.stage {
         Stage::PipelineSetupCreate if request.is_client => {
             let in_packets = matches!(request.data_path, DataPath::Packets);
             let locked = if in_packets {
-                lazy_persist::reserve_memory(&datanode.replicas, &datanode.locked_memory, write, peer)
+                lazy_persist::reserve_memory(replicas, &datanode.locked_memory, write, peer)
             } else {
                 None
             };
@@ -223,7 +225,7 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
             let kind = CreateKind::BeingWritten { replace };
             if !replace && locked.is_none() {
                 // The common case uses memory only and needs no other thread.
-                return Ok(LocalReplica::Writer(datanode.replicas.store.create(&block, kind, &options)?));
+                return Ok(LocalReplica::Writer(replicas.store.create(&block, kind, &options)?));
             }
             let stamp = if replace { new_stamp } else { block.block.stamp };
             let block = ExtendedBlock { block: Block { stamp, ..block.block }, ..block };
@@ -231,57 +233,43 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
             let create = move |_: &_| {
                 lazy_persist::create(&shared.replicas, &shared.locked_memory, &block, kind, &options, locked)
             };
-            datanode.replicas.run_blocking_op(create).await.map(LocalReplica::Writer)
+            replicas.run_blocking(create).await?
         }
-        Stage::PipelineSetupCreate => datanode
-            .replicas
-            .run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options))
-            .await
-            .map(LocalReplica::Writer),
-        Stage::TransferRbw | Stage::TransferFinalized => datanode
-            .replicas
-            .run_blocking(move |store| store.create(&block, CreateKind::Transfer, &options))
-            .await
-            .map(LocalReplica::Writer),
-        Stage::PipelineSetupAppend => datanode
-            .replicas
-            .run_blocking(move |store| store.append(&block, new_stamp, min_acked))
-            .await
-            .map(LocalReplica::Writer),
-        Stage::PipelineSetupAppendRecovery => datanode
-            .replicas
-            .run_blocking(move |store| store.recover_append(&block, new_stamp, min_acked))
-            .await
-            .map(LocalReplica::Writer),
+        Stage::PipelineSetupCreate => {
+            replicas.run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await?
+        }
+        Stage::TransferRbw | Stage::TransferFinalized => {
+            replicas.run_blocking(move |store| store.create(&block, CreateKind::Transfer, &options)).await?
+        }
+        Stage::PipelineSetupAppend => {
+            replicas.run_blocking(move |store| store.append(&block, new_stamp, min_acked)).await?
+        }
+        Stage::PipelineSetupAppendRecovery => {
+            replicas.run_blocking(move |store| store.recover_append(&block, new_stamp, min_acked)).await?
+        }
         Stage::PipelineSetupStreamingRecovery => {
             let recovery = PipelineRecovery { new_stamp, min_acked, max_received };
-            datanode
-                .replicas
-                .run_blocking(move |store| store.recover_being_written(&block, recovery))
-                .await
-                .map(LocalReplica::Writer)
+            replicas.run_blocking(move |store| store.recover_being_written(&block, recovery)).await?
         }
-        Stage::PipelineCloseRecovery => datanode
-            .replicas
-            .run_blocking(move |store| store.recover_close(&block, new_stamp, min_acked))
-            .await
-            .map(LocalReplica::Closed),
+        Stage::PipelineCloseRecovery => {
+            let closed = replicas.run_blocking(move |store| store.recover_close(&block, new_stamp, min_acked)).await?;
+            return Ok(LocalReplica::Closed(closed));
+        }
         Stage::DataStreaming | Stage::PipelineClose => {
-            Err(OpError::Malformed("this stage of block construction is not valid in a request"))
+            return Err(OpError::Malformed("this stage of block construction is not valid in a request"));
         }
-    }
+    };
+    Ok(LocalReplica::Writer(writer))
 }
 
 /// Checks the token, which must allow every storage of the pipeline from here on.
-fn check_write_token(pool: &Pool, request: &WriteRequest) -> Result<(), OpError> {
+fn check_write_token(pool: &Pool, request: &WriteRequest) -> Result<(), AccessDenied> {
     let write = &request.write;
     let types: Vec<StorageType> =
         std::iter::once(write.storage_type).chain(write.targets.iter().map(|target| target.storage_type)).collect();
     let targets = write.targets.iter().filter_map(|target| target.storage_id.clone());
     let ids: Vec<StorageId> = write.storage_id.clone().into_iter().chain(targets).collect();
-    pool.tokens
-        .check_write(&write.token, &write.block, &types, &ids)
-        .map_err(|source| OpError::Token { block: write.block.clone(), source })
+    pool.tokens.check_write(&write.token, &write.block, &types, &ids)
 }
 
 async fn answer_bad_link(session: &Session, pool: &Pool, error: &OpError) -> Result<(), OpError> {
@@ -428,17 +416,17 @@ async fn receive(
         Ok(received) => received,
         Err(failed) => {
             let ReceiveFailure { error, writer } = *failed;
-            // Data that failed its CRCs was not stored. After other failures the state of the replica is unknown.
-            let is_sound = matches!(error, OpError::Session(_) | OpError::Checksum { .. });
             match request.fence() {
                 Some(fence) if !request.is_client => {
-                    if let Some(writer) = writer.filter(|_| is_sound && request.write.targets.is_empty()) {
+                    if let Some(writer) =
+                        writer.filter(|_| error.leaves_sound_data() && request.write.targets.is_empty())
+                    {
                         keep_for_resume(datanode, request, writer, fence).await;
                     }
                 }
                 Some(_) => abandon(writer).await,
                 // A sender that writes into memory is notified, and checks its own replica.
-                None if matches!(error, OpError::Checksum { .. })
+                None if matches!(error, ReceiveError::Checksum { .. })
                     && !request.is_client
                     && !request.is_copy_into_memory() =>
                 {
@@ -446,7 +434,7 @@ async fn receive(
                 }
                 _ => {}
             }
-            return Err(error);
+            return Err(error.into());
         }
     };
     if let Some(fence) = request.fence() {

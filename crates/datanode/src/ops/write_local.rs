@@ -12,6 +12,7 @@ use crate::datanode::Datanode;
 use crate::grants::Grants;
 use crate::ops::{Continuation, OpError, write_block};
 use crate::session::Session;
+use crate::streams::CopyError;
 
 pub async fn serve(
     datanode: &Arc<Datanode>,
@@ -31,7 +32,7 @@ pub async fn serve(
 pub async fn serve_copy(datanode: &Arc<Datanode>, session: Session, write: WriteBlock) -> Result<(), OpError> {
     let here = datanode.clone();
     let taking = datanode.streams.threads.spawn(async move {
-        let mut session = session.moved_here().map_err(OpError::Threads)?.ok_or(OpError::Interrupted)?;
+        let mut session = session.moved_here().map_err(CopyError::Threads)?.ok_or(OpError::Interrupted)?;
         tokio::select! {
             outcome = write_block::serve_local(&here, &mut session, write) => outcome.map(drop),
             () = here.lifecycle.stopping() => Ok(()),

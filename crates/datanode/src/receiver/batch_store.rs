@@ -4,8 +4,9 @@ use hearth_blockstore::{Checksums, ReplicaWriter, StoreError};
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::PacketHeader;
 
-use super::{IN_PLACE_BYTES_MAX, Packet};
-use crate::ops::OpError;
+use super::Packet;
+use super::error::ReceiveError;
+use crate::grants::IN_PLACE_BYTES_MAX;
 
 /// Settings for checking and storing the packets of a block.
 #[derive(Clone)]
@@ -34,7 +35,7 @@ pub(super) enum Rejected {
         offset: u64,
         source: ChecksumError,
     },
-    Failed(OpError),
+    Failed(ReceiveError),
 }
 
 impl BatchStore {
@@ -56,7 +57,7 @@ impl BatchStore {
         }
         if packet.in_place {
             if header.is_heartbeat() {
-                let error = OpError::Malformed("a heartbeat claims to have data in place");
+                let error = ReceiveError::HeartbeatInPlace;
                 return Err(Rejected::Failed(error));
             }
             return commit(writer, header, crcs);
@@ -67,7 +68,7 @@ impl BatchStore {
         let data = &available[packet.data.clone()];
         let given = !crcs.is_empty();
         if given && crcs.len() as u64 != self.checksum.checksum_bytes(data.len() as u64) {
-            return Err(Rejected::Failed(OpError::ChecksumBytes {
+            return Err(Rejected::Failed(ReceiveError::ChecksumBytes {
                 block: self.block.clone(),
                 seqno: header.seqno,
                 data_bytes: data.len(),
@@ -88,7 +89,7 @@ impl BatchStore {
 fn commit(writer: &mut ReplicaWriter, header: &PacketHeader, crcs: &[u8]) -> Result<(), Rejected> {
     // Together with its data it may have to be forwarded as a packet.
     if header.data_bytes as usize > IN_PLACE_BYTES_MAX || !header.fits(crcs.len()) {
-        return Err(Rejected::Failed(OpError::Malformed("a packet of a local writer is too long")));
+        return Err(Rejected::Failed(ReceiveError::LocalPacketTooLong));
     }
     accepted(writer.commit(header.offset, u64::from(header.data_bytes), crcs), header)
 }

@@ -15,8 +15,9 @@ use hearth_fabric::tcp::{self, Connection, ReceiveBuffer};
 use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::{Decoded, PacketHead};
 
-use super::{IN_PLACE_BYTES_MAX, Packet, ReceiveLoop};
-use crate::ops::OpError;
+use super::error::ReceiveError;
+use super::{Packet, ReceiveLoop};
+use crate::grants::IN_PLACE_BYTES_MAX;
 
 /// Minimum amount of outstanding data that is worth a separate call.
 const IN_PLACE_REST_BYTES_MIN: usize = 8 << 10;
@@ -44,7 +45,7 @@ struct PartialPacket {
 impl ReceiveLoop<'_> {
     /// Receives until `missing` bytes more are in the buffer. Where data may be received in place, receives no further
     /// than the next head.
-    pub(super) async fn fill(&mut self, missing: usize) -> Result<(), OpError> {
+    pub(super) async fn fill(&mut self, missing: usize) -> Result<(), ReceiveError> {
         let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
         let wanted = buffer.available().len() + missing;
         if self.in_place.lead_bytes == 0 {
@@ -56,10 +57,10 @@ impl ReceiveLoop<'_> {
 
     /// Receives at least one packet to its place, and lists the packets received. Returns their bytes in the buffer.
     /// `None`: the packet at the front is not suited for that, or its head has not arrived.
-    pub(super) async fn receive_in_place(&mut self) -> Result<Option<usize>, OpError> {
+    pub(super) async fn receive_in_place(&mut self) -> Result<Option<usize>, ReceiveError> {
         // Prevents a sender that always has more data from keeping this thread from other connections.
         tokio::task::consume_budget().await;
-        let Some(writer) = self.writer.as_mut() else { return Err(OpError::Interrupted) };
+        let Some(writer) = self.writer.as_mut() else { return Err(ReceiveError::Interrupted) };
         let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
         let (mut at, mut offset, mut in_place) = (0, writer.received(), 0);
         loop {
@@ -70,7 +71,7 @@ impl ReceiveLoop<'_> {
                 // An error after whole packets will occur again once those are stored.
                 Err(_) if at > 0 => break,
                 Err(source) => {
-                    return Err(OpError::Packet {
+                    return Err(ReceiveError::Packet {
                         block: self.batch_store.block.clone(),
                         peer: connection.peer(),
                         source,
@@ -150,7 +151,7 @@ fn receive_rest(
     offset: u64,
     data_bytes: usize,
     progress: &mut InPlaceProgress,
-) -> Result<bool, OpError> {
+) -> Result<bool, ReceiveError> {
     let Some(begun) = &mut progress.begun else { return Ok(false) };
     while begun.done < data_bytes {
         let left = data_bytes - begun.done;

@@ -7,7 +7,7 @@ use hearth_fabric::tcp::Connection;
 use hearth_wire::data_transfer::{PipelineAck, Status, UNKNOWN_SEQNO};
 use tokio::sync::{Mutex, watch};
 
-use crate::ops::OpError;
+use super::error::ReceiveError;
 
 pub(super) struct Upstream {
     connection: Arc<Connection>,
@@ -25,7 +25,7 @@ impl Upstream {
         &self.connection
     }
 
-    pub async fn send(&self, acknowledgements: &[u8]) -> Result<(), OpError> {
+    pub async fn send(&self, acknowledgements: &[u8]) -> Result<(), ReceiveError> {
         let _writing = self.writing.lock().await;
         Ok(self.connection.write_all(acknowledgements, self.timeout).await?)
     }

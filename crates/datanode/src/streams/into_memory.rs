@@ -13,12 +13,12 @@ use hearth_wire::data_transfer::{PacketHeader, Status};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
+use super::error::CopyError;
 use super::order::CopyOrder;
 use super::source::{FRAME_BYTES, StreamSource};
 use super::threads::CopyThreads;
 use crate::downstream::{self, Timeouts};
 use crate::forward::{ForwardError, Forwarding, Mirror, MirrorError, MirrorSender, PacketData, SetupAnswer};
-use crate::ops::OpError;
 use crate::replica_service::ReplicaService;
 
 /// Minimum size; shorter replicas are sent by streams, which need no answer before the next one, because registering
@@ -45,19 +45,19 @@ pub async fn send_replica(
     threads: &Arc<CopyThreads>,
     turn: OwnedSemaphorePermit,
     order: &CopyOrder,
-) -> Result<MemoryCopyOutcome, OpError> {
+) -> Result<MemoryCopyOutcome, CopyError> {
     let runtime = threads.start()?;
     let (replicas, forwarding, threads, order) = (replicas.clone(), forwarding.clone(), threads.clone(), order.clone());
     let carrying = async move {
         let _turn = turn;
         tokio::select! {
             carried = try_send_replica(&replicas, &forwarding, &threads, &order) => carried,
-            () = replicas.lifecycle.stopping() => Err(OpError::Interrupted),
+            () = replicas.lifecycle.stopping() => Err(CopyError::Interrupted),
         }
     };
     let mut running = JoinSet::new();
     running.spawn_on(carrying, &runtime);
-    running.join_next().await.and_then(Result::ok).unwrap_or(Err(OpError::Interrupted))
+    running.join_next().await.and_then(Result::ok).unwrap_or(Err(CopyError::Interrupted))
 }
 
 async fn try_send_replica(
@@ -65,7 +65,7 @@ async fn try_send_replica(
     forwarding: &Forwarding,
     threads: &CopyThreads,
     order: &CopyOrder,
-) -> Result<MemoryCopyOutcome, OpError> {
+) -> Result<MemoryCopyOutcome, CopyError> {
     let CopyOrder { pool, block, target, requested_by } = order;
     let reader = Arc::new(replicas.store.reader(block)?);
     let chunk = reader.checksum().bytes_per_chunk.max(1);
@@ -94,13 +94,15 @@ async fn try_send_replica(
     let source = StreamSource::into_memory(replicas, reader.clone(), *requested_by);
     let sender = MirrorSender::new(&mirror);
     let last = i64::try_from(block.length().div_ceil(step)).unwrap_or(i64::MAX);
-    let sending = async { send(&sender, source, &reader, block.length(), step).await.map_err(CopyError::Sending) };
+    let sending =
+        async { send(&sender, source, &reader, block.length(), step).await.map_err(MemoryCopyError::Sending) };
     // Only this part is limited, not the set-up: clients' writes wait for the same connections and answers.
     let copying = async { tokio::try_join!(sending, acknowledged(mirror, last)) };
     match threads.cpu_limited(copying).await {
         Ok(_) => Ok(MemoryCopyOutcome::Complete),
-        Err(why) => {
-            tracing::info!(%block, target = %next.id, %why, "a copy into memory failed; sending the rest by a stream");
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::info!(%block, target = %next.id, error, "a copy into memory failed; sending the rest by a stream");
             Ok(MemoryCopyOutcome::Incomplete)
         }
     }
@@ -108,10 +110,10 @@ async fn try_send_replica(
 
 /// Reason why a copy did not complete.
 #[derive(Debug, thiserror::Error)]
-enum CopyError {
+enum MemoryCopyError {
     #[error("cannot send: {0}")]
     Sending(ForwardError),
-    #[error("no acknowledgement: {0}")]
+    #[error("no acknowledgement")]
     Acknowledgement(#[from] MirrorError),
     #[error("the datanode answered with {0:?}")]
     Refused(Status),
@@ -159,11 +161,11 @@ fn cannot_read(error: crate::sender::SendError) -> ForwardError {
 }
 
 /// Receives acknowledgements until the replica is finalized at the target.
-async fn acknowledged(mut mirror: Mirror, last: i64) -> Result<(), CopyError> {
+async fn acknowledged(mut mirror: Mirror, last: i64) -> Result<(), MemoryCopyError> {
     loop {
         let ack = mirror.next_ack().await?;
         if let Some(bad) = ack.replies.iter().map(|reply| reply.status()).find(|status| *status != Status::Success) {
-            return Err(CopyError::Refused(bad));
+            return Err(MemoryCopyError::Refused(bad));
         }
         if ack.seqno == last {
             mirror.ended();

@@ -12,13 +12,14 @@ use hearth_wire::data_transfer::{DatanodeDescription, OpCode, ReplicaStream, Str
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::error::CopyError;
 use super::order::RequestedBy;
 use super::source::StreamSource;
 use super::threads::CopyThreads;
-use crate::downstream::{self, Timeouts};
+use crate::downstream::{self, ConnectError, Timeouts};
 use crate::forward::Forwarding;
-use crate::ops::OpError;
 use crate::options::TransferOptions;
+use crate::peer_offers::DescribeError;
 use crate::replica_service::ReplicaService;
 
 /// Time for which a DataNode is considered not to support streams.
@@ -164,7 +165,7 @@ impl Peers {
         replicas: &Arc<ReplicaService>,
         target: &DatanodeId,
         requested_by: RequestedBy,
-    ) -> Result<StreamRoute, OpError> {
+    ) -> Result<StreamRoute, CopyError> {
         let connections = self.connections;
         if connections == 0 {
             return Ok(StreamRoute::None);
@@ -191,7 +192,7 @@ impl Peers {
                 return Ok(way);
             }
             if state.failed.is_some_and(|failed| failed >= began) {
-                return Err(OpError::Unreachable { name: target.transfer_address() });
+                return Err(CopyError::Unreachable { name: target.transfer_address() });
             }
         }
         match self.open_connection(replicas, target, &peer).await {
@@ -249,7 +250,7 @@ impl Peers {
         replicas: &Arc<ReplicaService>,
         target: &DatanodeId,
         peer: &Peer,
-    ) -> Result<StreamRoute, OpError> {
+    ) -> Result<StreamRoute, CopyError> {
         let is_described = peer.state.lock().is_described;
         if !is_described {
             let description = self.description_of(replicas, target).await?;
@@ -267,7 +268,7 @@ impl Peers {
             }
             Err(error) => {
                 let mut state = peer.state.lock();
-                if matches!(error, OpError::Stream(StreamError::Refused { .. })) {
+                if matches!(error, CopyError::Stream(StreamError::Refused { .. })) {
                     state.backoff_until = Some(Instant::now() + REFUSED_BACKOFF);
                     return Ok(state.pick(self.connections).unwrap_or(StreamRoute::None));
                 }
@@ -283,14 +284,19 @@ impl Peers {
         &self,
         replicas: &ReplicaService,
         target: &DatanodeId,
-    ) -> Result<Option<Arc<DatanodeDescription>>, OpError> {
+    ) -> Result<Option<Arc<DatanodeDescription>>, DescribeError> {
         self.forwarding.peer_offers.get(replicas, target, Timeouts::new(&replicas.options.transfer, 1).read).await
     }
 
-    async fn connect(&self, replicas: &Arc<ReplicaService>, target: &DatanodeId) -> Result<StreamConnection, OpError> {
+    async fn connect(
+        &self,
+        replicas: &Arc<ReplicaService>,
+        target: &DatanodeId,
+    ) -> Result<StreamConnection, CopyError> {
         let options = &replicas.options.transfer;
         let address = downstream::resolve(&replicas.options, target, target.transfer_port).await?;
-        let connection = tcp::connect(address, None, options.socket, Timeouts::new(options, 1).connect).await?;
+        let connecting = tcp::connect(address, None, options.socket, Timeouts::new(options, 1).connect);
+        let connection = connecting.await.map_err(ConnectError::Connection)?;
         let mut buffer = replica_stream::receive_buffer();
         let request = ReplicaStream { source_uuid: replicas.store.datanode_uuid().to_string() };
         let limits = replica_stream::negotiate(&connection, &mut buffer, request, &stream_timeouts(options)).await?;

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::cpu_budget::{CpuBudget, CpuLimited};
-use crate::ops::OpError;
+use super::error::CopyError;
 
 /// Maximum niceness.
 const NICE_MAX: i32 = 19;
@@ -51,13 +51,13 @@ impl CopyThreads {
     /// Returns the runtime for copies that are not connections of replicas, and starts it if necessary.
     ///
     /// Errors: the system has no threads left.
-    pub fn start(&self) -> Result<Handle, OpError> {
+    pub fn start(&self) -> Result<Handle, CopyError> {
         let mut runtime = self.runtime.lock();
         if let Some(runtime) = &*runtime {
             return Ok(runtime.handle().clone());
         }
         let started = self.builder(Builder::new_multi_thread()).and_then(|mut builder| builder.build());
-        Ok(runtime.insert(started.map_err(OpError::Threads)?).handle().clone())
+        Ok(runtime.insert(started.map_err(CopyError::Threads)?).handle().clone())
     }
 
     /// Limits `copy` to the CPU budget of copies.
@@ -68,7 +68,7 @@ impl CopyThreads {
     /// Runs a copy that is not a connection of replicas, limited to the CPU budget.
     ///
     /// Errors: those of [`Self::start`].
-    pub fn spawn<F>(&self, copy: F) -> Result<JoinHandle<F::Output>, OpError>
+    pub fn spawn<F>(&self, copy: F) -> Result<JoinHandle<F::Output>, CopyError>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -78,7 +78,7 @@ impl CopyThreads {
     /// Runs a connection: in an idle loop, in a new one while the maximum is not reached, or in the least loaded one.
     ///
     /// Errors: the system has no threads left, and there is no loop.
-    pub fn start_connection<F>(&self, connection: F) -> Result<JoinHandle<F::Output>, OpError>
+    pub fn start_connection<F>(&self, connection: F) -> Result<JoinHandle<F::Output>, CopyError>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -96,7 +96,7 @@ impl CopyThreads {
                     handle
                 }
                 (Err(_), Some((_, handle))) => handle,
-                (Err(error), None) => return Err(OpError::Threads(error)),
+                (Err(error), None) => return Err(CopyError::Threads(error)),
             },
         };
         Ok(handle.spawn(self.cpu_limited(connection)))

@@ -16,6 +16,7 @@ use crate::datanode::Datanode;
 use crate::metrics::GaugeGuard;
 use crate::ops::OpError;
 use crate::pool::Pool;
+use crate::replica_service::ReplicaError;
 use crate::reports::ReplicaEvent;
 use crate::streams::ResumeKey;
 
@@ -43,9 +44,7 @@ impl StreamStore {
         let datanode = &self.datanode;
         let pool = datanode.replicas.ready_pool(&request.block.pool).await?;
         let ids: Vec<_> = request.storage_id.iter().cloned().collect();
-        pool.tokens
-            .check_write(&request.token, &request.block, &[request.storage_type], &ids)
-            .map_err(|source| OpError::Token { block: request.block.clone(), source })?;
+        pool.tokens.check_write(&request.token, &request.block, &[request.storage_type], &ids)?;
         let place = datanode.streams.acquire_incoming_permit(&datanode.replicas, &request.block).await?;
         let resume_key = ResumeKey { block: request.block.clone(), checksum: request.checksum };
         let deadline = tokio::time::Instant::now() + RESUME_TIMEOUT;
@@ -55,12 +54,12 @@ impl StreamStore {
             }
             match self.create(&request).await {
                 Ok(writer) => break (writer, false),
-                Err(OpError::Store(StoreError::ReplicaExists { state: ReplicaState::Temporary, .. }))
+                Err(ReplicaError::Store(StoreError::ReplicaExists { state: ReplicaState::Temporary, .. }))
                     if tokio::time::Instant::now() < deadline =>
                 {
                     tokio::time::sleep(RESUME_POLL_INTERVAL).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         };
         if resumed {
@@ -80,7 +79,7 @@ impl StreamStore {
         })
     }
 
-    async fn create(&self, request: &OpenReplica) -> Result<ReplicaWriter, OpError> {
+    async fn create(&self, request: &OpenReplica) -> Result<ReplicaWriter, ReplicaError> {
         let (store, block) = (&self.datanode.replicas.store, request.block.clone());
         let options = CreateOptions {
             checksum: request.checksum,
@@ -114,10 +113,10 @@ impl ReplicaStore for StreamStore {
 
 /// Builds the refusal for the sender. `is_there`: this DataNode already has exactly this replica, complete.
 fn refusal(error: &OpError, is_there: bool) -> ReplicaRefusal {
-    let status = match error {
+    let status = match error.status() {
         // A sender that repeats a replica after a broken connection takes ErrorExists for success.
-        OpError::Store(StoreError::ReplicaExists { .. }) if !is_there => Status::Error,
-        error => error.status(),
+        Status::ErrorExists if !is_there => Status::Error,
+        status => status,
     };
     ReplicaRefusal::new(status, error.text())
 }
