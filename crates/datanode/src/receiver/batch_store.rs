@@ -4,8 +4,8 @@ use hearth_blockstore::{Checksums, ReplicaWriter, StoreError};
 use hearth_types::{ChecksumError, ChecksumSpec, ExtendedBlock};
 use hearth_wire::data_transfer::PacketHeader;
 
-use super::Packet;
 use super::error::ReceiveError;
+use super::packet::Packet;
 use crate::grants::IN_PLACE_BYTES_MAX;
 
 /// Settings for checking and storing the packets of a block.

@@ -16,7 +16,8 @@ use hearth_types::ChecksumSpec;
 use hearth_wire::data_transfer::{Decoded, PacketHead};
 
 use super::error::ReceiveError;
-use super::{Packet, ReceiveLoop};
+use super::packet::Packet;
+use super::receive_loop::ReceiveLoop;
 use crate::grants::IN_PLACE_BYTES_MAX;
 
 /// Minimum amount of outstanding data that is worth a separate call.
