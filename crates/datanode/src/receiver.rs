@@ -20,6 +20,7 @@ mod packet;
 mod receive_loop;
 mod responder;
 mod upstream;
+mod writer_state;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,7 @@ use self::in_place::InPlaceProgress;
 use self::receive_loop::ReceiveLoop;
 use self::responder::{PacketResponder, ack};
 use self::upstream::Upstream;
+use self::writer_state::WriterState;
 use crate::forward::{Forwarder, Mirror};
 use crate::grants::Grants;
 use crate::metrics::Metrics;
@@ -121,11 +123,10 @@ impl Receiver<'_> {
             verify: self.verify,
             translate: self.writer.checksum() != self.checksum,
         };
-        let mut intake = ReceiveLoop {
+        let mut receive_loop = ReceiveLoop {
             batch_store,
             upstream: self.upstream,
-            writer: Some(self.writer),
-            store_task: None,
+            writer: WriterState::Here(self.writer),
             read_timeout: self.read_timeout,
             throttle: self.throttle,
             client_metrics: self.client_metrics,
@@ -140,19 +141,19 @@ impl Receiver<'_> {
             match (self.mirror, self.acknowledge) {
                 (None, Acknowledge::Packets) => {
                     let mut acks = Acks::Direct { acker, own, bytes: Vec::new(), upstream: &upstream };
-                    let last = intake.run(None, &mut acks).await;
+                    let last = receive_loop.run(None, &mut acks).await;
                     last.map(|last| (last, ack(last.seqno, own, Vec::new(), 0).encode()))
                 }
                 (mirror, Acknowledge::Nothing) => {
                     let forward = mirror.as_ref().map(Forwarder::new);
-                    intake.run(forward.as_ref(), &mut Acks::None).await.map(|last| (last, Vec::new()))
+                    receive_loop.run(forward.as_ref(), &mut Acks::None).await.map(|last| (last, Vec::new()))
                 }
                 (Some(mirror), Acknowledge::Packets) => {
                     let forward = Forwarder::new(&mirror);
-                    let pipeline = PacketResponder::new(intake.batch_store.block.clone());
+                    let pipeline = PacketResponder::new(receive_loop.batch_store.block.clone());
                     let mut acks = Acks::Pipeline(&pipeline);
                     let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own);
-                    async { tokio::try_join!(intake.run(Some(&forward), &mut acks), respond) }.await
+                    async { tokio::try_join!(receive_loop.run(Some(&forward), &mut acks), respond) }.await
                 }
             }
         };
@@ -168,11 +169,11 @@ impl Receiver<'_> {
         };
         // After a broken pipeline a batch may still be on a blocking thread.
         let on_disk = async {
-            intake.join_store_task().await?;
-            intake.wait_for_disk_write().await
+            receive_loop.join_store_task().await?;
+            receive_loop.wait_for_disk_write().await
         };
         let on_disk = on_disk.await;
-        let writer = intake.writer.take().filter(|_| on_disk.is_ok());
+        let writer = receive_loop.writer.take().ok().filter(|_| on_disk.is_ok());
         match (received.and_then(|received| on_disk.map(|()| received)), writer) {
             (Ok((last, bytes)), Some(writer)) => {
                 let durability = if last.sync { Durability::Disk } else { Durability::Memory };

@@ -61,7 +61,7 @@ impl ReceiveLoop<'_> {
     pub(super) async fn receive_in_place(&mut self) -> Result<Option<usize>, ReceiveError> {
         // Prevents a sender that always has more data from keeping this thread from other connections.
         tokio::task::consume_budget().await;
-        let Some(writer) = self.writer.as_mut() else { return Err(ReceiveError::Interrupted) };
+        let writer = self.writer.here_mut()?;
         let (connection, buffer) = (&self.upstream.connection, &mut self.upstream.buffer);
         let (mut at, mut offset, mut in_place) = (0, writer.received(), 0);
         loop {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hearth_blockstore::{CompletedWrite, ReplicaWriter};
-use hearth_fabric::tcp::ReceiveBuffer;
+use hearth_blockstore::CompletedWrite;
 use hearth_wire::data_transfer::{Decoded, PacketHead, PacketHeader, PipelineAck, Status};
 use tokio::task::JoinHandle;
 
@@ -13,6 +12,7 @@ use super::batch_store::{BatchStore, Rejected, Stored};
 use super::error::ReceiveError;
 use super::in_place::InPlaceProgress;
 use super::packet::{Packet, Pending};
+use super::writer_state::{StoreTaskResult, WriterState};
 use crate::forward::{Forwarder, PacketData};
 use crate::grants::{Grants, IN_PLACE_BYTES_MAX};
 use crate::metrics::Metrics;
@@ -33,10 +33,7 @@ const LINGER: Duration = Duration::from_secs(3);
 pub struct ReceiveLoop<'a> {
     pub batch_store: BatchStore,
     pub upstream: &'a mut Session,
-    /// `None` only while a blocking thread syncs or stores.
-    pub writer: Option<ReplicaWriter>,
-    /// The batch that a blocking thread stores, with the writer and the receive buffer.
-    pub store_task: Option<JoinHandle<StoreTaskResult>>,
+    pub writer: WriterState,
     pub read_timeout: Duration,
     pub throttle: Option<&'a Throttle>,
     pub client_metrics: Option<&'a Metrics>,
@@ -48,14 +45,6 @@ pub struct ReceiveLoop<'a> {
     pub in_place: InPlaceProgress,
     /// For a copy that goes straight to disk: the piece that is being written while the next one is received.
     pub disk_write: Option<JoinHandle<CompletedWrite>>,
-}
-
-/// Result of a blocking thread that has stored a batch.
-pub struct StoreTaskResult {
-    writer: ReplicaWriter,
-    buffer: ReceiveBuffer,
-    batch: Vec<Packet>,
-    stored: Stored,
 }
 
 impl ReceiveLoop<'_> {
@@ -81,7 +70,7 @@ impl ReceiveLoop<'_> {
             if let (Some(forward), None) = (forward, singly) {
                 forward.send(&self.upstream.buffer.available()[..bytes]).await;
             }
-            if self.disk_write.is_some() && self.writer.as_ref().is_some_and(|writer| writer.makes_piece_due(bytes)) {
+            if self.disk_write.is_some() && self.writer.here().is_ok_and(|writer| writer.makes_piece_due(bytes)) {
                 self.wait_for_disk_write().await?;
             }
             let Stored { packets: stored, rejected } = self.store().await?;
@@ -191,15 +180,15 @@ impl ReceiveLoop<'_> {
     /// Never waits on a runtime thread, even while disks are fast: a stalled runtime thread may have been the only one
     /// that polled the sockets, and no other thread would take over.
     async fn store(&mut self) -> Result<Stored, ReceiveError> {
-        let Some(writer) = self.writer.as_mut() else { return Err(ReceiveError::Interrupted) };
+        let writer = self.writer.here_mut()?;
         let bytes = self.batch.iter().map(|packet| packet.data.len() as u64).sum();
         if bytes == 0 || !writer.write_may_wait(bytes) {
             return Ok(self.batch_store.store(writer, self.upstream.buffer.available(), &self.batch));
         }
         let (batch_store, batch) = (self.batch_store.clone(), std::mem::take(&mut self.batch));
         let buffer = self.upstream.buffer.take();
-        let mut writer = self.writer.take().ok_or(ReceiveError::Interrupted)?;
-        self.store_task = Some(tokio::task::spawn_blocking(move || {
+        let mut writer = self.writer.take()?;
+        self.writer = WriterState::Storing(tokio::task::spawn_blocking(move || {
             let stored = batch_store.store(&mut writer, buffer.available(), &batch);
             StoreTaskResult { writer, buffer, batch, stored }
         }));
@@ -209,11 +198,11 @@ impl ReceiveLoop<'_> {
     /// Waits for the blocking thread that stores a batch, if any, and takes back the writer, buffer and batch. `None`:
     /// no batch was being stored.
     pub async fn join_store_task(&mut self) -> Result<Option<Stored>, ReceiveError> {
-        let Some(running) = &mut self.store_task else { return Ok(None) };
+        let WriterState::Storing(running) = &mut self.writer else { return Ok(None) };
         let came = running.await;
-        self.store_task = None;
+        self.writer = WriterState::Away;
         let StoreTaskResult { writer, buffer, batch, stored } = came.map_err(|_| ReceiveError::Interrupted)?;
-        self.writer = Some(writer);
+        self.writer = WriterState::Here(writer);
         self.upstream.buffer = buffer;
         self.batch = batch;
         Ok(Some(stored))
@@ -245,8 +234,7 @@ impl ReceiveLoop<'_> {
             }
             let data = if packet.in_place || packet.received_in_place {
                 if reader.is_none() {
-                    let writer = self.writer.as_ref().ok_or(ReceiveError::Interrupted)?;
-                    reader = Some(Arc::new(writer.reader()?));
+                    reader = Some(Arc::new(self.writer.here()?.reader()?));
                 }
                 let Some(reader) = &reader else { return Err(ReceiveError::Interrupted) };
                 PacketData::Replica(reader)
@@ -274,14 +262,14 @@ impl ReceiveLoop<'_> {
     /// Returns the new memory grant to send to the local writer, if there is one.
     fn extend_grant(&mut self) -> Result<Option<u64>, ReceiveError> {
         match (&mut self.grants, &mut self.writer) {
-            (Some(grants), Some(writer)) if writer.granted() > 0 => Ok(grants.extend(writer)?),
+            (Some(grants), WriterState::Here(writer)) if writer.granted() > 0 => Ok(grants.extend(writer)?),
             _ => Ok(None),
         }
     }
 
     /// Starts writing the data that is ready for the disk, on a blocking thread.
     async fn start_disk_write(&mut self) -> Result<(), ReceiveError> {
-        let Some(piece) = self.writer.as_mut().and_then(ReplicaWriter::take_pending_write) else { return Ok(()) };
+        let Some(piece) = self.writer.here_mut()?.take_pending_write() else { return Ok(()) };
         self.wait_for_disk_write().await?;
         self.disk_write = Some(tokio::task::spawn_blocking(move || piece.write()));
         Ok(())
@@ -293,21 +281,20 @@ impl ReceiveLoop<'_> {
         let written = running.await;
         self.disk_write = None;
         let written = written.map_err(|_| ReceiveError::Interrupted)?;
-        let writer = self.writer.as_mut().ok_or(ReceiveError::Interrupted)?;
-        Ok(writer.complete_write(written)?)
+        Ok(self.writer.here_mut()?.complete_write(written)?)
     }
 
     /// Performs hsync: waits for the disk on a blocking thread.
     async fn sync(&mut self) -> Result<(), ReceiveError> {
         self.wait_for_disk_write().await?;
-        let mut writer = self.writer.take().ok_or(ReceiveError::Interrupted)?;
+        let mut writer = self.writer.take()?;
         let (writer, synced) = tokio::task::spawn_blocking(move || {
             let synced = writer.sync();
             (writer, synced)
         })
         .await
         .map_err(|_| ReceiveError::Interrupted)?;
-        self.writer = Some(writer);
+        self.writer = WriterState::Here(writer);
         Ok(synced?)
     }
 
