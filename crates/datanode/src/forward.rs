@@ -82,7 +82,7 @@ impl Forwarding {
     /// `may_be_truncated`: another process can truncate the replica's file here at any time.
     ///
     /// Errors: the request was sent and failed.
-    pub async fn into_memory(
+    pub async fn open_memory(
         &self,
         replicas: &ReplicaService,
         next: &DatanodeInfo,
@@ -90,7 +90,7 @@ impl Forwarding {
         timeouts: Timeouts,
         may_be_truncated: bool,
     ) -> Result<Option<SetupAnswer<Mirror>>, MirrorError> {
-        if let Some(opened) = self.into_memory_here(replicas, next, request.clone(), timeouts).await? {
+        if let Some(opened) = self.open_memory_here(replicas, next, request.clone(), timeouts).await? {
             return Ok(Some(opened));
         }
         let Some(one_sided) = &self.one_sided else { return Ok(None) };
@@ -99,8 +99,8 @@ impl Forwarding {
         Ok(opened.map(|opened| opened.map(Mirror::OneSided)))
     }
 
-    /// Like `into_memory`, on this machine only.
-    pub async fn into_memory_here(
+    /// Like `open_memory`, on this machine only.
+    pub async fn open_memory_here(
         &self,
         replicas: &ReplicaService,
         next: &DatanodeInfo,

@@ -335,13 +335,13 @@ async fn open_mirror(
         let downstream = downstream_request.clone();
         let asked = match request.data_path {
             DataPath::Packets => {
-                datanode.forwarding.into_memory_here(&datanode.replicas, next, downstream, timeouts).await?
+                datanode.forwarding.open_memory_here(&datanode.replicas, next, downstream, timeouts).await?
             }
             DataPath::Local => {
-                datanode.forwarding.into_memory(&datanode.replicas, next, downstream, timeouts, true).await?
+                datanode.forwarding.open_memory(&datanode.replicas, next, downstream, timeouts, true).await?
             }
             DataPath::OneSided(_) => {
-                datanode.forwarding.into_memory(&datanode.replicas, next, downstream, timeouts, false).await?
+                datanode.forwarding.open_memory(&datanode.replicas, next, downstream, timeouts, false).await?
             }
         };
         match asked {

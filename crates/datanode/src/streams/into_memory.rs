@@ -77,7 +77,7 @@ async fn try_send_replica(
     let request = downstream::write_request(pool, block, target, pool.token_for(block, target), reader.checksum());
     let timeouts = Timeouts::new(&replicas.options.transfer, 1);
     let next = &target.datanode;
-    let mirror = match forwarding.into_memory(replicas, next, request, timeouts, false).await {
+    let mirror = match forwarding.open_memory(replicas, next, request, timeouts, false).await {
         Ok(None) => return Ok(MemoryCopyOutcome::NotSupported),
         Ok(Some(SetupAnswer::Ready(mirror))) => mirror,
         Ok(Some(SetupAnswer::Refused(answer))) => {
