@@ -1,5 +1,7 @@
 //! A configured nameservice: its NameNodes and, once one of them has answered, its block pool.
 
+mod last_contact;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +11,7 @@ use hearth_types::PoolIdentity;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::last_contact::LastContact;
+use self::last_contact::LastContact;
 use crate::pool::Pool;
 use crate::replica_service::ReplicaService;
 use crate::tokens::BlockTokens;

@@ -10,6 +10,17 @@
 //! commands     namenode/actor → namenode/commands → transfer → streams (to Hearth's DataNodes), blockstore,
 //!              namenode/block_recovery
 //! ```
+//!
+//! Floors, from the top. A file imports from lower floors, and from its neighbours where no circle results:
+//!
+//! ```text
+//! ports, actors   start → server, one_sided_server, ipc, web, namenode/, store_events
+//! operations      ops/, with the errors that peers get (ops/error)
+//! state           datanode: the parts that ports, actors and operations share
+//! paths           transfer, streams/, receiver/ → forward/ → peer_offers, downstream; lazy_persist, replica_recovery
+//! ground          replica_service: store, pools, counters, disk reads, bandwidths
+//! parts           pool, tokens, reports, sender, session, advertise, slots, cache, ... → options
+//! ```
 
 // An error ends its operation and is logged, so its detail matters more than its size.
 #![allow(clippy::result_large_err)]
@@ -27,7 +38,6 @@ mod forward;
 mod grants;
 mod groups;
 mod ipc;
-mod last_contact;
 mod lazy_persist;
 mod lifecycle;
 mod locked_memory;

@@ -1,5 +1,5 @@
-//! Errors of operations, and the statuses and texts with which peers hear of them. Every other room has an error of its
-//! own; this is the one place that maps them to the wire. (`ipc.rs` maps them to Java's exceptions.)
+//! Errors of operations, and the statuses and texts that peers get for them. Every other room has an error of its own;
+//! only this file maps them to the wire. (`ipc.rs` maps them to Java's exceptions.)
 
 use hearth_blockstore::StoreError;
 use hearth_fabric::tcp;
@@ -34,7 +34,7 @@ pub enum OpError {
     Session(#[from] SessionError),
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// Without the source: it is not for the peer.
+    /// Has no source, because its causes are not for the peer.
     #[error("{0}")]
     Advertise(AdvertiseError),
     #[error("cannot send {block}")]
