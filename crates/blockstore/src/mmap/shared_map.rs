@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use super::region::Region;
 
-/// A shared, writable mapping of the first bytes of a file of the store's own, which is not truncated meanwhile.
+/// A shared, writable mapping of the first bytes of a file of the store's own, which does not become shorter.
 ///
 /// Accesses are copies in and out by offset. The callers' locks and lengths ensure that no bytes are read while they
 /// are written. The mapping itself lends no reference except through a
