@@ -12,6 +12,7 @@ use md5::{Digest, Md5};
 
 use crate::Error;
 use crate::datanode::request;
+use crate::error::Failure;
 use crate::file_system::Shared;
 
 /// Kind of a file's checksum: `dfs.checksum.combine.mode`.
@@ -116,7 +117,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
     let located = shared.namenode.block_locations(path, 0, whole).await?;
     if located.under_construction {
         let why = "Fail to get checksum, since file is under construction.";
-        return Err(Error::InvalidPath { path: path.to_owned(), why });
+        return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
     }
     let combine = shared.options.checksum_combine;
     let mut combined = match combine {
@@ -142,7 +143,7 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
             Some(first) if first == (answer.bytes_per_crc, kind) => {}
             Some(_) => {
                 let why = "its blocks have different kinds of checksums, which cannot be combined";
-                return Err(Error::InvalidPath { path: path.to_owned(), why });
+                return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
             }
         }
         if index == 0 && several {
@@ -153,11 +154,11 @@ pub(crate) async fn file_checksum(shared: &Shared, path: &str, length: Option<u6
             Combined::Crc(crc) => {
                 let Ok(next) = <[u8; 4]>::try_from(answer.checksum).map(u32::from_be_bytes) else {
                     let why = "a DataNode gave several CRCs for one block";
-                    return Err(Error::InvalidPath { path: path.to_owned(), why });
+                    return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
                 };
                 let Some(joiner) = CrcCombiner::new(kind, counted) else {
                     let why = "its blocks have no CRCs to combine";
-                    return Err(Error::InvalidPath { path: path.to_owned(), why });
+                    return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
                 };
                 *crc = if index == 0 { next } else { joiner.join(*crc, next) };
             }
@@ -209,7 +210,7 @@ async fn block_checksum(
             }
         }
     }
-    Err(Error::BlockMissing { block: Box::new(block.block.clone()), path: path.to_owned(), source: last })
+    Err(Failure::BlockMissing { block: Box::new(block.block.clone()), path: path.to_owned(), source: last }.into())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::checksum::FileChecksum;
 use crate::datanode::{Offers, PeerCache, Unreachable, WarningLimit};
+use crate::error::Failure;
 use crate::lease::Leases;
 use crate::multiplexed::{MultiplexOptions, Multiplexed};
 use crate::namenode::{
@@ -233,13 +234,13 @@ impl FileSystem {
     /// Errors: kind `NotFound` if the path does not exist.
     pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
-        self.shared.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
+        self.shared.namenode.file_info(&path).await?.ok_or(Failure::NotFound { path }.into())
     }
 
     /// Like `status`, but does not follow a symbolic link at `path`.
     pub async fn link_status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
-        self.shared.namenode.file_link_info(&path).await?.ok_or(Error::NotFound { path })
+        self.shared.namenode.file_link_info(&path).await?.ok_or(Failure::NotFound { path }.into())
     }
 
     /// Returns true if a file or directory exists at `path`.
@@ -533,7 +534,7 @@ impl FileSystem {
         let replication = options.replication.unwrap_or(self.shared.options.replication);
         let block_size = options.block_size.unwrap_or(self.shared.options.block_size);
         if block_size == 0 {
-            return Err(Error::InvalidPath { path, why: "a block size of 0" });
+            return Err(Failure::InvalidPath { path, why: "a block size of 0" }.into());
         }
         let create_request = CreateRequest {
             path: &path,
@@ -578,7 +579,7 @@ impl FileSystem {
             let path = path.clone();
             tokio::spawn(async move { fs.reopen(path, new_block).await })
         };
-        let opened = opening.await.map_err(|_| Error::WriterClosed { path })??;
+        let opened = opening.await.map_err(|_| Failure::WriterClosed { path })??;
         Ok(opened.take())
     }
 
@@ -615,11 +616,11 @@ impl FileSystem {
             Some(status) => status,
             None => {
                 let found = self.shared.namenode.file_info(path).await?;
-                found.ok_or_else(|| Error::NotFound { path: path.to_owned() })?
+                found.ok_or_else(|| Failure::NotFound { path: path.to_owned() })?
             }
         };
         if status.kind != FileKind::File {
-            return Err(Error::IsDirectory { path: path.to_owned() });
+            return Err(Failure::IsDirectory { path: path.to_owned() }.into());
         }
         let file = WrittenFile::new(path.to_owned(), status.inode, status.replication, status.block_size);
         if new_block {
@@ -631,7 +632,7 @@ impl FileSystem {
             && block.block.length() >= status.block_size
         {
             let why = format!("block {} is full and cannot be continued", block.block);
-            return Err(Error::Answer { method: "append", why });
+            return Err(Failure::Answer { method: "append", why }.into());
         }
         let length = match &block {
             Some(block) => block.offset + block.block.length(),
@@ -683,7 +684,7 @@ fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Er
 
 /// Returns the `host:port` or nameservice of an `hdfs://` URI. A path that follows is ignored.
 fn authority(uri: &str) -> Result<&str, Error> {
-    let wrong = |why: &str| Error::InvalidUri { uri: uri.to_owned(), why: why.to_owned() };
+    let wrong = |why: &str| Failure::InvalidUri { uri: uri.to_owned(), why: why.to_owned() }.into();
     let (scheme, rest) = uri.split_once("://").ok_or_else(|| wrong("wanted hdfs://host:port"))?;
     if !scheme.eq_ignore_ascii_case("hdfs") {
         return Err(wrong("the scheme is not hdfs"));

@@ -42,7 +42,8 @@ mod write;
 
 pub use checksum::{ChecksumCombine, FileChecksum};
 pub use data_path::DataPath;
-pub use error::{DatanodeError, Error, ErrorKind};
+pub(crate) use error::DatanodeError;
+pub use error::{Error, ErrorKind};
 pub use file_system::{CreateOptions, FileSystem, RenameOptions};
 pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction};
 pub use read::{PositionedReader, Reader, View};

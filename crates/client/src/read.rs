@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use hearth_types::{ByteRange, LocatedBlocks};
 
+use crate::error::Failure;
 use crate::file_system::Shared;
 use crate::{DatanodeError, Error};
 use block_stream::BlockStream;
@@ -95,7 +96,7 @@ impl Reader {
     pub async fn seek(&mut self, position: u64) -> Result<(), Error> {
         let length = self.length();
         if position > length {
-            return Err(Error::SeekBeyondEnd { path: self.path().to_owned(), position, length });
+            return Err(Failure::SeekBeyondEnd { path: self.path().to_owned(), position, length }.into());
         }
         let ahead = position.checked_sub(self.position);
         match (&mut self.current, ahead) {

@@ -15,6 +15,7 @@ use hearth_types::{AclChange, AclEntry, AclStatus, ContentSummary, FileStatus, F
 use hyper::Method;
 use serde_json::Value;
 
+use crate::error::Failure;
 use crate::options::ClientOptions;
 use crate::{CreateOptions, Error, FileChecksum, FsUsage, QuotaUsage, RenameOptions, path};
 use http::{Connector, HttpResponse, RequestBody};
@@ -305,7 +306,7 @@ impl WebFileSystem {
         let path = self.absolute(path)?;
         let status = self.status(&path).await?;
         if status.kind == hearth_types::FileKind::Directory {
-            return Err(Error::IsDirectory { path });
+            return Err(Failure::IsDirectory { path }.into());
         }
         Ok(WebReader::new(self.clone(), path, status.length))
     }
@@ -410,21 +411,21 @@ impl WebFileSystem {
 impl Error {
     /// Returns true if another NameNode of the nameservice may answer instead.
     fn is_of_another_namenode(&self) -> bool {
-        match self {
-            Self::Refused { class, .. } => class.ends_with(".StandbyException"),
-            Self::Web { sent, .. } => !sent,
+        match self.failure() {
+            Failure::Refused { class, .. } => class.ends_with(".StandbyException"),
+            Failure::Web { sent, .. } => !sent,
             _ => false,
         }
     }
 }
 
 fn wrong(operation: &'static str, why: &str) -> Error {
-    Error::Answer { method: operation, why: why.to_owned() }
+    Failure::Answer { method: operation, why: why.to_owned() }.into()
 }
 
 /// Returns the web addresses of the NameNodes that `authority` names.
 fn namenodes(configuration: &Configuration, authority: &str) -> Result<Vec<HostPort>, Error> {
-    let invalid = |why: String| Error::InvalidUri { uri: format!("webhdfs://{authority}"), why };
+    let invalid = |why: String| Failure::InvalidUri { uri: format!("webhdfs://{authority}"), why }.into();
     let port = keys::DFS_NAMENODE_HTTP_ADDRESS.default.rsplit(':').next().and_then(|port| port.parse().ok());
     let one = |text: &str| HostPort::parse(text, port).map_err(invalid);
     let text = |key: String| configuration.get_as(&key, hearth_config::parse::text);

@@ -30,6 +30,7 @@ use hearth_types::{ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::error::Failure;
 use crate::file_system::Shared;
 use crate::lease::{Leases, OpenFile};
 use crate::{DataPath, Error, backoff};
@@ -238,7 +239,7 @@ impl Writer {
     }
 
     fn granted_memory_error(&self, source: std::io::Error) -> Error {
-        Error::GrantedMemory { path: self.file.path.clone(), source: Arc::new(source) }
+        Failure::GrantedMemory { path: self.file.path.clone(), source: Arc::new(source) }.into()
     }
 
     /// Returns when every byte written so far is in the memory of every datanode of the pipeline. Readers that open the
@@ -307,12 +308,12 @@ impl Writer {
         // Runs in its own task: the client keeps renewing the lease while it writes other files, so an unfinished close
         // would block all other writers of this file.
         let closing = tokio::spawn(async move {
-            let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
+            let last = task.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })??;
             complete(&shared, &file, last).await?;
             open.closed();
             Ok::<_, Error>(())
         });
-        closing.await.map_err(|_| Error::WriterClosed { path })?
+        closing.await.map_err(|_| Failure::WriterClosed { path })?
     }
 
     fn end_block(&mut self, sync: bool) {
@@ -343,7 +344,7 @@ impl Writer {
 
     fn check(&self) -> Result<(), Error> {
         if self.open.lost() {
-            return Err(Error::LeaseLost { path: self.file.path.clone() });
+            return Err(Failure::LeaseLost { path: self.file.path.clone() }.into());
         }
         Leases::resume_renewal(&self.shared);
         match &self.progress.borrow().failed {
@@ -359,12 +360,12 @@ impl Writer {
             Ok(progress) => progress.failed.clone(),
             Err(_) => None,
         };
-        Err(failed.unwrap_or_else(|| Error::WriterClosed { path: self.file.path.clone() }))
+        Err(failed.unwrap_or_else(|| Failure::WriterClosed { path: self.file.path.clone() }.into()))
     }
 
     /// Returns the error that ended the task. The task publishes it before it ends.
     async fn failure(&mut self) -> Error {
-        let gone = Error::WriterClosed { path: self.file.path.clone() };
+        let gone = Failure::WriterClosed { path: self.file.path.clone() }.into();
         match self.progress.wait_for(|progress| progress.failed.is_some()).await {
             Ok(progress) => progress.failed.clone().unwrap_or(gone),
             Err(_) => gone,
@@ -393,5 +394,5 @@ async fn complete(shared: &Shared, file: &WrittenFile, last: Option<ExtendedBloc
         }
     }
     let block = last.map_or_else(|| "(none)".to_owned(), |block| block.to_string());
-    Err(Error::NotComplete { path: file.path.clone(), block })
+    Err(Failure::NotComplete { path: file.path.clone(), block }.into())
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use hearth_client::{Error, FileSystem};
+use hearth_client::{ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation};
 use hearth_types::FsPermission;
@@ -145,7 +145,8 @@ async fn is_closed(fs: &FileSystem, path: &str) -> Result<()> {
         match fs.is_file_closed(path).await {
             Ok(true) => return Ok(()),
             // Not created yet.
-            Ok(false) | Err(Error::Refused { .. } | Error::NotFound { .. }) => {}
+            Ok(false) => {}
+            Err(error) if error.exception().is_some() || error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -8,6 +8,7 @@ macro_rules! exceptions {
     ($($variant:ident = $name:ident, $kind:ident;)*) => {
         /// Class of an exception that a namenode answered.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
         pub enum Exception {
             $($variant,)*
             /// Any other class. The error contains its name.
@@ -41,7 +42,7 @@ exceptions! {
     ParentNotDirectory = PARENT_NOT_DIRECTORY, NotADirectory;
     PathIsNotDirectory = PATH_IS_NOT_DIRECTORY, NotADirectory;
     PathIsNotEmptyDirectory = PATH_IS_NOT_EMPTY_DIRECTORY, DirectoryNotEmpty;
-    InvalidPath = INVALID_PATH, InvalidInput;
+    InvalidPath = INVALID_PATH, InvalidPath;
     AlreadyBeingCreated = ALREADY_BEING_CREATED, Busy;
     RecoveryInProgress = RECOVERY_IN_PROGRESS, Busy;
     LeaseExpired = LEASE_EXPIRED, Busy;

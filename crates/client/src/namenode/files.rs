@@ -8,6 +8,7 @@ use hearth_wire::proto::hdfs::*;
 
 use super::Namenode;
 use crate::Error;
+use crate::error::Failure;
 
 /// Usage of a directory as counted for quotas. Source: ClientNamenodeProtocol.proto, `QuotaUsageProto`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +27,8 @@ pub struct QuotaUsage {
 
 pub(super) fn converted<T>(method: &'static str, result: Result<T, ConvertError>) -> Result<T, Error> {
     result.map_err(|error| match error {
-        ConvertError::Striped { block } => Error::Unsupported { path: block },
-        error => Error::Answer { method, why: error.to_string() },
+        ConvertError::Striped { block } => Failure::Unsupported { path: block }.into(),
+        error => Failure::Answer { method, why: error.to_string() }.into(),
     })
 }
 
@@ -54,9 +55,9 @@ impl Namenode {
         const METHOD: &str = "getBlockLocations";
         let request = GetBlockLocationsRequestProto { src: path.to_owned(), offset, length };
         let answer: GetBlockLocationsResponseProto = self.call(METHOD, &request).await?;
-        let Some(located) = answer.locations else { return Err(Error::NotFound { path: path.to_owned() }) };
+        let Some(located) = answer.locations else { return Err(Failure::NotFound { path: path.to_owned() }.into()) };
         if located.ec_policy.is_some() || located.file_encryption_info.is_some() {
-            return Err(Error::Unsupported { path: path.to_owned() });
+            return Err(Failure::Unsupported { path: path.to_owned() }.into());
         }
         converted(METHOD, located.try_into())
     }
@@ -200,7 +201,11 @@ impl Namenode {
         let entries: Result<Vec<_>, _> = page.partial_listing.into_iter().map(FileStatus::try_from).collect();
         let entries = converted(METHOD, entries)?;
         if entries.is_empty() && page.remaining_entries > 0 {
-            return Err(Error::Answer { method: METHOD, why: "an empty page although more entries remain".to_owned() });
+            return Err(Failure::Answer {
+                method: METHOD,
+                why: "an empty page although more entries remain".to_owned(),
+            }
+            .into());
         }
         Ok(Some((entries, page.remaining_entries > 0)))
     }
@@ -244,7 +249,7 @@ impl Listing {
                 self.more = more;
                 Ok(())
             }
-            None => Err(Error::NotFound { path: self.path.clone() }),
+            None => Err(Failure::NotFound { path: self.path.clone() }.into()),
         }
     }
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::datanode::{VisibleLength, visible_length};
+use crate::error::Failure;
 use crate::file_system::Shared;
 
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl Locations {
         let length = (position - start).saturating_add(prefetch);
         let mut located = self.shared.locate(&self.path, start, length).await?;
         self.add_open_block(&mut located);
-        let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
+        let changed = |why: &str| Failure::FileChanged { path: self.path.clone(), why: why.to_owned() }.into();
         let another = || changed("its blocks have changed");
         if !self.same_file(&located.blocks).ok_or_else(another)? {
             // All returned blocks are unknown, for example after a jump. A known block, requested after them, shows
@@ -192,7 +193,7 @@ async fn length_of_open_block(
         };
         if attempt >= shared.options.last_block_length_retries {
             let block = Box::new(last.block);
-            return Err(Error::BlockLength { block, path: path.to_owned(), source });
+            return Err(Failure::BlockLength { block, path: path.to_owned(), source }.into());
         }
         attempt += 1;
         tokio::time::sleep(shared.options.last_block_length_interval).await;

@@ -12,6 +12,7 @@ use super::packet_sender::PacketSender;
 use super::pipeline::{Ended, Pipeline, Target, Unacknowledged};
 use super::{WriteStart, WrittenFile};
 use crate::Error;
+use crate::error::Failure;
 use crate::file_system::Shared;
 
 /// Status that the task reports to the writer.
@@ -116,7 +117,7 @@ impl DataStreamer {
                 None => self.new_block(&mut unacknowledged).await?,
             };
             let Some(block) = self.write_block(pipeline, &mut unacknowledged, packets).await? else {
-                return Err(Error::WriterClosed { path: self.file.path.clone() });
+                return Err(Failure::WriterClosed { path: self.file.path.clone() }.into());
             };
             last = Some(block.clone());
             self.previous = Some(block);

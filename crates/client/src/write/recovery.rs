@@ -12,6 +12,7 @@ use super::data_streamer::DataStreamer;
 use super::packet_sender::set_up;
 use super::packets::{SetUp, Stage, transfer};
 use super::pipeline::{Blame, Pipeline, PipelineFailure, Target, Unacknowledged};
+use crate::error::Failure;
 use crate::{DatanodeError, Error};
 
 /// Maximum number of recoveries without another packet being acknowledged.
@@ -78,11 +79,12 @@ impl DataStreamer {
         }
         if self.recovering.1 > RECOVERIES_PER_PACKET_MAX {
             tracing::warn!(path = %self.file.path, acknowledged, %failure, "giving up after repeated recoveries");
-            return Err(Error::PipelineSetup {
+            return Err(Failure::PipelineSetup {
                 path: self.file.path.clone(),
                 attempts: RECOVERIES_PER_PACKET_MAX,
                 source: None,
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -102,12 +104,13 @@ impl DataStreamer {
         }
         self.failed.push(bad.datanode.clone());
         if targets.is_empty() {
-            return Err(Error::PipelineLost {
+            return Err(Failure::PipelineLost {
                 path: self.file.path.clone(),
                 block: Box::new(block.clone()),
                 datanodes: bad.datanode.id.transfer_address(),
                 source: Some(Arc::new(failure.source)),
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -157,7 +160,7 @@ impl DataStreamer {
                 .iter()
                 .position(|target| !targets.iter().any(|known| known.datanode.id.uuid == target.datanode.id.uuid));
             let Some(new) = new else {
-                return Err(Error::NoReplacement { path: self.file.path.clone() });
+                return Err(Failure::NoReplacement { path: self.file.path.clone() }.into());
             };
             let source = &targets[tried % targets.len()];
             match transfer(&self.shared, block, &located.token, source, &chosen[new]).await {
@@ -172,7 +175,7 @@ impl DataStreamer {
                 }
             }
         }
-        Err(Error::NoReplacement { path: self.file.path.clone() })
+        Err(Failure::NoReplacement { path: self.file.path.clone() }.into())
     }
 
     /// Decides whether to wait for one of `targets` that restarts: if it is the only one, or is on this machine.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use hearth_client::{
-    CreateOptions, Error, FileChecksum, FileSystem, FsUsage, QuotaUsage, RenameOptions, Statistics, WebFileSystem,
+    CreateOptions, Error, ErrorKind, FileChecksum, FileSystem, FsUsage, QuotaUsage, RenameOptions, Statistics,
+    WebFileSystem,
 };
 use hearth_types::{AclChange, AclStatus, ContentSummary, FileStatus, FsPermission, LocatedBlocks, Xattr};
 
@@ -148,5 +149,5 @@ impl Remote {
 
 fn not_over_http(path: &str, what: &'static str) -> Error {
     let why = format!("WebHDFS has no operation for {what} ({path}): use an hdfs:// path");
-    Error::Answer { method: "webhdfs", why }
+    Error::new(ErrorKind::Unsupported, why)
 }
