@@ -1,15 +1,16 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Once};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use hearth_config::{Configuration, IneffectiveSetting, Program, keys};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use hearth_types::{
-    AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, ExtendedBlock, FileKind, FileStatus, FsPermission,
-    LocatedBlock, LocatedBlocks, ServerDefaults, Xattr,
+    Access, AclChange, AclStatus, ByteRange, ContentSummary, DatanodeInfo, ExtendedBlock, FileKind, FileStatus,
+    FsPermission, LocatedBlock, LocatedBlocks, ServerDefaults, Xattr,
 };
 use parking_lot::Mutex;
 
+use crate::arguments::{MkdirsOptions, milliseconds};
 use crate::checksum::FileChecksum;
 use crate::datanode::{Offers, PeerCache, Unreachable, WarningLimit};
 use crate::error::Failure;
@@ -137,7 +138,7 @@ impl FileSystem {
     /// `None`, as `user`.
     /// Nothing is sent yet: an unreachable namenode is detected by the first call. Needs a tokio runtime.
     ///
-    /// Errors: `Error::Configuration`, for example if the client is configured for Kerberos.
+    /// Errors: kind `InvalidConfiguration`, for example if the client is configured for Kerberos.
     pub fn connect(configuration: &Configuration, uri: Option<&str>, user: &str) -> Result<Self, Error> {
         Self::connect_for(configuration, uri, user, None)
     }
@@ -267,25 +268,15 @@ impl FileSystem {
         Ok(entries)
     }
 
-    /// Creates a directory. Succeeds if it already exists. `permission`: before the umask, 0777 when `None`.
-    /// `parents`: create missing parent directories.
-    pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
-        let permission = self.shared.options.directory_permission(permission);
-        self.make_directory(path, permission, parents).await
+    /// Creates a directory and its missing parents. Succeeds if it already exists.
+    pub async fn mkdirs(&self, path: &str) -> Result<(), Error> {
+        self.mkdirs_with(path, MkdirsOptions::default()).await
     }
 
-    /// Like `mkdirs`, but with exactly this permission: the umask is not applied.
-    pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission, parents: bool) -> Result<(), Error> {
-        self.make_directory(path, (permission, permission), parents).await
-    }
-
-    async fn make_directory(
-        &self,
-        path: &str,
-        permission: (FsPermission, FsPermission),
-        parents: bool,
-    ) -> Result<(), Error> {
-        self.shared.namenode.mkdirs(&self.absolute(path)?, permission, parents).await.map(|_| ())
+    /// Creates a directory with these options. Succeeds if it already exists.
+    pub async fn mkdirs_with(&self, path: &str, options: MkdirsOptions) -> Result<(), Error> {
+        let permission = options.masked_and_unmasked(&self.shared.options);
+        self.shared.namenode.mkdirs(&self.absolute(path)?, permission, options.parents).await.map(|_| ())
     }
 
     /// Renames `from` to `to`, or moves it into `to` when that is a directory. Returns false on failure (source
@@ -366,16 +357,24 @@ impl FileSystem {
         self.shared.namenode.delete_snapshot(&self.absolute(path)?, name).await
     }
 
-    /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
-    pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
-        self.shared.namenode.set_times(&self.absolute(path)?, modified, read).await
+    /// Sets the times of last modification and last access. `None` leaves a time unchanged. HDFS stores milliseconds.
+    ///
+    /// Errors: kind `InvalidInput` for a time before 1970.
+    pub async fn set_times(
+        &self,
+        path: &str,
+        modified: Option<SystemTime>,
+        accessed: Option<SystemTime>,
+    ) -> Result<(), Error> {
+        let (modified, accessed) = (milliseconds(modified)?, milliseconds(accessed)?);
+        self.shared.namenode.set_times(&self.absolute(path)?, modified, accessed).await
     }
 
-    /// Checks that the user has the permissions in the bits of `action` (read 4, write 2, execute 1).
+    /// Checks that the user has all of the rights in `access`.
     ///
     /// Errors: kind `PermissionDenied` if the user lacks one of them.
-    pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
-        self.shared.namenode.check_access(&self.absolute(path)?, action).await
+    pub async fn check_access(&self, path: &str, access: Access) -> Result<(), Error> {
+        self.shared.namenode.check_access(&self.absolute(path)?, access).await
     }
 
     /// Returns the number of files and directories below `path`, their total length, and the quotas of `path`.

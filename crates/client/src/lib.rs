@@ -19,6 +19,7 @@
 //! A write starts in [`write`]: writer, block stream, block, pipeline, packets.
 //! [`namenode`] holds the calls to the namenode, and [`datanode`] the connections to datanodes.
 
+mod arguments;
 mod backoff;
 mod checksum;
 mod data_path;
@@ -40,6 +41,7 @@ mod user;
 mod webhdfs;
 mod write;
 
+pub use arguments::MkdirsOptions;
 pub use checksum::{ChecksumCombine, FileChecksum};
 pub use data_path::DataPath;
 pub(crate) use error::DatanodeError;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, ServerDefaults, TypeQuota};
+use hearth_types::{Access, ContentSummary, FileStatus, FsPermission, LocatedBlocks, ServerDefaults, TypeQuota};
 use hearth_wire::convert::{ConvertError, type_quotas};
 use hearth_wire::proto::hdfs::*;
 
@@ -140,9 +140,8 @@ impl Namenode {
         Ok(())
     }
 
-    /// Checks permissions. `action`: bits of rwx as in `FsActionProto` (read 4, write 2, execute 1).
-    pub(crate) async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
-        let request = CheckAccessRequestProto { path: path.to_owned(), mode: i32::from(action & 7) };
+    pub(crate) async fn check_access(&self, path: &str, access: Access) -> Result<(), Error> {
+        let request = CheckAccessRequestProto { path: path.to_owned(), mode: i32::from(access.bits()) };
         let _: CheckAccessResponseProto = self.call("checkAccess", &request).await?;
         Ok(())
     }
