@@ -44,9 +44,11 @@
 //! - `object_store` (off by default): the module `object_store`.
 
 mod arguments;
+mod async_io;
 mod backoff;
 mod builder;
 mod checksum;
+mod contents;
 mod data_path;
 mod datanode;
 mod error;
@@ -67,6 +69,7 @@ mod webhdfs;
 mod write;
 
 pub use arguments::MkdirsOptions;
+pub use async_io::{AsyncReader, AsyncWriter, ByteStream};
 pub use builder::{FileSystemBuilder, WebFileSystemBuilder};
 pub use bytes::Bytes;
 pub use checksum::{ChecksumCombine, FileChecksum};

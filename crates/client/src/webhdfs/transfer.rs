@@ -37,7 +37,7 @@ impl WebReader {
 
     /// Moves the position of the next read.
     ///
-    /// Errors: `SeekBeyondEnd`.
+    /// Errors: kind `BeyondEnd` for a position beyond the end.
     pub fn seek(&mut self, position: u64) -> Result<(), Error> {
         if position > self.length {
             return Err(Failure::SeekBeyondEnd { path: self.path.clone(), position, length: self.length }.into());
