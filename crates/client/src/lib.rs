@@ -57,6 +57,8 @@ pub mod from_env;
 mod lease;
 mod multiplexed;
 mod namenode;
+#[cfg(feature = "object_store")]
+pub mod object_store;
 mod one_sided;
 mod options;
 mod path;
@@ -86,6 +88,8 @@ pub use hearth_types::{
     Xattr, XattrSpace,
 };
 pub use namenode::{BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, SafeModeAction};
+#[cfg(feature = "object_store")]
+pub use object_store::HdfsObjectStore;
 pub use read::{PositionedReader, Reader, View};
 pub use statistics::Statistics;
 pub use user::os_user_name;
