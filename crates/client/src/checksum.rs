@@ -18,8 +18,10 @@ use crate::file_system::Shared;
 /// Kind of a file's checksum: `dfs.checksum.combine.mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ChecksumCombine {
+    /// MD5 of the MD5s of the blocks' CRCs. It depends on block size and bytes per CRC.
     #[default]
     Md5Md5Crc,
+    /// One CRC of the file's bytes. It does not depend on how the file is cut into blocks.
     CompositeCrc,
 }
 
@@ -29,14 +31,22 @@ pub enum FileChecksum {
     /// The MD5 of the MD5s of each block's CRCs. Two files of equal content have equal checksums only if bytes per CRC,
     /// CRC type and block boundaries are also equal.
     Md5 {
+        /// Bytes that each CRC covers.
         bytes_per_crc: u32,
         /// CRCs per block; 0 for a file of one block.
         crcs_per_block: u64,
+        /// Kind of the CRCs.
         crc_kind: ChecksumKind,
+        /// MD5 of the MD5s.
         md5: [u8; 16],
     },
     /// The CRC of the file's bytes.
-    Composite { crc_kind: ChecksumKind, crc: u32 },
+    Composite {
+        /// Kind of the CRC.
+        crc_kind: ChecksumKind,
+        /// Value of the CRC.
+        crc: u32,
+    },
 }
 
 fn name(kind: ChecksumKind) -> &'static str {

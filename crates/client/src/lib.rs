@@ -43,6 +43,8 @@
 //!
 //! - `object_store` (off by default): the module `object_store`.
 
+#![deny(missing_docs)]
+
 mod arguments;
 mod async_io;
 mod backoff;
