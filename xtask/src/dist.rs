@@ -12,7 +12,7 @@ const PROGRAM_BYTES_MAX: u64 = 25 << 20;
 
 pub fn run() -> Result<()> {
     run::require(&[("objcopy", "--version")], &["binutils"])?;
-    run::loud(run::cargo().args(["build", "--profile", "dist", "--package", "hearth"]))?;
+    run::run_or_fail(run::cargo().args(["build", "--profile", "dist", "--package", "hearth"]))?;
     let folder = root().join("target/dist");
     let (program, symbols) = (folder.join("hearth"), folder.join("hearth.debug"));
     objcopy(&["--only-keep-debug"], &program, &symbols)?;

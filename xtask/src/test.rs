@@ -1,4 +1,4 @@
-//! `cargo xtask test`: formatting, lints, every test, then real clients; ends with one line `N passed, N failed`.
+//! `cargo xtask test`: formatting, lints, documents, every test, then real clients; ends with one line `N passed, N failed`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -164,6 +164,13 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             check(&mut tally, "formatting", run::cargo().args(["fmt", "--all", "--check"]));
             let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
             check(&mut tally, "lints", run::cargo().args(lints));
+            // Broken links and, in the client, missing documentation. The packages left out are not for users.
+            let documents = ["doc", "--no-deps", "--workspace", "--features", "hearth-client/object_store"];
+            let left_out = ["hearth-bench", "hearth-testkit", INTEROP, "xtask"];
+            let mut command = run::cargo();
+            command.args(documents);
+            command.args(left_out.iter().flat_map(|package| ["--exclude", package]));
+            check(&mut tally, "documents", command.env("RUSTDOCFLAGS", "-D warnings"));
         }
         let tests = ["test", "--workspace", "--exclude", INTEROP, "--no-fail-fast", "--"];
         suite(&mut tally, "tests", run::cargo().args(tests).args(&filter))?;

@@ -11,6 +11,7 @@ use hearth_wire::data_transfer::{
 use md5::{Digest, Md5};
 
 use crate::Error;
+use crate::error::Failure;
 use crate::file_system::FileSystem;
 use crate::options::ChecksumCombine;
 use crate::session::Session;
@@ -21,14 +22,22 @@ pub enum FileChecksum {
     /// The MD5 of the MD5s of each block's CRCs. Two files of equal content have equal checksums only if bytes per CRC,
     /// CRC type and block boundaries are also equal.
     Md5 {
+        /// Bytes that each CRC covers.
         bytes_per_crc: u32,
         /// CRCs per block; 0 for a file of one block.
         crcs_per_block: u64,
+        /// Kind of the CRCs.
         crc_kind: ChecksumKind,
+        /// MD5 of the MD5s.
         md5: [u8; 16],
     },
     /// The CRC of the file's bytes.
-    Composite { crc_kind: ChecksumKind, crc: u32 },
+    Composite {
+        /// Kind of the CRC.
+        crc_kind: ChecksumKind,
+        /// Value of the CRC.
+        crc: u32,
+    },
 }
 
 fn name(kind: ChecksumKind) -> &'static str {
@@ -117,7 +126,7 @@ async fn file_checksum(session: &Session, path: &str, length: Option<u64>) -> Re
     let located = session.namenode.block_locations(path, 0, whole).await?;
     if located.under_construction {
         let why = "Fail to get checksum, since file is under construction.";
-        return Err(Error::InvalidPath { path: path.to_owned(), why });
+        return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
     }
     let combine = session.options.checksum_combine;
     let mut combined = match combine {
@@ -143,7 +152,7 @@ async fn file_checksum(session: &Session, path: &str, length: Option<u64>) -> Re
             Some(first) if first == (answer.bytes_per_crc, kind) => {}
             Some(_) => {
                 let why = "its blocks have different kinds of checksums, which cannot be combined";
-                return Err(Error::InvalidPath { path: path.to_owned(), why });
+                return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
             }
         }
         if index == 0 && several {
@@ -154,11 +163,11 @@ async fn file_checksum(session: &Session, path: &str, length: Option<u64>) -> Re
             Combined::Crc(crc) => {
                 let Ok(next) = <[u8; 4]>::try_from(answer.checksum).map(u32::from_be_bytes) else {
                     let why = "a DataNode gave several CRCs for one block";
-                    return Err(Error::InvalidPath { path: path.to_owned(), why });
+                    return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
                 };
                 let Some(joiner) = CrcCombiner::new(kind, counted) else {
                     let why = "its blocks have no CRCs to combine";
-                    return Err(Error::InvalidPath { path: path.to_owned(), why });
+                    return Err(Failure::InvalidPath { path: path.to_owned(), why }.into());
                 };
                 *crc = if index == 0 { next } else { joiner.join(*crc, next) };
             }
@@ -210,7 +219,7 @@ async fn block_checksum(
             }
         }
     }
-    Err(Error::BlockMissing { block: Box::new(block.block.clone()), path: path.to_owned(), source: last })
+    Err(Failure::BlockMissing { block: Box::new(block.block.clone()), path: path.to_owned(), source: last }.into())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::{fmt, io};
 
 use hearth_config::ConfigError;
 use hearth_fabric::tcp::PeerAddress;
@@ -6,9 +7,20 @@ use hearth_types::{ChecksumError, DatanodeId, ExtendedBlock};
 
 use crate::namenode::Exception;
 
-/// Errors of the client. The fields name the objects involved; the cause is chained as the source.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Error {
+/// Error of an operation of this crate. Cheap to clone.
+///
+/// [`Error::kind`] gives the category to decide by, and [`Error::is_retryable`] tells whether the same call may succeed
+/// later. The text is for people: it names the operation and the object. The causes are chained
+/// ([`std::error::Error::source`]).
+///
+/// It converts to [`std::io::Error`] with a fitting [`std::io::ErrorKind`], so `?` works in functions that return
+/// `io::Result`.
+#[derive(Clone)]
+pub struct Error(Arc<Failure>);
+
+/// Failures of the client. The fields name the objects involved; the cause is chained as the source.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
     #[error("invalid configuration")]
     Configuration(#[source] Arc<ConfigError>),
     #[error("{uri:?} is not the address of an HDFS file system: {why}")]
@@ -22,7 +34,7 @@ pub enum Error {
     IsDirectory { path: String },
     /// The namenode refused a call. `message` is the namenode's text without the stack trace.
     #[error("{message}")]
-    Refused { method: &'static str, exception: Exception, class: String, message: String },
+    Refused { exception: Exception, class: String, message: String },
     /// No namenode of the file system answered the call.
     #[error("call {method} to the namenode at {address} failed")]
     Namenode { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::RpcError> },
@@ -32,8 +44,6 @@ pub enum Error {
     /// The namenode's answer is incomplete or contradictory.
     #[error("invalid answer of the namenode to {method}: {why}")]
     Answer { method: &'static str, why: String },
-    #[error("operation on datanode {datanode} failed")]
-    Datanode { datanode: String, source: Arc<DatanodeError> },
     /// No replica of the block could be read. The last failure is chained.
     #[error("Could not obtain block: {block} file={path}")]
     BlockMissing { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
@@ -67,11 +77,14 @@ pub enum Error {
     LeaseLost { path: String },
     #[error("{path} changed while it was being read: {why}")]
     FileChanged { path: String, why: String },
+    /// Made by a user of this crate.
+    #[error("{message}")]
+    Custom { kind: ErrorKind, message: String },
 }
 
 /// Errors of an operation on one datanode.
 #[derive(Debug, thiserror::Error)]
-pub enum DatanodeError {
+pub(crate) enum DatanodeError {
     #[error("cannot resolve the datanode's address {address}: {why}")]
     Address { address: String, why: String },
     #[error(transparent)]
@@ -133,7 +146,7 @@ pub enum DatanodeError {
 
 impl DatanodeError {
     /// Returns the underlying error, also if another caller's attempt failed.
-    pub fn cause(&self) -> &Self {
+    pub(crate) fn cause(&self) -> &Self {
         match self {
             Self::SharedAttempt(error) => error.cause(),
             error => error,
@@ -155,67 +168,266 @@ impl DatanodeError {
     }
 }
 
-/// Category of an [`Error`], for programs that handle errors by their kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Category of an [`Error`], for programs that decide by it. Later versions may add categories.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum ErrorKind {
+    /// The file, directory, attribute or snapshot does not exist.
     NotFound,
+    /// Something exists at the path already.
     AlreadyExists,
+    /// The user lacks a permission, or the servers do not accept its token.
     PermissionDenied,
+    /// A part of the path is not a directory.
     NotADirectory,
+    /// The path is a directory, and the operation needs a file.
     IsADirectory,
+    /// The directory has entries, and the operation needs an empty one.
     DirectoryNotEmpty,
+    /// A quota, or the limit of entries of a directory, would be exceeded.
     QuotaExceeded,
+    /// The namenode is in safe mode and refuses changes.
     SafeMode,
+    /// The configuration, or the URL of the file system, is invalid.
+    InvalidConfiguration,
+    /// The path is not valid: it is empty, contains a NUL, or leads above the root.
+    InvalidPath,
+    /// An argument other than the path is not valid.
     InvalidInput,
+    /// The position is beyond the end of the file.
+    BeyondEnd,
     /// Another client writes the file, or its lease is being recovered.
     Busy,
+    /// The lease of this client could not be renewed. Another client may have taken over the file.
+    LeaseLost,
+    /// The file changed while it was being read.
+    FileChanged,
+    /// The servers, or this client, lack the operation or a feature that the file uses.
     Unsupported,
     /// No connection could be made, or the connection broke.
     Unreachable,
     /// No replica could be read, or none could be written.
     DataUnavailable,
+    /// Any other error.
     Other,
 }
 
-impl Error {
-    /// Returns the category of this error.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Configuration(_)
-            | Self::InvalidUri { .. }
-            | Self::InvalidPath { .. }
-            | Self::SeekBeyondEnd { .. } => ErrorKind::InvalidInput,
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::IsDirectory { .. } => ErrorKind::IsADirectory,
-            Self::Refused { exception, .. } => exception.kind(),
-            Self::Namenode { .. } | Self::Web { .. } => ErrorKind::Unreachable,
-            Self::Datanode { .. }
-            | Self::BlockMissing { .. }
-            | Self::NoPath { .. }
-            | Self::BlockLength { .. }
-            | Self::PipelineLost { .. }
-            | Self::PipelineSetup { .. }
-            | Self::NoReplacement { .. }
-            | Self::GrantedMemory { .. }
-            | Self::NotComplete { .. } => ErrorKind::DataUnavailable,
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
-            Self::Answer { .. } | Self::WriterClosed { .. } | Self::LeaseLost { .. } | Self::FileChanged { .. } => {
-                ErrorKind::Other
-            }
+impl ErrorKind {
+    fn of(failure: &Failure) -> Self {
+        match failure {
+            Failure::Configuration(_) | Failure::InvalidUri { .. } => Self::InvalidConfiguration,
+            Failure::InvalidPath { .. } => Self::InvalidPath,
+            Failure::SeekBeyondEnd { .. } => Self::BeyondEnd,
+            Failure::NotFound { .. } => Self::NotFound,
+            Failure::IsDirectory { .. } => Self::IsADirectory,
+            Failure::Refused { exception, .. } => exception.kind(),
+            Failure::Namenode { .. } | Failure::Web { .. } => Self::Unreachable,
+            Failure::BlockMissing { .. }
+            | Failure::NoPath { .. }
+            | Failure::BlockLength { .. }
+            | Failure::PipelineLost { .. }
+            | Failure::PipelineSetup { .. }
+            | Failure::NoReplacement { .. }
+            | Failure::GrantedMemory { .. }
+            | Failure::NotComplete { .. } => Self::DataUnavailable,
+            Failure::Unsupported { .. } => Self::Unsupported,
+            Failure::LeaseLost { .. } => Self::LeaseLost,
+            Failure::FileChanged { .. } => Self::FileChanged,
+            Failure::Answer { .. } | Failure::WriterClosed { .. } => Self::Other,
+            Failure::Custom { kind, .. } => *kind,
         }
     }
 
-    /// Returns the exception in the namenode's answer, if it sent one.
-    pub fn exception(&self) -> Option<Exception> {
+    fn io(self) -> io::ErrorKind {
         match self {
-            Self::Refused { exception, .. } => Some(*exception),
+            Self::NotFound => io::ErrorKind::NotFound,
+            Self::AlreadyExists => io::ErrorKind::AlreadyExists,
+            Self::PermissionDenied => io::ErrorKind::PermissionDenied,
+            Self::NotADirectory => io::ErrorKind::NotADirectory,
+            Self::IsADirectory => io::ErrorKind::IsADirectory,
+            Self::DirectoryNotEmpty => io::ErrorKind::DirectoryNotEmpty,
+            Self::QuotaExceeded => io::ErrorKind::QuotaExceeded,
+            Self::SafeMode => io::ErrorKind::ReadOnlyFilesystem,
+            Self::InvalidConfiguration | Self::InvalidPath | Self::InvalidInput | Self::BeyondEnd => {
+                io::ErrorKind::InvalidInput
+            }
+            Self::Busy => io::ErrorKind::ResourceBusy,
+            Self::LeaseLost | Self::FileChanged => io::ErrorKind::StaleNetworkFileHandle,
+            Self::Unsupported => io::ErrorKind::Unsupported,
+            Self::Unreachable => io::ErrorKind::HostUnreachable,
+            Self::DataUnavailable | Self::Other => io::ErrorKind::Other,
+        }
+    }
+}
+
+impl Error {
+    /// Creates an error of this category whose text is `message`. For programs that add operations of their own, and
+    /// for tests.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Failure::Custom { kind, message: message.into() }.into()
+    }
+
+    /// Creates the error of a namenode that answered with a Java exception. `class`: its full name, such as
+    /// `java.io.IOException`. `message`: its text. For programs that relay errors, and for tests.
+    pub fn from_exception(class: impl Into<String>, message: impl Into<String>) -> Self {
+        let (class, message) = (class.into(), message.into());
+        Failure::Refused { exception: Exception::from_class(&class), class, message }.into()
+    }
+
+    /// Returns the category of this error.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of(&self.0)
+    }
+
+    /// Returns true if the same call may succeed later without a change of its arguments: a server was unreachable, in
+    /// safe mode or busy, or no replica could be reached.
+    ///
+    /// A call that changes the file system may have been carried out although its answer was lost. A retry can then
+    /// find its own change.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::Busy | ErrorKind::SafeMode | ErrorKind::Unreachable | ErrorKind::DataUnavailable
+        )
+    }
+
+    /// Returns the path of the file or directory that the operation failed on, if it is known. `None` for an exception
+    /// of the namenode, whose text names the path.
+    pub fn path(&self) -> Option<&str> {
+        match &*self.0 {
+            Failure::InvalidPath { path, .. }
+            | Failure::NotFound { path }
+            | Failure::IsDirectory { path }
+            | Failure::BlockMissing { path, .. }
+            | Failure::NoPath { path, .. }
+            | Failure::BlockLength { path, .. }
+            | Failure::Unsupported { path }
+            | Failure::SeekBeyondEnd { path, .. }
+            | Failure::PipelineLost { path, .. }
+            | Failure::PipelineSetup { path, .. }
+            | Failure::NoReplacement { path }
+            | Failure::NotComplete { path, .. }
+            | Failure::GrantedMemory { path, .. }
+            | Failure::WriterClosed { path }
+            | Failure::LeaseLost { path }
+            | Failure::FileChanged { path, .. } => Some(path),
+            Failure::Configuration(_)
+            | Failure::InvalidUri { .. }
+            | Failure::Refused { .. }
+            | Failure::Namenode { .. }
+            | Failure::Web { .. }
+            | Failure::Answer { .. }
+            | Failure::Custom { .. } => None,
+        }
+    }
+
+    /// Returns the exception in the namenode's answer, if it sent one. The text of this error is then the exception's,
+    /// without the stack trace.
+    pub fn exception(&self) -> Option<Exception> {
+        match &*self.0 {
+            Failure::Refused { exception, .. } => Some(*exception),
             _ => None,
         }
+    }
+
+    /// Returns the full name of that exception's Java class, such as `java.io.FileNotFoundException`.
+    pub fn exception_class(&self) -> Option<&str> {
+        match &*self.0 {
+            Failure::Refused { class, .. } => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Returns the failure, for decisions within this crate.
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.0
+    }
+
+    /// Returns true if a server did not answer in time.
+    fn is_time_out(&self) -> bool {
+        match &*self.0 {
+            Failure::BlockMissing { source, .. }
+            | Failure::BlockLength { source, .. }
+            | Failure::PipelineLost { source, .. }
+            | Failure::PipelineSetup { source, .. } => source.as_ref().is_some_and(|source| source.is_time_out()),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self(Arc::new(failure))
     }
 }
 
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
-        Self::Configuration(Arc::new(error))
+        Failure::Configuration(Arc::new(error)).into()
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = if error.is_time_out() { io::ErrorKind::TimedOut } else { error.kind().io() };
+        io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_keep_class_kind_and_text() {
+        let class = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";
+        let error = Error::from_exception(class, "Name node is in safe mode.");
+        assert_eq!(error.exception(), Some(Exception::SafeMode));
+        assert_eq!(error.exception_class(), Some(class));
+        assert_eq!(error.kind(), ErrorKind::SafeMode);
+        assert!(error.is_retryable());
+        assert_eq!(error.path(), None);
+        assert_eq!(error.to_string(), "Name node is in safe mode.");
+    }
+
+    #[test]
+    fn io_errors_keep_kind_text_and_cause() {
+        let error = io::Error::from(Error::from(Failure::NotFound { path: "/a".to_owned() }));
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(error.to_string(), "/a: No such file or directory");
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).unwrap();
+        assert_eq!((inner.kind(), inner.path()), (ErrorKind::NotFound, Some("/a")));
+        let peer = "127.0.0.1:1".parse().unwrap();
+        let action = "reading a replica";
+        let slow = hearth_fabric::one_sided::Error::TimedOut { peer, action, after: std::time::Duration::from_secs(1) };
+        let source = Arc::new(DatanodeError::OneSided(slow));
+        let error = Error::from(Failure::PipelineSetup { path: "/a".to_owned(), attempts: 3, source: Some(source) });
+        assert!(std::error::Error::source(&error).is_some());
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn own_errors_have_the_given_kind() {
+        let error = Error::new(ErrorKind::Unsupported, "no links here");
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Unsupported, "no links here"));
+        assert!(!error.is_retryable() && error.exception().is_none());
     }
 }

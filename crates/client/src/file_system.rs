@@ -5,6 +5,7 @@ use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
 use parking_lot::Mutex;
 
 use crate::datanode::{Datanodes, FailedPaths};
+use crate::error::Failure;
 use crate::lease::Leases;
 use crate::multiplexed::Multiplexed;
 use crate::namenode::{Namenode, Observers};
@@ -29,7 +30,7 @@ impl FileSystem {
     /// `None`, as `user`.
     /// Nothing is sent yet: an unreachable namenode is detected by the first call. Needs a tokio runtime.
     ///
-    /// Errors: `Error::Configuration`, for example if the client is configured for Kerberos.
+    /// Errors: kind `InvalidConfiguration`, for example if the client is configured for Kerberos.
     pub fn connect(configuration: &Configuration, uri: Option<&str>, user: &str) -> Result<Self, Error> {
         Self::connect_for(configuration, uri, user, None)
     }
@@ -127,7 +128,7 @@ fn warn_of_values_without_effect(configuration: &Configuration) -> Result<(), Er
 
 /// Returns the `host:port` or nameservice of an `hdfs://` URI. A path that follows is ignored.
 fn authority(uri: &str) -> Result<&str, Error> {
-    let wrong = |why: &str| Error::InvalidUri { uri: uri.to_owned(), why: why.to_owned() };
+    let wrong = |why: &str| Failure::InvalidUri { uri: uri.to_owned(), why: why.to_owned() }.into();
     let (scheme, rest) = uri.split_once("://").ok_or_else(|| wrong("wanted hdfs://host:port"))?;
     if !scheme.eq_ignore_ascii_case("hdfs") {
         return Err(wrong("the scheme is not hdfs"));

@@ -29,3 +29,9 @@ pub fn user_name() -> String {
     let name = std::env::var("HADOOP_USER_NAME").ok().filter(|name| !name.is_empty());
     name.unwrap_or_else(crate::os_user_name)
 }
+
+/// Returns `HADOOP_PROXY_USER`: the user on whose behalf the user of this process makes its calls. An empty value is
+/// returned as it is, so that callers can refuse it.
+pub fn proxy_user() -> Option<String> {
+    std::env::var("HADOOP_PROXY_USER").ok()
+}

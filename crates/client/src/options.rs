@@ -17,7 +17,9 @@ pub(crate) use write::{PacketOptions, WriteOptions};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ChecksumCombine {
     #[default]
+    /// MD5 of the MD5s of the blocks' CRCs. It depends on block size and bytes per CRC.
     Md5Md5Crc,
+    /// One CRC of the file's bytes. It does not depend on how the file is cut into blocks.
     CompositeCrc,
 }
 

@@ -1,6 +1,7 @@
 //! Conversion of paths to the absolute form that the namenode accepts.
 
 use crate::Error;
+use crate::error::Failure;
 
 /// Makes `path` absolute and canonical. A relative path starts at `home`; `.` and repeated or trailing slashes are
 /// removed; `..` goes up.
@@ -8,7 +9,7 @@ use crate::Error;
 /// Errors: `InvalidPath` for a path that is empty, contains a NUL, or goes above the root. Stopping at the root instead
 /// would name a different file.
 pub(crate) fn absolute(path: &str, home: &str) -> Result<String, Error> {
-    let wrong = |why: &'static str| Error::InvalidPath { path: path.to_owned(), why };
+    let wrong = |why: &'static str| Failure::InvalidPath { path: path.to_owned(), why }.into();
     if path.is_empty() {
         return Err(wrong("the path is empty"));
     }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use hearth_types::{ByteRange, LocatedBlocks};
 
+use crate::error::Failure;
 use crate::session::Session;
 use crate::{DatanodeError, Error};
 use block_stream::BlockStream;
@@ -39,6 +40,26 @@ pub use view::View;
 
 /// A file open for reading. `read`, `next` and `seek` move the reader's position; `read_at` does not, and many tasks
 /// may call it at once.
+///
+/// ```no_run
+/// # async fn example(fs: hearth_client::FileSystem) -> Result<(), hearth_client::Error> {
+/// let mut reader = fs.open("/data/large").await?;
+///
+/// // In order, without a copy: the bytes stay where they were received.
+/// loop {
+///     let bytes = reader.next().await?;
+///     if bytes.is_empty() {
+///         break;
+///     }
+///     let count = bytes.len();
+///     reader.consume(count);
+/// }
+///
+/// // At any position, by any number of tasks.
+/// let mut header = [0; 64];
+/// let count = reader.read_at(0, &mut header).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Reader {
     replicas: Arc<Replicas>,
@@ -74,11 +95,12 @@ impl Reader {
         Self { replicas, position: 0, current: None, failures: Failures::default() }
     }
 
+    /// Returns the absolute path that was opened.
     pub fn path(&self) -> &str {
         self.replicas.locations.path()
     }
 
-    /// Length of the file in bytes when it was opened. For a file being written, this includes the bytes that its
+    /// Returns the length of the file in bytes when it was opened. For a file being written, this includes the bytes that its
     /// datanodes showed then.
     pub fn length(&self) -> u64 {
         self.replicas.locations.length()
@@ -89,11 +111,15 @@ impl Reader {
         self.position
     }
 
-    /// Moves the position. Fails with `SeekBeyondEnd` beyond the end of the file; the end itself is allowed.
+    /// Moves the position. The end of the file is allowed.
+    ///
+    /// Errors: kind `BeyondEnd` for a position beyond the end.
+    ///
+    /// Cancel safety: if dropped, the position is between the old and the new one.
     pub async fn seek(&mut self, position: u64) -> Result<(), Error> {
         let length = self.length();
         if position > length {
-            return Err(Error::SeekBeyondEnd { path: self.path().to_owned(), position, length });
+            return Err(Failure::SeekBeyondEnd { path: self.path().to_owned(), position, length }.into());
         }
         let ahead = position.checked_sub(self.position);
         match (&mut self.current, ahead) {
@@ -143,6 +169,8 @@ impl Reader {
 
     /// Returns the file's next verified bytes, as many as have arrived, in the memory where they were received, without
     /// a copy. Empty at the end of the file. Call [`Reader::consume`] with the number of bytes used.
+    ///
+    /// Cancel safety: if dropped, no byte is skipped.
     pub async fn next(&mut self) -> Result<&[u8], Error> {
         loop {
             if self.position >= self.length() {
@@ -162,7 +190,12 @@ impl Reader {
                 Err(error) => self.block_failed(error).await?,
             }
         }
-        Ok(self.current.as_ref().map_or(&[], |stream| stream.data()))
+        Ok(self.shown())
+    }
+
+    /// Returns the bytes that the last `next` returned and that were not consumed.
+    pub(crate) fn shown(&self) -> &[u8] {
+        self.current.as_ref().map_or(&[], |stream| stream.data())
     }
 
     /// Moves the position over `count` bytes that `next` returned.
@@ -181,6 +214,15 @@ impl Reader {
     /// Returns the file's bytes from `offset` on: at most `length`, fewer at the end of a block or of the file. If the
     /// replica is in memory on this machine, they are shown there without a copy, and not verified until
     /// [`View::verify`] is called. Otherwise they are a verified copy.
+    ///
+    /// ```no_run
+    /// # async fn example(fs: hearth_client::FileSystem) -> Result<(), Box<dyn std::error::Error>> {
+    /// let reader = fs.open("/data/index").await?;
+    /// let view = reader.view(4096, 1 << 20).await?;
+    /// view.verify()?;
+    /// let sum: u64 = view.iter().map(|byte| u64::from(*byte)).sum();
+    /// # Ok(()) }
+    /// ```
     pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
         self.replicas.view(offset, length).await
     }
@@ -230,6 +272,7 @@ pub struct PositionedReader {
 }
 
 impl PositionedReader {
+    /// Returns the length of the file in bytes when it was opened.
     pub fn length(&self) -> u64 {
         self.replicas.locations.length()
     }

@@ -8,13 +8,15 @@ mod json;
 mod transfer;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hearth_config::{Configuration, HostPort, keys};
-use hearth_types::{AclChange, AclEntry, AclStatus, ContentSummary, FileStatus, FsPermission, Xattr};
+use hearth_types::{Access, AclChange, AclEntry, AclStatus, ContentSummary, FileStatus, FsPermission, Xattr};
 use hyper::Method;
 use serde_json::Value;
 
+use crate::arguments::{MkdirsOptions, milliseconds};
+use crate::error::Failure;
 use crate::options::ClientOptions;
 use crate::{CreateOptions, Error, FileChecksum, FsUsage, QuotaUsage, RenameOptions, path};
 use http::{Connector, HttpResponse, RequestBody};
@@ -202,22 +204,19 @@ impl WebFileSystem {
         self.ask(Method::PUT, path, "REMOVEXATTR", &[("xattr.name", &xattr.full_name())]).await.map(drop)
     }
 
-    /// Checks the user's permissions. `action`: the sum of read 4, write 2, execute 1.
-    pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
-        let letters: String = [(4, 'r'), (2, 'w'), (1, 'x')]
-            .map(|(bit, letter)| if action & bit != 0 { letter } else { '-' })
-            .iter()
-            .collect();
-        self.ask(Method::GET, path, "CHECKACCESS", &[("fsaction", &letters)]).await.map(drop)
+    /// Like [`crate::FileSystem::check_access`].
+    pub async fn check_access(&self, path: &str, access: Access) -> Result<(), Error> {
+        self.ask(Method::GET, path, "CHECKACCESS", &[("fsaction", access.letters())]).await.map(drop)
     }
 
     /// Like [`crate::FileSystem::mkdirs`].
-    pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>) -> Result<(), Error> {
-        self.mkdirs_exact(path, self.shared.options.directory_permission(permission).0).await
+    pub async fn mkdirs(&self, path: &str) -> Result<(), Error> {
+        self.mkdirs_with(path, MkdirsOptions::default()).await
     }
 
-    /// Creates a directory with exactly this permission, and its missing parent directories.
-    pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission) -> Result<(), Error> {
+    /// Like [`crate::FileSystem::mkdirs_with`], but missing parents are always created: WebHDFS has no other way.
+    pub async fn mkdirs_with(&self, path: &str, options: MkdirsOptions) -> Result<(), Error> {
+        let (permission, _) = options.masked_and_unmasked(&self.shared.options);
         let mode = format!("{:o}", permission.0);
         let parameters = [("permission", mode.as_str()), ("unmaskedpermission", &mode)];
         self.ask(Method::PUT, path, "MKDIRS", &parameters).await.map(drop)
@@ -261,10 +260,16 @@ impl WebFileSystem {
         self.ask(Method::PUT, path, "SETOWNER", &parameters).await.map(drop)
     }
 
-    /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
-    pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
+    /// Like [`crate::FileSystem::set_times`].
+    pub async fn set_times(
+        &self,
+        path: &str,
+        modified: Option<SystemTime>,
+        accessed: Option<SystemTime>,
+    ) -> Result<(), Error> {
         let text = |ms: Option<u64>| ms.map_or_else(|| "-1".to_owned(), |ms| ms.to_string());
-        let parameters = [("modificationtime", text(modified)), ("accesstime", text(read))];
+        let (modified, accessed) = (text(milliseconds(modified)?), text(milliseconds(accessed)?));
+        let parameters = [("modificationtime", modified), ("accesstime", accessed)];
         let parameters = parameters.each_ref().map(|(name, value)| (*name, value.as_str()));
         self.ask(Method::PUT, path, "SETTIMES", &parameters).await.map(drop)
     }
@@ -305,7 +310,7 @@ impl WebFileSystem {
         let path = self.absolute(path)?;
         let status = self.status(&path).await?;
         if status.kind == hearth_types::FileKind::Directory {
-            return Err(Error::IsDirectory { path });
+            return Err(Failure::IsDirectory { path }.into());
         }
         Ok(WebReader::new(self.clone(), path, status.length))
     }
@@ -410,21 +415,21 @@ impl WebFileSystem {
 impl Error {
     /// Returns true if another NameNode of the nameservice may answer instead.
     fn is_of_another_namenode(&self) -> bool {
-        match self {
-            Self::Refused { class, .. } => class.ends_with(".StandbyException"),
-            Self::Web { sent, .. } => !sent,
+        match self.failure() {
+            Failure::Refused { class, .. } => class.ends_with(".StandbyException"),
+            Failure::Web { sent, .. } => !sent,
             _ => false,
         }
     }
 }
 
 fn wrong(operation: &'static str, why: &str) -> Error {
-    Error::Answer { method: operation, why: why.to_owned() }
+    Failure::Answer { method: operation, why: why.to_owned() }.into()
 }
 
 /// Returns the web addresses of the NameNodes that `authority` names.
 fn namenodes(configuration: &Configuration, authority: &str) -> Result<Vec<HostPort>, Error> {
-    let invalid = |why: String| Error::InvalidUri { uri: format!("webhdfs://{authority}"), why };
+    let invalid = |why: String| Failure::InvalidUri { uri: format!("webhdfs://{authority}"), why }.into();
     let port = keys::DFS_NAMENODE_HTTP_ADDRESS.default.rsplit(':').next().and_then(|port| port.parse().ok());
     let one = |text: &str| HostPort::parse(text, port).map_err(invalid);
     let text = |key: String| configuration.get_as(&key, hearth_config::parse::text);

@@ -34,6 +34,7 @@ use hearth_types::ExtendedBlock;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::error::Failure;
 use crate::lease::OpenFile;
 use crate::options::PacketOptions;
 use crate::session::Session;
@@ -49,6 +50,23 @@ use written_file::{WriteStart, WrittenFile};
 /// A file open for writing. Bytes are with the datanodes after `hflush` and on their disks after `hsync`; the file is
 /// complete after `close`. If the writer is dropped without `close`, the file stays open until its lease expires. The
 /// lease belongs to the client, which renews it as long as it writes any file.
+///
+/// ```no_run
+/// # async fn example(fs: hearth_client::FileSystem) -> Result<(), hearth_client::Error> {
+/// use hearth_client::CreateOptions;
+///
+/// let mut writer = fs.create("/logs/today", CreateOptions::default()).await?;
+/// writer.write(b"first line\n").await?;
+/// // Readers see the line from now on.
+/// writer.hflush().await?;
+///
+/// // Without a copy: the source fills the packet itself.
+/// let space = writer.space().await?;
+/// space[..4].copy_from_slice(b"more");
+/// writer.advance(4).await?;
+/// writer.close().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Writer {
     session: Arc<Session>,
@@ -112,16 +130,17 @@ impl Writer {
         }
     }
 
+    /// Returns the absolute path at which the file was opened.
     pub fn path(&self) -> &str {
         &self.file.path
     }
 
-    /// The file's inode number, which it keeps when it is renamed; 0 if the namenode does not send it.
+    /// Returns the file's inode number, which it keeps when it is renamed; 0 if the namenode does not send it.
     pub fn inode(&self) -> u64 {
         self.file.inode
     }
 
-    /// Bytes of the file, including those not yet sent.
+    /// Returns the length of the file in bytes, including those not yet sent.
     pub fn position(&self) -> u64 {
         self.before_block + self.packetizer.in_block()
     }
@@ -154,8 +173,21 @@ impl Writer {
         self.send_filled(packet).await
     }
 
-    /// Ensures that there is a packet to fill.
-    async fn begin_packet(&mut self) -> Result<(), Error> {
+    /// Writes the bytes of `data` for which there is room at once, and returns their number. Returns 0 if
+    /// [`Writer::begin_packet`] must be awaited first, or if `data` is empty.
+    pub(crate) fn try_write(&mut self, data: &[u8]) -> Result<usize, Error> {
+        if data.is_empty() || !self.try_send_outgoing()? || self.packetizer.needs_body() {
+            return Ok(0);
+        }
+        let (count, packet) = self.packetizer.take(data).map_err(|error| self.granted_memory_error(error))?;
+        self.queue_filled(packet);
+        // What finds no room now goes with the next call.
+        self.try_send_outgoing()?;
+        Ok(count)
+    }
+
+    /// Ensures that there is a packet to fill. Cancel safe: if dropped, no packet is lost.
+    pub(crate) async fn begin_packet(&mut self) -> Result<(), Error> {
         self.check()?;
         self.send_outgoing().await?;
         if !self.packetizer.needs_body() {
@@ -206,17 +238,21 @@ impl Writer {
 
     /// Called after bytes were added: sends the packet if they filled it, and ends the block if they filled it.
     async fn send_filled(&mut self, packet: Option<Packet>) -> Result<(), Error> {
+        self.queue_filled(packet);
+        self.send_outgoing().await
+    }
+
+    fn queue_filled(&mut self, packet: Option<Packet>) {
         if let Some(packet) = packet {
             self.queue(packet);
         }
         if self.packetizer.block_full() {
             self.end_block(self.syncs);
         }
-        self.send_outgoing().await
     }
 
     fn granted_memory_error(&self, source: std::io::Error) -> Error {
-        Error::GrantedMemory { path: self.file.path.clone(), source: Arc::new(source) }
+        Failure::GrantedMemory { path: self.file.path.clone(), source: Arc::new(source) }.into()
     }
 
     /// Returns when every byte written so far is in the memory of every datanode of the pipeline. Readers that open the
@@ -287,12 +323,12 @@ impl Writer {
         // Runs in its own task: the client keeps renewing the lease while it writes other files, so an unfinished close
         // would block all other writers of this file.
         let closing = tokio::spawn(async move {
-            let last = task.await.map_err(|_| Error::WriterClosed { path: file.path.clone() })??;
+            let last = task.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })??;
             complete(&session, &file, last).await?;
             open.closed();
             Ok::<_, Error>(())
         });
-        closing.await.map_err(|_| Error::WriterClosed { path })?
+        closing.await.map_err(|_| Failure::WriterClosed { path })?
     }
 
     fn end_block(&mut self, sync: bool) {
@@ -311,7 +347,7 @@ impl Writer {
     }
 
     /// Hands filled packets to the task. Cancel safe: if dropped while it waits for room, no packet is lost.
-    async fn send_outgoing(&mut self) -> Result<(), Error> {
+    pub(crate) async fn send_outgoing(&mut self) -> Result<(), Error> {
         while !self.outgoing.is_empty() {
             let Ok(room) = self.packets.reserve().await else { return Err(self.failure().await) };
             if let Some(packet) = self.outgoing.pop_front() {
@@ -321,9 +357,22 @@ impl Writer {
         Ok(())
     }
 
+    /// Hands filled packets to the task as far as there is room. Returns false if some are left.
+    pub(crate) fn try_send_outgoing(&mut self) -> Result<bool, Error> {
+        self.check()?;
+        while !self.outgoing.is_empty() {
+            // A task that has ended is reported by `send_outgoing`.
+            let Ok(room) = self.packets.try_reserve() else { return Ok(false) };
+            if let Some(packet) = self.outgoing.pop_front() {
+                room.send(Arc::new(packet));
+            }
+        }
+        Ok(true)
+    }
+
     fn check(&self) -> Result<(), Error> {
         if self.open.lost() {
-            return Err(Error::LeaseLost { path: self.file.path.clone() });
+            return Err(Failure::LeaseLost { path: self.file.path.clone() }.into());
         }
         self.session.leases.resume_renewal();
         match &self.progress.borrow().failed {
@@ -339,12 +388,12 @@ impl Writer {
             Ok(progress) => progress.failed.clone(),
             Err(_) => None,
         };
-        Err(failed.unwrap_or_else(|| Error::WriterClosed { path: self.file.path.clone() }))
+        Err(failed.unwrap_or_else(|| Failure::WriterClosed { path: self.file.path.clone() }.into()))
     }
 
     /// Returns the error that ended the task. The task publishes it before it ends.
     async fn failure(&mut self) -> Error {
-        let gone = Error::WriterClosed { path: self.file.path.clone() };
+        let gone = Failure::WriterClosed { path: self.file.path.clone() }.into();
         match self.progress.wait_for(|progress| progress.failed.is_some()).await {
             Ok(progress) => progress.failed.clone().unwrap_or(gone),
             Err(_) => gone,
@@ -373,5 +422,5 @@ async fn complete(session: &Session, file: &WrittenFile, last: Option<ExtendedBl
         }
     }
     let block = last.map_or_else(|| "(none)".to_owned(), |block| block.to_string());
-    Err(Error::NotComplete { path: file.path.clone(), block })
+    Err(Failure::NotComplete { path: file.path.clone(), block }.into())
 }

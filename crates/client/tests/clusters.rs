@@ -5,14 +5,16 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use hearth_client::{CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, RenameOptions, SafeModeAction};
+use hearth_client::{
+    CreateOptions, DatanodeReportKind, ErrorKind, FileSystem, MkdirsOptions, RenameOptions, SafeModeAction,
+};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{
     Apache, Cluster, ClusterSpec, Content, Implementation, NodeProcess, eventually, files_below, jmx_bean, skip_or_fail,
 };
-use hearth_types::{FileKind, FsPermission};
+use hearth_types::{Access, FileKind, FsPermission};
 
 use common::{streamed, wait_closed};
 
@@ -173,7 +175,7 @@ fn appends_continue_blocks_and_chunks() {
 #[test]
 fn names_are_created_listed_renamed_and_removed() {
     on_clusters("names", 1, |fs, _cluster| async move {
-        fs.mkdirs("/d/e", Some(FsPermission(0o775)), true).await?;
+        fs.mkdirs_with("/d/e", MkdirsOptions { permission: Some(FsPermission(0o775)), ..Default::default() }).await?;
         anyhow::ensure!(fs.status("/d/e").await?.permission == FsPermission(0o755));
         for index in 0..12 {
             write(&fs, &format!("/d/f{index:02}"), Content::new(index), 10).await?;
@@ -195,7 +197,9 @@ fn names_are_created_listed_renamed_and_removed() {
         anyhow::ensure!(fs.delete("/d", false).await.unwrap_err().kind() == ErrorKind::DirectoryNotEmpty);
         fs.set_permission("/d/f02", FsPermission(0o600)).await?;
         fs.set_owner("/d/f02", Some("ada"), Some("staff")).await?;
-        fs.set_times("/d/f02", Some(1_000_000), Some(2_000_000)).await?;
+        let at = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
+        fs.set_times("/d/f02", at(1000), at(2000)).await?;
+        fs.check_access("/d/f02", Access::READ).await?;
         anyhow::ensure!(fs.set_replication("/d/f02", 2).await?);
         let status = fs.status("/d/f02").await?;
         anyhow::ensure!(
@@ -284,7 +288,7 @@ fn the_cluster_reports_itself() {
         anyhow::ensure!(usage.capacity > 0 && usage.missing_blocks == 0, "{usage:?}");
         anyhow::ensure!(!fs.safe_mode(SafeModeAction::Get).await?);
         anyhow::ensure!(fs.safe_mode(SafeModeAction::Enter).await?);
-        let refused = fs.mkdirs("/x", None, true).await.unwrap_err();
+        let refused = fs.mkdirs("/x").await.unwrap_err();
         anyhow::ensure!(refused.kind() == ErrorKind::SafeMode, "{refused}");
         anyhow::ensure!(!fs.safe_mode(SafeModeAction::Leave).await?);
         anyhow::ensure!(fs.server_defaults().await?.replication >= 1);
@@ -675,7 +679,7 @@ fn unsupported_files_are_left_unchanged() {
         let old = |path: &str| path.replace("/new", "/old");
         // Encrypted: a zone must be empty when it is created, and renames into it are refused. Java's client writes the
         // files in it.
-        fs.mkdirs("/encrypted", None, true).await?;
+        fs.mkdirs("/encrypted").await?;
         tool("org.apache.hadoop.hdfs.tools.CryptoAdmin", &["-createZone", "-keyName", "key", "-path", "/encrypted"])?;
         let local = keys.path().join("file");
         std::fs::write(&local, content.bytes(0, 5000))?;
@@ -687,7 +691,7 @@ fn unsupported_files_are_left_unchanged() {
         coding(&["-setPolicy", "-path", "/coded", "-policy", "RS-3-2-1024k"])?;
         cluster.apache()?.fs(cluster.conf(), ["-touchz", "/coded/coded"])?.success()?;
         // A replicated directory below it.
-        fs.mkdirs("/coded/replicated", None, true).await?;
+        fs.mkdirs("/coded/replicated").await?;
         coding(&["-setPolicy", "-replicate", "-path", "/coded/replicated"])?;
         for _ in 0..2 {
             write(&fs, "/coded/replicated/file", content, 100).await?;

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use hearth_client::{CreateOptions, DataPath, Error, ErrorKind, FileSystem};
+use hearth_client::{CreateOptions, DataPath, ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, skip_or_fail, unshared_directory, until};
 
@@ -210,7 +210,7 @@ fn unreachable_forced_path_is_reported() {
         ] {
             let fs = cluster.client(settings);
             let error = fs.open("/file").await?.read_at(0, &mut [0; 10]).await.unwrap_err();
-            anyhow::ensure!(matches!(error, Error::NoPath { .. }), "{error:?}");
+            anyhow::ensure!(error.to_string().starts_with("no path of"), "{error:?}");
             anyhow::ensure!(error.to_string().contains(reason), "{error}");
             anyhow::ensure!(error.kind() == ErrorKind::DataUnavailable);
         }
@@ -219,7 +219,7 @@ fn unreachable_forced_path_is_reported() {
         let dead = ("dfs.domain.socket.path", "/nonexistent/dn_PORT");
         let forced = cluster.client(&[dead, ("hearth.client.paths", "local")]);
         let error = forced.open("/file").await?.read_at(0, &mut [0; 10]).await.unwrap_err();
-        anyhow::ensure!(matches!(error, Error::BlockMissing { .. }), "{error:?}");
+        anyhow::ensure!(error.to_string().starts_with("Could not obtain block"), "{error:?}");
         let free = cluster.client(&[dead]);
         check(&free, "/file", Content::new(1), 200_000).await?;
         anyhow::ensure!(free.statistics().read_bytes(DataPath::Local) == 0);
@@ -431,7 +431,7 @@ fn many_small_files_are_read_concurrently() {
         names.extend(["/small/empty", "/small/large", "/small/none", ""].map(str::to_owned));
         let paths: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut contents = fs.read_files(&paths).await;
-        anyhow::ensure!(contents.pop().unwrap().unwrap_err().kind() == ErrorKind::InvalidInput);
+        anyhow::ensure!(contents.pop().unwrap().unwrap_err().kind() == ErrorKind::InvalidPath);
         anyhow::ensure!(contents.pop().unwrap().unwrap_err().kind() == ErrorKind::NotFound);
         anyhow::ensure!(contents.pop().unwrap()? == Content::new(1000).bytes(0, 2 * BLOCK));
         anyhow::ensure!(contents.pop().unwrap()?.is_empty());

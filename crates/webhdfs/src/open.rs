@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt, once, unfold};
-use hearth_client::{Error, FileSystem, PositionedReader, Reader};
+use hearth_client::{Error, ErrorKind, FileSystem, PositionedReader, Reader};
 use hearth_web::InFlight;
 use hearth_web::axum::body::{Body, Bytes};
 use hearth_web::axum::http::{HeaderValue, header};
@@ -110,7 +110,10 @@ impl Download {
             }
         };
         if count < wanted {
-            return Err(Error::FileChanged { path: path.clone(), why: "it became shorter".to_owned() });
+            return Err(Error::new(
+                ErrorKind::FileChanged,
+                format!("{path} changed while it was being read: it became shorter"),
+            ));
         }
         *left -= count as u64;
         Ok(Bytes::from_owner(PooledBuffer { bytes, length: count, buffers: Arc::clone(buffers) }))

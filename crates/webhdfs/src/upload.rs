@@ -150,12 +150,7 @@ mod tests {
 
     #[test]
     fn only_own_files_are_abandoned() {
-        let refused = |class: &str| Error::Refused {
-            method: "complete",
-            exception: Known::from_class(class),
-            class: class.to_owned(),
-            message: String::new(),
-        };
+        let refused = |class: &str| Error::from_exception(class, "");
         for (class, may_be) in [
             ("org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException", false),
             ("java.io.FileNotFoundException", false),
@@ -164,7 +159,7 @@ mod tests {
         ] {
             assert_eq!(may_be_open(&refused(class)), may_be, "{class}");
         }
-        assert!(may_be_open(&Error::LeaseLost { path: "/a".to_owned() }));
+        assert!(may_be_open(&Error::new(hearth_client::ErrorKind::LeaseLost, "/a")));
         assert_eq!(written_file(16_390, "/a"), "/.reserved/.inodes/16390");
         assert_eq!(written_file(0, "/a"), "/a");
     }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_client::{Error, FileSystem};
+use hearth_client::{ErrorKind, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, eventually, wait_until};
 use hearth_types::FsPermission;
@@ -141,7 +141,8 @@ async fn is_closed(fs: &FileSystem, path: &str) -> Result<()> {
     eventually(&format!("the end of {path}"), async || match fs.is_file_closed(path).await {
         Ok(true) => Some(Ok(())),
         // Not created yet.
-        Ok(false) | Err(Error::Refused { .. } | Error::NotFound { .. }) => None,
+        Ok(false) => None,
+        Err(error) if error.exception().is_some() || error.kind() == ErrorKind::NotFound => None,
         Err(error) => Some(Err(error.into())),
     })
     .await

@@ -12,27 +12,40 @@ use crate::file_system::FileSystem;
 /// Sizes in bytes over all live datanodes, and counts of blocks that need attention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsUsage {
+    /// Capacity of all storages, in bytes.
     pub capacity: u64,
+    /// Bytes that replicas use.
     pub used: u64,
+    /// Bytes that replicas can still use.
     pub remaining: u64,
+    /// Blocks with fewer replicas than wanted.
     pub low_redundancy_blocks: u64,
+    /// Blocks of which all replicas are corrupt.
     pub corrupt_blocks: u64,
+    /// Blocks without a usable replica.
     pub missing_blocks: u64,
+    /// Missing blocks of files with one replica.
     pub missing_blocks_of_replication_one: u64,
+    /// Bytes in blocks that are newer than the namenode's own state, for example after a rollback.
     pub bytes_in_future_blocks: u64,
+    /// Replicas that are to be deleted and still exist.
     pub pending_deletion_blocks: u64,
 }
 
 /// Counts of blocks that need attention, either of replicated files or of erasure-coded ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockStatistics {
+    /// Blocks with fewer replicas than wanted.
     pub low_redundancy: u64,
+    /// Blocks of which all replicas are corrupt.
     pub corrupt: u64,
+    /// Blocks without a usable replica.
     pub missing: u64,
-    /// Replicated files only.
+    /// Missing blocks of files with one replica. Counted for replicated files only.
     pub missing_of_replication_one: u64,
     /// Blocks that wait for the most urgent copies.
     pub highest_priority_low_redundancy: u64,
+    /// Replicas that are to be deleted and still exist.
     pub pending_deletion: u64,
 }
 
@@ -40,11 +53,17 @@ pub struct BlockStatistics {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DatanodeReportKind {
+    /// All known datanodes.
     All = 1,
+    /// Datanodes that send heartbeats.
     Live = 2,
+    /// Datanodes whose heartbeats have stopped.
     Dead = 3,
+    /// Datanodes whose replicas are being copied elsewhere before they leave.
     Decommissioning = 4,
+    /// Datanodes that are about to enter maintenance.
     EnteringMaintenance = 5,
+    /// Datanodes in maintenance.
     InMaintenance = 6,
 }
 
@@ -52,9 +71,13 @@ pub enum DatanodeReportKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SafeModeAction {
+    /// Leave safe mode.
     Leave = 1,
+    /// Enter safe mode.
     Enter = 2,
+    /// Only return whether safe mode is on.
     Get = 3,
+    /// Leave safe mode, even if blocks from the future are lost by that.
     ForceExit = 4,
 }
 

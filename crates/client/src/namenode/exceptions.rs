@@ -5,11 +5,12 @@ use hearth_wire::rpc::exceptions as names;
 use crate::ErrorKind;
 
 macro_rules! exceptions {
-    ($($variant:ident = $name:ident, $kind:ident;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:ident, $kind:ident;)*) => {
         /// Class of an exception that a namenode answered.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
         pub enum Exception {
-            $($variant,)*
+            $($(#[$doc])* $variant,)*
             /// Any other class. The error contains its name.
             Other,
         }
@@ -35,37 +36,69 @@ macro_rules! exceptions {
 }
 
 exceptions! {
+    /// `AccessControlException`.
     AccessControl = ACCESS_CONTROL, PermissionDenied;
+    /// `FileNotFoundException`.
     FileNotFound = FILE_NOT_FOUND, NotFound;
+    /// `FileAlreadyExistsException`.
     FileAlreadyExists = FILE_ALREADY_EXISTS, AlreadyExists;
+    /// `ParentNotDirectoryException`.
     ParentNotDirectory = PARENT_NOT_DIRECTORY, NotADirectory;
+    /// `PathIsNotDirectoryException`.
     PathIsNotDirectory = PATH_IS_NOT_DIRECTORY, NotADirectory;
+    /// `PathIsNotEmptyDirectoryException`.
     PathIsNotEmptyDirectory = PATH_IS_NOT_EMPTY_DIRECTORY, DirectoryNotEmpty;
-    InvalidPath = INVALID_PATH, InvalidInput;
+    /// `InvalidPathException`.
+    InvalidPath = INVALID_PATH, InvalidPath;
+    /// `AlreadyBeingCreatedException`.
     AlreadyBeingCreated = ALREADY_BEING_CREATED, Busy;
+    /// `RecoveryInProgressException`.
     RecoveryInProgress = RECOVERY_IN_PROGRESS, Busy;
+    /// `LeaseExpiredException`.
     LeaseExpired = LEASE_EXPIRED, Busy;
+    /// `NotReplicatedYetException`.
     NotReplicatedYet = NOT_REPLICATED_YET, Busy;
+    /// `SafeModeException`.
     SafeMode = SAFE_MODE, SafeMode;
+    /// `NSQuotaExceededException`.
     NamespaceQuota = NAMESPACE_QUOTA_EXCEEDED, QuotaExceeded;
+    /// `DSQuotaExceededException`.
     SpaceQuota = SPACE_QUOTA_EXCEEDED, QuotaExceeded;
+    /// `QuotaByStorageTypeExceededException`.
     StorageTypeQuota = STORAGE_TYPE_QUOTA_EXCEEDED, QuotaExceeded;
+    /// `PathComponentTooLongException`.
     ComponentTooLong = PATH_COMPONENT_TOO_LONG, InvalidInput;
+    /// `MaxDirectoryItemsExceededException`.
     DirectoryFull = MAX_DIRECTORY_ITEMS_EXCEEDED, QuotaExceeded;
+    /// `UnresolvedPathException`.
     UnresolvedPath = UNRESOLVED_PATH, Unsupported;
+    /// `HadoopIllegalArgumentException`.
     HadoopIllegalArgument = HADOOP_ILLEGAL_ARGUMENT, InvalidInput;
+    /// `IllegalArgumentException`.
     IllegalArgument = ILLEGAL_ARGUMENT, InvalidInput;
+    /// `UnsupportedOperationException`.
     UnsupportedOperation = UNSUPPORTED_OPERATION, Unsupported;
+    /// `UnsupportedActionException`.
     UnsupportedAction = UNSUPPORTED_ACTION, Unsupported;
+    /// `UnknownCryptoProtocolVersionException`.
     UnknownCryptoProtocolVersion = UNKNOWN_CRYPTO_PROTOCOL_VERSION, Unsupported;
+    /// `RpcNoSuchMethodException`.
     NoSuchMethod = RPC_NO_SUCH_METHOD, Unsupported;
+    /// `RpcNoSuchProtocolException`.
     NoSuchProtocol = RPC_NO_SUCH_PROTOCOL, Unsupported;
+    /// `StandbyException`.
     Standby = STANDBY, Unreachable;
+    /// `ObserverRetryOnActiveException`.
     ObserverRetryOnActive = OBSERVER_RETRY_ON_ACTIVE, Unreachable;
+    /// `RetriableException`.
     Retriable = RETRIABLE, Busy;
+    /// `InvalidToken`.
     InvalidToken = INVALID_TOKEN, PermissionDenied;
+    /// `AuthorizationException`.
     Authorization = AUTHORIZATION, PermissionDenied;
+    /// `ReplicaNotFoundException`.
     ReplicaNotFound = REPLICA_NOT_FOUND, DataUnavailable;
+    /// `IOException`.
     Io = IO, Other;
 }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use prost::Message;
 
 use super::{Exception, Observers, without_stack_trace};
+use crate::error::Failure;
 use crate::options::NamenodeOptions;
 use crate::{Error, backoff};
 
@@ -136,7 +137,7 @@ impl Namenode {
             let outcome = match resolve(&address).await {
                 Ok(resolved) => self.call_at(resolved, call, repetition, method, request).await,
                 Err(why) if self.service.namenodes.len() == 1 => {
-                    return Err(Error::InvalidUri { uri: address.to_string(), why });
+                    return Err(Failure::InvalidUri { uri: address.to_string(), why }.into());
                 }
                 Err(why) => Err(unresolved(why)),
             };
@@ -216,13 +217,13 @@ fn unresolved(why: String) -> RpcError {
 
 pub(super) fn failed(method: &'static str, address: &HostPort, error: RpcError) -> Error {
     match error {
-        RpcError::Remote(remote) => Error::Refused {
-            method,
+        RpcError::Remote(remote) => Failure::Refused {
             exception: Exception::from_class(&remote.class),
             message: without_stack_trace(&remote.message).to_owned(),
             class: remote.class,
-        },
-        error => Error::Namenode { method, address: address.to_string(), source: Arc::new(error) },
+        }
+        .into(),
+        error => Failure::Namenode { method, address: address.to_string(), source: Arc::new(error) }.into(),
     }
 }
 

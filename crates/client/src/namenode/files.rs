@@ -1,10 +1,14 @@
 //! Calls that read or change names: status, directories, renames, attributes.
 
-use hearth_types::{ContentSummary, FileStatus, FsPermission, LocatedBlocks, TypeQuota};
+use std::time::SystemTime;
+
+use hearth_types::{Access, ContentSummary, FileStatus, FsPermission, LocatedBlocks, TypeQuota};
 use hearth_wire::convert::{ConvertError, type_quotas};
 use hearth_wire::proto::hdfs::*;
 
 use super::Namenode;
+use crate::arguments::{MkdirsOptions, milliseconds};
+use crate::error::Failure;
 use crate::file_system::FileSystem;
 use crate::{Error, ErrorKind};
 
@@ -34,8 +38,8 @@ pub struct RenameOptions {
 
 pub(super) fn converted<T>(method: &'static str, result: Result<T, ConvertError>) -> Result<T, Error> {
     result.map_err(|error| match error {
-        ConvertError::Striped { block } => Error::Unsupported { path: block },
-        error => Error::Answer { method, why: error.to_string() },
+        ConvertError::Striped { block } => Failure::Unsupported { path: block }.into(),
+        error => Failure::Answer { method, why: error.to_string() }.into(),
     })
 }
 
@@ -49,7 +53,7 @@ impl FileSystem {
     /// Errors: kind `NotFound` if the path does not exist.
     pub async fn status(&self, path: &str) -> Result<FileStatus, Error> {
         let path = self.absolute(path)?;
-        self.session.namenode.file_info(&path).await?.ok_or(Error::NotFound { path })
+        self.session.namenode.file_info(&path).await?.ok_or(Failure::NotFound { path }.into())
     }
 
     /// Like `status`, but does not follow a symbolic link at `path`.
@@ -58,7 +62,7 @@ impl FileSystem {
         let path = self.absolute(path)?;
         let request = GetFileLinkInfoRequestProto { src: path.clone() };
         let answer: GetFileLinkInfoResponseProto = self.session.namenode.call(METHOD, &request).await?;
-        let status = answer.fs.ok_or(Error::NotFound { path })?;
+        let status = answer.fs.ok_or(Failure::NotFound { path })?;
         converted(METHOD, status.try_into())
     }
 
@@ -71,28 +75,18 @@ impl FileSystem {
         }
     }
 
-    /// Creates a directory. Succeeds if it already exists. `permission`: before the umask, 0777 when `None`.
-    /// `parents`: create missing parent directories.
-    pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
-        let permission = self.session.options.directory_permission(permission);
-        self.make_directory(path, permission, parents).await
+    /// Creates a directory and its missing parents. Succeeds if it already exists.
+    pub async fn mkdirs(&self, path: &str) -> Result<(), Error> {
+        self.mkdirs_with(path, MkdirsOptions::default()).await
     }
 
-    /// Like `mkdirs`, but with exactly this permission: the umask is not applied.
-    pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission, parents: bool) -> Result<(), Error> {
-        self.make_directory(path, (permission, permission), parents).await
-    }
-
-    async fn make_directory(
-        &self,
-        path: &str,
-        (masked, unmasked): (FsPermission, FsPermission),
-        parents: bool,
-    ) -> Result<(), Error> {
+    /// Creates a directory with these options. Succeeds if it already exists.
+    pub async fn mkdirs_with(&self, path: &str, options: MkdirsOptions) -> Result<(), Error> {
+        let (masked, unmasked) = options.masked_and_unmasked(&self.session.options);
         let request = MkdirsRequestProto {
             src: self.absolute(path)?,
             masked: masked.into(),
-            create_parent: parents,
+            create_parent: options.parents,
             unmasked: Some(unmasked.into()),
         };
         let _: MkdirsResponseProto = self.session.namenode.call("mkdirs", &request).await?;
@@ -152,23 +146,29 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Sets the times of last modification and access, in milliseconds since the epoch. `None` leaves a time unchanged.
-    pub async fn set_times(&self, path: &str, modified: Option<u64>, read: Option<u64>) -> Result<(), Error> {
+    /// Sets the times of last modification and last access. `None` leaves a time unchanged. HDFS stores milliseconds.
+    ///
+    /// Errors: kind `InvalidInput` for a time before 1970.
+    pub async fn set_times(
+        &self,
+        path: &str,
+        modified: Option<SystemTime>,
+        accessed: Option<SystemTime>,
+    ) -> Result<(), Error> {
         let request = SetTimesRequestProto {
             src: self.absolute(path)?,
-            mtime: modified.unwrap_or(u64::MAX),
-            atime: read.unwrap_or(u64::MAX),
+            mtime: milliseconds(modified)?.unwrap_or(u64::MAX),
+            atime: milliseconds(accessed)?.unwrap_or(u64::MAX),
         };
         let _: SetTimesResponseProto = self.session.namenode.call("setTimes", &request).await?;
         Ok(())
     }
 
-    /// Checks that the user has the permissions in the bits of `action` (read 4, write 2, execute 1).
+    /// Checks that the user has all of the rights in `access`.
     ///
     /// Errors: kind `PermissionDenied` if the user lacks one of them.
-    pub async fn check_access(&self, path: &str, action: u8) -> Result<(), Error> {
-        // Bits as in `FsActionProto`.
-        let request = CheckAccessRequestProto { path: self.absolute(path)?, mode: i32::from(action & 7) };
+    pub async fn check_access(&self, path: &str, access: Access) -> Result<(), Error> {
+        let request = CheckAccessRequestProto { path: self.absolute(path)?, mode: i32::from(access.bits()) };
         let _: CheckAccessResponseProto = self.session.namenode.call("checkAccess", &request).await?;
         Ok(())
     }
@@ -249,9 +249,9 @@ impl Namenode {
         const METHOD: &str = "getBlockLocations";
         let request = GetBlockLocationsRequestProto { src: path.to_owned(), offset, length };
         let answer: GetBlockLocationsResponseProto = self.call(METHOD, &request).await?;
-        let Some(located) = answer.locations else { return Err(Error::NotFound { path: path.to_owned() }) };
+        let Some(located) = answer.locations else { return Err(Failure::NotFound { path: path.to_owned() }.into()) };
         if located.ec_policy.is_some() || located.file_encryption_info.is_some() {
-            return Err(Error::Unsupported { path: path.to_owned() });
+            return Err(Failure::Unsupported { path: path.to_owned() }.into());
         }
         converted(METHOD, located.try_into())
     }

@@ -9,6 +9,7 @@ use hearth_wire::proto::hdfs::*;
 use super::Namenode;
 use super::files::converted;
 use crate::Error;
+use crate::error::Failure;
 use crate::file_system::FileSystem;
 
 impl FileSystem {
@@ -66,7 +67,7 @@ impl Listing {
                 self.more = more;
                 Ok(())
             }
-            None => Err(Error::NotFound { path: self.path.clone() }),
+            None => Err(Failure::NotFound { path: self.path.clone() }.into()),
         }
     }
 }
@@ -83,7 +84,8 @@ impl Namenode {
         let entries: Result<Vec<_>, _> = page.partial_listing.into_iter().map(FileStatus::try_from).collect();
         let entries = converted(METHOD, entries)?;
         if entries.is_empty() && page.remaining_entries > 0 {
-            return Err(Error::Answer { method: METHOD, why: "an empty page although more entries remain".to_owned() });
+            let why = "an empty page although more entries remain".to_owned();
+            return Err(Failure::Answer { method: METHOD, why }.into());
         }
         Ok(Some((entries, page.remaining_entries > 0)))
     }

@@ -10,6 +10,7 @@ use hearth_wire::proto::hearth::OpenManyResponseProto;
 use super::files::converted;
 use super::{Exception, Namenode, without_stack_trace};
 use crate::Error;
+use crate::error::Failure;
 
 /// Maximum paths per call, and maximum concurrent calls of this kind.
 const PATHS_PER_CALL_MAX: usize = 1024;
@@ -48,7 +49,7 @@ impl Namenode {
                 self.call(open_many::METHOD, &open_many::request(rest, offset, length)).await;
             let parts = match answer {
                 Ok(answer) => converted(open_many::METHOD, open_many::decode_response(answer, rest.len())),
-                Err(Error::Refused { exception: Exception::NoSuchMethod, .. }) => {
+                Err(error) if error.exception() == Some(Exception::NoSuchMethod) => {
                     *self.open_many_unsupported.lock() = Some(Instant::now());
                     continue;
                 }
@@ -72,10 +73,10 @@ impl Namenode {
 }
 
 fn not_opened(why: open_many::OpenFailure) -> Error {
-    Error::Refused {
-        method: open_many::METHOD,
+    Failure::Refused {
         exception: Exception::from_class(&why.exception),
         message: without_stack_trace(&why.message).to_owned(),
         class: why.exception,
     }
+    .into()
 }

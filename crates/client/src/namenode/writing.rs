@@ -12,6 +12,7 @@ use hearth_wire::proto::hdfs::*;
 use super::files::converted;
 use super::{Exception, Namenode};
 use crate::Error;
+use crate::error::Failure;
 
 /// Bits of `CreateFlagProto`.
 const CREATE: u32 = 1;
@@ -48,7 +49,7 @@ impl Namenode {
         // The namenode replaces an existing file before it reports the kind of the new one. Avoiding that loss is worth
         // an extra call; a file that was newly created can be deleted again.
         if create_request.overwrite && self.is_erasure_coded_in(directory_of(create_request.path)).await? {
-            return Err(Error::Unsupported { path: create_request.path.to_owned() });
+            return Err(Failure::Unsupported { path: create_request.path.to_owned() }.into());
         }
         let (masked, unmasked) = create_request.permission;
         let overwrite = if create_request.overwrite { OVERWRITE } else { 0 };
@@ -67,7 +68,7 @@ impl Namenode {
             ec_policy_name: None,
             storage_policy: create_request.storage_policy.map(str::to_owned),
         };
-        let unsupported = || Error::Unsupported { path: create_request.path.to_owned() };
+        let unsupported = || Failure::Unsupported { path: create_request.path.to_owned() }.into();
         let answer: CreateResponseProto = match self.call("create", &request).await {
             Err(error) if error.exception() == Some(Exception::UnknownCryptoProtocolVersion) => {
                 return Err(unsupported());
@@ -115,7 +116,7 @@ impl Namenode {
         let opened = if answer.stat.as_ref().is_none_or(is_written_here) {
             opened(answer)
         } else {
-            Err(Error::Unsupported { path: path.to_owned() })
+            Err(Failure::Unsupported { path: path.to_owned() }.into())
         };
         if opened.is_err() {
             let last: Option<ExtendedBlock> = last.and_then(|block| block.try_into().ok());

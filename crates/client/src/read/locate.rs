@@ -8,6 +8,7 @@ use hearth_types::{LocatedBlock, LocatedBlocks};
 use parking_lot::Mutex;
 
 use crate::datanode::{Datanodes, VisibleLength};
+use crate::error::Failure;
 use crate::session::Session;
 use crate::{DataPath, Error};
 
@@ -94,7 +95,7 @@ impl Locations {
         let length = (position - start).saturating_add(prefetch);
         let mut located = self.session.locate(&self.path, start, length).await?;
         self.add_open_block(&mut located);
-        let changed = |why: &str| Error::FileChanged { path: self.path.clone(), why: why.to_owned() };
+        let changed = |why: &str| Failure::FileChanged { path: self.path.clone(), why: why.to_owned() }.into();
         let another = || changed("its blocks have changed");
         if !self.same_file(&located.blocks).ok_or_else(another)? {
             // All returned blocks are unknown, for example after a jump. A known block, requested after them, shows
@@ -217,7 +218,7 @@ async fn length_of_open_block(
         };
         if attempt >= session.options.read.last_block_length_retries {
             let block = Box::new(last.block);
-            return Err(Error::BlockLength { block, path: path.to_owned(), source });
+            return Err(Failure::BlockLength { block, path: path.to_owned(), source }.into());
         }
         attempt += 1;
         tokio::time::sleep(session.options.read.last_block_length_interval).await;

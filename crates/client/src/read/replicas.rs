@@ -15,6 +15,7 @@ use super::candidate::{self, Candidate, Checks, Health};
 use super::locate::Locations;
 use super::mapped_cache::MappedCache;
 use super::view::View;
+use crate::error::Failure;
 use crate::session::Session;
 use crate::{DataPath, DatanodeError, Error, backoff};
 
@@ -74,7 +75,7 @@ impl Replicas {
             };
             let start = position - block.offset;
             let end = length.map_or(block.block.length(), |length| (start + length).min(block.block.length()));
-            let range = ByteRange::new(start, end).ok_or_else(|| Error::FileChanged {
+            let range = ByteRange::new(start, end).ok_or_else(|| Failure::FileChanged {
                 path: self.locations.path().to_owned(),
                 why: format!("block {} is shorter than it was", block.block),
             })?;
@@ -188,12 +189,13 @@ impl Replicas {
         }
         let reasons: Vec<_> =
             unusable.iter().map(|(datanode, path, why)| format!("{path} to {}: {why}", datanode.id)).collect();
-        Err(Error::NoPath {
+        Err(Failure::NoPath {
             path: self.locations.path().to_owned(),
             block: Box::new(block.block.clone()),
             allowed: paths.to_string(),
             reasons: reasons.join("; "),
-        })
+        }
+        .into())
     }
 
     /// Handles a failure of an open stream. If it had delivered bytes and was closed, it may only have been idle for
@@ -307,11 +309,12 @@ impl Replicas {
         // Before any await, where the call may be dropped: a later read then tries all replicas again.
         self.dead.lock().clear();
         if failures.rounds > self.session.options.read.block_acquire_failures {
-            return Err(Error::BlockMissing {
+            return Err(Failure::BlockMissing {
                 block: Box::new(block.block.clone()),
                 path: self.locations.path().to_owned(),
                 source: std::mem::take(failures).last,
-            });
+            }
+            .into());
         }
         tokio::time::sleep(self.pause(failures.rounds - 1)).await;
         self.locations.refresh(position).await?;

@@ -72,6 +72,13 @@ impl Deref for View {
     }
 }
 
+impl From<View> for bytes::Bytes {
+    /// Converts without a copy: the bytes stay where they are, and hold the view.
+    fn from(view: View) -> Self {
+        Self::from_owner(view)
+    }
+}
+
 impl AsRef<[u8]> for View {
     fn as_ref(&self) -> &[u8] {
         self

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::Error;
+use crate::error::Failure;
 use crate::namenode::Exception;
 
 /// Maximum bytes of a JSON response. A page of a listing has a thousand entries.
@@ -79,7 +80,8 @@ impl Connector {
         url: &str,
         body: RequestBody,
     ) -> Result<HttpResponse, Error> {
-        let failed = |sent: bool, why: String| Error::Web { operation, address: url.to_owned(), sent, why };
+        let failed =
+            |sent: bool, why: String| Error::from(Failure::Web { operation, address: url.to_owned(), sent, why });
         let uri: Uri = url.parse().map_err(|error| failed(false, format!("{error}")))?;
         if uri.scheme_str() != Some("http") {
             return Err(failed(false, "only http:// is supported, not HTTPS".to_owned()));
@@ -87,7 +89,8 @@ impl Connector {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(80);
         let address = format!("{host}:{port}");
-        let failed = |sent: bool, why: String| Error::Web { operation, address: address.clone(), sent, why };
+        let failed =
+            |sent: bool, why: String| Error::from(Failure::Web { operation, address: address.clone(), sent, why });
         let connected = tokio::time::timeout(self.connect, TcpStream::connect((host.as_str(), port))).await;
         let stream = connected.map_err(|_| failed(false, format!("no connection within {:?}", self.connect)))?;
         let stream = stream.map_err(|error| failed(false, error.to_string()))?;
@@ -106,7 +109,7 @@ impl Connector {
             status if status.is_success() => Ok(answer),
             StatusCode::TEMPORARY_REDIRECT | StatusCode::FOUND => {
                 let to = answer.response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned);
-                let none = || Error::Answer { method: operation, why: "a redirection without a target".to_owned() };
+                let none = || Failure::Answer { method: operation, why: "a redirection without a target".to_owned() };
                 Ok(HttpResponse { redirect: Some(to.ok_or_else(none)?), ..answer })
             }
             status => Err(answer.refusal(operation, status).await),
@@ -125,7 +128,7 @@ impl Connector {
             Ok(outcome) => outcome,
             Err(_) => {
                 let why = format!("no answer within {:?}", self.connect + self.wait);
-                Err(Error::Web { operation, address: url.to_owned(), sent: true, why })
+                Err(Failure::Web { operation, address: url.to_owned(), sent: true, why }.into())
             }
         }
     }
@@ -134,7 +137,8 @@ impl Connector {
 impl HttpResponse {
     /// Returns the next bytes, or `None` at the end.
     pub async fn bytes(&mut self, operation: &'static str) -> Result<Option<Bytes>, Error> {
-        let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };
+        let failed =
+            |why: String| Error::from(Failure::Web { operation, address: self.address.clone(), sent: true, why });
         loop {
             let frame = tokio::time::timeout(self.wait, self.response.body_mut().frame()).await;
             match frame.map_err(|_| failed(format!("received no data for {:?}", self.wait)))? {
@@ -154,7 +158,8 @@ impl HttpResponse {
 
     /// Returns the whole body as JSON, or null if it is empty.
     pub async fn json(self, operation: &'static str) -> Result<Value, Error> {
-        let failed = |why: String| Error::Web { operation, address: self.address.clone(), sent: true, why };
+        let failed =
+            |why: String| Error::from(Failure::Web { operation, address: self.address.clone(), sent: true, why });
         let collected =
             tokio::time::timeout(self.wait, Limited::new(self.response.into_body(), JSON_BYTES_MAX).collect()).await;
         let body = collected.map_err(|_| failed(format!("no complete answer within {:?}", self.wait)))?;
@@ -175,9 +180,9 @@ impl HttpResponse {
         match (text("javaClassName").or_else(|| text("exception")), text("message")) {
             (Some(class), message) => {
                 let message = message.unwrap_or_default().lines().next().unwrap_or_default().to_owned();
-                Error::Refused { method: operation, exception: Exception::from_class(&class), class, message }
+                Failure::Refused { exception: Exception::from_class(&class), class, message }.into()
             }
-            _ => Error::Web { operation, address, sent: true, why: format!("the server answered {status}") },
+            _ => Failure::Web { operation, address, sent: true, why: format!("the server answered {status}") }.into(),
         }
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use super::WebFileSystem;
 use super::http::{Connector, HttpResponse, RequestBody};
 use crate::Error;
+use crate::error::Failure;
 
 /// Bytes sent at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -36,10 +37,10 @@ impl WebReader {
 
     /// Moves the position of the next read.
     ///
-    /// Errors: `SeekBeyondEnd`.
+    /// Errors: kind `BeyondEnd` for a position beyond the end.
     pub fn seek(&mut self, position: u64) -> Result<(), Error> {
         if position > self.length {
-            return Err(Error::SeekBeyondEnd { path: self.path.clone(), position, length: self.length });
+            return Err(Failure::SeekBeyondEnd { path: self.path.clone(), position, length: self.length }.into());
         }
         if position != self.position {
             (self.answer, self.piece, self.position) = (None, Bytes::new(), position);
@@ -56,7 +57,7 @@ impl WebReader {
             };
             let Some(piece) = answer.bytes("OPEN").await? else {
                 let why = format!("the data ended at {} of {} bytes", self.position, self.length);
-                return Err(Error::FileChanged { path: self.path.clone(), why });
+                return Err(Failure::FileChanged { path: self.path.clone(), why }.into());
             };
             self.piece = piece;
         }
@@ -118,7 +119,9 @@ impl WebWriter {
 
     async fn send(&mut self) -> Result<(), Error> {
         let piece = self.buffer.split().freeze();
-        let Some(pieces) = &mut self.pieces else { return Err(Error::WriterClosed { path: self.path.clone() }) };
+        let Some(pieces) = &mut self.pieces else {
+            return Err(Failure::WriterClosed { path: self.path.clone() }.into());
+        };
         if pieces.send_data(piece).await.is_ok() {
             return Ok(());
         }
@@ -127,7 +130,7 @@ impl WebWriter {
         let outcome = (&mut self.answer).await;
         Err(match outcome {
             Ok(Err(error)) => error,
-            _ => Error::Answer { method: self.operation, why: "answered before the file was sent".to_owned() },
+            _ => Failure::Answer { method: self.operation, why: "answered before the file was sent".to_owned() }.into(),
         })
     }
 
@@ -136,11 +139,13 @@ impl WebWriter {
         if !self.buffer.is_empty() {
             self.send().await?;
         }
-        let Some(pieces) = self.pieces.take() else { return Err(Error::WriterClosed { path: self.path.clone() }) };
+        let Some(pieces) = self.pieces.take() else {
+            return Err(Failure::WriterClosed { path: self.path.clone() }.into());
+        };
         drop(pieces);
         match (&mut self.answer).await {
             Ok(outcome) => outcome.map(drop),
-            Err(_) => Err(Error::WriterClosed { path: self.path.clone() }),
+            Err(_) => Err(Failure::WriterClosed { path: self.path.clone() }.into()),
         }
     }
 }

@@ -6,6 +6,7 @@ use hearth_types::{ExtendedBlock, FileKind, FileStatus, LocatedBlock};
 
 use super::{WriteStart, Writer, WrittenFile};
 use crate::Error;
+use crate::error::Failure;
 use crate::file_system::FileSystem;
 use crate::session::Session;
 
@@ -29,7 +30,7 @@ impl FileSystem {
             let path = path.clone();
             tokio::spawn(async move { fs.reopen(path, new_block).await })
         };
-        let opened = opening.await.map_err(|_| Error::WriterClosed { path })??;
+        let opened = opening.await.map_err(|_| Failure::WriterClosed { path })??;
         Ok(opened.take())
     }
 
@@ -66,11 +67,11 @@ impl FileSystem {
             Some(status) => status,
             None => {
                 let found = self.session.namenode.file_info(path).await?;
-                found.ok_or_else(|| Error::NotFound { path: path.to_owned() })?
+                found.ok_or_else(|| Failure::NotFound { path: path.to_owned() })?
             }
         };
         if status.kind != FileKind::File {
-            return Err(Error::IsDirectory { path: path.to_owned() });
+            return Err(Failure::IsDirectory { path: path.to_owned() }.into());
         }
         let file = WrittenFile::new(path.to_owned(), status.inode, status.replication, status.block_size);
         if new_block {
@@ -82,7 +83,7 @@ impl FileSystem {
             && block.block.length() >= status.block_size
         {
             let why = format!("block {} is full and cannot be continued", block.block);
-            return Err(Error::Answer { method: "append", why });
+            return Err(Failure::Answer { method: "append", why }.into());
         }
         let length = match &block {
             Some(block) => block.offset + block.block.length(),

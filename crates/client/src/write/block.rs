@@ -9,6 +9,7 @@ use super::data_streamer::DataStreamer;
 use super::packet_sender::set_up;
 use super::pipeline::{Pipeline, Unacknowledged};
 use super::pipeline_set_up::{Blame, PipelineFailure, SetUp, Stage, Target};
+use crate::error::Failure;
 use crate::namenode::Exception;
 use crate::{DataPath, Error, backoff};
 
@@ -69,7 +70,7 @@ impl DataStreamer {
         }
         // Keeps the order of the packets for the error handling.
         unacknowledged.rewind();
-        Err(Error::PipelineSetup { path: self.file.path.clone(), attempts, source: last_failure })
+        Err(Failure::PipelineSetup { path: self.file.path.clone(), attempts, source: last_failure }.into())
     }
 
     /// Builds the pipeline to an existing block that is not full.
@@ -156,7 +157,7 @@ pub(super) fn targets_of(located: &LocatedBlock) -> Result<Vec<Target>, Error> {
             located.storage_ids.len(),
             located.storage_types.len()
         );
-        return Err(Error::Answer { method: "addBlock", why });
+        return Err(Failure::Answer { method: "addBlock", why }.into());
     }
     let parts = located.locations.iter().zip(&located.storage_ids).zip(&located.storage_types);
     Ok(parts

@@ -6,6 +6,7 @@ use hearth_types::FsPermission;
 
 use super::{WriteStart, Writer, WrittenFile};
 use crate::Error;
+use crate::error::Failure;
 use crate::file_system::FileSystem;
 use crate::namenode::CreateRequest;
 
@@ -55,7 +56,7 @@ impl FileSystem {
         let replication = options.replication.unwrap_or(self.session.options.replication);
         let block_size = options.block_size.unwrap_or(self.session.options.block_size);
         if block_size == 0 {
-            return Err(Error::InvalidPath { path, why: "a block size of 0" });
+            return Err(Failure::InvalidPath { path, why: "a block size of 0" }.into());
         }
         let create_request = CreateRequest {
             path: &path,

@@ -14,6 +14,7 @@ use super::pipeline_set_up::Target;
 use super::progress::Progress;
 use super::written_file::{WriteStart, WrittenFile};
 use crate::Error;
+use crate::error::Failure;
 use crate::session::Session;
 
 pub(super) struct DataStreamer {
@@ -101,7 +102,7 @@ impl DataStreamer {
                 None => self.new_block(&mut unacknowledged).await?,
             };
             let Some(block) = self.write_block(pipeline, &mut unacknowledged, packets).await? else {
-                return Err(Error::WriterClosed { path: self.file.path.clone() });
+                return Err(Failure::WriterClosed { path: self.file.path.clone() }.into());
             };
             last = Some(block.clone());
             self.previous = Some(block);

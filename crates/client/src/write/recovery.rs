@@ -13,6 +13,7 @@ use super::packet_sender::set_up;
 use super::packets::transfer;
 use super::pipeline::{Pipeline, Unacknowledged};
 use super::pipeline_set_up::{Blame, PipelineFailure, SetUp, Stage, Target};
+use crate::error::Failure;
 use crate::{DatanodeError, Error};
 
 /// Maximum number of recoveries without another packet being acknowledged.
@@ -79,11 +80,12 @@ impl DataStreamer {
         }
         if self.recovering.1 > RECOVERIES_PER_PACKET_MAX {
             tracing::warn!(path = %self.file.path, acknowledged, %failure, "giving up after repeated recoveries");
-            return Err(Error::PipelineSetup {
+            return Err(Failure::PipelineSetup {
                 path: self.file.path.clone(),
                 attempts: RECOVERIES_PER_PACKET_MAX,
                 source: None,
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -103,12 +105,13 @@ impl DataStreamer {
         }
         self.failed.push(bad.datanode.clone());
         if targets.is_empty() {
-            return Err(Error::PipelineLost {
+            return Err(Failure::PipelineLost {
                 path: self.file.path.clone(),
                 block: Box::new(block.clone()),
                 datanodes: bad.datanode.id.transfer_address(),
                 source: Some(Arc::new(failure.source)),
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -156,7 +159,7 @@ impl DataStreamer {
                 .iter()
                 .position(|target| !targets.iter().any(|known| known.datanode.id.uuid == target.datanode.id.uuid));
             let Some(new) = new else {
-                return Err(Error::NoReplacement { path: self.file.path.clone() });
+                return Err(Failure::NoReplacement { path: self.file.path.clone() }.into());
             };
             let source = &targets[tried % targets.len()];
             match transfer(&self.session, block, &located.token, source, &chosen[new]).await {
@@ -171,7 +174,7 @@ impl DataStreamer {
                 }
             }
         }
-        Err(Error::NoReplacement { path: self.file.path.clone() })
+        Err(Failure::NoReplacement { path: self.file.path.clone() }.into())
     }
 
     /// Decides whether to wait for one of `targets` that restarts: if it is the only one, or is on this machine.

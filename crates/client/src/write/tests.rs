@@ -313,7 +313,7 @@ async fn pipeline_without_progress_fails() {
     }
     datanode.end_pipelines();
     wait_for(|| writer.progress.borrow().failed.is_some()).await;
-    assert!(matches!(writer.hflush().await, Err(Error::PipelineSetup { attempts: 5, .. })));
+    assert!(matches!(writer.hflush().await.unwrap_err().failure(), Failure::PipelineSetup { attempts: 5, .. }));
 }
 
 #[tokio::test]
@@ -362,6 +362,6 @@ async fn failed_append_closes_file() {
     // The block is full, so it cannot be appended to.
     namenode.has_file(BLOCK, 2);
     let refused = client(&namenode, "packets").append("/file").await.map(drop).unwrap_err();
-    assert!(matches!(refused, Error::Answer { method: "append", .. }), "{refused}");
+    assert!(matches!(refused.failure(), Failure::Answer { method: "append", .. }), "{refused}");
     assert_eq!(namenode.completed(), 1);
 }

@@ -105,7 +105,7 @@ impl<'a> Run<'a> {
     }
 
     async fn go(&mut self, steps: u64) -> Result<()> {
-        self.fs.mkdirs(&self.root, None, true).await?;
+        self.fs.mkdirs(&self.root).await?;
         for step in 0..steps {
             self.step(step).await.with_context(|| format!("step {step}"))?;
         }
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let parent = to.rsplit_once('/').context("an absolute path")?.0.to_owned();
-        self.fs.mkdirs(&parent, None, true).await?;
+        self.fs.mkdirs(&parent).await?;
         let victim = self.any_victim();
         self.note(format!("rename {from} {to} {victim:?}"));
         let fs = self.fs.clone();

@@ -219,6 +219,8 @@ fn is_due_to_a_kill(error: &anyhow::Error) -> bool {
                 | ErrorKind::Busy
                 | ErrorKind::Unreachable
                 | ErrorKind::NotFound
+                | ErrorKind::LeaseLost
+                | ErrorKind::FileChanged
                 | ErrorKind::Other
         )
     })

@@ -52,7 +52,7 @@ impl Failure {
     pub fn of(shown: &str, error: Error) -> Self {
         match error.kind() {
             // The NameNode's text names the path that it was asked for, not the one that the user wrote.
-            ErrorKind::NotFound if !matches!(error, Error::Refused { .. }) => Self::not_found(shown),
+            ErrorKind::NotFound if error.exception().is_none() => Self::not_found(shown),
             _ => error.into(),
         }
     }
@@ -87,8 +87,8 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         // One line with the error and its causes. For a refusal: only the first line of the NameNode's message.
-        if let Error::Refused { message, .. } = &error {
-            return Self::Message(message.lines().next().unwrap_or_default().to_owned());
+        if error.exception().is_some() {
+            return Self::Message(error.to_string().lines().next().unwrap_or_default().to_owned());
         }
         Self::Message(format!("{:#}", anyhow::Error::from(error)))
     }

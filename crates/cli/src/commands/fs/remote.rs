@@ -1,11 +1,12 @@
 //! HDFS over its own protocols or over HTTP, behind one set of calls.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hearth_client::{
-    CreateOptions, Error, FileChecksum, FileSystem, FsUsage, QuotaUsage, RenameOptions, Statistics, WebFileSystem,
+    CreateOptions, Error, ErrorKind, FileChecksum, FileSystem, FsUsage, MkdirsOptions, QuotaUsage, RenameOptions,
+    Statistics, WebFileSystem,
 };
-use hearth_types::{AclChange, AclStatus, ContentSummary, FileStatus, FsPermission, LocatedBlocks, Xattr};
+use hearth_types::{Access, AclChange, AclStatus, ContentSummary, FileStatus, FsPermission, LocatedBlocks, Xattr};
 
 use super::store::{Sink, Source};
 
@@ -40,14 +41,15 @@ impl Remote {
         xattrs(path: &str, wanted: Vec<Xattr>) -> Vec<Xattr>;
         set_xattr(path: &str, xattr: Xattr) -> ();
         remove_xattr(path: &str, xattr: Xattr) -> ();
-        check_access(path: &str, action: u8) -> ();
+        check_access(path: &str, access: Access) -> ();
         rename(from: &str, to: &str) -> bool;
         rename_to(from: &str, to: &str, options: RenameOptions) -> ();
         delete(path: &str, recursive: bool) -> bool;
         set_replication(path: &str, replication: u16) -> bool;
         set_permission(path: &str, permission: FsPermission) -> ();
         set_owner(path: &str, user: Option<&str>, group: Option<&str>) -> ();
-        set_times(path: &str, modified: Option<u64>, read: Option<u64>) -> ();
+        set_times(path: &str, modified: Option<SystemTime>, accessed: Option<SystemTime>) -> ();
+        mkdirs_with(path: &str, options: MkdirsOptions) -> ();
         truncate(path: &str, length: u64) -> bool;
         concat(target: &str, sources: &[&str]) -> ();
         create_snapshot(path: &str, name: &str) -> String;
@@ -75,21 +77,6 @@ impl Remote {
         match self {
             Self::Native(fs) => Some(fs.statistics()),
             Self::Web(_) => None,
-        }
-    }
-
-    /// Makes a directory. `parents`: also makes missing directories above it. HTTP always does.
-    pub async fn mkdirs(&self, path: &str, permission: Option<FsPermission>, parents: bool) -> Result<(), Error> {
-        match self {
-            Self::Native(fs) => fs.mkdirs(path, permission, parents).await,
-            Self::Web(fs) => fs.mkdirs(path, permission).await,
-        }
-    }
-
-    pub async fn mkdirs_exact(&self, path: &str, permission: FsPermission, parents: bool) -> Result<(), Error> {
-        match self {
-            Self::Native(fs) => fs.mkdirs_exact(path, permission, parents).await,
-            Self::Web(fs) => fs.mkdirs_exact(path, permission).await,
         }
     }
 
@@ -148,5 +135,5 @@ impl Remote {
 
 fn not_over_http(path: &str, what: &'static str) -> Error {
     let why = format!("WebHDFS has no operation for {what} ({path}): use an hdfs:// path");
-    Error::Answer { method: "webhdfs", why }
+    Error::new(ErrorKind::Unsupported, why)
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use hearth_client::{CreateOptions, ErrorKind, Reader, WebReader, WebWriter, Writer};
+use hearth_client::{CreateOptions, ErrorKind, MkdirsOptions, Reader, WebReader, WebWriter, Writer};
 use hearth_types::{FileFlags, FileKind, FileStatus, FsPermission};
 
 use super::archive::Archive;
@@ -188,7 +188,10 @@ impl Store {
 
     pub async fn mkdirs(&self, path: &str, shown: &str, parents: bool) -> Result<(), Failure> {
         match self {
-            Self::Hdfs(fs) => fs.mkdirs(path, None, parents).await.map_err(|error| Failure::of(shown, error)),
+            Self::Hdfs(fs) => {
+                let options = MkdirsOptions { parents, ..MkdirsOptions::default() };
+                fs.mkdirs_with(path, options).await.map_err(|error| Failure::of(shown, error))
+            }
             Self::Local => {
                 let made = if parents { fs::create_dir_all(path) } else { fs::create_dir(path) };
                 made.map_err(|error| Failure::local(shown, error))
@@ -315,10 +318,13 @@ impl Store {
         modified: Option<u64>,
         read: Option<u64>,
     ) -> Result<(), Failure> {
+        let time = |ms: u64| std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms);
         match self {
-            Self::Hdfs(fs) => fs.set_times(path, modified, read).await.map_err(|error| Failure::of(shown, error)),
+            Self::Hdfs(fs) => {
+                let set = fs.set_times(path, modified.map(time), read.map(time)).await;
+                set.map_err(|error| Failure::of(shown, error))
+            }
             Self::Local => {
-                let time = |ms: u64| std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms);
                 let mut times = fs::FileTimes::new();
                 if let Some(ms) = modified {
                     times = times.set_modified(time(ms));

@@ -1,5 +1,7 @@
 //! `-test`
 
+use hearth_types::Access;
+
 use super::failure::Failure;
 use super::item::Item;
 use super::options::Arguments;
@@ -32,24 +34,24 @@ async fn holds(flag: &str, item: &Item) -> Result<bool, Failure> {
         "f" => !item.is_directory(),
         "s" => status.length > 0,
         "z" => status.length == 0,
-        "w" => allowed(item, 2).await?,
-        _ => allowed(item, 4).await?,
+        "w" => allowed(item, Access::WRITE).await?,
+        _ => allowed(item, Access::READ).await?,
     })
 }
 
-/// Returns whether `action` (4 read, 2 write) is allowed.
-async fn allowed(item: &Item, action: u8) -> Result<bool, Failure> {
+async fn allowed(item: &Item, access: Access) -> Result<bool, Failure> {
     match &item.store {
-        Store::Hdfs(fs) => match fs.check_access(&item.path, action).await {
+        Store::Hdfs(fs) => match fs.check_access(&item.path, access).await {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == hearth_client::ErrorKind::PermissionDenied => Ok(false),
             Err(error) => Err(Failure::of(&item.shown, error)),
         },
         // An archive can be read by every user that can reach it, and not written.
-        Store::Archive(_) | Store::View(_) => Ok(action != 2),
+        Store::Archive(_) | Store::View(_) => Ok(access != Access::WRITE),
         Store::Local => {
-            let access = if action == 2 { rustix::fs::Access::WRITE_OK } else { rustix::fs::Access::READ_OK };
-            Ok(rustix::fs::access(item.path.as_str(), access).is_ok())
+            use rustix::fs::Access as Local;
+            let wanted = if access == Access::WRITE { Local::WRITE_OK } else { Local::READ_OK };
+            Ok(rustix::fs::access(item.path.as_str(), wanted).is_ok())
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The trash, a directory of the user that deleted items are moved to, and `-expunge`.
 
-use hearth_client::{Error, ErrorKind, RenameOptions};
+use hearth_client::{Error, ErrorKind, MkdirsOptions, RenameOptions};
 use hearth_types::{FileKind, FsPermission};
 
 use super::failure::Failure;
@@ -72,7 +72,8 @@ pub async fn take(shell: &mut Shell, item: &Item) -> Result<bool, Failure> {
 /// Source: TrashPolicyDefault.java.
 async fn make_directory(fs: &Remote, root: &str, mut path: String) -> Result<String, Failure> {
     for _ in 0..NAMES_MAX {
-        let error = match fs.mkdirs_exact(&path, FsPermission(0o700), true).await {
+        let options = MkdirsOptions { permission: Some(FsPermission(0o700)), exact: true, parents: true };
+        let error = match fs.mkdirs_with(&path, options).await {
             Ok(()) => return Ok(path),
             Err(error) => error,
         };

@@ -39,10 +39,9 @@ impl Report {
     /// Reports that a path was not checked, and why.
     pub fn skip(&mut self, path: &str, refused: &Error) {
         self.skipped += 1;
-        let why = match refused {
-            Error::Refused { message, .. } => message.lines().next().unwrap_or_default().to_owned(),
-            other => other.to_string(),
-        };
+        let text = refused.to_string();
+        // The namenode's text may go on for several lines.
+        let why = if refused.exception().is_some() { text.lines().next().unwrap_or_default() } else { &text };
         println!("{path}: not checked: {why}");
     }
 
