@@ -2,7 +2,7 @@
 //!
 //! The NameNode makes the report. This command requests it over HTTP (`/fsck`), as Apache's tool does, and prints the
 //! answer unchanged. If the web port cannot be reached, the command prints a message to standard error and makes a
-//! plain report from RPC answers ([`walk`]). It then rejects options that only the NameNode can carry out.
+//! plain report from RPC answers ([`mod@walk`]). It then rejects options that only the NameNode can carry out.
 
 mod ask;
 mod http;
