@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -172,8 +173,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             command.args(left_out.iter().flat_map(|package| ["--exclude", package]));
             check(&mut tally, "documents", command.env("RUSTDOCFLAGS", "-D warnings"));
         }
-        let tests = ["test", "--workspace", "--exclude", INTEROP, "--no-fail-fast", "--"];
-        suite(&mut tally, "tests", run::cargo().args(tests).args(&filter))?;
+        crates(&mut tally, &filter)?;
     }
     if let Some(machine) = machine {
         match machine.join().expect("preparing the virtual machine does not panic") {
@@ -215,21 +215,33 @@ enum Wanted {
     Ecosystem,
 }
 
+/// The tests of all crates but `tests/interop`, then the examples in their documentation.
+fn crates(tally: &mut Tally, filter: &[&str]) -> Result<()> {
+    match programs() {
+        Ok(programs) => {
+            tally.passed += 1;
+            for program in programs.iter().filter(|program| program.package != INTEROP) {
+                suite(tally, &program.name(), program.command().args(filter))?;
+            }
+            let examples = ["test", "--workspace", "--doc", "--no-fail-fast", "--"];
+            suite(tally, "examples in the documentation", run::cargo().args(examples).args(filter))?;
+        }
+        Err(error) => tally.fail(format!("the test programs: {error:#}")),
+    }
+    Ok(())
+}
+
 /// Real clients and servers.
 fn interop(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<()> {
-    let built = suites_of(INTEROP);
-    match built {
-        Ok(suites) => {
+    match programs() {
+        Ok(programs) => {
             tally.passed += 1;
-            for program in suites {
-                let name = program.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                let is_ecosystem = name.rsplit_once('-').is_some_and(|(name, _)| name == ECOSYSTEM);
+            for program in programs.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
+                let is_ecosystem = program.target == ECOSYSTEM;
                 if is_ecosystem != (wanted == Wanted::Ecosystem) {
                     continue;
                 }
-                // Where cargo would run them.
-                let dir = crate::root().join("tests/interop");
-                let mut command = Command::new(&program);
+                let mut command = program.command();
                 // `hearth_interop::slow` and `ecosystem` look at these.
                 command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
                 command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
@@ -237,40 +249,80 @@ fn interop(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<()> {
                     // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
                     command.arg("--include-ignored");
                 }
-                suite(tally, &name, command.arg("--test-threads=1").args(filter).current_dir(dir))?;
+                suite(tally, &program.target, command.arg("--test-threads=1").args(filter))?;
             }
         }
-        Err(error) => {
-            tally.failed += 1;
-            tally.failures.push(format!("the programs: {error:#}"));
-        }
+        Err(error) => tally.fail(format!("the test programs: {error:#}")),
     }
     Ok(())
 }
 
-/// Builds everything, and says where the test programs of `package` are.
-///
-/// As a part of the whole workspace, so that cargo chooses the same features for what they depend on as for the other
-/// tests, and need not compile it again.
-pub fn suites_of(package: &str) -> Result<Vec<PathBuf>> {
-    let mut build = run::cargo();
-    build.args(["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"]);
-    let started = begin(&format!("the programs of {package}"), &build);
-    let output =
-        build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(&build)))?;
-    end(&format!("the programs of {package}"), started);
-    ensure!(output.status.success(), "{} ended with {}", run::spelled(&build), output.status);
-    let mut suites = Vec::new();
-    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let message: serde_json::Value = serde_json::from_slice(line).context("cargo's messages")?;
-        let of_package = message["package_id"].as_str().is_some_and(|id| id.contains(&format!("#{package}@")));
-        if of_package && message["target"]["kind"][0] == "test" {
-            suites.extend(message["executable"].as_str().map(PathBuf::from));
+/// A program that cargo has built of tests.
+pub struct TestProgram {
+    pub package: String,
+    /// Name of the library, program or file in `tests/` that it tests.
+    pub target: String,
+    /// `lib`, `bin`, `test`, `example`.
+    kind: String,
+    pub path: PathBuf,
+    /// Folder of the package, where cargo would run it.
+    folder: PathBuf,
+}
+
+impl TestProgram {
+    fn name(&self) -> String {
+        match self.kind.as_str() {
+            "test" => format!("{} tests/{}", self.package, self.target),
+            kind => format!("{} {kind}", self.package),
         }
     }
-    ensure!(!suites.is_empty(), "cargo named no test programs of {package}");
-    suites.sort();
-    Ok(suites)
+
+    /// Runs it as cargo would. The servers that it starts are those that were built with it: `cargo build --package hearth` would compile
+    /// them a second time, with the features that the program alone asks for.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.folder).env("HEARTH_PROGRAM", crate::root().join("target/debug/hearth"));
+        command
+    }
+}
+
+/// Builds all programs of tests, once, for the whole workspace: so cargo chooses one set of features, and compiles nothing twice.
+pub fn programs() -> Result<&'static [TestProgram]> {
+    static PROGRAMS: OnceLock<Vec<TestProgram>> = OnceLock::new();
+    if let Some(programs) = PROGRAMS.get() {
+        return Ok(programs);
+    }
+    let mut build = run::cargo();
+    build.args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
+    let started = begin("the test programs", &build);
+    let output =
+        build.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", run::spelled(&build)))?;
+    end("the test programs", started);
+    ensure!(output.status.success(), "{} ended with {}", run::spelled(&build), output.status);
+    let mut programs = Vec::new();
+    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: serde_json::Value = serde_json::from_slice(line).context("cargo's messages")?;
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let (true, Some(path)) = (message["profile"]["test"] == true, text(&message["executable"])) else { continue };
+        let manifest = text(&message["manifest_path"]).context("cargo names the manifest of each program")?;
+        let folder = PathBuf::from(manifest).parent().context("a manifest lies in a folder")?.to_owned();
+        // `path+file:///…/crates/cli#hearth@0.1.0`; a package named as its folder has only the version behind the `#`.
+        let id = text(&message["package_id"]).context("cargo names the package of each program")?;
+        let package = match id.rsplit_once('#').map_or(id.as_str(), |(_, rest)| rest).split_once('@') {
+            Some((name, _)) => name.to_owned(),
+            None => folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        programs.push(TestProgram {
+            package,
+            target: text(&message["target"]["name"]).context("cargo names the target of each program")?,
+            kind: text(&message["target"]["kind"][0]).context("cargo names the kind of each program")?,
+            path: path.into(),
+            folder,
+        });
+    }
+    ensure!(!programs.is_empty(), "cargo named no test programs");
+    programs.sort_by_key(TestProgram::name);
+    Ok(PROGRAMS.get_or_init(|| programs))
 }
 
 /// One command that passes or fails as a whole.

@@ -307,7 +307,7 @@ keys! {
 
     // Datanode: storage.
 
-    /// Storage directories, optionally with types: [SSD]file:///data.
+    /// Storage directories, optionally with types: `[SSD]file:///data`.
     DFS_DATANODE_DATA_DIR: Key<Vec<StorageDirectory>> = "dfs.datanode.data.dir", storage_directories, "file://${hadoop.tmp.dir}/dfs/data";
     /// Bytes of each disk reserved for other uses. A suffix `.DIRECTORY`, `.TYPE` (ssd, ram_disk, ...) or
     /// `.DIRECTORY.TYPE` restricts the value to matching storages.

@@ -5,7 +5,7 @@
 //! an error that names the missing part, and uses other transports. One [`Rdma`] is one device: the device of the
 //! address that it was opened with.
 //!
-//! A connection is an rdma_cm connection with its own queue pair, two completion queues and one task ([`connection`]'s
+//! A connection is an rdma_cm connection with its own queue pair, two completion queues and one task (`connection`'s
 //! driver) that handles completions and connection manager events. Tasks that wait for an operation first poll the
 //! queue themselves for a moment, then sleep.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A pool has an owner, permissions and a limit in bytes. A directive names a file, or a directory whose direct files
 //! are meant, with a number of copies and an expiry. Pools and directives are durable. The blocks that follow from them
-//! ([`scan`]) are computed repeatedly from the namespace, and [`crate::blocks`] sends them to the datanodes. Source:
+//! (`scan`) are computed repeatedly from the namespace, and [`crate::blocks`] sends them to the datanodes. Source:
 //! Apache's CacheManager.
 
 mod directive;

@@ -1,7 +1,7 @@
 //! Persistent storage of the namespace.
 //!
 //! The store is one directory with a journal and a redb database, each written by its own thread. Operations queue
-//! their [`Changes`] while they hold the NameNode's lock, so both have the same order. The journal thread appends all
+//! their `Changes` while they hold the NameNode's lock, so both have the same order. The journal thread appends all
 //! queued changes to the journal and syncs it; then the operations may answer. The other thread merges the journal's
 //! changes into the tables of the redb database, thousands of operations at a time, so that each inode is written once
 //! however often it has changed. After a crash, the changes that are only in the journal are applied to the tables

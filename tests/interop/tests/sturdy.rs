@@ -522,7 +522,7 @@ fn full_disk(session: &mut Session) -> Result<()> {
     let mount = match Mount::tmpfs(&data, 48 * MIB) {
         Ok(mount) => mount,
         Err(error) => {
-            skip_or_fail("a_full_disk_loses_nothing", &error.context("no file system of a test's own (root may)"));
+            skip_or_fail("a_full_disk_loses_nothing", error.context("no file system of a test's own (root may)"));
             return Ok(());
         }
     };

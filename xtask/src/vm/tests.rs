@@ -8,7 +8,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result};
 
 use super::{Devices, Machine, VmArguments};
-use crate::test::{Tally, suites_of};
+use crate::test::{Tally, programs};
 
 /// One boot of the virtual machine and the tests that run in it.
 struct Suite {
@@ -91,12 +91,10 @@ fn run_in(
 /// Returns the path of the test program. The daemons that it starts are built with it, because nothing is built in the
 /// virtual machine.
 fn program(suite: &Suite) -> Result<PathBuf> {
-    let is_wanted = |program: &PathBuf| {
-        let name = program.file_name().unwrap_or_default().to_string_lossy();
-        name.strip_prefix(suite.target).is_some_and(|rest| rest.starts_with('-'))
-    };
-    let built = suites_of(suite.package)?.into_iter().find(is_wanted);
-    built.with_context(|| format!("{} has no test program {}", suite.package, suite.target))
+    let mut programs = programs()?.iter();
+    let built = programs.find(|program| program.package == suite.package && program.target == suite.target);
+    let built = built.with_context(|| format!("{} has no test program {}", suite.package, suite.target))?;
+    Ok(built.path.clone())
 }
 
 /// Forwards lines to this program's standard output, and counts them.

