@@ -40,7 +40,7 @@ fn hanging_disk_delays_only_its_own_writers() {
     let at = tempfile::tempdir().unwrap();
     let disk = match LoopDisk::mount(at.path(), 256 << 20) {
         Ok(disk) => disk,
-        Err(error) => return skip_or_fail(TEST, &error.context("no file system of a test's own (root may mount one)")),
+        Err(error) => return skip_or_fail(TEST, error.context("no file system of a test's own (root may mount one)")),
     };
     let spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
         .set("dfs.blocksize", 6 << 20)

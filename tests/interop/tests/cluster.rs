@@ -793,7 +793,7 @@ fn failed_volume(session: &mut Session) -> Result<()> {
     if let Err(error) = ReadOnly::new(&second) {
         skip_or_fail(
             "a_failed_storage_directory_is_taken_out_of_service",
-            &error.context("no mount of a test's own (root may)"),
+            error.context("no mount of a test's own (root may)"),
         );
         return Ok(());
     }
