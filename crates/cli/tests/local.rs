@@ -211,7 +211,7 @@ fn fsck_continues_after_unreadable_paths() {
     }
     // Options that only the NameNode can carry out are rejected without it.
     let refused = up.hearth(&[&["fsck"], &other_port[..], &["/", "-delete"]].concat());
-    assert!(!refused.status.success() && text(&refused.stderr).contains("-delete asks the NameNode"), "{refused:?}");
+    assert!(!refused.status.success() && text(&refused.stderr).contains("-delete needs the NameNode"), "{refused:?}");
     let moved = up.hearth(&["fsck", "/", "-move"]);
     assert_eq!(moved.status.code(), Some(255));
     assert!(text(&moved.stderr).contains("nothing was moved"), "{moved:?}");
