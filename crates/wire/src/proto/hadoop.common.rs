@@ -46,6 +46,13 @@ pub struct TransitionToStandbyRequestProto {
     #[prost(message, required, tag = "1")]
     pub req_info: HaStateChangeRequestInfoProto,
 }
+/// Refused by the NameNode. The suite `rpc` sends it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransitionToObserverRequestProto {
+    /// Request source.
+    #[prost(message, required, tag = "1")]
+    pub req_info: HaStateChangeRequestInfoProto,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum HaServiceStateProto {

@@ -549,6 +549,21 @@ pub struct FileEncryptionInfoProto {
     #[prost(string, required, tag = "6")]
     pub ez_key_version_name: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReencryptEncryptionZoneRequestProto {
+    /// Start or cancel.
+    #[prost(enumeration = "ReencryptActionProto", required, tag = "1")]
+    pub action: i32,
+    /// Zone path.
+    #[prost(string, required, tag = "2")]
+    pub zone: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListReencryptionStatusRequestProto {
+    /// Last zone id seen.
+    #[prost(int64, required, tag = "1")]
+    pub id: i64,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CipherSuiteProto {
@@ -631,6 +646,32 @@ impl ReencryptionStateProto {
             "REENCRYPTION_STATE_PROTO_SUBMITTED" => Some(Self::Submitted),
             "REENCRYPTION_STATE_PROTO_PROCESSING" => Some(Self::Processing),
             "REENCRYPTION_STATE_PROTO_COMPLETED" => Some(Self::Completed),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ReencryptActionProto {
+    Cancel = 1,
+    Start = 2,
+}
+impl ReencryptActionProto {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Cancel => "REENCRYPT_ACTION_PROTO_CANCEL",
+            Self::Start => "REENCRYPT_ACTION_PROTO_START",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "REENCRYPT_ACTION_PROTO_CANCEL" => Some(Self::Cancel),
+            "REENCRYPT_ACTION_PROTO_START" => Some(Self::Start),
             _ => None,
         }
     }
