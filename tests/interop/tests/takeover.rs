@@ -131,7 +131,7 @@ fn killed_and_flushed(session: &mut Session) -> Result<()> {
     start_as(session, Implementation::Hearth)?;
     wait_until("the old memory to be put aside", Duration::from_secs(60), || {
         let log = session.cluster.datanodes[0].process().context("it runs")?.log_text();
-        Ok(log.contains("was put aside").then_some(()))
+        Ok(log.contains("moved aside memory").then_some(()))
     })
     .with_context(|| session.cluster.log_tails())?;
     check_some(session, "/thousand", 3)?;
