@@ -101,16 +101,6 @@ impl Tally {
         }
     }
 
-    /// Adds the counts and messages of `other`.
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped.extend(other.skipped);
-        self.failures.extend(other.failures);
-        self.notes.extend(other.notes);
-        self.said.extend(other.said);
-    }
-
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -185,30 +175,15 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         }
         crates(&mut tally, &filter)?;
     }
-    let kernel = match machine.map(|machine| machine.join().expect("preparing the virtual machine does not panic")) {
-        Some(Ok(kernel)) => Some(kernel),
-        Some(Err(error)) => {
-            tally.missing(must_be_whole, format!("everything over RDMA: {error:#}"));
-            None
+    if let Some(machine) = machine {
+        match machine.join().expect("preparing the virtual machine does not panic") {
+            Ok(kernel) => vm::suite(&mut tally, &kernel, &filter)?,
+            Err(error) => tally.missing(must_be_whole, format!("everything over RDMA: {error:#}")),
         }
-        None => None,
-    };
-    let in_machine = || -> Result<Tally> {
-        let mut tally = Tally::default();
-        if let Some(kernel) = &kernel {
-            vm::suite(&mut tally, kernel, &filter)?;
-        }
-        Ok(tally)
-    };
-    // Both at once: the virtual machine occupies one processor at most, and real servers keep their tests waiting.
-    std::thread::scope(|scope| {
-        let in_machine = scope.spawn(in_machine);
-        if !arguments.unit && !only_vm {
-            interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?;
-        }
-        tally.add(in_machine.join().expect("the suites in the virtual machine do not panic")?);
-        Ok::<_, anyhow::Error>(())
-    })?;
+    }
+    if !arguments.unit && !only_vm {
+        interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?;
+    }
     Ok(tally.report())
 }
 
@@ -367,13 +342,11 @@ fn suite(tally: &mut Tally, name: &str, command: &mut Command) -> Result<()> {
     let started = begin(name, command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {name}"))?;
     let output = child.stdout.take().expect("piped above");
+    let mut stdout = std::io::stdout();
     let failed_before = tally.failed;
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("reading the tests' output")?;
-        // As one piece, for the virtual machine's lines come between.
-        let mut stdout = std::io::stdout().lock();
         stdout.write_all(&line).and_then(|()| stdout.write_all(b"\n")).context("writing the tests' output")?;
-        drop(stdout);
         tally.line(name, &String::from_utf8_lossy(&line));
     }
     let status = child.wait().with_context(|| format!("waiting for {name}"))?;

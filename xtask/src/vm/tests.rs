@@ -97,7 +97,7 @@ fn program(suite: &Suite) -> Result<PathBuf> {
     Ok(built.path.clone())
 }
 
-/// Forwards lines to this program's standard output, marked as the virtual machine's, and counts them.
+/// Forwards lines to this program's standard output, and counts them.
 struct Counting<'a> {
     tally: &'a mut Tally,
     name: &'a str,
@@ -108,14 +108,13 @@ impl Write for Counting<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for byte in bytes {
             if *byte == b'\n' {
-                let line = String::from_utf8_lossy(&self.line);
-                println!("vm: {line}");
-                self.tally.line(self.name, &line);
+                self.tally.line(self.name, &String::from_utf8_lossy(&self.line));
                 self.line.clear();
             } else {
                 self.line.push(*byte);
             }
         }
+        io::stdout().write_all(bytes)?;
         Ok(bytes.len())
     }
 
