@@ -13,13 +13,15 @@ const PROGRAM_BYTES_MAX: u64 = 25 << 20;
 pub fn run() -> Result<()> {
     run::require(&[("objcopy", "--version")], &["binutils"])?;
     run::run_or_fail(run::cargo().args(["build", "--profile", "dist", "--package", "hearth"]))?;
-    let folder = root().join("target/dist");
+    // Cargo's own file stays as it is: it shares it between builds, and would not write it again.
+    let built = root().join("target/dist/hearth");
+    let folder = root().join("target/package");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let (program, symbols) = (folder.join("hearth"), folder.join("hearth.debug"));
-    objcopy(&["--only-keep-debug"], &program, &symbols)?;
-    objcopy(&["--strip-debug"], &program, &program)?;
+    objcopy(&["--only-keep-debug"], &built, &symbols)?;
     // Debuggers look for a file of this name beside the program, and check that it is of the same build.
     let link = format!("--add-gnu-debuglink={}", symbols.display());
-    objcopy(&[&link], &program, &program)?;
+    objcopy(&["--strip-all", &link], &built, &program)?;
     for path in [&program, &symbols] {
         println!("{} {:.1} MiB", path.display(), size(path)? as f64 / f64::from(1 << 20));
     }

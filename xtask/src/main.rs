@@ -37,7 +37,7 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Build `hearth` for other machines: target/dist/hearth, and its debug symbols apart in hearth.debug
+    /// Build `hearth` for other machines: target/package/hearth, and its debug symbols apart in hearth.debug
     Dist,
     /// Run readers on every path while files change under them, for a long time
     Stress(stress::StressArguments),
