@@ -1,26 +1,17 @@
 //! No key is declared that no program reads.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod common;
 
-/// Rust files below `dir`, tests of crates excepted.
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "tests") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
+use std::fs;
+use std::path::Path;
+
+use common::rust_files;
 
 #[test]
 fn every_declared_key_is_read() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
     let keys = crates.join("config/src/keys.rs");
-    let mut files = Vec::new();
-    sources(&crates, &mut files);
+    let files = rust_files(&crates, "tests");
     let code: String =
         files.iter().filter(|file| **file != keys).map(|file| fs::read_to_string(file).unwrap()).collect();
     let declared = fs::read_to_string(&keys).unwrap();

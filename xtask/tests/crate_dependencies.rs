@@ -1,9 +1,13 @@
 //! Holds ARCHITECTURE.md against the code: which room uses which, and who names protobuf messages.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use common::rust_files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -97,24 +101,10 @@ fn protobuf_places() -> Vec<String> {
     places
 }
 
-fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "target") {
-                sources(&path, into);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
-        }
-    }
-}
-
 #[test]
 fn protobuf_stops_at_the_walls() {
     let places = protobuf_places();
-    let mut files = Vec::new();
-    sources(&root().join("crates"), &mut files);
+    let files = rust_files(&root().join("crates"), "target");
     let mut wrong = Vec::new();
     for file in files {
         let path = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();

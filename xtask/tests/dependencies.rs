@@ -1,22 +1,12 @@
 //! Every dependency of every package is named in its sources.
 
-use std::fs;
+mod common;
+
 use std::path::Path;
 use std::process::Command;
 
+use common::{rust_files, text_of};
 use serde_json::Value;
-
-/// The text of all Rust files below `directory`.
-fn sources(directory: &Path, into: &mut String) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push_str(&fs::read_to_string(path).unwrap());
-        }
-    }
-}
 
 /// Whether `text` has `name` as a whole word, outside of comments.
 fn names(text: &str, name: &str) -> bool {
@@ -44,11 +34,11 @@ fn no_dependency_is_unused() {
     let (mut unused, mut seen) = (Vec::new(), 0);
     for package in metadata["packages"].as_array().unwrap() {
         let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
-        let (mut product, mut all) = (String::new(), String::new());
-        sources(folder, &mut all);
+        let sources = |folder: &Path| text_of(&rust_files(folder, "target"));
+        let all = sources(folder);
         // `interop` is nothing but tests.
         let of_product = if package["name"] == "hearth-interop" { folder.to_owned() } else { folder.join("src") };
-        sources(&of_product, &mut product);
+        let product = sources(&of_product);
         for dependency in package["dependencies"].as_array().unwrap() {
             let only_tests = dependency["kind"] == "dev";
             let name = match dependency["rename"].as_str().or(dependency["name"].as_str()).unwrap() {

@@ -1,8 +1,12 @@
 //! docs/SEMANTICS.md names a test for each promise: the tests are there.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use common::{rust_files, text_of};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("below the root").to_owned()
@@ -21,25 +25,15 @@ fn expanded(name: &str) -> Vec<String> {
     }
 }
 
-fn sources(directory: &Path, into: &mut String) {
-    for entry in fs::read_dir(directory).expect("a directory of tests").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push_str(&fs::read_to_string(&path).expect("a source"));
-        }
-    }
-}
-
 #[test]
 fn each_promise_names_tests_that_are_there() {
     let root = root();
     let page = fs::read_to_string(root.join("docs/SEMANTICS.md")).expect("docs/SEMANTICS.md");
-    let mut tests = String::new();
-    for directory in ["tests/interop/tests", "crates"] {
-        sources(&root.join(directory), &mut tests);
-    }
+    let files: Vec<PathBuf> = ["tests/interop/tests", "crates"]
+        .iter()
+        .flat_map(|directory| rust_files(&root.join(directory), "target"))
+        .collect();
+    let tests = text_of(&files);
     let is_suite = |name: &str| {
         let place = root.join("tests/interop/tests").join(name);
         place.is_dir() || place.with_extension("rs").is_file() || tests.contains(&format!("name: \"{name}\""))
