@@ -1,7 +1,7 @@
 //! The environment of servers and commands: the configuration directory, the user, the host name.
 
 use anyhow::Context;
-pub use hearth_client::from_env::user_name as user;
+pub use hearth_client::from_env::{Identity, user_name as user};
 use hearth_client::{FileSystem, WebFileSystem};
 use hearth_config::Configuration;
 
@@ -27,45 +27,8 @@ pub fn connect_web(configuration: &Configuration, authority: &str) -> anyhow::Re
     Ok(WebFileSystem::connect(configuration, authority, &user, real_user.as_deref())?)
 }
 
-/// User that commands act for, and the real user if that is another one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
-    pub user: String,
-    pub real_user: Option<String>,
-}
-
-impl Identity {
-    pub fn of_process() -> anyhow::Result<Self> {
-        Self::of(user(), std::env::var("HADOOP_PROXY_USER").ok())
-    }
-
-    fn of(user: String, proxied: Option<String>) -> anyhow::Result<Self> {
-        match proxied {
-            None => Ok(Self { user, real_user: None }),
-            Some(proxied) if proxied.trim().is_empty() => {
-                anyhow::bail!("HADOOP_PROXY_USER is set to nothing: unset it, or set it to the user to act for")
-            }
-            Some(proxied) => Ok(Self { user: proxied, real_user: Some(user) }),
-        }
-    }
-}
-
 /// Returns the machine's name, as clients would look it up.
 pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn proxied_user_keeps_the_real_user() {
-        let of = |proxied: Option<&str>| Identity::of("ann".to_owned(), proxied.map(str::to_owned));
-        assert_eq!(of(None).unwrap(), Identity { user: "ann".to_owned(), real_user: None });
-        let bob = Identity { user: "bob".to_owned(), real_user: Some("ann".to_owned()) };
-        assert_eq!(of(Some("bob")).unwrap(), bob);
-        assert!(of(Some("")).is_err() && of(Some(" ")).is_err());
-    }
 }

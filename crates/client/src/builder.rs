@@ -34,14 +34,9 @@ impl Settings {
             Ok(configuration) => self.configuration = Some(configuration),
             Err(error) => drop(self.failed.get_or_insert(error.into())),
         }
-        let user = from_env::user_name();
-        match from_env::proxy_user() {
-            Some(proxied) if proxied.trim().is_empty() => {
-                let why = "HADOOP_PROXY_USER is set to nothing: unset it, or set it to the user to act for";
-                self.failed.get_or_insert_with(|| Error::new(ErrorKind::InvalidConfiguration, why));
-            }
-            Some(proxied) => self.environment = Some((proxied, Some(user))),
-            None => self.environment = Some((user, None)),
+        match from_env::Identity::of_process() {
+            Ok(from_env::Identity { user, real_user }) => self.environment = Some((user, real_user)),
+            Err(error) => drop(self.failed.get_or_insert(error)),
         }
     }
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use hearth_config::{ConfigError, Configuration, Environment};
 
+use crate::{Error, ErrorKind};
+
 /// Loads `core-site.xml` and `hdfs-site.xml` from `HADOOP_CONF_DIR`, or from `HADOOP_HOME/etc/hadoop` if that is not
 /// set. Returns the defaults if neither variable is set.
 ///
@@ -30,8 +32,45 @@ pub fn user_name() -> String {
     name.unwrap_or_else(crate::os_user_name)
 }
 
-/// Returns `HADOOP_PROXY_USER`: the user on whose behalf the user of this process makes its calls. An empty value is
-/// returned as it is, so that callers can refuse it.
-pub fn proxy_user() -> Option<String> {
-    std::env::var("HADOOP_PROXY_USER").ok()
+/// User that calls act for, and the real user that makes them if that is another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// User whose files and rights count.
+    pub user: String,
+    /// User that makes the calls, if it acts on behalf of `user`.
+    pub real_user: Option<String>,
+}
+
+impl Identity {
+    /// Takes both from `HADOOP_PROXY_USER` and [`user_name`].
+    ///
+    /// Errors: kind `InvalidConfiguration` if `HADOOP_PROXY_USER` is set to nothing.
+    pub fn of_process() -> Result<Self, Error> {
+        Self::of(user_name(), std::env::var("HADOOP_PROXY_USER").ok())
+    }
+
+    fn of(user: String, proxied: Option<String>) -> Result<Self, Error> {
+        match proxied {
+            None => Ok(Self { user, real_user: None }),
+            Some(proxied) if proxied.trim().is_empty() => {
+                let why = "HADOOP_PROXY_USER is set to nothing: unset it, or set it to the user to act for";
+                Err(Error::new(ErrorKind::InvalidConfiguration, why))
+            }
+            Some(proxied) => Ok(Self { user: proxied, real_user: Some(user) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxied_user_keeps_the_real_user() {
+        let of = |proxied: Option<&str>| Identity::of("ann".to_owned(), proxied.map(str::to_owned));
+        assert_eq!(of(None).unwrap(), Identity { user: "ann".to_owned(), real_user: None });
+        let bob = Identity { user: "bob".to_owned(), real_user: Some("ann".to_owned()) };
+        assert_eq!(of(Some("bob")).unwrap(), bob);
+        assert!(of(Some("")).is_err() && of(Some(" ")).is_err());
+    }
 }

@@ -223,7 +223,7 @@ impl Shell {
             return Ok(Store::View(Arc::clone(view)));
         }
         let table = view::MountTable::read(&self.configuration, name)?;
-        let user = crate::configuration::Identity::of_process().map_err(Failure::from_any)?.user;
+        let user = crate::configuration::Identity::of_process().map_err(|error| Failure::from_any(error.into()))?.user;
         let find = |target: &str| {
             let typed = ParsedArgument::parse(target)?;
             if typed.scheme == Some("viewfs") || typed.scheme.is_none() {
