@@ -1,17 +1,17 @@
-//! `cargo xtask test`: formatting, lints, documents, every test, then real clients; ends with one line `N passed, N failed`.
+//! `cargo xtask test`: formatting, lints, documents, every test, with real clients too; ends with one line `N passed, N failed`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::{TestArguments, apache, python, run, vm};
 
-/// The suites that start real clusters, Apache's and ours, have a package of their own: they are slow and share the
-/// machine, so they run last and one at a time.
+/// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
 
 /// The one of those suites that has a flag of its own.
@@ -36,7 +36,7 @@ pub struct Tally {
 struct CapturedOutput {
     heading: String,
     first: Vec<String>,
-    last: std::collections::VecDeque<String>,
+    last: VecDeque<String>,
     left_out: usize,
 }
 
@@ -78,8 +78,9 @@ impl Tally {
         }
     }
 
-    /// Counts one line of a test program's output. `name`: the suite that it belongs to.
+    /// Shows and counts one line of a test program's output. `name`: the suite that it belongs to.
     pub fn line(&mut self, name: &str, text: &str) {
+        println!("{name} | {text}");
         if let Some(test) = text.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----")) {
             let heading = format!("---- {name}: {test} ----");
             self.said.push(CapturedOutput { heading, first: Vec::new(), last: Default::default(), left_out: 0 });
@@ -103,6 +104,16 @@ impl Tally {
 
     pub fn failed(&self) -> u64 {
         self.failed
+    }
+
+    /// Adds what another suite has counted.
+    fn add(&mut self, suite: Tally) {
+        self.passed += suite.passed;
+        self.failed += suite.failed;
+        self.skipped.extend(suite.skipped);
+        self.failures.extend(suite.failures);
+        self.notes.extend(suite.notes);
+        self.said.extend(suite.said);
     }
 
     /// A suite failed as a whole.
@@ -148,7 +159,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
                 ("Spark", apache::fetch_spark()),
             ],
         );
-        interop(&mut tally, &filter, Wanted::Ecosystem)?;
+        run_all(&mut tally, interop(&filter, Wanted::Ecosystem)?.into());
         return Ok(tally.report());
     }
     let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
@@ -160,30 +171,40 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     if !arguments.unit {
         fetch(&mut tally, must_be_whole, arguments.cluster);
     }
-    if !only_some {
-        if filter.is_empty() {
-            check(&mut tally, "formatting", run::cargo().args(["fmt", "--all", "--check"]));
-            let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-            check(&mut tally, "lints", run::cargo().args(lints));
-            // Broken links and, in the client, missing documentation. The packages left out are not for users.
-            let documents = ["doc", "--no-deps", "--workspace", "--features", "hearth-client/object_store"];
-            let left_out = ["hearth-bench", "hearth-testkit", INTEROP, "xtask"];
-            let mut command = run::cargo();
-            command.args(documents);
-            command.args(left_out.iter().flat_map(|package| ["--exclude", package]));
-            check(&mut tally, "documents", command.env("RUSTDOCFLAGS", "-D warnings"));
-        }
-        crates(&mut tally, &filter)?;
+    if !only_some && filter.is_empty() {
+        check(&mut tally, "formatting", run::cargo().args(["fmt", "--all", "--check"]));
+        let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        check(&mut tally, "lints", run::cargo().args(lints));
+        // Broken links and, in the client, missing documentation. The packages left out are not for users.
+        let documents = ["doc", "--no-deps", "--workspace", "--features", "hearth-client/object_store"];
+        let left_out = ["hearth-bench", "hearth-testkit", INTEROP, "xtask"];
+        let mut command = run::cargo();
+        command.args(documents);
+        command.args(left_out.iter().flat_map(|package| ["--exclude", package]));
+        check(&mut tally, "documents", command.env("RUSTDOCFLAGS", "-D warnings"));
     }
-    if let Some(machine) = machine {
-        match machine.join().expect("preparing the virtual machine does not panic") {
-            Ok(kernel) => vm::suite(&mut tally, &kernel, &filter)?,
-            Err(error) => tally.missing(must_be_whole, format!("everything over RDMA: {error:#}")),
+    match programs() {
+        Ok(_) => tally.passed += 1,
+        Err(error) => {
+            tally.fail(format!("the test programs: {error:#}"));
+            return Ok(tally.report());
         }
+    }
+    let kernel = machine.and_then(|machine| {
+        let kernel = machine.join().expect("preparing the virtual machine does not panic");
+        kernel.map_err(|error| tally.missing(must_be_whole, format!("everything over RDMA: {error:#}"))).ok()
+    });
+    let mut suites = Suites::new();
+    if !only_some {
+        suites.extend(crates(&filter)?);
+    }
+    if let Some(kernel) = &kernel {
+        suites.extend(vm::suites(kernel, &filter)?);
     }
     if !arguments.unit && !only_vm {
-        interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?;
+        suites.extend(interop(&filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?);
     }
+    run_all(&mut tally, suites);
     Ok(tally.report())
 }
 
@@ -215,46 +236,70 @@ enum Wanted {
     Ecosystem,
 }
 
-/// The tests of all crates but `tests/interop`, then the examples in their documentation.
-fn crates(tally: &mut Tally, filter: &[&str]) -> Result<()> {
-    match programs() {
-        Ok(programs) => {
-            tally.passed += 1;
-            for program in programs.iter().filter(|program| program.package != INTEROP) {
-                suite(tally, &program.name(), program.command().args(filter))?;
+/// One suite: its name, and what runs it and counts its tests.
+pub type Suite<'a> = (String, Box<dyn FnOnce(&mut Tally, &str) -> Result<()> + Send + 'a>);
+type Suites<'a> = VecDeque<Suite<'a>>;
+
+/// Runs suites, two at a time: most of them wait more than they compute. One worker takes the first of those left, the other the last, so that
+/// the crates' own tests, which load the processors, do not run beside one another.
+fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) {
+    let suites = Mutex::new(suites);
+    let tally = Mutex::new(tally);
+    let worker = |next: fn(&mut Suites<'a>) -> Option<Suite<'a>>| {
+        loop {
+            let suite = next(&mut suites.lock().expect("no worker panics with it"));
+            let Some((name, run)) = suite else { return };
+            let mut own = Tally::default();
+            if let Err(error) = run(&mut own, &name) {
+                own.fail(format!("{name}: {error:#}"));
             }
-            let examples = ["test", "--workspace", "--doc", "--no-fail-fast", "--"];
-            suite(tally, "examples in the documentation", run::cargo().args(examples).args(filter))?;
+            tally.lock().expect("no worker panics with it").add(own);
         }
-        Err(error) => tally.fail(format!("the test programs: {error:#}")),
-    }
-    Ok(())
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker(VecDeque::pop_front));
+        scope.spawn(|| worker(VecDeque::pop_back));
+    });
 }
 
-/// Real clients and servers.
-fn interop(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<()> {
-    match programs() {
-        Ok(programs) => {
-            tally.passed += 1;
-            for program in programs.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
-                let is_ecosystem = program.target == ECOSYSTEM;
-                if is_ecosystem != (wanted == Wanted::Ecosystem) {
-                    continue;
-                }
-                let mut command = program.command();
-                // `hearth_interop::slow` and `ecosystem` look at these.
-                command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
-                command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
-                if wanted == Wanted::Slow {
-                    // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
-                    command.arg("--include-ignored");
-                }
-                suite(tally, &program.target, command.arg("--test-threads=1").args(filter))?;
-            }
-        }
-        Err(error) => tally.fail(format!("the test programs: {error:#}")),
+/// The tests of all crates but `tests/interop`, then the examples in their documentation.
+fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
+    let mut suites = Vec::new();
+    for program in programs()?.iter().filter(|program| program.package != INTEROP) {
+        let mut command = program.command();
+        command.args(filter);
+        suites.push(counted(program.name(), command));
     }
-    Ok(())
+    let mut examples = run::cargo();
+    examples.args(["test", "--workspace", "--doc", "--no-fail-fast", "--"]).args(filter);
+    suites.push(counted("examples in the documentation".to_owned(), examples));
+    Ok(suites)
+}
+
+/// Real clients and servers. The longest come last, where the second worker begins.
+fn interop<'a>(filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
+    let mut suites = Vec::new();
+    for program in programs()?.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
+        let is_ecosystem = program.target == ECOSYSTEM;
+        if is_ecosystem != (wanted == Wanted::Ecosystem) {
+            continue;
+        }
+        let mut command = program.command();
+        // `hearth_interop::slow` and `ecosystem` look at these.
+        command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
+        command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
+        if wanted == Wanted::Slow {
+            // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
+            command.arg("--include-ignored");
+        }
+        command.arg("--test-threads=1").args(filter);
+        suites.push(counted(program.target.clone(), command));
+    }
+    Ok(suites)
+}
+
+fn counted<'a>(name: String, mut command: Command) -> Suite<'a> {
+    (name, Box::new(move |tally, name| suite(tally, name, &mut command)))
 }
 
 /// A program that cargo has built of tests.
@@ -337,16 +382,14 @@ fn check(tally: &mut Tally, name: &str, command: &mut Command) {
     end(name, started);
 }
 
-/// A `cargo test` whose tests are counted one by one.
+/// A program whose tests are counted one by one. Each line it prints is shown with the suite's name, because another suite may run beside it.
 fn suite(tally: &mut Tally, name: &str, command: &mut Command) -> Result<()> {
     let started = begin(name, command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {name}"))?;
     let output = child.stdout.take().expect("piped above");
-    let mut stdout = std::io::stdout();
     let failed_before = tally.failed;
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("reading the tests' output")?;
-        stdout.write_all(&line).and_then(|()| stdout.write_all(b"\n")).context("writing the tests' output")?;
         tally.line(name, &String::from_utf8_lossy(&line));
     }
     let status = child.wait().with_context(|| format!("waiting for {name}"))?;
@@ -379,7 +422,7 @@ pub fn end(name: &str, started: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tally, counts};
+    use super::{Suites, Tally, counts, run_all};
 
     #[test]
     fn what_failed_tests_say_is_kept() {
@@ -413,5 +456,23 @@ mod tests {
         let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 9.10s";
         assert_eq!(counts(bad), Some((3, 2)));
         assert_eq!(counts("test counts ... ok"), None);
+    }
+
+    #[test]
+    fn every_suite_runs_once_and_is_counted() {
+        let mut suites = Suites::new();
+        for number in 0..9 {
+            suites.push_back((
+                number.to_string(),
+                Box::new(move |tally, name| {
+                    tally.line(name, "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+                    anyhow::ensure!(number != 4, "cannot start");
+                    Ok(())
+                }),
+            ));
+        }
+        let mut tally = Tally::default();
+        run_all(&mut tally, suites);
+        assert_eq!((tally.passed, tally.failed, tally.failures), (18, 1, vec!["4: cannot start".to_owned()]));
     }
 }

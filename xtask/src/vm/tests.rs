@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
 use super::{Devices, Machine, VmArguments};
-use crate::test::{Tally, programs};
+use crate::test::{self, Tally, programs};
 
 /// One boot of the virtual machine and the tests that run in it.
 struct Suite {
@@ -34,16 +35,15 @@ const SUITES: &[Suite] = &[
     Suite { package: "hearth-client", target: "rdma", tests: "", devices: Devices::Siw, hosts: 4 },
 ];
 
-/// Runs all of [`SUITES`].
-pub fn suite(tally: &mut Tally, kernel: &Path, filter: &[&str]) -> Result<()> {
+/// Returns what runs each of [`SUITES`].
+pub fn suites<'a>(kernel: &'a Path, filter: &'a [&str]) -> Result<Vec<test::Suite<'a>>> {
+    let mut suites: Vec<test::Suite> = Vec::new();
     for suite in SUITES {
         let name = format!("{} {} over {}", suite.package, suite.target, suite.devices.kinds());
-        match program(suite) {
-            Ok(program) => run_in(tally, &name, kernel, suite, program, filter)?,
-            Err(error) => tally.fail(format!("{name}: {error:#}")),
-        }
+        let program = program(suite)?;
+        suites.push((name, Box::new(move |tally, name| run_in(tally, name, kernel, suite, program, filter))));
     }
-    Ok(())
+    Ok(suites)
 }
 
 fn run_in(
@@ -64,6 +64,8 @@ fn run_in(
     let mut arguments = VmArguments::new(suite.devices, command);
     arguments.hosts = suite.hosts;
     arguments.time_limit = TIME_LIMIT_S;
+    let started = Instant::now();
+    println!("\n=== {name}: in the virtual machine");
     let failed_before = tally.failed();
     let mut run = || {
         let mut counting = Counting { tally: &mut *tally, name, line: Vec::new() };
@@ -85,6 +87,7 @@ fn run_in(
         Ok(status) => tally.fail(format!("{name}: ended with {status}")),
         Err(error) => tally.fail(format!("{name}: {error:#}")),
     }
+    test::end(name, started);
     Ok(())
 }
 
@@ -97,7 +100,7 @@ fn program(suite: &Suite) -> Result<PathBuf> {
     Ok(built.path.clone())
 }
 
-/// Forwards lines to this program's standard output, and counts them.
+/// Cuts the output into lines, which are shown and counted.
 struct Counting<'a> {
     tally: &'a mut Tally,
     name: &'a str,
@@ -114,11 +117,10 @@ impl Write for Counting<'_> {
                 self.line.push(*byte);
             }
         }
-        io::stdout().write_all(bytes)?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush()
+        Ok(())
     }
 }
