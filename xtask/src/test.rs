@@ -69,7 +69,7 @@ impl CapturedOutput {
 
 impl Tally {
     /// Something that the tests need cannot be had here: a failure in CI, said aloud elsewhere.
-    fn missing(&mut self, must_be_whole: bool, line: String) {
+    pub fn missing(&mut self, must_be_whole: bool, line: String) {
         if must_be_whole {
             self.failed += 1;
             self.failures.push(line);
@@ -164,9 +164,10 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     }
     let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
     let only_some = arguments.interop || arguments.vm;
-    // Its kernel is built, once, beside the lints and the first compilation, which rarely keep every processor busy.
-    let machine =
-        (!arguments.unit && !only_interop).then(|| std::thread::spawn(|| vm::headers().and_then(|()| vm::prepare())));
+    let in_the_machine = !arguments.unit && !only_interop;
+    if in_the_machine {
+        vm::prepare_behind();
+    }
     // Before any test: some rooms have tests of their own with Apache's servers, and so has the virtual machine.
     if !arguments.unit {
         fetch(&mut tally, must_be_whole, arguments.cluster);
@@ -190,16 +191,12 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             return Ok(tally.report());
         }
     }
-    let kernel = machine.and_then(|machine| {
-        let kernel = machine.join().expect("preparing the virtual machine does not panic");
-        kernel.map_err(|error| tally.missing(must_be_whole, format!("everything over RDMA: {error:#}"))).ok()
-    });
     let mut suites = Suites::new();
     if !only_some {
         suites.extend(crates(&filter)?);
     }
-    if let Some(kernel) = &kernel {
-        suites.extend(vm::suites(kernel, &filter)?);
+    if in_the_machine {
+        suites.extend(vm::suites(must_be_whole, &filter)?);
     }
     if !arguments.unit && !only_vm {
         suites.extend(interop(&filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?);
@@ -240,9 +237,12 @@ enum Wanted {
 pub type Suite<'a> = (String, Box<dyn FnOnce(&mut Tally, &str) -> Result<()> + Send + 'a>);
 type Suites<'a> = VecDeque<Suite<'a>>;
 
-/// Runs suites, two at a time: most of them wait more than they compute. One worker takes the first of those left, the other the last, so that
-/// the crates' own tests, which load the processors, do not run beside one another.
+/// Runs suites, one more at a time than there are processors, for most of them wait more than they compute. The first worker takes the first of
+/// those left, every other one the last, so that in a whole run the crates' own tests, which load the processors, rarely run beside one another.
 fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Each suite has up to 2 GiB of servers.
+    let at_a_time = (processors + 1).min(4);
     let suites = Mutex::new(suites);
     let tally = Mutex::new(tally);
     let worker = |next: fn(&mut Suites<'a>) -> Option<Suite<'a>>| {
@@ -258,7 +258,9 @@ fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| worker(VecDeque::pop_front));
-        scope.spawn(|| worker(VecDeque::pop_back));
+        for _ in 1..at_a_time {
+            scope.spawn(|| worker(VecDeque::pop_back));
+        }
     });
 }
 

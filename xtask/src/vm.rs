@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::run;
-pub use tests::suites;
+pub use tests::{prepare_behind, suites};
 
 const GUEST: &str = include_str!("vm/guest.sh");
 /// Answer to a command that outlived its time, as timeout(1) gives it.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -35,13 +36,32 @@ const SUITES: &[Suite] = &[
     Suite { package: "hearth-client", target: "rdma", tests: "", devices: Devices::Siw, hosts: 4 },
 ];
 
-/// Returns what runs each of [`SUITES`].
-pub fn suites<'a>(kernel: &'a Path, filter: &'a [&str]) -> Result<Vec<test::Suite<'a>>> {
+/// What the suites need. It is made once, beside the lints, the compilation and other suites, which rarely keep every processor busy.
+static KERNEL: LazyLock<Result<PathBuf>> = LazyLock::new(|| super::headers().and_then(|()| super::prepare()));
+
+/// Begins to make what the suites need.
+pub fn prepare_behind() {
+    std::thread::spawn(|| LazyLock::force(&KERNEL));
+}
+
+/// Returns what runs each of [`SUITES`]. The first waits for the machine's kernel and says what is missing.
+pub fn suites<'a>(must_be_whole: bool, filter: &'a [&'a str]) -> Result<Vec<test::Suite<'a>>> {
     let mut suites: Vec<test::Suite> = Vec::new();
+    let prepared = move |tally: &mut Tally, _: &str| {
+        if let Err(error) = &*KERNEL {
+            tally.missing(must_be_whole, format!("everything over RDMA: {error:#}"));
+        }
+        Ok(())
+    };
+    suites.push(("the virtual machine".to_owned(), Box::new(prepared)));
     for suite in SUITES {
         let name = format!("{} {} over {}", suite.package, suite.target, suite.devices.kinds());
         let program = program(suite)?;
-        suites.push((name, Box::new(move |tally, name| run_in(tally, name, kernel, suite, program, filter))));
+        let run = move |tally: &mut Tally, name: &str| match &*KERNEL {
+            Ok(kernel) => run_in(tally, name, kernel, suite, program, filter),
+            Err(_) => Ok(()),
+        };
+        suites.push((name, Box::new(run)));
     }
     Ok(suites)
 }
