@@ -5,6 +5,7 @@
 //! queued for a client and its waiting time, and the length of query strings are limited. Only HTTP/1.1 is supported.
 
 mod bounded;
+mod conf;
 mod connections;
 mod jmx;
 mod metrics;
@@ -14,10 +15,11 @@ mod text_stream;
 pub mod webhdfs;
 
 pub use bounded::InFlight;
+pub use conf::ConfEntry;
 pub use jmx::Bean;
 pub use metrics::Metric;
 pub use page::{Page, size};
-pub use site::{BoundSite, ConfEntry, Query, Site, WebServer};
+pub use site::{BoundSite, Query, Site, WebServer};
 pub use text_stream::{Disconnected, TextBody, TextSender};
 
 /// The HTTP library. Its types appear in the interface of WebHDFS services.

@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::site::escape;
-
 /// A page under construction.
 #[derive(Clone, Debug)]
 pub struct Page {
@@ -76,6 +74,11 @@ pub fn size(bytes: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Escapes text for XML and HTML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

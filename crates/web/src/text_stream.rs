@@ -3,9 +3,11 @@
 //! The queue is short, and the producer waits while it is full. If the client has disconnected, or received nothing for
 //! too long, the producer's next write fails. It can then stop at a point of its choice, because it is never cancelled.
 
+use std::io;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use futures_util::stream::{Stream, unfold};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
@@ -91,6 +93,18 @@ impl TextBody {
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
+}
+
+/// Returns the remaining pieces of a page. A page that was aborted ends with an error, which also ends the connection.
+pub(crate) fn body_stream(listening: TextBody) -> impl Stream<Item = io::Result<Bytes>> {
+    unfold(Some(listening), |listening| async {
+        let mut listening = listening?;
+        match listening.next().await {
+            Some(piece) => Some((Ok(piece), Some(listening))),
+            None if listening.is_whole() => None,
+            None => Some((Err(io::ErrorKind::UnexpectedEof.into()), None)),
+        }
+    })
 }
 
 #[cfg(test)]

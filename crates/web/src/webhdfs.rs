@@ -20,8 +20,8 @@ use serde_json::Value;
 pub use parameters::{Parameters, needed, not_of, refused};
 
 use crate::InFlight;
-use crate::site::{REQUEST_TIMEOUT, body_stream};
-use crate::text_stream::{Disconnected, TextSender};
+use crate::site::REQUEST_TIMEOUT;
+use crate::text_stream::{Disconnected, TextSender, body_stream};
 
 /// Prefix of a file's path in the path of a URL.
 pub const PREFIX: &str = "/webhdfs/v1";

@@ -1,0 +1,312 @@
+use std::net::SocketAddr;
+
+use hearth_testkit::until;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+
+use super::pages::RENDERING_MAX;
+use super::routes::REQUESTS_MAX;
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(60);
+
+async fn fetch(address: SocketAddr, path: &str) -> String {
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_site_answers_its_pages() {
+    let entry = ConfEntry {
+        key: "fs.defaultFS".into(),
+        value: "hdfs://a&b".into(),
+        is_final: false,
+        source: "core-site.xml".into(),
+    };
+    let site = Site::new(
+        || "<h1>front</h1>".to_string(),
+        || vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState").with("FSState", "Operational")],
+        move || vec![entry.clone()],
+        || vec![Metric::counter("hearth_reads", "Reads", 7), Metric::gauge("hearth_files", "Files", 5)],
+    )
+    .page("/fsck", |query: Query, peer, telling: TextSender| async move {
+        telling.send(format!("path {} from {peer}", query["path"])).await
+    });
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    assert!(fetch(server.address(), "/").await.contains("<h1>front</h1>"));
+    assert!(fetch(server.address(), "/jmx?qry=*:*").await.contains("Operational"));
+    assert!(!fetch(server.address(), "/jmx?qry=none:*").await.contains("Operational"));
+    assert!(fetch(server.address(), "/jmx?qry=none").await.starts_with("HTTP/1.1 400"));
+    let get = "/jmx?get=Hadoop:name=FSNamesystemState,service=NameNode::";
+    assert!(fetch(server.address(), &format!("{get}FSState")).await.contains("Operational"));
+    assert!(fetch(server.address(), &format!("{get}None")).await.starts_with("HTTP/1.1 404"));
+    assert!(fetch(server.address(), "/conf").await.contains("hdfs://a&amp;b"));
+    assert!(fetch(server.address(), "/conf?name=none").await.starts_with("HTTP/1.1 404"));
+    assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b from 127.0.0.1"));
+    for wrong in ["%zz", "%2", "%+f", "%ff"] {
+        let answer = fetch(server.address(), &format!("/fsck?path={wrong}")).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{wrong}: {answer}");
+    }
+    assert!(fetch(server.address(), &format!("/jmx?qry={}", "a".repeat(9000))).await.starts_with("HTTP/1.1 414"));
+    let metrics = fetch(server.address(), "/metrics").await;
+    for line in ["hearth_reads_total 7", "# TYPE hearth_files gauge", "hearth_files 5", "# EOF"] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn blocking_page_does_not_delay_other_pages() {
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let beans = move || {
+        // Blocks until the sender is dropped.
+        let _ = wait.lock().unwrap().recv();
+        vec![Bean::new("Hadoop:service=NameNode,name=FSNamesystemState")]
+    };
+    let mut site = Site::new(String::new, beans, Vec::new, Vec::new);
+    site.request_timeout = Duration::from_millis(300);
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    // One request more than there are threads.
+    for _ in 0..=RENDERING_MAX {
+        assert!(fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 503"));
+    }
+    // Waiting requests, however many, do not delay other pages either.
+    let address = server.address();
+    let waiting: Vec<_> =
+        (0..=REQUESTS_MAX).map(|_| tokio::spawn(async move { fetch(address, "/jmx").await })).collect();
+    assert!(fetch(server.address(), "/conf").await.starts_with("HTTP/1.1 200"));
+    for waited in waiting {
+        assert!(waited.await.unwrap().starts_with("HTTP/1.1 503"));
+    }
+    drop(go_on);
+    until("the places to be given back", async || fetch(server.address(), "/jmx").await.starts_with("HTTP/1.1 200"))
+        .await;
+}
+
+#[tokio::test]
+async fn disabled_webhdfs_is_refused_with_an_exception() {
+    let server = Site::new(String::new, Vec::new, Vec::new, Vec::new).serve("127.0.0.1:0").await.unwrap();
+    for asked in [
+        "GET /webhdfs/v1/?op=LISTSTATUS",
+        "GET /webhdfs/v1?op=LISTSTATUS",
+        "PUT /webhdfs/v1/user/ann/a%20b?op=CREATE&overwrite=true",
+        "DELETE /webhdfs/v1/tmp?op=DELETE",
+    ] {
+        let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        // Announce a body and never send it.
+        let request = format!("{asked} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_until(&mut socket, "}}").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 ") && head.contains("application/json"), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        let refused = &body["RemoteException"];
+        assert_eq!(refused["exception"], "UnsupportedOperationException");
+        assert_eq!(refused["javaClassName"], "java.lang.UnsupportedOperationException");
+        assert!(refused["message"].as_str().unwrap().contains("use hdfs://"));
+    }
+    assert!(fetch(server.address(), "/webhdfs/v2/").await.starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn early_requests_are_answered_once_served() {
+    let is_ready = Arc::new(std::sync::OnceLock::<&str>::new());
+    let ready = is_ready.clone();
+    let front = move || ready.get().copied().unwrap_or("requested too early").to_owned();
+    let bound = Site::new(front, Vec::new, Vec::new, Vec::new).bind("127.0.0.1:0").await.unwrap();
+    let address = bound.address();
+    let asking = tokio::spawn(async move { fetch(address, "/").await });
+    // Time for the kernel to deliver the request, and for the site to answer it by mistake.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!asking.is_finished());
+    is_ready.set("what the address is needed for").unwrap();
+    let server = bound.serve();
+    assert_eq!(server.address(), address);
+    assert!(asking.await.unwrap().ends_with("what the address is needed for"));
+}
+
+#[tokio::test]
+async fn other_http_versions_are_refused() {
+    let server = Site::new(String::new, Vec::new, Vec::new, Vec::new).serve("127.0.0.1:0").await.unwrap();
+    let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    // The start of HTTP/2 without TLS, and an empty frame of settings.
+    socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut answer = Vec::new();
+    // A reset of the connection is also a refusal.
+    let _ = tokio::time::timeout(WAIT, socket.read_to_end(&mut answer)).await.expect("the connection ends");
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn slow_request_head_times_out() {
+    let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
+    site.timeouts.header = Duration::from_millis(300);
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    let (mut reading, mut writing) = tokio::net::TcpStream::connect(server.address()).await.unwrap().into_split();
+    let asking = tokio::spawn(async move {
+        let mut sent = writing.write_all(b"GET / HTTP/1.1\r\nHost: ").await;
+        while sent.is_ok() {
+            // The pace of a slow client.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            sent = writing.write_all(b"x").await;
+        }
+    });
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(WAIT, reading.read_to_end(&mut answer)).await.expect("the connection ends");
+    assert!(answer.is_empty(), "{answer:?}");
+    asking.abort();
+}
+
+#[tokio::test]
+async fn slow_receipt_of_a_complete_page_times_out() {
+    const WHOLE: usize = 64 << 20;
+    let mut site = Site::new(|| "x".repeat(WHOLE), Vec::new, Vec::new, Vec::new);
+    site.timeouts.answer = Duration::from_millis(300);
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    // If this process stalls before it begins to answer, no data arrives. Then retry.
+    for _ in 0..20 {
+        let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        socket.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let (mut taken, mut bytes) = (0, vec![0; 16 << 10]);
+        // Read a little at a time, so that there is traffic.
+        for _ in 0..60 {
+            taken += socket.read(&mut bytes).await.unwrap();
+            // The pace of a slow client.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Only the data in the buffers of the two sockets arrives.
+        while let Ok(count) = socket.read(&mut bytes).await
+            && count > 0
+        {
+            taken += count;
+        }
+        assert!(taken < WHOLE, "{taken}");
+        if taken > 0 {
+            return;
+        }
+    }
+    panic!("no data of the page arrives");
+}
+
+/// Starts a site with a single page at `/told` and these time-outs in milliseconds.
+async fn told<A>(limits_ms: [u64; 2], page: impl Fn(TextSender) -> A + Send + Sync + 'static) -> WebServer
+where
+    A: Future<Output = Result<(), Disconnected>> + Send + 'static,
+{
+    let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
+    [site.request_timeout, site.idle_timeout] = limits_ms.map(Duration::from_millis);
+    site.page("/told", move |_, _, telling| page(telling)).serve("127.0.0.1:0").await.unwrap()
+}
+
+async fn ask(server: &WebServer, version: &str) -> tokio::net::TcpStream {
+    let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    socket.write_all(format!("GET /told HTTP/{version}\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+    socket
+}
+
+/// Reads until the text contains `end`.
+async fn read_until(socket: &mut tokio::net::TcpStream, end: &str) -> String {
+    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    while !text.contains(end) {
+        let count = socket.read(&mut bytes).await.unwrap();
+        assert_ne!(count, 0, "no {end} in {text}");
+        text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+    }
+    text
+}
+
+#[tokio::test]
+async fn streamed_page_may_outlast_the_request_timeout() {
+    // The page continues only after the client has read: the second line is never written before the first has
+    // arrived.
+    let heard = Arc::new(Semaphore::new(0));
+    let lines = heard.clone();
+    let server = told([400, 10_000], move |telling| {
+        let lines = lines.clone();
+        async move {
+            for line in 0..8 {
+                telling.send(format!("line {line}\n")).await?;
+                lines.acquire().await.unwrap().forget();
+                // The work for a line: that for all lines exceeds the time-out.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            telling.send("the end".to_owned()).await
+        }
+    })
+    .await;
+    let mut socket = ask(&server, "1.0").await;
+    for line in 0..8 {
+        read_until(&mut socket, &format!("line {line}\n")).await;
+        heard.add_permits(1);
+    }
+    assert!(read_until(&mut socket, "the end").await.ends_with("the end"));
+    assert_eq!(socket.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn page_detects_a_disconnected_client() {
+    let (sender, mut ended) = tokio::sync::mpsc::channel(1);
+    let server = told([60_000, 90_000], move |telling| {
+        let sender = sender.clone();
+        async move {
+            telling.send("first".to_owned()).await?;
+            // It has no more text and checks the connection with empty writes.
+            while telling.send(String::new()).await.is_ok() {
+                // The pace of the checks.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            sender.send(()).await.unwrap();
+            Err(Disconnected)
+        }
+    })
+    .await;
+    let mut socket = ask(&server, "1.1").await;
+    read_until(&mut socket, "first").await;
+    assert!(ended.try_recv().is_err());
+    drop(socket);
+    tokio::time::timeout(WAIT, ended.recv()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn stalled_client_gets_a_truncated_page() {
+    const MOST: usize = 256 << 20;
+    let (sender, mut said) = tokio::sync::mpsc::channel(1);
+    let server = told([300, 60_000], move |telling| {
+        let sender = sender.clone();
+        async move {
+            let mut said = 0;
+            while said < MOST && telling.send("x".repeat(64 << 10)).await.is_ok() {
+                said += 64 << 10;
+            }
+            sender.send(said).await.unwrap();
+            Err(Disconnected)
+        }
+    })
+    .await;
+    let mut socket = ask(&server, "1.1").await;
+    // Only the data that fits into the buffers of the two sockets is accepted.
+    let said = tokio::time::timeout(WAIT, said.recv()).await.unwrap().unwrap();
+    assert!(said < MOST);
+    let mut answer = Vec::new();
+    // A reset of the connection also shows that the page is incomplete.
+    let _ = socket.read_to_end(&mut answer).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200") && !answer.ends_with(b"\r\n0\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn late_pages_get_503_and_failed_pages_500() {
+    let late = told([100, 60_000], |telling| async move {
+        std::future::pending::<()>().await;
+        telling.send("late".to_owned()).await
+    });
+    read_until(&mut ask(&late.await, "1.0").await, " 503 ").await;
+    let broken = told([20_000, 60_000], |_| async { Err(Disconnected) });
+    read_until(&mut ask(&broken.await, "1.0").await, " 500 ").await;
+    let empty = told([20_000, 60_000], |_| async { Ok(()) });
+    read_until(&mut ask(&empty.await, "1.0").await, " 200 ").await;
+}
