@@ -67,7 +67,7 @@ impl FileSystem {
             leases: Leases::new(Arc::clone(&namenode), client_name.clone(), options.lease_hard_limit),
             counters: Counters::default(),
             short_circuit: Arc::new(ShortCircuit::new(options.short_circuit.clone(), Arc::clone(&datanodes))),
-            one_sided: OneSided::new(options.one_sided.clone(), options.write.packets, Arc::clone(&datanodes)),
+            one_sided: OneSided::new(&options.one_sided, options.write.packets, Arc::clone(&datanodes)),
             multiplexed: Multiplexed::new(options.multiplex.clone(), Arc::clone(&datanodes)),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),

@@ -20,6 +20,9 @@ use super::read_connection::ReadConnection;
 /// Bytes that are copied and verified at a time: they are still in the processor's cache when they are verified.
 const WINDOW_BYTES: u64 = 128 << 10;
 
+/// Reason to refuse an advertisement: the replica was truncated, or is older than the one that the namenode knows.
+pub(super) const OTHER_REPLICA: &str = "the datanode advertises a different replica";
+
 /// Identity of a replica: with a later stamp it is a different replica.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
