@@ -34,7 +34,7 @@ mod record;
 mod rereplication;
 mod small_files;
 mod stream;
-mod thesis;
+mod thesis_figures;
 mod watch;
 
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ enum Workload {
     HoldMemory,
     /// The measurements of the thesis that Hearth is based on: CPU and latency of whole files, many concurrent clients,
     /// beside Apache Hadoop
-    Thesis(thesis::Arguments),
+    Thesis(thesis_figures::Arguments),
     /// Run all comparisons with Apache Hadoop, one workload after the other (an hour), and write the page
     Mission(mission::Arguments),
     /// Write docs/benchmarks/mission.md from the record: each requirement of the project beside the measured value
@@ -198,7 +198,7 @@ impl Workload {
             Self::Stream(arguments) => stream::run(arguments),
             Self::StreamEnd(arguments) => stream::end::run(arguments),
             Self::HoldMemory => memory::hold::run(),
-            Self::Thesis(arguments) => thesis::run(arguments),
+            Self::Thesis(arguments) => thesis_figures::run(arguments),
             Self::Mission(arguments) => mission::run(arguments, None, false),
             Self::Page => page::write(),
             Self::Metadata(arguments) => metadata::run(arguments),
