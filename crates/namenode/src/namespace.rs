@@ -31,11 +31,11 @@ mod snapshot_paths;
 #[cfg(test)]
 mod snapshot_tests;
 mod snapshots;
-#[cfg(test)]
-mod steps;
 mod summary;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod visited_inodes;
 mod writers;
 mod xattrs;
 

@@ -221,7 +221,7 @@ impl Namespace {
         let mut at = main;
         loop {
             #[cfg(test)]
-            super::steps::count();
+            super::visited_inodes::count();
             let Some(state) = self.state_in(snapshot, at) else { return false };
             if at == root {
                 return true;

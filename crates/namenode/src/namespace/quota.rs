@@ -305,7 +305,7 @@ impl Namespace {
         let mut waiting = vec![top];
         while let Some(slot) = waiting.pop() {
             #[cfg(test)]
-            super::steps::count();
+            super::visited_inodes::count();
             usage = usage.plus(&self.own_usage(slot), 1);
             if let InodeKind::Directory(children) = self.inode(slot).kind() {
                 waiting.extend(children.iter());

@@ -233,7 +233,7 @@ impl Differences<'_> {
         let (then_entries, now_entries) = (entries(&then_children), entries(&now_children));
         for slot in now_children {
             #[cfg(test)]
-            super::steps::count();
+            super::visited_inodes::count();
             let child = namespace.inode(slot);
             if then_entries.get(&child.name) != Some(&child.id()) {
                 difference.created.push(Changed { id: child.id(), name: child.name.clone(), renamed_to: None });

@@ -495,9 +495,9 @@ fn removal_skips_snapshots_of_other_directories() {
     for name in 0..1000 {
         namespace.create_snapshot(&caller(), "/s", &name.to_string(), 1).unwrap();
     }
-    let before = steps::counted();
+    let before = visited_inodes::counted();
     namespace.delete(&caller(), "/t", true, 2).unwrap();
-    assert!(steps::counted() - before < 5000, "{} steps", steps::counted() - before);
+    assert!(visited_inodes::counted() - before < 5000, "{} visited", visited_inodes::counted() - before);
 }
 
 /// Creates a directory with a snapshot, and in it a hundred directories with a hundred subdirectories each, which have
@@ -526,9 +526,9 @@ fn difference_page_does_not_walk_whole_tree() {
     let (namespace, top, snapshot) = changed_since_a_snapshot();
     let (mut start, mut told) = (RelativePath::new(), 0);
     for pages in 1.. {
-        let before = steps::counted();
+        let before = visited_inodes::counted();
         let page: Vec<Difference> = namespace.differences(top, snapshot, None, &start).take(PAGE + 1).collect();
-        let looked_at = steps::counted() - before;
+        let looked_at = visited_inodes::counted() - before;
         told += page.len().min(PAGE);
         let Some(next) = page.get(PAGE) else {
             // The last page must visit all deeper levels to know that there are no more differences.
@@ -556,10 +556,10 @@ fn difference_page_skips_earlier_entries() {
         namespace.set_permission(&caller(), &format!("/s/{name}"), FsPermission(0o700)).unwrap();
     }
     let (top, snapshot) = (namespace.lookup("/s").unwrap(), SnapshotId(namespace.counters().last_snapshot));
-    let before = steps::counted();
+    let before = visited_inodes::counted();
     let page = namespace.differences(top, snapshot, None, &["4000".as_bytes().into()]).take(100);
     assert_eq!(page.last().map(|last| last.path), Some(vec!["4090".as_bytes().into()]));
-    assert!(steps::counted() - before < 300, "{} steps", steps::counted() - before);
+    assert!(visited_inodes::counted() - before < 300, "{} visited", visited_inodes::counted() - before);
 }
 
 fn length_of(blocks: &[(BlockId, u64)]) -> u64 {
@@ -644,13 +644,13 @@ fn removal_does_not_recount_quotas() {
     namespace.set_quota(&caller(), "/s", Limit::Set(100_000), Limit::Keep, None).unwrap();
     namespace.allow_snapshots(&caller(), "/s").unwrap();
     namespace.create_snapshot(&caller(), "/s", "one", 1).unwrap();
-    let before = steps::counted();
+    let before = visited_inodes::counted();
     for name in 0..300 {
         namespace.delete(&caller(), &format!("/s/{name}"), true, 2).unwrap();
         let (from, to) = (format!("/s/{}", name + 300), format!("/s/new{name}"));
         namespace.rename(&caller(), &from, &to, false, false, 2).unwrap();
     }
-    assert!(steps::counted() - before < 10_000, "{} steps", steps::counted() - before);
+    assert!(visited_inodes::counted() - before < 10_000, "{} visited", visited_inodes::counted() - before);
     let slot = namespace.lookup("/s").unwrap();
     assert_eq!(namespace.inode(slot).quota().unwrap().used, namespace.tree_usage(slot));
 }

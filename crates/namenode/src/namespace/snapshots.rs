@@ -89,7 +89,7 @@ impl Namespace {
             children.flat_map(move |children| children.after(move |slot| compare_names(&self.inode(slot).name, start)));
         let present = children.filter_map(move |child| {
             #[cfg(test)]
-            super::steps::count();
+            super::visited_inodes::count();
             // An inode with another name in the snapshot is among the former children.
             let state = self.state_in(snapshot, child)?;
             let then = self.inode(state);
@@ -100,7 +100,7 @@ impl Namespace {
         let former = former.flat_map(|(name, slots)| slots.iter().map(move |slot| (name, *slot)));
         let former = former.filter_map(move |(name, slot)| {
             #[cfg(test)]
-            super::steps::count();
+            super::visited_inodes::count();
             let state = self.state_in(snapshot, slot)?;
             let (then, now) = (self.inode(state), self.inode(slot));
             let is_still_here = !now.is_gone() && now.parent == main && now.name == then.name;

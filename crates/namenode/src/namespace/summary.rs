@@ -119,7 +119,7 @@ impl Namespace {
 
     fn sum_now(&self, summing: &mut SummaryWalk, id: InodeId) -> Result<(), Error> {
         #[cfg(test)]
-        super::steps::count();
+        super::visited_inodes::count();
         let SummaryWalk { caller, summary, left } = summing;
         let Some(slot) = self.by_id.get(id.0).copied() else { return Ok(()) };
         let inode = self.inode(slot);
