@@ -2,7 +2,7 @@
 //! directory of another cluster, a full disk, memory at its limit, very many very small files. Each must end in a clear
 //! error, without a hang, a crash, or lost data.
 //!
-//! `HEARTH_STURDY_SEED=N` repeats a run of the bad input, `HEARTH_STURDY_FILES=N` changes the number of small files.
+//! `HEARTH_BAD_INPUT_SEED=N` repeats a run of the bad input, `HEARTH_SMALL_FILES=N` changes the number of small files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -107,11 +107,11 @@ enum Protocol {
 }
 
 fn bad_input(session: &mut Session) -> Result<()> {
-    let seed = match std::env::var("HEARTH_STURDY_SEED") {
-        Ok(text) => text.parse().context("HEARTH_STURDY_SEED")?,
+    let seed = match std::env::var("HEARTH_BAD_INPUT_SEED") {
+        Ok(text) => text.parse().context("HEARTH_BAD_INPUT_SEED")?,
         Err(_) => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
     };
-    println!("HEARTH_STURDY_SEED={seed}");
+    println!("HEARTH_BAD_INPUT_SEED={seed}");
     let cluster = &mut session.cluster;
     round_trip(cluster, "/before")?;
     let ids = (cluster.namenode.id()?, cluster.datanodes[0].id()?);
@@ -686,8 +686,8 @@ fn wait_restarted(cluster: &mut Cluster) -> Result<()> {
 // --- Small files.
 
 fn small_files(session: &mut Session) -> Result<()> {
-    let count = match std::env::var("HEARTH_STURDY_FILES") {
-        Ok(text) => text.parse().context("HEARTH_STURDY_FILES")?,
+    let count = match std::env::var("HEARTH_SMALL_FILES") {
+        Ok(text) => text.parse().context("HEARTH_SMALL_FILES")?,
         Err(_) => SMALL_FILES,
     };
     let cluster = &session.cluster;
