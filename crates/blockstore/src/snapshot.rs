@@ -38,6 +38,16 @@ pub struct Snapshot {
 /// Bytes that are read and checked at once, so that they stay in the CPU cache between the two.
 const PIECE_BYTES: usize = 128 << 10;
 
+/// Consecutive bytes of a snapshot that were checked, with their place in the replica.
+pub struct CheckedWindow<'a> {
+    /// A chunk's start.
+    pub offset: u64,
+    pub data: &'a [u8],
+    /// Offset of `crcs` in the table of CRCs.
+    pub crc_at: u64,
+    pub crcs: &'a [u8],
+}
+
 /// Reason why a copy could not be read or copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
@@ -186,21 +196,34 @@ impl Snapshot {
         if chunk >= AIM { chunk } else { AIM / chunk * chunk }
     }
 
-    /// Checks every byte. `pause` is called with the number of bytes read and may slow the check down; `false` ends it.
-    pub fn verify(&self, pause: &mut dyn FnMut(u64) -> bool) -> Result<(), CopyError> {
-        let mut buffer = vec![0; self.window().min(self.length as usize)];
+    /// Reads and checks the bytes from `start` (a chunk's start) to the end, and passes them to `take`, a window at a
+    /// time. If that returns false, the rest is not read.
+    pub fn for_each_window(
+        &self,
+        start: u64,
+        mut take: impl FnMut(CheckedWindow<'_>) -> Result<bool, CopyError>,
+    ) -> Result<(), CopyError> {
+        let chunk = u64::from(self.checksum.bytes_per_chunk);
+        let mut buffer = vec![0; self.window().min((self.length - start) as usize)];
         let mut crcs = Vec::new();
-        let mut offset = 0;
+        let mut offset = start;
         while offset < self.length {
             let bytes = buffer.len().min((self.length - offset) as usize);
+            let data = &mut buffer[..bytes];
             crcs.clear();
-            self.read_checked(offset, &mut buffer[..bytes], &mut crcs)?;
-            offset += bytes as u64;
-            if !pause(bytes as u64) {
+            self.read_checked(offset, data, &mut crcs)?;
+            let crc_at = offset / chunk * self.checksum.kind.size() as u64;
+            if !take(CheckedWindow { offset, data, crc_at, crcs: &crcs })? {
                 break;
             }
+            offset += bytes as u64;
         }
         Ok(())
+    }
+
+    /// Checks every byte. `pause` is called with the number of bytes read and may slow the check down; `false` ends it.
+    pub fn verify(&self, pause: &mut dyn FnMut(u64) -> bool) -> Result<(), CopyError> {
+        self.for_each_window(0, |window| Ok(pause(window.data.len() as u64)))
     }
 
     /// Returns the same bytes truncated to `length`, with the new CRC of the last chunk. That chunk is checked first.

@@ -339,23 +339,14 @@ impl Blockstore {
     /// Copies all bytes of `content` with their CRCs, and the CRC of a partial chunk into its place in the table.
     fn fill(&self, wanted: &CopyRequest<'_>, target: &WriteTarget, content: Option<&Snapshot>) -> Result<()> {
         let Some(content) = content else { return Ok(()) };
-        let chunk = u64::from(wanted.checksum.bytes_per_chunk);
-        let mut buffer = vec![0; content.window().min(content.length as usize)];
-        let mut crcs = Vec::new();
-        let mut offset = 0;
-        while offset < content.length {
-            let bytes = buffer.len().min((content.length - offset) as usize);
-            crcs.clear();
-            content
-                .read_checked(offset, &mut buffer[..bytes], &mut crcs)
-                .map_err(|error| self.copy_error(wanted.slice, wanted.id, GenerationStamp(0), error))?;
-            let at = offset / chunk * wanted.checksum.kind.size() as u64;
-            target
-                .write(offset, &buffer[..bytes], at, &crcs, &[])
-                .map_err(|error| self.memory_error(wanted.slice, error))?;
-            offset += bytes as u64;
-        }
-        Ok(())
+        let copied = content.for_each_window(0, |window| {
+            target.write(window.offset, window.data, window.crc_at, window.crcs, &[]).map_err(CopyError::Write)?;
+            Ok(true)
+        });
+        copied.map_err(|error| match error {
+            CopyError::Write(source) => self.memory_error(wanted.slice, source),
+            error => self.copy_error(wanted.slice, wanted.id, GenerationStamp(0), error),
+        })
     }
 
     pub(crate) fn copy_error(

@@ -78,19 +78,11 @@ impl DiskWriter {
     /// Appends the bytes of `snapshot` beyond `from`, unsynced. CRCs are checked in the process.
     pub fn extend(&self, snapshot: &Snapshot, from: u64) -> Result<(), CopyError> {
         let chunk = u64::from(snapshot.checksum.bytes_per_chunk);
-        let mut offset = from / chunk * chunk;
-        let mut buffer = vec![0; snapshot.window().min((snapshot.length - offset) as usize)];
-        let mut crcs = Vec::new();
-        while offset < snapshot.length {
-            let bytes = buffer.len().min((snapshot.length - offset) as usize);
-            crcs.clear();
-            snapshot.read_checked(offset, &mut buffer[..bytes], &mut crcs)?;
-            self.write_data(offset, &buffer[..bytes]).map_err(CopyError::Write)?;
-            let at = offset / chunk * snapshot.checksum.kind.size() as u64;
-            self.write_crcs(at, &crcs).map_err(CopyError::Write)?;
-            offset += bytes as u64;
-        }
-        Ok(())
+        snapshot.for_each_window(from / chunk * chunk, |window| {
+            self.write_data(window.offset, window.data).map_err(CopyError::Write)?;
+            self.write_crcs(window.crc_at, window.crcs).map_err(CopyError::Write)?;
+            Ok(true)
+        })
     }
 
     /// Truncates to `snapshot`, which is of this very copy. If a kill or a power failure interrupts this, the copy is
