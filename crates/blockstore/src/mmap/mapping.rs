@@ -151,29 +151,21 @@ impl Mapping {
     pub fn write_to(&self, offset: u64, length: usize, file: &File) -> io::Result<()> {
         let end = offset.checked_add(length as u64).filter(|end| *end <= pages(self.length()));
         assert!(end.is_some(), "access beyond the mapping");
-        let mut done = 0;
-        while done < length {
-            // SAFETY: the range was just checked to lie within the mapping's pages.
-            let from = unsafe { self.region.start().add(offset as usize + done) };
-            if self.is_lost() {
-                return Err(io::Error::from_raw_os_error(libc::EFAULT));
-            }
-            // SAFETY: the range is mapped; the kernel only reads it, and returns EFAULT where nothing backs it.
-            let wrote = unsafe {
-                libc::pwrite(file.as_raw_fd(), from.cast(), length - done, (offset + done as u64) as libc::off_t)
-            };
-            match wrote {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                1.. => done += wrote as usize,
-                _ => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error => return Err(error),
-                },
-            }
+        let lost = || io::Error::from_raw_os_error(libc::EFAULT);
+        if self.is_lost() {
+            return Err(lost());
         }
+        transfer_all(length, io::ErrorKind::WriteZero, |done| {
+            // SAFETY: the range was just checked to lie within the mapping's pages, and `done` is less than `length`.
+            // The kernel only reads it, and returns EFAULT where nothing backs it.
+            unsafe {
+                let from = self.region.start().add(offset as usize + done).cast();
+                libc::pwrite(file.as_raw_fd(), from, length - done, (offset + done as u64) as libc::off_t)
+            }
+        })?;
         // The mark was set before the zeros appeared: a thread that has written a zero sees the mark.
         fence(Ordering::Acquire);
-        if self.is_lost() { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(()) }
+        if self.is_lost() { Err(lost()) } else { Ok(()) }
     }
 
     /// Receives once from `socket`: up to `length` bytes into the mapping at `offset`, and the bytes that follow them
@@ -200,24 +192,14 @@ impl Mapping {
     /// read.
     pub fn read_from(&self, offset: u64, length: usize, file: BorrowedFd<'_>, from: u64) -> io::Result<()> {
         let into = self.region.at(offset, length);
-        let mut done = 0;
-        while done < length {
+        transfer_all(length, io::ErrorKind::UnexpectedEof, |done| {
             // SAFETY: within the mapping, as was just checked; the kernel returns EFAULT where it is not writable or
             // not backed, and no reference to its bytes exists.
-            let read = unsafe {
+            unsafe {
                 let into = into.add(done).cast();
                 libc::pread(file.as_raw_fd(), into, length - done, (from + done as u64) as libc::off_t)
-            };
-            match read {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                1.. => done += read as usize,
-                _ => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error => return Err(error),
-                },
             }
-        }
-        Ok(())
+        })
     }
 
     /// Returns whether the bytes are in memory now, so that a copy would most likely not wait for a disk.
@@ -232,6 +214,25 @@ impl Mapping {
         let asked = unsafe { libc::mincore(ptr::with_exposed_provenance_mut(first), bytes, pages.as_mut_ptr()) };
         asked == 0 && pages.iter().all(|page| page & 1 == 1)
     }
+}
+
+/// Repeats a system call until `length` bytes are done. `call` gets the number of bytes done so far, which is less than
+/// `length`, and returns that of the next ones, or -1 with `errno`.
+///
+/// Errors: those of the call, without interruptions; `at_end` when it returns 0.
+fn transfer_all(length: usize, at_end: io::ErrorKind, mut call: impl FnMut(usize) -> isize) -> io::Result<()> {
+    let mut done = 0;
+    while done < length {
+        match call(done) {
+            0 => return Err(at_end.into()),
+            bytes @ 1.. => done += bytes as usize,
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// The SIGBUS action that was installed before ours.
