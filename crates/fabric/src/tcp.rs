@@ -6,4 +6,4 @@ mod pacing;
 
 pub use crate::stream::{Connection, Error, PeerAddress, ReceiveBuffer};
 pub use connect::{SocketOptions, connect};
-pub use listener::Listener;
+pub use listener::{Listener, listen};

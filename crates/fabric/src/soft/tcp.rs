@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
 use super::{SoftDomain, SoftHello, SoftIncoming, connect};
 use crate::one_sided::{Connection, Domain, Error, Incoming, Limits, Listener, Transport};
 use crate::stream::Party;
-use crate::{ConnectionLimit, ConnectionLimitOptions};
+use crate::{ConnectionLimit, ConnectionLimitOptions, tcp};
 
 /// Maximum number of connections that are not accepted yet. Applies to the kernel's queue, to those without a hello,
 /// and to those with one.
@@ -38,7 +38,7 @@ impl Transport for TcpTransport {
     fn listen(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Listener>, Error>> {
         Box::pin(async move {
             let failed = |source| Error::Listen { address, source };
-            let listener = bind(address).map_err(failed)?;
+            let listener = tcp::listen(address, BACKLOG).map_err(failed)?;
             let address = listener.local_addr().map_err(failed)?;
             let (sender, incoming) = mpsc::channel(BACKLOG as usize);
             let task = tokio::spawn(hear(listener, sender)).abort_handle();
@@ -66,14 +66,6 @@ impl Transport for TcpTransport {
             connect(Box::new(stream), domain, peer, hello, timeout, None).await
         })
     }
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait until the previous process's connections leave TIME_WAIT.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 /// Accepts connections, and forwards those that send a hello in time.

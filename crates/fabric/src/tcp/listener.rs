@@ -20,9 +20,7 @@ impl Listener {
     /// Binds `address` (port 0: any free port, see [`Listener::address`]). `backlog`: maximum number of waiting
     /// connections.
     pub fn bind(address: SocketAddr, options: SocketOptions, backlog: u32) -> io::Result<Self> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait until the previous process's connections leave TIME_WAIT.
-        socket.set_reuseaddr(true)?;
+        let socket = listening_socket(address)?;
         options.apply(&socket)?;
         let pacing = Pacing::take_out(&socket);
         socket.bind(address)?;
@@ -42,4 +40,20 @@ impl Listener {
         let (stream, peer) = self.listener.accept().await?;
         take_over(stream, peer, self.options, self.pacing.as_ref())
     }
+}
+
+/// Listens on `address`. The connections have the kernel's default options. `backlog`: maximum number of waiting
+/// connections.
+pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = listening_socket(address)?;
+    socket.bind(address)?;
+    socket.listen(backlog)
+}
+
+/// Returns a socket that is to be bound to `address`.
+fn listening_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restart must not wait until the previous process's connections leave TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    Ok(socket)
 }

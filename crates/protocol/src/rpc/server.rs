@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_fabric::{ConnectionLimit, ConnectionLimitOptions, MessageMemory, Party, SlowPeerLimits};
-use tokio::net::{TcpListener, TcpSocket};
+use hearth_fabric::{ConnectionLimit, ConnectionLimitOptions, MessageMemory, Party, SlowPeerLimits, tcp};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -118,10 +118,7 @@ const BACKLOG: u32 = 1024;
 async fn listen(address: &str) -> std::io::Result<TcpListener> {
     let mut failed = std::io::Error::other("the name has no address");
     for address in tokio::net::lookup_host(address).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait until the previous process's connections leave TIME_WAIT.
-        socket.set_reuseaddr(true)?;
-        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+        match tcp::listen(address, BACKLOG) {
             Ok(listener) => return Ok(listener),
             Err(error) => failed = error,
         }
