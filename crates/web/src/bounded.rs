@@ -2,8 +2,8 @@
 //! connections, and those whose client takes too long to receive an answer.
 //!
 //! At a limit, an idle connection is closed in favour of the newest: first those that have not sent a whole request
-//! yet, then those without traffic for a while. `hearth-fabric` has the same for the other ports; this crate does not
-//! use it.
+//! yet, then those without traffic for a while. `ConnectionLimit` of `hearth-fabric` limits the other ports. This crate
+//! may not use it, and needs another measure: there a connection is idle between requests, here without traffic.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

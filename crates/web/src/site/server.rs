@@ -45,15 +45,20 @@ impl Site {
 async fn listen(address: &str) -> io::Result<TcpListener> {
     let mut failed = io::Error::other("the name has no address");
     for address in tokio::net::lookup_host(address).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait until the last process's connections leave TIME_WAIT.
-        socket.set_reuseaddr(true)?;
-        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+        match listen_on(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => failed = error,
         }
     }
     Err(failed)
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restart must not wait until the last process's connections leave TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A site that is bound to its address and does not serve requests yet.
