@@ -38,6 +38,9 @@ pub(crate) enum Failure {
     /// No namenode of the file system answered the call.
     #[error("call {method} to the namenode at {address} failed")]
     Namenode { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::RpcError> },
+    /// A server did not answer an administrative call.
+    #[error("call {method} to {address} failed")]
+    Server { method: &'static str, address: String, source: Arc<hearth_protocol::rpc::RpcError> },
     /// An HTTP server is unreachable or violates WebHDFS. `sent`: the server may have carried out the operation.
     #[error("HTTP operation {operation} at {address} failed: {why}")]
     Web { operation: &'static str, address: String, sent: bool, why: String },
@@ -221,7 +224,7 @@ impl ErrorKind {
             Failure::NotFound { .. } => Self::NotFound,
             Failure::IsDirectory { .. } => Self::IsADirectory,
             Failure::Refused { exception, .. } => exception.kind(),
-            Failure::Namenode { .. } | Failure::Web { .. } => Self::Unreachable,
+            Failure::Namenode { .. } | Failure::Server { .. } | Failure::Web { .. } => Self::Unreachable,
             Failure::BlockMissing { .. }
             | Failure::NoPath { .. }
             | Failure::BlockLength { .. }
@@ -315,6 +318,7 @@ impl Error {
             | Failure::InvalidUri { .. }
             | Failure::Refused { .. }
             | Failure::Namenode { .. }
+            | Failure::Server { .. }
             | Failure::Web { .. }
             | Failure::Answer { .. }
             | Failure::Custom { .. } => None,

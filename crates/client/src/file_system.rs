@@ -137,7 +137,7 @@ fn authority(uri: &str) -> Result<&str, Error> {
     if authority.is_empty() { Err(wrong("it names no host")) } else { Ok(authority) }
 }
 
-fn rpc_options(configuration: &Configuration) -> Result<RpcClientOptions, Error> {
+pub(crate) fn rpc_options(configuration: &Configuration) -> Result<RpcClientOptions, Error> {
     Ok(RpcClientOptions {
         connect_timeout: configuration.timeout(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
         rpc_timeout: configuration.timeout(keys::IPC_CLIENT_RPC_TIMEOUT)?,

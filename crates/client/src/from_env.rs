@@ -12,18 +12,28 @@ use crate::{Error, ErrorKind};
 ///
 /// Errors: a file in that directory cannot be read, or is not a Hadoop configuration.
 pub fn configuration() -> Result<Configuration, ConfigError> {
+    let home = std::env::var_os("HADOOP_HOME").map(|home| Path::new(&home).join("etc/hadoop"));
+    match std::env::var_os("HADOOP_CONF_DIR").map(PathBuf::from).or(home) {
+        Some(dir) => configuration_in(&dir),
+        None => Ok(Configuration::empty().with_environment(environment())),
+    }
+}
+
+/// Loads the files of a given directory. Variables in values refer to the environment of this process.
+///
+/// Errors: a file in that directory cannot be read, or is not a Hadoop configuration.
+pub fn configuration_in(directory: &Path) -> Result<Configuration, ConfigError> {
+    Configuration::load_dir(directory, environment())
+}
+
+fn environment() -> Environment {
     let home = std::env::var("HOME").unwrap_or_default();
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let environment = Environment::new(variables)
+    Environment::new(variables)
         .with_property("user.name", user_name())
         .with_property("user.home", home)
-        .with_property("java.io.tmpdir", std::env::temp_dir().display().to_string());
-    let home = std::env::var_os("HADOOP_HOME").map(|home| Path::new(&home).join("etc/hadoop"));
-    match std::env::var_os("HADOOP_CONF_DIR").map(PathBuf::from).or(home) {
-        Some(dir) => Configuration::load_dir(&dir, environment),
-        None => Ok(Configuration::empty().with_environment(environment)),
-    }
+        .with_property("java.io.tmpdir", std::env::temp_dir().display().to_string())
 }
 
 /// Returns `HADOOP_USER_NAME`, or the operating system's name for the user of this process.

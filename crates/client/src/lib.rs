@@ -45,6 +45,7 @@
 
 #![deny(missing_docs)]
 
+mod administration;
 mod arguments;
 mod async_io;
 mod backoff;
@@ -75,6 +76,10 @@ mod user;
 mod webhdfs;
 mod write;
 
+pub use administration::{
+    Administration, DatanodeDescription, HaStatus, HaTransition, Reconfiguration, ReconfiguredKey, RefreshAnswer,
+    ServerKind, VolumeDescription,
+};
 pub use arguments::MkdirsOptions;
 pub use async_io::{AsyncReader, AsyncWriter, ByteStream};
 pub use builder::{FileSystemBuilder, WebFileSystemBuilder};
@@ -93,7 +98,10 @@ pub use hearth_types::{
     Xattr, XattrSpace,
 };
 pub use namenode::{
-    BlockStatistics, DatanodeReportKind, Exception, FsUsage, Listing, QuotaUsage, RenameOptions, SafeModeAction,
+    BlockStatistics, CacheDirective, CacheDirectiveUsage, CacheExpiration, CachePool, CachePoolUsage,
+    DatanodeReportKind, Exception, FsUsage, HaState, Listing, OpenFile, OpenFilesKind, Page, QuotaChange, QuotaUsage,
+    RenameOptions, RollingUpgrade, RollingUpgradeAction, SafeModeAction, SnapshotDifference, SnapshotInfo,
+    SnapshottableDirectory, StoragePolicy,
 };
 #[cfg(feature = "object_store")]
 pub use object_store::HdfsObjectStore;

@@ -3,6 +3,7 @@
 //! not used outside this module.
 
 mod admin;
+mod caching;
 mod exceptions;
 mod extended;
 mod failover;
@@ -10,13 +11,23 @@ mod files;
 mod listing;
 mod observer;
 mod open_many;
+mod quotas;
+mod snapshots;
+mod storage_policies;
 mod writing;
 
-pub use admin::{BlockStatistics, DatanodeReportKind, FsUsage, SafeModeAction};
+pub use admin::{
+    BlockStatistics, DatanodeReportKind, FsUsage, HaState, OpenFile, OpenFilesKind, Page, RollingUpgrade,
+    RollingUpgradeAction, SafeModeAction,
+};
+pub use caching::{CacheDirective, CacheDirectiveUsage, CacheExpiration, CachePool, CachePoolUsage};
 pub use exceptions::Exception;
 pub(crate) use exceptions::without_stack_trace;
 pub(crate) use failover::Namenode;
 pub use files::{QuotaUsage, RenameOptions};
 pub use listing::Listing;
 pub(crate) use observer::Observers;
+pub use quotas::QuotaChange;
+pub use snapshots::{SnapshotDifference, SnapshotInfo, SnapshottableDirectory};
+pub use storage_policies::StoragePolicy;
 pub(crate) use writing::CreateRequest;

@@ -182,6 +182,24 @@ pub struct GenericRefreshRequestProto {
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GenericRefreshResponseProto {
+    /// Exit code, 0 for success.
+    #[prost(int32, optional, tag = "1")]
+    pub exit_status: ::core::option::Option<i32>,
+    /// Text for the user.
+    #[prost(string, optional, tag = "2")]
+    pub user_message: ::core::option::Option<::prost::alloc::string::String>,
+    /// Name of the handler.
+    #[prost(string, optional, tag = "3")]
+    pub sender_name: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GenericRefreshResponseCollectionProto {
+    /// Answers of all handlers of the identifier.
+    #[prost(message, repeated, tag = "1")]
+    pub responses: ::prost::alloc::vec::Vec<GenericRefreshResponseProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RpcRequestHeaderProto {
     /// Always 2 (RPC_PROTOCOL_BUFFER); server rejects a request without it.
     #[prost(enumeration = "RpcKindProto", optional, tag = "1")]
