@@ -1,5 +1,6 @@
 //! The list of subcommands, and nothing else.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -7,17 +8,33 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
 mod admin;
+mod admin_helper;
+mod cacheadmin;
 mod datanode;
+mod debug;
 mod demo;
 mod fs;
 mod fsck;
 mod generic_options;
+mod getconf;
+mod groups;
+mod haadmin;
+mod host_name;
 mod namenode;
+mod snapshots;
+mod storagepolicies;
+mod tool;
 mod up;
 
 #[derive(Parser)]
 #[command(name = "hearth", version, about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged")]
 struct Arguments {
+    /// Directory with core-site.xml and hdfs-site.xml, instead of HADOOP_CONF_DIR
+    #[arg(long, global = true, value_name = "DIR")]
+    config: Option<PathBuf>,
+    /// Level of log messages on standard error (WARN, INFO, DEBUG), instead of HEARTH_LOG
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = crate::logging::level)]
+    loglevel: Option<&'static str>,
     #[command(subcommand)]
     command: Command,
 }
@@ -28,15 +45,42 @@ enum Command {
     Datanode(datanode::Arguments),
     /// Run a NameNode, configured by HADOOP_CONF_DIR.
     Namenode(namenode::Arguments),
-    /// Administer a cluster: -report, -safemode, -printTopology.
+    /// Administer a cluster: -report, -safemode and the other commands of `hdfs dfsadmin`.
+    #[command(disable_help_flag = true, visible_alias = "dfsadmin")]
+    Admin(tool::ToolArguments),
+    /// Manage cache pools and directives, like `hdfs cacheadmin`.
     #[command(disable_help_flag = true)]
-    Admin(admin::AdminArguments),
+    Cacheadmin(tool::ToolArguments),
+    /// Verify and compute checksum files of blocks, and recover leases, like `hdfs debug`.
+    #[command(disable_help_flag = true)]
+    Debug(tool::ToolArguments),
     /// Check the blocks of files, like `hdfs fsck`.
     #[command(disable_help_flag = true)]
     Fsck(fsck::FsckArguments),
     /// Work with files: -ls, -put, -get and the other commands of `hdfs dfs`.
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, visible_alias = "dfs")]
     Fs(fs::FsArguments),
+    /// Print values of the configuration, like `hdfs getconf`.
+    #[command(disable_help_flag = true)]
+    Getconf(tool::ToolArguments),
+    /// Print the groups of users as the NameNode knows them, like `hdfs groups`.
+    #[command(disable_help_flag = true)]
+    Groups(tool::ToolArguments),
+    /// Show and change the state of NameNodes with high availability, like `hdfs haadmin`.
+    #[command(disable_help_flag = true)]
+    Haadmin(tool::ToolArguments),
+    /// List the snapshots of a directory, like `hdfs lsSnapshot`.
+    #[command(name = "lsSnapshot", disable_help_flag = true)]
+    LsSnapshot(tool::ToolArguments),
+    /// List the directories that may have snapshots, like `hdfs lsSnapshottableDir`.
+    #[command(name = "lsSnapshottableDir", disable_help_flag = true)]
+    LsSnapshottableDir(tool::ToolArguments),
+    /// Print the differences between snapshots, like `hdfs snapshotDiff`.
+    #[command(name = "snapshotDiff", disable_help_flag = true)]
+    SnapshotDiff(tool::ToolArguments),
+    /// Show and set storage policies, like `hdfs storagepolicies`.
+    #[command(disable_help_flag = true)]
+    Storagepolicies(tool::ToolArguments),
     /// Demonstrate Hearth: store a file three times in memory and read it back over every path.
     Demo(demo::DemoArguments),
     /// Run a complete file system on this machine.
@@ -48,10 +92,25 @@ enum Command {
 /// Runs the subcommand named on the command line. Returns the exit code of the process.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(directory) = arguments.config {
+        crate::configuration::load_from(directory);
+    }
+    if let Some(level) = arguments.loglevel {
+        crate::logging::set_level(level);
+    }
     let outcome = match arguments.command {
         Command::Datanode(arguments) => datanode::run(&arguments),
         Command::Namenode(arguments) => namenode::run(&arguments),
         Command::Admin(arguments) => admin::run(arguments),
+        Command::Cacheadmin(arguments) => cacheadmin::run(arguments),
+        Command::Debug(arguments) => debug::run(arguments),
+        Command::Getconf(arguments) => getconf::run(arguments),
+        Command::Groups(arguments) => groups::run(arguments),
+        Command::Haadmin(arguments) => haadmin::run(arguments),
+        Command::LsSnapshot(arguments) => snapshots::list(arguments),
+        Command::LsSnapshottableDir(arguments) => snapshots::list_directories(arguments),
+        Command::SnapshotDiff(arguments) => snapshots::differences(arguments),
+        Command::Storagepolicies(arguments) => storagepolicies::run(arguments),
         Command::Fsck(arguments) => fsck::run(arguments),
         Command::Fs(arguments) => fs::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),

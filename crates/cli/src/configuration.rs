@@ -1,13 +1,29 @@
 //! The environment of servers and commands: the configuration directory, the user, the host name.
 
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
 use anyhow::Context;
 pub use hearth_client::from_env::{Identity, user_name as user};
 use hearth_client::{FileSystem, WebFileSystem};
 use hearth_config::Configuration;
 
-/// Reads `core-site.xml` and `hdfs-site.xml` of HADOOP_CONF_DIR, else of HADOOP_HOME/etc/hadoop. Without either
-/// variable: the defaults.
+/// Directory of `--config`.
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes `load` read this directory instead of the one that the environment names. Called once, before `load`.
+pub fn load_from(directory: PathBuf) {
+    let set = DIRECTORY.set(directory);
+    assert!(set.is_ok(), "the directory is set once");
+}
+
+/// Reads `core-site.xml` and `hdfs-site.xml` of `--config`, else of HADOOP_CONF_DIR, else of HADOOP_HOME/etc/hadoop.
+/// Without any of them: the defaults.
 pub fn load() -> anyhow::Result<Configuration> {
+    if let Some(directory) = DIRECTORY.get() {
+        let read = hearth_client::from_env::configuration_in(directory);
+        return read.with_context(|| format!("cannot read the configuration in {}", directory.display()));
+    }
     hearth_client::from_env::configuration().context("cannot read the configuration in HADOOP_CONF_DIR")
 }
 

@@ -46,10 +46,17 @@ mod xattrs;
 
 use std::process::ExitCode;
 
+use hearth_client::FileSystem;
+use hearth_config::Configuration;
+
+use super::tool::IllegalArgument;
 use commands::{COMMANDS, Command};
 use failure::Failure;
+use item::Item;
 use options::Arguments;
+use remote::Remote;
 use shell::Shell;
+use store::Store;
 
 /// Exit code of a wrong command line: Java's -1.
 const USAGE_ERROR: u8 = 255;
@@ -84,6 +91,28 @@ pub fn run(arguments: FsArguments) -> anyhow::Result<ExitCode> {
             ExitCode::from(code.max(1))
         }
     })
+}
+
+/// Resolves a path of another tool as `hdfs dfs` does: a pattern may name several paths, or none. Returns the file
+/// systems and the paths there.
+///
+/// Errors: the file system is not HDFS, or another failure, in Hadoop's words.
+pub(super) async fn hdfs_paths(
+    configuration: &Configuration,
+    argument: &str,
+) -> anyhow::Result<Vec<(FileSystem, String)>> {
+    let mut shell = Shell::new(configuration.clone());
+    let items = match shell.items(argument).await {
+        Ok(items) => items,
+        // A pattern without matches. A path that does not exist is an item.
+        Err(Failure::Path { .. }) => Vec::new(),
+        Err(failure) => anyhow::bail!("{failure}"),
+    };
+    let hdfs = |item: Item| match item.store {
+        Store::Hdfs(Remote::Native(fs)) => Ok((fs, item.path)),
+        _ => Err(IllegalArgument::new(format!("FileSystem {} is not an HDFS file system", item.uri())).into()),
+    };
+    items.into_iter().map(hdfs).collect()
 }
 
 /// Converts a file name to text.

@@ -4,7 +4,7 @@
 //! answer unchanged. If the web port cannot be reached, the command prints a message to standard error and makes a
 //! plain report from RPC answers ([`mod@walk`]). It then rejects options that only the NameNode can carry out.
 
-mod ask;
+pub(super) mod ask;
 mod http;
 mod replicas;
 mod report;
@@ -18,6 +18,7 @@ use hearth_client::{ErrorKind, FileSystem};
 use hearth_config::Configuration;
 
 use super::generic_options::with_generic_options;
+use super::tool::split;
 use crate::configuration::Identity;
 use ask::{NamenodeHttp, ask};
 use report::Report;
@@ -48,10 +49,6 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
                 eprintln!("fsck: {what}");
             }
             eprint!("{}", request::USAGE);
-            return Ok(ExitCode::from(USAGE_ERROR));
-        }
-        Err(RequestError::Refused(what)) => {
-            eprintln!("fsck: {what}");
             return Ok(ExitCode::from(USAGE_ERROR));
         }
     };
@@ -112,28 +109,4 @@ async fn by_walking(fs: &FileSystem, request: &Request) -> anyhow::Result<u8> {
     let mut report = Report::start(fs, request.path.clone(), !request.list_corrupt);
     walk(fs, &request.path, &request.shown, &mut report).await.context("cannot walk over the files")?;
     Ok(if request.list_corrupt { report.list_corrupt() } else { report.print(fs).await? })
-}
-
-/// Splits a path into its file system, if it names one, and the path there.
-fn split(path: &str) -> (Option<String>, &str) {
-    let Some(rest) = path.strip_prefix("hdfs://") else { return (None, path) };
-    match rest.find('/') {
-        // Without a host, the path is in the default file system.
-        Some(0) => (None, rest),
-        Some(at) => (Some(format!("hdfs://{}", &rest[..at])), &rest[at..]),
-        None => (Some(path.to_owned()), "/"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn path_may_include_its_file_system() {
-        assert_eq!(split("/a"), (None, "/a"));
-        assert_eq!(split("hdfs://h:1/a/b"), (Some("hdfs://h:1".to_owned()), "/a/b"));
-        assert_eq!(split("hdfs://h:1"), (Some("hdfs://h:1".to_owned()), "/"));
-        assert_eq!(split("hdfs:///a"), (None, "/a"));
-    }
 }

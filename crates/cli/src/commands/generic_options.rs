@@ -43,6 +43,21 @@ pub fn with_generic_options(words: Vec<String>) -> anyhow::Result<(Configuration
     Ok((configuration, words.collect()))
 }
 
+/// The generic options, as Hadoop's tools list them after their usage.
+pub const GENERIC_USAGE: &str = "Generic options supported are:
+-conf <configuration file>        specify an application configuration file
+-D <property=value>               define a value for a given property
+-fs <file:///|hdfs://namenode:port> specify default filesystem URL to use, overrides 'fs.defaultFS' property from configurations.
+-jt <local|resourcemanager:port>  specify a ResourceManager
+-files <file1,...>                specify a comma-separated list of files to be copied to the map reduce cluster
+-libjars <jar1,...>               specify a comma-separated list of jar files to be included in the classpath
+-archives <archive1,...>          specify a comma-separated list of archives to be unarchived on the compute machines
+
+The general command line syntax is:
+command [genericOptions] [commandOptions]
+
+";
+
 fn set(configuration: &mut Configuration, setting: &str) -> anyhow::Result<()> {
     let Some((name, value)) = setting.split_once('=') else { bail!("-D needs key=value, not {setting:?}") };
     configuration.set(name, value);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, anyhow, bail};
 use hearth_config::{Configuration, HostPort, keys, parse};
+use hyper::header::HeaderMap;
 
 use super::http::{HttpTimeouts, get};
 use super::request::Request;
@@ -38,6 +39,11 @@ impl NamenodeHttp {
         let web = Self { address, patience: HttpTimeouts { connect, read } };
         web.check_owner(&rpc).await?;
         Ok(web)
+    }
+
+    /// Requests `target`, a path with its query. `each` gets the answer's bytes, in order. Returns the answer's headers.
+    pub async fn get(&self, target: &str, each: impl FnMut(&[u8])) -> anyhow::Result<HeaderMap> {
+        get(&self.address, target, self.patience, each).await
     }
 
     /// Checks the owner. Errors: the port does not belong to the NameNode at `rpc`.

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderMap};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -20,6 +20,7 @@ pub struct HttpTimeouts {
 }
 
 /// Requests `target`, a path with its query, from `address` (`host:port`). `each` gets the answer's bytes, in order.
+/// Returns the answer's headers.
 ///
 /// Errors: name the address. A status other than 200 is an error, too.
 pub async fn get(
@@ -27,7 +28,7 @@ pub async fn get(
     target: &str,
     patience: HttpTimeouts,
     mut each: impl FnMut(&[u8]),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<HeaderMap> {
     let silent = |what: &str, patience: Duration| anyhow!("{address} {what} within {} s", patience.as_secs());
     let connected = timeout(patience.connect, TcpStream::connect(address)).await;
     let stream = connected
@@ -50,5 +51,5 @@ pub async fn get(
         }
     }
     connection.abort();
-    Ok(())
+    Ok(response.into_parts().0.headers)
 }

@@ -32,10 +32,9 @@ pub struct Request {
 pub enum RequestError {
     Help,
     Usage(String),
-    Refused(String),
 }
 
-pub const USAGE: &str = "Usage: hearth fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] \
+pub const USAGE: &str = "Usage: hearth fsck <path> [-list-corruptfileblocks | [-move | -delete | -openforwrite] \
 [-files [-blocks [-locations | -racks | -replicaDetails | -upgradedomains]]]] [-includeSnapshots] [-showprogress] \
 [-storagepolicies] [-maintenance] [-blockId <blk_Id>] [-replicate]
 \t<path>\tstart checking from this path; default: /
@@ -70,6 +69,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("-openforwrite", "openforwrite"),
     ("-includeSnapshots", "includeSnapshots"),
     ("-list-corruptfileblocks", "listcorruptfileblocks"),
+    ("-move", "move"),
     ("-delete", "delete"),
     ("-storagepolicies", "storagepolicies"),
     ("-maintenance", "maintenance"),
@@ -110,11 +110,6 @@ impl Request {
                             "-blockId needs the name of a block, such as blk_1073741825".to_owned(),
                         ));
                     }
-                }
-                "-move" => {
-                    let what = "-move is not supported: nothing was moved to /lost+found. Copy what can be read of corrupt files \
-                                with `hearth fs -get -ignoreCrc`, then run fsck -delete";
-                    return Err(RequestError::Refused(what.to_owned()));
                 }
                 "-help" | "--help" | "-h" => return Err(RequestError::Help),
                 option if option.starts_with('-') => {
@@ -188,17 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn usage_errors_and_refusals_are_distinct() {
+    fn usage_errors_name_the_word() {
         assert_eq!(parse("/ -nothing").unwrap_err(), RequestError::Usage("Illegal option '-nothing'".to_owned()));
         assert!(matches!(parse("/a /b"), Err(RequestError::Usage(what)) if what.contains("one path at a time '/b'")));
         assert!(matches!(parse("/ -blockId"), Err(RequestError::Usage(_))));
-        assert!(matches!(parse("/ -move"), Err(RequestError::Refused(what)) if what.contains("nothing was moved")));
+        assert_eq!(parse("/ -move").unwrap().needs_namenode(), Some("-move"));
         assert!(matches!(parse("-help"), Err(RequestError::Help)));
     }
 
     #[test]
     fn the_usage_names_every_option() {
-        for (word, _) in FLAGS.iter().chain(&[("-blockId", ""), ("-move", "")]) {
+        for (word, _) in FLAGS.iter().chain(&[("-blockId", "")]) {
             assert!(USAGE.contains(&format!("\n\t{word}")), "{word}");
         }
     }
