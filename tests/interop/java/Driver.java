@@ -8,6 +8,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Constructor;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.ArrayList;
@@ -106,11 +107,16 @@ public final class Driver {
         return (DistributedFileSystem) fs();
     }
 
+    /** Some tools have constructors for their own package only. */
     private Tool made(Class<? extends Tool> tool) throws Exception {
         try {
-            return tool.getDeclaredConstructor(Configuration.class).newInstance(conf);
+            Constructor<? extends Tool> made = tool.getDeclaredConstructor(Configuration.class);
+            made.setAccessible(true);
+            return made.newInstance(conf);
         } catch (NoSuchMethodException e) {
-            return tool.getDeclaredConstructor().newInstance();
+            Constructor<? extends Tool> made = tool.getDeclaredConstructor();
+            made.setAccessible(true);
+            return made.newInstance();
         }
     }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
+use hearth_interop::{program_said, tool_said};
 use hearth_testkit::{
-    Content, Driver, Implementation, Missing, Nameservices, NameservicesSpec, Settings, jmx_bean, skip_or_fail,
-    wait_until,
+    Content, Driver, Implementation, Missing, Nameservices, NameservicesSpec, Settings, hearth_program, jmx_bean,
+    skip_or_fail, wait_until,
 };
 use serde_json::json;
 
@@ -334,6 +335,80 @@ fn lifeline_keeps_datanode_alive_without_heartbeats() {
             ensure!(live(cluster)? == 1, "dead: {}", cluster.log_tails());
             std::thread::sleep(Duration::from_secs(1));
         }
+        Ok(())
+    });
+}
+
+/// Command lines of an administrator of a highly available pair. Each is run by Apache's tool, then by `hearth`.
+const PAIR_LINES: &[&str] = &[
+    "haadmin -getServiceState nn0",
+    "haadmin -ns ns -getServiceState nn1",
+    "haadmin -ns none -getServiceState nn1",
+    "haadmin -getServiceState nn9",
+    "haadmin -getAllServiceState",
+    "haadmin -checkHealth nn1",
+    "haadmin -transitionToActive nn1",
+    "dfsadmin -safemode get",
+    "dfsadmin -safemode enter",
+    "dfsadmin -safemode leave",
+    "dfsadmin -refreshNodes",
+    "dfsadmin -refreshServiceAcl",
+    "dfsadmin -refreshUserToGroupsMappings",
+    "dfsadmin -refreshSuperUserGroupsConfiguration",
+    "dfsadmin -refreshCallQueue",
+    "dfsadmin -saveNamespace",
+    "dfsadmin -restoreFailedStorage check",
+    "dfsadmin -finalizeUpgrade",
+    "dfsadmin -upgrade query",
+    "dfsadmin -metasave LOCAL/pair.txt",
+    "dfsadmin -listOpenFiles",
+    "getconf -namenodes",
+    "getconf -nnRpcAddresses",
+    "groups nobody",
+    "lsSnapshottableDir",
+];
+
+#[test]
+fn administration_of_a_pair_matches_apaches() {
+    with_cluster("administration", &[("ns", 2)], &[Implementation::Hearth], &[], |cluster| {
+        let mut java = Driver::java(cluster.apache(), &cluster.conf())?;
+        let local = cluster.directory().to_str().context("a path of text")?.to_owned();
+        let words = |line: &str| -> Vec<String> { line.split(' ').map(|word| word.replace("LOCAL", &local)).collect() };
+        let hearth = |cluster: &Nameservices, line: &str| -> Result<serde_json::Value> {
+            let mut command = std::process::Command::new(hearth_program()?);
+            let output = command.args(words(line)).env("HADOOP_CONF_DIR", cluster.conf()).output()?;
+            Ok(program_said(&output, &local))
+        };
+        let mut differing = Vec::new();
+        for line in PAIR_LINES {
+            let words = words(line);
+            let class = match words[0].as_str() {
+                "haadmin" => "org.apache.hadoop.hdfs.tools.DFSHAAdmin",
+                "dfsadmin" => "org.apache.hadoop.hdfs.tools.DFSAdmin",
+                "getconf" => "org.apache.hadoop.hdfs.tools.GetConf",
+                "groups" => "org.apache.hadoop.hdfs.tools.GetGroups",
+                _ => "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir",
+            };
+            let mut theirs = tool_said(&mut java, class, &words[1..], &local)?;
+            theirs[0] = json!(theirs[0].as_i64().context("an exit code")? & 255);
+            let ours = hearth(cluster, line)?;
+            if theirs != ours {
+                differing.push(format!("{line}\n  Apache: {theirs}\n  Hearth: {ours}"));
+            }
+        }
+        ensure!(differing.is_empty(), "{} lines differ:\n{}", differing.len(), differing.join("\n"));
+        // The states change hands, and back.
+        for (line, active) in [("haadmin -failover nn0 nn1", 1), ("haadmin -ns ns -failover nn1 nn0", 0)] {
+            let said = hearth(cluster, line)?;
+            ensure!(said[0] == 0 && said.to_string().contains("successful"), "{line}: {said}");
+            ensure!(cluster.state(active)? == "active" && cluster.state(1 - active)? == "standby", "{line}");
+        }
+        let refused = hearth(cluster, "haadmin -failover nn1 nn0")?;
+        ensure!(refused[0] == 255 && refused.to_string().contains("Can't failover to an active service"), "{refused}");
+        hearth(cluster, "haadmin -transitionToStandby nn0")?;
+        ensure!(cluster.state(0)? == "standby", "nn0 is still active");
+        let back = hearth(cluster, "haadmin -transitionToActive nn0")?;
+        ensure!(back[0] == 0 && cluster.state(0)? == "active", "{back}");
         Ok(())
     });
 }
