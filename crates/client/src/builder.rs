@@ -66,8 +66,9 @@ macro_rules! settings {
         /// Takes the configuration and the user as Hadoop's clients do.
         ///
         /// The configuration is `core-site.xml` and `hdfs-site.xml` in the directory `HADOOP_CONF_DIR`, or in
-        /// `HADOOP_HOME/etc/hadoop` if that is not set. The user is `HADOOP_USER_NAME`, or the user of this process.
-        /// With `HADOOP_PROXY_USER`, that user makes the calls on behalf of the user named there.
+        /// `HADOOP_HOME/etc/hadoop` if that is not set, or in `/etc/hearth` without both. The user is
+        /// `HADOOP_USER_NAME`, or the user of this process. With `HADOOP_PROXY_USER`, that user makes the calls on
+        /// behalf of the user named there.
         ///
         /// Without this call, the builder reads nothing of the environment. An unreadable configuration is reported by
         /// `build`. Values given by other methods take precedence, in any order, except that a later

@@ -7,13 +7,17 @@ use hearth_config::{ConfigError, Configuration, Environment};
 
 use crate::{Error, ErrorKind};
 
+/// Directory of the configuration that Hearth's packages install.
+const PACKAGED: &str = "/etc/hearth";
+
 /// Loads `core-site.xml` and `hdfs-site.xml` from `HADOOP_CONF_DIR`, or from `HADOOP_HOME/etc/hadoop` if that is not
-/// set. Returns the defaults if neither variable is set.
+/// set. If neither variable is set: from `/etc/hearth`, else the defaults.
 ///
 /// Errors: a file in that directory cannot be read, or is not a Hadoop configuration.
 pub fn configuration() -> Result<Configuration, ConfigError> {
     let home = std::env::var_os("HADOOP_HOME").map(|home| Path::new(&home).join("etc/hadoop"));
-    match std::env::var_os("HADOOP_CONF_DIR").map(PathBuf::from).or(home) {
+    let packaged = || Some(PathBuf::from(PACKAGED)).filter(|dir| dir.is_dir());
+    match std::env::var_os("HADOOP_CONF_DIR").map(PathBuf::from).or(home).or_else(packaged) {
         Some(dir) => configuration_in(&dir),
         None => Ok(Configuration::empty().with_environment(environment())),
     }
