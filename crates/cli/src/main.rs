@@ -10,6 +10,7 @@ mod local_cluster;
 mod logging;
 mod memory;
 mod parent;
+mod supervisor;
 
 // Connections make many small allocations. mimalloc uses less idle memory and CPU than the system allocator.
 #[global_allocator]

@@ -12,7 +12,7 @@ use hearth_webhdfs::WebHdfs;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::announce::Announcement;
-use crate::{configuration, logging};
+use crate::{configuration, logging, supervisor};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -47,6 +47,8 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let handle = Datanode::start(options).await?;
     let addresses = handle.addresses();
+    // A machine's start does not wait for a NameNode that is on another one.
+    supervisor::ready("waiting for a NameNode");
     let announce = async {
         handle.registered().await;
         Announcement::new(
@@ -54,6 +56,7 @@ async fn serve(options: DatanodeOptions) -> anyhow::Result<ExitCode> {
             [("transfer", addresses.transfer), ("ipc", addresses.ipc), ("http", addresses.http)],
         )
         .print();
+        supervisor::ready("serving clients");
         std::future::pending::<()>().await;
     };
     let (mut unwanted, mut disks_failed) = (false, false);

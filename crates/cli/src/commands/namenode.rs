@@ -11,7 +11,7 @@ use hearth_types::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::announce::Announcement;
-use crate::{configuration, logging};
+use crate::{configuration, logging, supervisor};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -110,6 +110,7 @@ async fn serve(options: NamenodeOptions) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let handle = Namenode::start(options).await?;
     Announcement::new("namenode", [("rpc", handle.rpc_address()), ("http", handle.http_address())]).print();
+    supervisor::ready("serving clients");
     tokio::select! {
         failed = handle.failed() => bail!("shutting down: {failed}"),
         _ = terminate.recv() => tracing::info!("shutting down: SIGTERM"),

@@ -13,7 +13,7 @@ use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_types::SystemClock;
 
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, ProcessCluster};
-use crate::{configuration, logging};
+use crate::{configuration, logging, supervisor};
 
 #[derive(Args)]
 pub struct UpArguments {
@@ -142,6 +142,7 @@ fn announce(
     if let Some(dir) = write_conf {
         println!("For Hadoop clients: export HADOOP_CONF_DIR={}", dir.display());
     }
+    supervisor::ready("serving clients");
     println!("Try: hearth fs -fs hdfs://{rpc} -ls /      Stop: Ctrl-C");
     Ok(())
 }

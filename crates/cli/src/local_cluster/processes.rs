@@ -58,6 +58,8 @@ impl Process {
             .args(command)
             .env("HADOOP_CONF_DIR", &conf)
             .env(DIES_WITH_PARENT, std::process::id().to_string())
+            // Only this process reports to systemd.
+            .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
