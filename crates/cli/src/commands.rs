@@ -13,6 +13,7 @@ mod cacheadmin;
 mod datanode;
 mod debug;
 mod demo;
+mod documents;
 mod fs;
 mod fsck;
 mod generic_options;
@@ -25,9 +26,23 @@ mod snapshots;
 mod storagepolicies;
 mod tool;
 mod up;
+mod version;
+
+/// Variables that every subcommand reads, for `--help` and the manual.
+const ENVIRONMENT: &str = "\
+HADOOP_CONF_DIR    directory of core-site.xml and hdfs-site.xml
+HADOOP_HOME        without HADOOP_CONF_DIR: the directory is etc/hadoop in it; without both: /etc/hearth
+HADOOP_USER_NAME   user to act as; default: the user of the process
+HADOOP_PROXY_USER  user to act for, if the NameNode allows it
+HEARTH_LOG         level of the log: error, warn, info, debug";
 
 #[derive(Parser)]
-#[command(name = "hearth", version, about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged")]
+#[command(
+    name = "hearth",
+    version,
+    about = "An in-memory, RDMA-enabled HDFS that every HDFS client can use unchanged",
+    after_help = ENVIRONMENT
+)]
 struct Arguments {
     /// Directory with core-site.xml and hdfs-site.xml, instead of HADOOP_CONF_DIR
     #[arg(long, global = true, value_name = "DIR")]
@@ -85,8 +100,13 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Run a complete file system on this machine.
     Up(up::UpArguments),
-    /// Print the version and the features of this build.
+    /// Print the version, the commit, the target and the features of this build.
     Version,
+    /// Print completions for a shell.
+    Completions(documents::CompletionsArguments),
+    /// Write manual pages and completions for packages.
+    #[command(hide = true)]
+    Documents(documents::DocumentsArguments),
 }
 
 /// Runs the subcommand named on the command line. Returns the exit code of the process.
@@ -115,7 +135,9 @@ pub fn run() -> ExitCode {
         Command::Fs(arguments) => fs::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Up(arguments) => up::run(arguments),
-        Command::Version => version(),
+        Command::Version => version::run(),
+        Command::Completions(arguments) => documents::completions(&arguments),
+        Command::Documents(arguments) => documents::write(&arguments),
     };
     match outcome {
         Ok(code) => code,
@@ -124,11 +146,6 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn version() -> anyhow::Result<ExitCode> {
-    println!("hearth {} (Hadoop wire version 9, data transfer version 28)", env!("CARGO_PKG_VERSION"));
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits for SIGINT or SIGTERM.

@@ -263,6 +263,11 @@ fn synopses() -> String {
     VERBS.iter().map(|verb| format!("\t[{}]\n", verb.synopsis)).collect()
 }
 
+/// Returns a line for each verb: a tab, its synopsis, a tab, its description.
+pub fn reference() -> String {
+    VERBS.iter().map(|verb| format!("\t{}\t{}\n", verb.synopsis, verb.about)).collect()
+}
+
 fn usage_of_all() -> String {
     format!(
         "Usage: hdfs dfsadmin\nNote: Administrative commands can only be run as the HDFS superuser.\n{}\n{GENERIC_USAGE}",

@@ -50,6 +50,7 @@ use hearth_client::FileSystem;
 use hearth_config::Configuration;
 
 use super::tool::IllegalArgument;
+pub use commands::reference;
 use commands::{COMMANDS, Command};
 use failure::Failure;
 use item::Item;

@@ -22,6 +22,7 @@ use super::tool::split;
 use crate::configuration::Identity;
 use ask::{NamenodeHttp, ask};
 use report::Report;
+pub use request::USAGE;
 use request::{Request, RequestError};
 use walk::walk;
 
@@ -41,14 +42,14 @@ pub fn run(arguments: FsckArguments) -> anyhow::Result<ExitCode> {
     let request = match Request::parse(words) {
         Ok(request) => request,
         Err(RequestError::Help) => {
-            print!("{}", request::USAGE);
+            print!("{USAGE}");
             return Ok(ExitCode::SUCCESS);
         }
         Err(RequestError::Usage(what)) => {
             if !what.is_empty() {
                 eprintln!("fsck: {what}");
             }
-            eprint!("{}", request::USAGE);
+            eprint!("{USAGE}");
             return Ok(ExitCode::from(USAGE_ERROR));
         }
     };

@@ -306,6 +306,12 @@ pub fn usage_of_all() -> String {
     out
 }
 
+/// Returns one line for each command that is not deprecated: a tab, its usage, a tab, its description.
+pub fn reference() -> String {
+    let current = COMMANDS.iter().filter(|command| command.deprecated_for.is_none());
+    current.map(|command| format!("\t{}\t{}\n", command.usage(), command.about)).collect()
+}
+
 fn named(arguments: &Arguments) -> Result<Vec<&'static Command>, Failure> {
     let lookup = |name: &String| {
         let unknown = || Failure::Message(format!("{name}: Unknown command"));

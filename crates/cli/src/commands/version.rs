@@ -1,0 +1,27 @@
+//! `hearth version`: the version, and what tells one build from another.
+
+use std::process::ExitCode;
+
+/// Compression formats that `hearth fs -text` reads.
+const CODECS: &str = "bzip2, deflate, gzip, lz4, snappy, zstd";
+
+/// Returns the lines of `hearth version`, without the program's name.
+pub fn text() -> String {
+    format!(
+        "{} (Hadoop wire version 9, data transfer version 28)\n\
+         commit:   {}\n\
+         target:   {} ({})\n\
+         features: RDMA (loads libibverbs and librdmacm at run time), WebHDFS, mimalloc\n\
+         codecs:   {CODECS}",
+        env!("CARGO_PKG_VERSION"),
+        env!("HEARTH_COMMIT"),
+        env!("HEARTH_TARGET"),
+        env!("HEARTH_PROFILE"),
+    )
+}
+
+pub fn run() -> anyhow::Result<ExitCode> {
+    super::end_with_closed_output();
+    println!("hearth {}", text());
+    Ok(ExitCode::SUCCESS)
+}
