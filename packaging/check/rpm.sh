@@ -1,0 +1,21 @@
+# Outside of the root, which has no rpm: installs the .rpm into ROOT, upgrades and removes it. rpm.sh ROOT PACKAGES VERSION NEXT_VERSION
+set -eu
+root=$1 packages=$2 version=$3 next=$4
+fail() { echo "FAILED: $*"; exit 1; }
+# Debian's packages are not in RPM's database.
+rpm_in() { rpm --root "$root" --nodeps --noplugins "$@"; }
+mkdir -p "$root/var/lib/rpm"
+rpm --checksig --nosignature "$packages/hearth-$version-1."*.rpm || fail "digests"
+rpm -qp --requires --recommends "$packages/hearth-$version-1."*.rpm
+rpm_in -i "$packages/hearth-$version-1."*.rpm || fail "rpm -i"
+chroot "$root" /usr/bin/hearth version || fail "hearth version"
+[ "$(chroot "$root" stat -c %U /var/lib/hearth)" = hearth ] || fail "the user or the directory was not made"
+rpm_in -V hearth || fail "files differ from the package"
+echo '<configuration/>' >"$root/etc/hearth/core-site.xml"
+rpm_in -U "$packages/hearth-$next-1."*.rpm || fail "rpm -U"
+[ "$(rpm_in -q --qf '%{VERSION}' hearth)" = "$next" ] || fail "version after the upgrade"
+[ "$(cat "$root/etc/hearth/core-site.xml")" = '<configuration/>' ] || fail "the upgrade replaced a changed configuration"
+rpm_in -e hearth || fail "rpm -e"
+[ ! -e "$root/usr/bin/hearth" ] || fail "the program is still there"
+[ -d "$root/var/lib/hearth" ] || fail "the directory of the data is gone"
+echo "--- the .rpm is good"

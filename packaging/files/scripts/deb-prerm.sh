@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+[ "$1" = remove ] || exit 0

@@ -1,0 +1,20 @@
+# Makes the user and the directories, then restarts services that run. Nothing is started that did not run: an administrator configures it first.
+if command -v systemd-sysusers >/dev/null; then
+    systemd-sysusers hearth.conf
+elif ! getent passwd hearth >/dev/null; then
+    useradd --system --user-group --no-create-home --home-dir /var/lib/hearth --shell /usr/sbin/nologin hearth
+fi
+if command -v systemd-tmpfiles >/dev/null; then
+    systemd-tmpfiles --create hearth.conf
+else
+    install -d -m 0755 -o hearth -g hearth /var/lib/hearth /run/hearth
+    install -d -m 0700 -o hearth -g hearth /var/lib/hearth/memory
+fi
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+    if [ -n "$upgrade" ]; then
+        # Replicas stay in memory over the restart.
+        systemctl try-restart hearth-namenode.service hearth-datanode.service 'hearth@*.service'
+    fi
+fi
+exit 0
