@@ -1,39 +1,192 @@
-//! `cargo xtask dist`: the program as it is installed, with its debug symbols in a file of their own, where gdb, perf and addr2line find them.
+//! `cargo xtask dist`: the packages that users install, reproducibly, into target/package.
+//!
+//! `build` makes the program for old systems, this module its documents and the order for the program in `packaging/`, which writes the packages.
+//! `check` installs them in a bare Debian.
 
-use std::path::Path;
+mod build;
+mod check;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use serde_json::json;
 
 use crate::{root, run};
 
-/// Largest size of the installed program. The build fails above it, so that growth is a decision.
-const PROGRAM_BYTES_MAX: u64 = 25 << 20;
+#[derive(Args)]
+pub struct DistArguments {
+    /// Machine that the packages are for
+    #[arg(long, value_enum, default_value = std::env::consts::ARCH)]
+    machine: Machine,
+    /// Package this program instead of building one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Then install, use, upgrade and remove the packages in a bare Debian, as root
+    #[arg(long)]
+    check: bool,
+}
 
-pub fn run() -> Result<()> {
-    run::require(&[("objcopy", "--version")], &["binutils"])?;
-    run::run_or_fail(run::cargo().args(["build", "--profile", "dist", "--package", "hearth"]))?;
-    // Cargo's own file stays as it is: it shares it between builds, and would not write it again.
-    let built = root().join("target/dist/hearth");
-    let folder = root().join("target/package");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let (program, symbols) = (folder.join("hearth"), folder.join("hearth.debug"));
-    objcopy(&["--only-keep-debug"], &built, &symbols)?;
-    // Debuggers look for a file of this name beside the program, and check that it is of the same build.
-    let link = format!("--add-gnu-debuglink={}", symbols.display());
-    objcopy(&["--strip-all", &link], &built, &program)?;
-    for path in [&program, &symbols] {
-        println!("{} {:.1} MiB", path.display(), size(path)? as f64 / f64::from(1 << 20));
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Machine {
+    #[value(name = "x86_64")]
+    X86_64,
+    Aarch64,
+}
+
+impl Machine {
+    fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        }
     }
-    let bytes = size(&program)?;
-    anyhow::ensure!(bytes <= PROGRAM_BYTES_MAX, "the program has {bytes} bytes, more than {PROGRAM_BYTES_MAX}");
+
+    fn is_this(self) -> bool {
+        self.name() == std::env::consts::ARCH
+    }
+}
+
+/// Libraries of the image, from Debian: the C library, and what RDMA needs.
+const IMAGE_PACKAGES: [&str; 7] =
+    ["libc6", "libgcc-s1", "libibverbs1", "librdmacm1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200"];
+
+/// State of the repository that goes into the packages.
+struct Source {
+    version: String,
+    commit: String,
+    /// Seconds since 1970, for all files.
+    time: u64,
+}
+
+pub fn run(arguments: &DistArguments) -> Result<()> {
+    let source = Source::read()?;
+    let out = root().join("target/package");
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    ensure!(
+        !arguments.check || arguments.machine.is_this(),
+        "--check runs the program, which is for {}",
+        arguments.machine.name()
+    );
+    let program = match &arguments.program {
+        Some(program) => {
+            let stripped = out.join("hearth");
+            build::objcopy(&["--strip-all"], program, &stripped)?;
+            stripped
+        }
+        None => build::program(&source, arguments.machine, &out)?,
+    };
+    let documents = out.join("documents");
+    write_documents(&program, arguments.machine, &documents)?;
+    let image_packages = image_packages(arguments.machine)?;
+    let package = |version: &str, out: &Path| {
+        package(&source, version, arguments.machine, &program, &documents, &image_packages, out)
+    };
+    package(&source.version, &out)?;
+    if arguments.check {
+        check::run(&source.version, &out, package)?;
+    }
     Ok(())
 }
 
-fn objcopy(flags: &[&str], from: &Path, to: &Path) -> Result<()> {
-    run::run_or_fail(Command::new("objcopy").args(flags).arg(from).arg(to))
+impl Source {
+    fn read() -> Result<Self> {
+        let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root()));
+        let mut commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+        if !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+            commit.push_str("-modified");
+        }
+        let time = git(&["log", "-1", "--format=%ct"])?.parse().context("git's time of the commit")?;
+        let metadata = output(run::cargo().args(["metadata", "--offline", "--no-deps", "--format-version", "1"]))?;
+        let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo's metadata")?;
+        let packages = metadata["packages"].as_array().context("cargo's metadata has packages")?;
+        let hearth = packages.iter().find(|package| package["name"] == "hearth").context("no package hearth")?;
+        Ok(Self { version: hearth["version"].as_str().context("a package has a version")?.to_owned(), commit, time })
+    }
 }
 
-fn size(path: &Path) -> Result<u64> {
-    Ok(std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len())
+/// Lets the program write its manual pages and completions. A program for another machine cannot run here: they are those of the last program
+/// that could.
+fn write_documents(program: &Path, machine: Machine, documents: &Path) -> Result<()> {
+    if machine.is_this() {
+        let _ = std::fs::remove_dir_all(documents);
+        return run::run_or_fail(Command::new(program).arg("documents").arg(documents));
+    }
+    ensure!(
+        documents.is_dir(),
+        "no manual pages yet: first run `cargo xtask dist` for this machine, then for {}",
+        machine.name()
+    );
+    Ok(())
+}
+
+/// Downloads Debian's packages for the image. None on other systems, or for another machine: there is no image then.
+fn image_packages(machine: Machine) -> Result<Vec<PathBuf>> {
+    if !machine.is_this() || !run::exists("apt-get", "--version") || !run::exists("dpkg-deb", "--version") {
+        println!("no container image: its libraries come from Debian's packages for {}, by apt-get", machine.name());
+        return Ok(Vec::new());
+    }
+    let home = root().join(".cache/dist/image");
+    let listed = |home: &Path| -> Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(home)?.collect::<std::io::Result<Vec<_>>>()?;
+        let mut found: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "deb"));
+        found.sort();
+        Ok(found)
+    };
+    std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    if listed(&home)?.len() != IMAGE_PACKAGES.len() {
+        let mut download = Command::new("apt-get");
+        // apt would change to a user who cannot write here.
+        download.args(["-o", "APT::Sandbox::User=root", "download"]).args(IMAGE_PACKAGES).current_dir(&home);
+        if run::run_or_fail(&mut download).is_err() {
+            run::run_or_fail(Command::new("apt-get").args(["update", "-q"]))?;
+            run::run_or_fail(&mut download)?;
+        }
+    }
+    listed(&home)
+}
+
+/// Writes all packages into `out`.
+fn package(
+    source: &Source,
+    version: &str,
+    machine: Machine,
+    program: &Path,
+    documents: &Path,
+    image_packages: &[PathBuf],
+    out: &Path,
+) -> Result<()> {
+    let order = json!({
+        "version": version,
+        "commit": source.commit,
+        "time": source.time,
+        "machine": machine.name(),
+        "program": program,
+        "documents": documents,
+        "root": root(),
+        "out": out,
+        "image_packages": image_packages,
+    });
+    let path = root().join("target/packaging-order.json");
+    std::fs::write(&path, order.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+    let manifest = root().join("packaging/Cargo.toml");
+    run::run_or_fail(
+        run::cargo()
+            .args(["run", "--quiet", "--locked", "--manifest-path"])
+            .arg(manifest)
+            .arg("--target-dir")
+            .arg(root().join("target/packaging"))
+            .arg("--")
+            .arg(path),
+    )
+}
+
+/// Returns what a command prints, without the last line end.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {}", run::spelled(command)))?;
+    ensure!(output.status.success(), "{} ended with {}", run::spelled(command), output.status);
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }

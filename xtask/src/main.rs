@@ -37,8 +37,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Build `hearth` for other machines: target/package/hearth, and its debug symbols apart in hearth.debug
-    Dist,
+    /// Make the packages in target/package: an archive, a .deb, a .rpm and a container image
+    Dist(dist::DistArguments),
     /// Run readers on every path while files change under them, for a long time
     Stress(stress::StressArguments),
 }
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         }),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
-        Chore::Dist => dist::run().map(|()| ExitCode::SUCCESS),
+        Chore::Dist(arguments) => dist::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::Stress(arguments) => stress::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {

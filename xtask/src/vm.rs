@@ -8,6 +8,7 @@
 mod kernel;
 mod tests;
 
+pub use kernel::mirror;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};

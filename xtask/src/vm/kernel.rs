@@ -111,7 +111,7 @@ fn package(home: &Path) -> Result<PathBuf> {
 }
 
 /// The mirror of Debian in the environment variable [`MIRROR`], else the one that this machine's apt uses.
-fn mirror() -> Result<String> {
+pub fn mirror() -> Result<String> {
     if let Ok(mirror) = std::env::var(MIRROR) {
         return Ok(mirror.trim_end_matches('/').to_owned());
     }

@@ -1,0 +1,95 @@
+//! The files that packages install: units, and examples of configurations. `cargo xtask dist --check` installs and uses them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("packaging")
+}
+
+/// A directory that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+fn systemd_reads(units: &[PathBuf]) -> (bool, String) {
+    let scratch = Scratch(std::env::temp_dir().join(format!("hearth-units-{}-{}", std::process::id(), units.len())));
+    let (system, programs) = (scratch.0.join("usr/lib/systemd/system"), scratch.0.join("usr/bin"));
+    for directory in [&system, &programs] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    for program in ["hearth", "install"] {
+        fs::copy("/bin/true", programs.join(program)).unwrap();
+    }
+    // Units on which all others depend.
+    for target in ["sysinit", "basic", "shutdown"] {
+        fs::write(system.join(format!("{target}.target")), "[Unit]\nDescription=of systemd\n").unwrap();
+    }
+    let mut names = Vec::new();
+    for unit in units {
+        let name = unit.file_name().unwrap().to_str().unwrap();
+        fs::copy(unit, system.join(name)).unwrap();
+        names.push(name.replace("@.", "@demo."));
+    }
+    let root = format!("--root={}", scratch.0.display());
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no", &root]).args(names).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn systemd_accepts_the_units() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        println!("SKIPPED the units' syntax: there is no systemd-analyze");
+        return;
+    }
+    let units = files(&packaging().join("files/systemd"));
+    assert!(units.len() >= 4, "{units:?}");
+    let (accepted, said) = systemd_reads(&units);
+    assert!(accepted && said.is_empty(), "{said}");
+    // It would report a mistake.
+    let wrong = Scratch(std::env::temp_dir().join(format!("hearth-wrong-{}", std::process::id())));
+    fs::create_dir_all(&wrong.0).unwrap();
+    let unit = wrong.0.join("hearth-datanode.service");
+    let text = fs::read_to_string(packaging().join("files/systemd/hearth-datanode.service")).unwrap();
+    fs::write(&unit, text.replace("LimitMEMLOCK", "LimitMEMORYLOCK")).unwrap();
+    assert!(systemd_reads(&[unit]).1.contains("LimitMEMORYLOCK"));
+}
+
+/// Services must not lose acknowledged data or fail under load: the keys that matter for that are there.
+#[test]
+fn units_have_the_limits_that_servers_need() {
+    for name in ["hearth-namenode.service", "hearth-datanode.service", "hearth@.service"] {
+        let text = fs::read_to_string(packaging().join("files/systemd").join(name)).unwrap();
+        let mut wanted = vec!["Type=notify", "User=hearth", "LimitNOFILE=1048576", "Restart=on-failure"];
+        if name != "hearth-namenode.service" {
+            wanted.extend(["LimitMEMLOCK=infinity", "TimeoutStopSec=30min"]);
+            wanted.push("RequiresMountsFor=/var/lib/hearth /var/lib/hearth/memory");
+        }
+        for line in wanted {
+            assert!(text.lines().any(|own| own == line), "{name} has no {line}");
+        }
+    }
+}
+
+/// The scripts are those of POSIX's shell: packages run them with `sh`.
+#[test]
+fn shells_read_the_scripts() {
+    let folders = ["files/scripts", "check"].map(|folder| files(&packaging().join(folder)));
+    let scripts: Vec<_> = folders.iter().flatten().filter(|path| path.extension().is_some_and(|e| e == "sh")).collect();
+    assert!(scripts.len() >= 10, "{scripts:?}");
+    for script in scripts {
+        let output = Command::new("sh").arg("-n").arg(script).output().unwrap();
+        assert!(output.status.success(), "{}: {}", script.display(), String::from_utf8_lossy(&output.stderr));
+    }
+}
