@@ -24,6 +24,7 @@
 //! - [`Writer`] writes a file: [`Writer::write`], or [`Writer::space`] without a copy. [`Writer::into_async_write`]
 //!   gives tokio's trait.
 //! - [`WebFileSystem`] does the same over HTTP (WebHDFS).
+//! - [`LocalBlocks`] reads single blocks of DataNodes on this machine, for other HDFS clients.
 //! - `HdfsObjectStore`, with the feature `object_store`, implements the trait of the crate
 //!   [object_store](https://docs.rs/object_store), so that DataFusion, Delta Lake and others can use HDFS.
 //!
@@ -59,6 +60,7 @@ mod error;
 mod file_system;
 pub mod from_env;
 mod lease;
+mod local_blocks;
 mod multiplexed;
 mod namenode;
 #[cfg(feature = "object_store")]
@@ -97,6 +99,7 @@ pub use hearth_types::{
     LocatedBlocks, RemoteSlice, ServerDefaults, SnapshotShare, StorageId, StorageReport, StorageType, Token, TypeQuota,
     Xattr, XattrSpace,
 };
+pub use local_blocks::{LocalBlock, LocalBlocks};
 pub use namenode::{
     BlockStatistics, CacheDirective, CacheDirectiveUsage, CacheExpiration, CachePool, CachePoolUsage,
     DatanodeReportKind, Exception, FsUsage, HaState, Listing, OpenFile, OpenFilesKind, Page, QuotaChange, QuotaUsage,

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use hearth_fabric::local::LocalAddresses;
 use hearth_fabric::stream::Connection;
-use hearth_types::{DatanodeId, LocatedBlock};
+use hearth_types::{DatanodeId, DatanodeUuid, ExtendedBlock, LocatedBlock};
 use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, OpCode, Operation, RequestShortCircuitFds, Status,
 };
@@ -135,8 +135,7 @@ impl ShortCircuit {
         block: &LocatedBlock,
         datanode: &DatanodeId,
     ) -> Result<OpenLocalReplica, DatanodeError> {
-        let key = Key::new(&block.block, &datanode.uuid);
-        if let Some(replica) = self.cached(&key, block) {
+        if let Some(replica) = self.cached_replica(&block.block, &datanode.uuid) {
             return Ok(OpenLocalReplica::Replica(replica));
         }
         if block.block.length() <= SMALL_BYTES
@@ -144,10 +143,24 @@ impl ShortCircuit {
         {
             return Ok(OpenLocalReplica::Small(small));
         }
+        Ok(OpenLocalReplica::Replica(self.open_replica(block, datanode).await?))
+    }
+
+    /// Like `open`, but requests descriptors of a small replica too.
+    pub(crate) async fn open_replica(
+        self: &Arc<Self>,
+        block: &LocatedBlock,
+        datanode: &DatanodeId,
+    ) -> Result<Arc<LocalReplica>, DatanodeError> {
+        let key = Key::new(&block.block, &datanode.uuid);
         let opening = OpenGuard::begin(self, &key);
-        let find = || self.cached(&key, block);
-        let replica = opening.flight.get_or_try_init(find, self.open_uncached(&key, block, datanode)).await?;
-        Ok(OpenLocalReplica::Replica(replica))
+        let find = || self.cached(&key, &block.block);
+        opening.flight.get_or_try_init(find, self.open_uncached(&key, block, datanode)).await
+    }
+
+    /// Returns the open replica of `block` on `datanode`, if it is valid and at least as long as `block`.
+    pub(crate) fn cached_replica(&self, block: &ExtendedBlock, datanode: &DatanodeUuid) -> Option<Arc<LocalReplica>> {
+        self.cached(&Key::new(block, datanode), block)
     }
 
     /// Opens the replica of `block` (of at most [`SMALL_BYTES`]) on `datanode`, if the datanode serves READ_MANY.
@@ -222,9 +235,9 @@ impl ShortCircuit {
         }
     }
 
-    fn cached(&self, key: &Key, block: &LocatedBlock) -> Option<Arc<LocalReplica>> {
+    fn cached(&self, key: &Key, block: &ExtendedBlock) -> Option<Arc<LocalReplica>> {
         // The block may have been appended to under the same stamp; then the longer replica must be opened.
-        self.cache.get(key).filter(|replica| replica.length() >= block.block.length())
+        self.cache.get(key).filter(|replica| replica.length() >= block.length())
     }
 
     async fn open_uncached(
@@ -299,8 +312,13 @@ impl ShortCircuit {
     }
 
     /// Removes a replica with bad bytes from the cache.
-    pub(crate) fn forget(&self, block: &LocatedBlock, datanode: &DatanodeId, replica: &Arc<LocalReplica>) {
-        self.cache.remove(&Key::new(&block.block, &datanode.uuid), replica);
+    pub(crate) fn forget(&self, block: &ExtendedBlock, datanode: &DatanodeId, replica: &Arc<LocalReplica>) {
+        self.cache.remove(&Key::new(block, &datanode.uuid), replica);
+    }
+
+    /// Makes `failed_lately` return true for `block` on `datanode` for a while.
+    pub(crate) fn refuse(&self, block: &ExtendedBlock, datanode: &DatanodeId) {
+        self.note_refusal(Key::new(block, &datanode.uuid));
     }
 
     fn note_refusal(&self, key: Key) {
@@ -323,6 +341,23 @@ impl ShortCircuit {
             }
             SocketPaths::Off => return None,
         };
+        Some(self.socket_at(path))
+    }
+
+    /// Returns the identity of the Hearth datanode that listens on the socket at `path`, which contains its transfer
+    /// port. The socket is enabled if it had failed. `None`: the datanode is not Hearth's, or does not answer within
+    /// `timeout`.
+    pub(crate) async fn hearth_datanode_at(&self, path: PathBuf, timeout: Duration) -> Option<DatanodeUuid> {
+        let socket = self.socket_at(path);
+        let described = tokio::time::timeout(timeout, socket.describe(&self.datanodes.client_name)).await.ok()?;
+        let description = described
+            .inspect_err(|error| tracing::debug!(socket = %socket.path().display(), %error, "no datanode answers"));
+        let datanode = description.ok()??.datanode.clone();
+        socket.enable();
+        Some(datanode)
+    }
+
+    fn socket_at(&self, path: PathBuf) -> Arc<DomainSocket> {
         let mut sockets = self.sockets.lock();
         if sockets.len() >= SOCKETS_MAX && !sockets.contains_key(&path) {
             sockets.clear();
@@ -340,7 +375,7 @@ impl ShortCircuit {
                 Arc::new(connection_pool),
             ))
         };
-        Some(Arc::clone(sockets.entry(path.clone()).or_insert_with(make)))
+        Arc::clone(sockets.entry(path.clone()).or_insert_with(make))
     }
 
     /// Starts the task that closes expired replicas and connections, unless it is running. It ends when none are left.

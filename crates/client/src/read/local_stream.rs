@@ -137,7 +137,7 @@ impl LocalStream {
             OpenLocalReplica::Small(small) => return small.fetch(range).await,
         };
         replica.fetch(range).await.map_err(|source| {
-            short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            short_circuit.forget(&candidate.block.block, &candidate.datanode().id, replica);
             DatanodeError::Unusable { block: Box::new(candidate.block.block.clone()), source: Arc::new(source) }
         })
     }
@@ -157,7 +157,7 @@ impl LocalStream {
         source: ChecksumError,
     ) -> DatanodeError {
         if let Some(replica) = self.replica() {
-            short_circuit.forget(&candidate.block, &candidate.datanode().id, replica);
+            short_circuit.forget(&candidate.block.block, &candidate.datanode().id, replica);
             if !replica.is_valid() {
                 // The replica changed while it was read, which only a foreign datanode's can. It is not corrupt.
                 return withdrawn(candidate);

@@ -601,7 +601,127 @@ async fn mismatched_files_make_replica_unusable() {
     let mut bytes = vec![0; 100_000];
     mapped.copy(0, &mut bytes[..99_000]).unwrap();
     mapped.copy(0, &mut bytes).unwrap_err();
-    short_circuit.forget(&located(2, 100_000), &datanode(), &replica);
+    short_circuit.forget(&located(2, 100_000).block, &datanode(), &replica);
     drop(replica);
     until("its slot to be released", || fake.registered() == 0).await;
+}
+
+/// Blocks by id, as other clients ask for them.
+mod local_blocks {
+    use super::*;
+    use crate::{ErrorKind, LocalBlock, LocalBlocks};
+
+    fn blocks_of(fake: &Fake) -> LocalBlocks {
+        let configuration = Configuration::empty().with("dfs.domain.socket.path", fake.socket_pattern());
+        LocalBlocks::new(&configuration).unwrap()
+    }
+
+    fn block(id: i64, length: usize) -> ExtendedBlock {
+        located(id, length).block
+    }
+
+    async fn open(blocks: &LocalBlocks, id: i64, length: usize) -> Option<LocalBlock> {
+        blocks.open(&block(id, length), &Token::default()).await
+    }
+
+    /// Checks that all bytes can be read, in parts too.
+    fn check(opened: &LocalBlock, expected: &[u8], verify: bool) {
+        let end = expected.len();
+        assert_eq!(opened.length(), end as u64);
+        for (from, to) in [(0, end), (end / 3, end / 2), (end - 1, end), (end, end)] {
+            let mut bytes = vec![0xEE; to - from];
+            opened.try_read_at(from as u64, &mut bytes, verify).expect("in memory").unwrap();
+            assert!(bytes == expected[from..to], "{from} to {to}");
+        }
+        let beyond = opened.try_read_at(end as u64, &mut [0], verify).unwrap().unwrap_err();
+        assert_eq!(beyond.kind(), ErrorKind::BeyondEnd, "{beyond}");
+    }
+
+    #[tokio::test]
+    async fn replica_is_mapped_once() {
+        let fake = Fake::start(with_blocks(true));
+        let blocks = blocks_of(&fake);
+        assert_eq!(blocks.datanodes().await, 1);
+        assert!(blocks.cached(&block(1, 100_000)).is_none());
+        let opened = open(&blocks, 1, 100_000).await.unwrap();
+        for verify in [true, false] {
+            check(&opened, &content(1, 100_000), verify);
+        }
+        // A reader of the first bytes only, and one through a clone.
+        check(&blocks.clone().cached(&block(1, 5000)).unwrap(), &content(1, 100_000)[..5000], true);
+        check(&open(&blocks, 1, 5000).await.unwrap(), &content(1, 100_000)[..5000], true);
+        assert_eq!((fake.count(|asked| &asked.descriptors), fake.count(|asked| &asked.small)), (1, 0));
+        // More bytes than the replica had, or another stamp: it must be asked for again.
+        assert!(blocks.cached(&block(1, 100_001)).is_none());
+        let mut later = block(1, 100_000);
+        later.block.stamp = GenerationStamp(1002);
+        assert!(blocks.cached(&later).is_none());
+    }
+
+    #[tokio::test]
+    async fn short_block_comes_inline_until_it_is_opened_often() {
+        let fake = Fake::start(with_blocks(true));
+        let blocks = blocks_of(&fake);
+        for _ in 0..7 {
+            check(&open(&blocks, 6, 100).await.unwrap(), &content(6, 100), true);
+        }
+        assert_eq!(fake.count(|asked| &asked.descriptors), 1);
+        assert!(blocks.cached(&block(6, 100)).is_some());
+        check(&open(&blocks, 7, 100).await.unwrap(), &content(7, 100), true);
+        assert!(blocks.cached(&block(7, 100)).is_none());
+    }
+
+    #[tokio::test]
+    async fn missing_block_is_not_asked_for_again() {
+        let fake = Fake::start(with_blocks(true));
+        let blocks = blocks_of(&fake);
+        for _ in 0..3 {
+            assert!(open(&blocks, 77, 100_000).await.is_none());
+            assert!(open(&blocks, 78, 10).await.is_none());
+        }
+        assert_eq!(fake.count(|asked| &asked.descriptors), 1);
+        // A refused token says nothing about the block.
+        fake.behaviour.lock().refuse = Some(Status::ErrorAccessToken);
+        assert!(open(&blocks, 1, 100_000).await.is_none());
+        assert!(open(&blocks, 1, 100_000).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn corrupt_replica_is_left_to_the_caller() {
+        let fake = Fake::start(with_blocks(true));
+        fake.behaviour.lock().spoiled = vec![2];
+        let blocks = blocks_of(&fake);
+        let opened = open(&blocks, 2, 100_000).await.unwrap();
+        let mut bytes = vec![0; 100_000];
+        opened.try_read_at(0, &mut bytes, false).unwrap().unwrap();
+        opened.try_read_at(0, &mut bytes[..90_000], true).unwrap().unwrap();
+        let error = opened.try_read_at(0, &mut bytes, true).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DataUnavailable, "{error}");
+        assert!(blocks.cached(&block(2, 100_000)).is_none());
+        assert!(open(&blocks, 2, 100_000).await.is_none());
+        assert_eq!(fake.count(|asked| &asked.descriptors), 1);
+    }
+
+    #[tokio::test]
+    async fn withdrawn_replica_keeps_its_bytes_for_its_readers() {
+        let fake = Fake::start(with_blocks(true));
+        let blocks = blocks_of(&fake);
+        let before = open(&blocks, 1, 100_000).await.unwrap();
+        fake.behaviour.lock().blocks.insert(1, content(99, 100_000));
+        fake.withdraw(1);
+        assert!(blocks.cached(&block(1, 100_000)).is_none());
+        check(&before, &content(1, 100_000), true);
+        check(&open(&blocks, 1, 100_000).await.unwrap(), &content(99, 100_000), true);
+    }
+
+    #[tokio::test]
+    async fn foreign_datanode_is_not_used() {
+        let fake = Fake::start(with_blocks(false));
+        let blocks = blocks_of(&fake);
+        assert_eq!(blocks.datanodes().await, 0);
+        assert!(open(&blocks, 1, 100_000).await.is_none());
+        assert_eq!(fake.count(|asked| &asked.descriptors), 0);
+        let nowhere = Configuration::empty().with("dfs.domain.socket.path", "/nonexistent/dn_PORT");
+        assert!(open(&LocalBlocks::new(&nowhere).unwrap(), 1, 100_000).await.is_none());
+    }
 }
