@@ -1,0 +1,208 @@
+//! Functions of the JVM that the library uses.
+
+use std::ffi::{CString, c_void};
+
+use jni_sys::{JNIEnv, JNINativeInterface_, jbyte, jbyteArray, jint, jobject, jsize};
+
+/// A Java exception to be thrown when the native method returns.
+#[derive(Debug)]
+pub enum Thrown {
+    /// An `IOException` with this message.
+    Io(String),
+    /// An `IllegalArgumentException`: a caller in `io.hearth.hdfs` is wrong.
+    Argument(&'static str),
+    /// The JVM has thrown it already.
+    Pending,
+}
+
+impl From<hearth_client::Error> for Thrown {
+    fn from(error: hearth_client::Error) -> Self {
+        let mut message = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            message.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        Self::Io(message)
+    }
+}
+
+/// The JVM as seen by the current thread, during one native method.
+pub struct Jvm {
+    env: *mut JNIEnv,
+}
+
+/// Calls a function of the JVM, all of which exist since Java 1.4.
+macro_rules! call {
+    ($jvm:expr, $function:ident $(, $argument:expr)*) => {
+        ($jvm.functions().v1_4.$function)($jvm.env $(, $argument)*)
+    };
+}
+
+impl Jvm {
+    /// # Safety
+    ///
+    /// `env` is the environment that the JVM passed to a native method that has not returned yet.
+    pub unsafe fn new(env: *mut JNIEnv) -> Self {
+        Self { env }
+    }
+
+    fn functions(&self) -> &JNINativeInterface_ {
+        // SAFETY: `env` is valid, see `new`; it points to a pointer to the table of functions.
+        unsafe { &**self.env }
+    }
+
+    /// Throws the exception, unless one is pending.
+    pub fn throw(&self, thrown: Thrown) {
+        let (class, message) = match &thrown {
+            Thrown::Io(message) => (c"java/io/IOException", message.as_str()),
+            Thrown::Argument(message) => (c"java/lang/IllegalArgumentException", *message),
+            Thrown::Pending => return,
+        };
+        let message = modified_utf8(message);
+        // SAFETY: both texts end with NUL; the classes are the JVM's own. If a call fails, an exception is pending.
+        unsafe {
+            let class = call!(self, FindClass, class.as_ptr());
+            if !class.is_null() {
+                call!(self, ThrowNew, class, message.as_ptr());
+            }
+        }
+    }
+
+    /// Returns a new Java array with these bytes.
+    pub fn new_bytes(&self, bytes: &[u8]) -> Result<jbyteArray, Thrown> {
+        // SAFETY: a plain allocation.
+        let array = unsafe { call!(self, NewByteArray, bytes.len() as jsize) };
+        if array.is_null() {
+            return Err(Thrown::Pending);
+        }
+        self.store(array, 0, bytes)?;
+        Ok(array)
+    }
+
+    /// Returns a copy of the array.
+    pub fn bytes(&self, array: jbyteArray) -> Result<Vec<u8>, Thrown> {
+        let mut bytes = vec![0; self.length(array)?];
+        // SAFETY: the copy is as long as the array.
+        unsafe { call!(self, GetByteArrayRegion, array, 0, bytes.len() as jsize, bytes.as_mut_ptr().cast::<jbyte>()) };
+        Ok(bytes)
+    }
+
+    /// Returns a copy of the array, which contains UTF-8.
+    pub fn text(&self, array: jbyteArray) -> Result<String, Thrown> {
+        String::from_utf8(self.bytes(array)?).map_err(|_| Thrown::Argument("text that is not UTF-8"))
+    }
+
+    /// Copies `bytes` into the array, from `offset` on.
+    pub fn store(&self, array: jbyteArray, offset: usize, bytes: &[u8]) -> Result<(), Thrown> {
+        if offset + bytes.len() > self.length(array)? {
+            return Err(Thrown::Argument("range outside of the array"));
+        }
+        // SAFETY: the range lies in the array.
+        unsafe {
+            let from = bytes.as_ptr().cast::<jbyte>();
+            call!(self, SetByteArrayRegion, array, offset as jsize, bytes.len() as jsize, from);
+        }
+        Ok(())
+    }
+
+    fn length(&self, array: jbyteArray) -> Result<usize, Thrown> {
+        if array.is_null() {
+            return Err(Thrown::Argument("null instead of an array"));
+        }
+        // SAFETY: the declaration of the native method says that it is an array.
+        Ok(unsafe { call!(self, GetArrayLength, array) } as usize)
+    }
+
+    /// Returns the range as offset and length, which lies in the array.
+    pub fn checked_range(&self, array: jbyteArray, offset: jint, length: jint) -> Result<(usize, usize), Thrown> {
+        range_in(self.length(array)?, offset, length)
+    }
+
+    /// Returns the array's own memory.
+    ///
+    /// # Safety
+    ///
+    /// Until the result is dropped, the thread neither calls the JVM nor waits: the JVM may be unable to collect garbage.
+    pub unsafe fn critical(&self, array: jbyteArray) -> Result<CriticalArray<'_>, Thrown> {
+        let length = self.length(array)?;
+        // SAFETY: it is an array, see `length`.
+        let start = unsafe { call!(self, GetPrimitiveArrayCritical, array, std::ptr::null_mut()) };
+        if start.is_null() {
+            return Err(Thrown::Io("the JVM is out of memory".to_owned()));
+        }
+        Ok(CriticalArray { jvm: self, array, start, length })
+    }
+
+    /// Returns a range of a direct buffer's memory.
+    ///
+    /// # Safety
+    ///
+    /// `buffer` stays referenced while the result is used.
+    pub unsafe fn direct_range<'a>(&self, buffer: jobject, offset: jint, length: jint) -> Result<&'a mut [u8], Thrown> {
+        // SAFETY: the declaration of the native method says that it is a buffer.
+        let (start, capacity) =
+            unsafe { (call!(self, GetDirectBufferAddress, buffer), call!(self, GetDirectBufferCapacity, buffer)) };
+        if start.is_null() || capacity < 0 {
+            return Err(Thrown::Argument("a buffer that is not direct"));
+        }
+        let (offset, length) = range_in(capacity as usize, offset, length)?;
+        // SAFETY: the range lies in the buffer, which lives as long, see above. Java code may access the same bytes at
+        // the same time, as with any read into a shared buffer; then their values are unspecified.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>().add(offset), length) })
+    }
+}
+
+fn range_in(whole: usize, offset: jint, length: jint) -> Result<(usize, usize), Thrown> {
+    match (usize::try_from(offset), usize::try_from(length)) {
+        (Ok(offset), Ok(length)) if offset + length <= whole => Ok((offset, length)),
+        _ => Err(Thrown::Argument("range outside of the memory to read into")),
+    }
+}
+
+/// Memory of a Java array, which the JVM does not move.
+pub struct CriticalArray<'a> {
+    jvm: &'a Jvm,
+    array: jbyteArray,
+    start: *mut c_void,
+    length: usize,
+}
+
+impl CriticalArray<'_> {
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the array's memory stays in place until `drop`. About concurrent access, see `direct_range`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast::<u8>(), self.length) }
+    }
+}
+
+impl Drop for CriticalArray<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the counterpart of the call in `critical`. 0: a JVM that made a copy stores it.
+        unsafe { call!(self.jvm, ReleasePrimitiveArrayCritical, self.array, self.start, 0) };
+    }
+}
+
+/// Converts to the encoding that JNI takes, in which NUL and characters outside of the basic plane are written
+/// differently. Those are replaced.
+fn modified_utf8(text: &str) -> CString {
+    let plain: String = text.chars().map(|c| if c == '\0' || c as u32 > 0xFFFF { '?' } else { c }).collect();
+    CString::new(plain).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_outside_are_refused() {
+        assert_eq!(range_in(10, 3, 7).ok(), Some((3, 7)));
+        for (offset, length) in [(3, 8), (-1, 2), (2, -1), (i32::MAX, i32::MAX)] {
+            assert!(range_in(10, offset, length).is_err(), "{length} at {offset}");
+        }
+    }
+
+    #[test]
+    fn messages_are_encoded_for_jni() {
+        assert_eq!(modified_utf8("größe\0\u{1F525}").to_str(), Ok("größe??"));
+    }
+}
