@@ -9,13 +9,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::prerequisites::{APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, workspace_root};
+use crate::prerequisites::{
+    APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, hearth_jar, workspace_root,
+};
 
 /// Location of the jars, and the options of JVMs that use them.
 #[derive(Clone)]
 pub struct Apache {
     lib: PathBuf,
     options: Vec<String>,
+    /// Jars on the class path of clients besides Apache's.
+    jars: Vec<PathBuf>,
 }
 
 /// Output and exit code of a command-line tool.
@@ -49,7 +53,8 @@ impl Apache {
     /// start, which suits tests; measurements use [`Apache::for_measuring`].
     pub fn find() -> Result<Self> {
         let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
-        Ok(Self { lib: apache_lib(APACHE_VERSION)?, options: options.map(str::to_owned).to_vec() })
+        let options = options.map(str::to_owned).to_vec();
+        Ok(Self { lib: apache_lib(APACHE_VERSION)?, options, jars: Vec::new() })
     }
 
     /// Finds the jars of another version, e.g. 3.3.6.
@@ -71,9 +76,23 @@ impl Apache {
         Ok(self)
     }
 
+    /// Adds the jar of Hearth's Java binding.
+    ///
+    /// Error of kind [`crate::Missing`] if it was not built.
+    pub fn with_hearth_jar(mut self) -> Result<Self> {
+        self.jars.push(hearth_jar()?);
+        Ok(self)
+    }
+
+    /// Adds an option of the JVM.
+    pub fn with_option(mut self, option: &str) -> Self {
+        self.options.push(option.to_owned());
+        self
+    }
+
     /// Uses the JVM options of Hadoop's own scripts: the JVM's defaults, and libhadoop if it exists.
     pub fn for_measuring() -> Result<Self> {
-        let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new() };
+        let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new(), jars: Vec::new() };
         if apache.has_native() { apache.with_native() } else { Ok(apache) }
     }
 
@@ -109,7 +128,9 @@ impl Apache {
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
-        let class_path: Vec<String> = class_path.iter().map(|path| path.display().to_string()).collect();
+        let jars = self.jars.iter().map(PathBuf::as_path);
+        let class_path: Vec<String> =
+            class_path.iter().copied().chain(jars).map(|path| path.display().to_string()).collect();
         let web = self.lib.with_file_name("web");
         let class_path = format!("{}:{}:{}/*", class_path.join(":"), web.display(), self.lib.display());
         let mut command = Command::new("java");

@@ -40,6 +40,7 @@ pub struct ClusterSpec {
     directory: Option<PathBuf>,
     for_measuring: bool,
     short_circuit: bool,
+    hearth_jar: bool,
     ports: Option<NamenodePorts>,
     only_namenode: bool,
     address: &'static str,
@@ -78,6 +79,7 @@ impl ClusterSpec {
             directory: None,
             for_measuring: false,
             short_circuit: false,
+            hearth_jar: false,
             ports: None,
             only_namenode: false,
             address: "127.0.0.1",
@@ -168,6 +170,13 @@ impl ClusterSpec {
         self
     }
 
+    /// Enables domain sockets, and adds the jar of Hearth's Java binding to JVMs, whose clients use it to read local
+    /// replicas. They have no libhadoop, so they read nothing by descriptor on their own.
+    pub fn hearth_jar(mut self) -> Self {
+        self.hearth_jar = true;
+        self
+    }
+
     /// Address of this machine that all daemons listen on, except for the NameNode's web pages; 127.0.0.1 by default.
     /// Proxies do not support it.
     pub fn at(mut self, address: &'static str) -> Self {
@@ -218,6 +227,7 @@ impl ClusterSpec {
         };
         let apache = match apache {
             Some(apache) if self.short_circuit => Some(apache.with_native()?),
+            Some(apache) if self.hearth_jar => Some(apache.with_hearth_jar()?),
             other => other,
         };
         let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
@@ -233,8 +243,14 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://{address}:{seen_port}"))
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
+        if self.hearth_jar {
+            let class = "io.hearth.hdfs.LocalReplicaAccessorBuilder";
+            client.set("dfs.client.replica.accessor.builder.classes", class);
+        }
         if self.short_circuit {
             client.set("dfs.client.read.shortcircuit", true);
+        }
+        if self.short_circuit || self.hearth_jar {
             if client.get("dfs.domain.socket.path").is_none() {
                 client.set("dfs.domain.socket.path", directory.path().join("dn_PORT").display());
             }

@@ -100,6 +100,16 @@ pub(crate) fn apache_contract_lib() -> Result<PathBuf> {
     Ok(lib)
 }
 
+/// Returns the jar of Hearth's Java binding: `HEARTH_JAR` if set, else the one of `cargo xtask java`.
+pub fn hearth_jar() -> Result<PathBuf> {
+    let built = || workspace_root().join(concat!("target/java/hearth-hdfs-", env!("CARGO_PKG_VERSION"), ".jar"));
+    let jar = std::env::var_os("HEARTH_JAR").map_or_else(built, PathBuf::from);
+    if !jar.exists() {
+        bail!(Missing { what: "Hearth's jar", cure: "cargo xtask java" });
+    }
+    Ok(jar)
+}
+
 /// Returns a Python that can import `hdfs_native`.
 pub fn python_with_hdfs_native() -> Result<PathBuf> {
     let python = workspace_root().join(".cache/venv/bin/python");

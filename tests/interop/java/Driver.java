@@ -225,6 +225,18 @@ public final class Driver {
                 return object("total", s.getTotalBytesRead(), "local", s.getTotalLocalBytesRead(), "shortCircuit",
                         s.getTotalShortCircuitBytesRead(), "zeroCopy", s.getTotalZeroCopyBytesRead());
             }
+            // path: reads the file into buffers of each kind; answers the SHA-256 of each
+            case "buffers":
+                return buffers(path(r, "path"));
+            // path; count: opens the file, reads its first byte by a stream and its last one by position, and closes it
+            case "opens":
+                return opens(path(r, "path"), r.get("count").asInt());
+            // path, count: as opens, but forgets the streams instead of closing them
+            case "lost":
+                return lost(path(r, "path"), r.get("count").asInt());
+            // path, jar: reads the file with a second copy of the jar's classes in a class loader of its own
+            case "otherLoader":
+                return otherLoader(path(r, "path"), text(r, "jar"));
             // path or handle; piece, skipChecksums: reads to the end with read(ByteBufferPool, ...)
             case "zeroCopyRead":
                 return withReader(r, in -> zeroCopyRead(in, r));
@@ -235,6 +247,19 @@ public final class Driver {
             // seconds of each round, and how many bytes of the last one came from descriptors
             case "timedReads":
                 return timedReads(r);
+            // length, rounds: copies an array of this length; answers the seconds of each round
+            case "timedCopies": {
+                byte[] from = new byte[r.get("length").asInt()];
+                byte[] to = new byte[from.length];
+                double[] seconds = new double[r.get("rounds").asInt()];
+                java.util.Arrays.fill(from, (byte) 1);
+                for (int round = 0; round < seconds.length; round++) {
+                    long started = System.nanoTime();
+                    System.arraycopy(from, 0, to, 0, from.length);
+                    seconds[round] = (System.nanoTime() - started) / 1e9;
+                }
+                return object("seconds", seconds, "last", to[to.length - 1]);
+            }
             // path, length, count, seed; threads: positioned reads at random offsets, the same number by each thread,
             // which has its own reader, and with files its own file below path; answers the total seconds, and the
             // microseconds by rank
@@ -704,6 +729,107 @@ public final class Driver {
         }
         return object("length", length, "sha256", Content.hex(digest.digest()), "zeroCopy",
                 ((HdfsDataInputStream) in).getReadStatistics().getTotalZeroCopyBytesRead());
+    }
+
+    private Object buffers(Path path) throws IOException {
+        int length = (int) fs().getFileStatus(path).getLen();
+        Map<String, Object> all = new TreeMap<>();
+        for (String kind : new String[] {"heap", "heapSlice", "direct", "directSlice"}) {
+            java.nio.ByteBuffer buffer = kind.startsWith("heap")
+                    ? java.nio.ByteBuffer.allocate(length + 20) : java.nio.ByteBuffer.allocateDirect(length + 20);
+            if (kind.endsWith("Slice")) {
+                buffer.position(7);
+                buffer = buffer.slice();
+            }
+            for (boolean positioned : new boolean[] {false, true}) {
+                buffer.clear();
+                buffer.position(3);
+                buffer.limit(3 + length);
+                try (FSDataInputStream in = fs().open(path)) {
+                    while (buffer.hasRemaining()) {
+                        int got = positioned ? in.read(buffer.position() - 3, buffer) : in.read(buffer);
+                        if (got <= 0) {
+                            throw new EOFException(kind + " ends at " + buffer.position());
+                        }
+                    }
+                    int after = positioned
+                            ? in.read(length, java.nio.ByteBuffer.allocate(1)) : in.read(java.nio.ByteBuffer.allocate(1));
+                    if (after != -1) {
+                        throw new IOException(after + " bytes after the end");
+                    }
+                }
+                buffer.position(3);
+                MessageDigest digest = Content.sha256();
+                digest.update(buffer);
+                all.put(kind + (positioned ? "At" : ""), Content.hex(digest.digest()));
+            }
+        }
+        return all;
+    }
+
+    private long openAndRead(FSDataInputStream in, long length) throws IOException {
+        byte[] last = new byte[1];
+        in.readFully(length - 1, last);
+        return in.read() + 256L * (last[0] & 0xff);
+    }
+
+    private Object opens(Path path, int count) throws IOException {
+        long length = fs().getFileStatus(path).getLen();
+        long sum = 0;
+        for (int i = 0; i < count; i++) {
+            try (FSDataInputStream in = fs().open(path)) {
+                sum += openAndRead(in, length);
+            }
+        }
+        return sum;
+    }
+
+    private Object lost(Path path, int count) throws IOException {
+        long length = fs().getFileStatus(path).getLen();
+        long sum = 0;
+        for (int i = 0; i < count; i++) {
+            sum += openAndRead(fs().open(path), length);
+        }
+        System.gc();
+        return sum;
+    }
+
+    private Object otherLoader(Path path, String jar) throws Exception {
+        ClassLoader before = Thread.currentThread().getContextClassLoader();
+        java.net.URL[] urls = {new java.io.File(jar).toURI().toURL()};
+        // The parent has the jar too, so its classes are looked for here first.
+        try (java.net.URLClassLoader loader = new java.net.URLClassLoader(urls, before) {
+            @Override
+            protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
+                synchronized (getClassLoadingLock(name)) {
+                    if (!name.startsWith("io.hearth.")) {
+                        return super.loadClass(name, resolve);
+                    }
+                    Class<?> loaded = findLoadedClass(name);
+                    return loaded == null ? findClass(name) : loaded;
+                }
+            }
+
+            @Override
+            public java.net.URL getResource(String name) {
+                java.net.URL own = name.startsWith("io/hearth/") ? findResource(name) : null;
+                return own == null ? super.getResource(name) : own;
+            }
+        }) {
+            Thread.currentThread().setContextClassLoader(loader);
+            Configuration own = new Configuration(conf);
+            own.setClassLoader(loader);
+            try (FileSystem other = FileSystem.newInstance(own); FSDataInputStream in = other.open(path)) {
+                MessageDigest digest = Content.sha256();
+                byte[] piece = new byte[PIECE];
+                for (int got; (got = in.read(piece)) > 0; ) {
+                    digest.update(piece, 0, got);
+                }
+                return object("sha256", Content.hex(digest.digest()), "shortCircuit", shortCircuitBytes(in));
+            }
+        } finally {
+            Thread.currentThread().setContextClassLoader(before);
+        }
     }
 
     private static long shortCircuitBytes(FSDataInputStream in) {

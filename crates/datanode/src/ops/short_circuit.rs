@@ -52,7 +52,13 @@ pub async fn request_descriptors(
     let (slot, shown) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
-            tracing::info!(block = %request.block, error = &error as &dyn std::error::Error, "cannot pass file descriptors to a local client");
+            let cause = &error as &dyn std::error::Error;
+            // Clients that do not know which DataNodes have a block ask each one of their machine.
+            if matches!(error, OpenError::Replica(ReplicaError::Store(StoreError::ReplicaNotFound { .. }))) {
+                tracing::debug!(block = %request.block, error = cause, "no replica for a local client");
+            } else {
+                tracing::info!(block = %request.block, error = cause, "cannot pass file descriptors to a local client");
+            }
             session.send(&refusal(&error).encode()).await?;
             return Ok(Continuation::KeepAlive);
         }

@@ -1,0 +1,481 @@
+//! Apache's Java client with the jar of Hearth's Java binding: it reads the memory of the DataNode on its machine, without
+//! libhadoop. Where that is impossible, it reads as without the jar.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hearth_interop::{Check, Session, Suite, run};
+use hearth_testkit::{
+    Apache, ClusterSpec, Content, Driver, DriverError, Implementation, files_below, get_text, hearth_jar, sha256_hex,
+    wait_until,
+};
+use serde_json::{Value, json};
+
+const BLOCK: u64 = 1 << 20;
+
+/// Sizes: replicas in slabs, one in a separate file, and several blocks with a short last chunk.
+const SIZES: [u64; 5] = [1, 100, 60_000, 200_003, 3 * BLOCK + 70_001];
+
+const CHECKS: &[Check] = &[
+    ("every_byte_comes_from_memory", from_memory),
+    ("buffers_of_every_kind_are_filled", buffers),
+    ("positioned_reads_share_one_mapping", one_mapping),
+    ("changed_file_is_read_with_new_content", changes),
+    ("open_reader_keeps_its_replica", keeps),
+    ("file_being_written_is_read_another_way", being_written),
+    ("a_killed_datanode_comes_back", killed),
+    ("ten_thousand_opens_leave_nothing", leaks),
+    ("killed_clients_leave_no_resources", nothing_left),
+    ("each_class_loader_has_its_own_library", class_loaders),
+    ("missing_library_falls_back_and_is_reported_once", no_library),
+    ("library_is_kept_in_the_configured_directory", kept_library),
+];
+
+const MEMORY_CHECKS: &[Check] = &[("files_larger_than_memory_are_read_correctly", evicted)];
+
+const SPOILED_CHECKS: &[Check] = &[("corrupt_replica_is_never_returned", spoiled)];
+
+const APACHE_CHECKS: &[Check] =
+    &[("apaches_datanodes_are_read_as_without_the_jar", as_without), ("required_path_fails_with_the_reason", required)];
+
+fn main() -> ExitCode {
+    use Implementation::{Apache, Hearth};
+    let of = |namenode, datanode| {
+        ClusterSpec::new(namenode, datanode)
+            .hearth_jar()
+            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
+            // A DataNode that was unavailable is soon asked for descriptors again.
+            .set("dfs.domain.socket.disable.interval.seconds", 1)
+            .set("log4j.logger.io.hearth", "DEBUG")
+    };
+    let clusters = vec![
+        of(Hearth, Hearth),
+        of(Apache, Hearth),
+        of(Apache, Hearth).labelled("tokens").set("dfs.block.access.token.enable", true),
+    ];
+    let short_of_memory = of(Hearth, Hearth)
+        .labelled("16MiB")
+        .set("hearth.memory.limit", 16 << 20)
+        .set("hearth.memory.flush.delay", "100ms");
+    let unscanned = of(Hearth, Hearth)
+        .labelled("unscanned")
+        .set("dfs.datanode.scan.period.hours", -1)
+        .set("dfs.client.retry.window.base", 10)
+        .set("hearth.memory.flush.delay", 1);
+    run(&[
+        Suite { name: "java", clusters, checks: CHECKS },
+        Suite { name: "java", clusters: vec![short_of_memory], checks: MEMORY_CHECKS },
+        Suite { name: "java", clusters: vec![unscanned], checks: SPOILED_CHECKS },
+        Suite { name: "java", clusters: vec![of(Apache, Apache)], checks: APACHE_CHECKS },
+    ])
+}
+
+fn store(java: &mut Driver, path: &str, seed: u64, length: u64) -> Result<()> {
+    java.call("store", json!({"path": path, "seed": seed, "length": length}))?;
+    Ok(())
+}
+
+/// Returns the SHA-256 of the concatenated `parts`, each from the start of its content.
+fn sha256_of(parts: &[(u64, u64)]) -> String {
+    let parts: Vec<Vec<u8>> =
+        parts.iter().map(|(seed, length)| Content::new(*seed).bytes(0, *length as usize)).collect();
+    sha256_hex(&parts.concat())
+}
+
+/// Reads all of `path`, and checks its content. Returns how many bytes came from memory.
+fn carried(java: &mut Driver, path: &str, parts: &[(u64, u64)]) -> Result<u64> {
+    java.call("open", json!({"path": path, "handle": "checked"}))?;
+    let read = java.call("read", json!({"handle": "checked"}));
+    let statistics = java.call("statistics", json!({"handle": "checked"}));
+    java.call("close", json!({"handle": "checked"}))?;
+    let (read, statistics) = (read?, statistics?);
+    ensure!(read["sha256"] == sha256_of(parts), "{path} reads as {read}");
+    let length: u64 = parts.iter().map(|(_, length)| length).sum();
+    ensure!(statistics["total"] == length, "{path}: {length} bytes arrived as {statistics}");
+    statistics["shortCircuit"].as_u64().context("a number of bytes")
+}
+
+/// Like `carried`, and checks that all bytes came from memory.
+fn reads(java: &mut Driver, path: &str, parts: &[(u64, u64)]) -> Result<()> {
+    let length: u64 = parts.iter().map(|(_, length)| length).sum();
+    let carried = carried(java, path, parts)?;
+    ensure!(carried == length, "{carried} of {length} bytes of {path} came from memory");
+    Ok(())
+}
+
+fn from_memory(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    for (seed, length) in (1..).zip(SIZES) {
+        let path = format!("/read-{length}");
+        store(java, &path, seed, length)?;
+        // The first reads of short blocks come inline, the later ones from a mapping.
+        for _ in 0..6 {
+            reads(java, &path, &[(seed, length)])?;
+        }
+        for (position, count) in [(length / 3, length / 2), (0, length), (length - 1, 1)] {
+            let read = java.call("pread", json!({"path": path, "position": position, "length": count}))?;
+            let expected = Content::new(seed).bytes(position, count as usize);
+            ensure!(read["sha256"] == sha256_hex(&expected), "{path}: {count} bytes at {position}: {read}");
+        }
+    }
+    Ok(())
+}
+
+fn buffers(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    for (seed, length) in (5..).zip([60_000, 3 * BLOCK + 70_001]) {
+        let path = format!("/buffers-{length}");
+        store(java, &path, seed, length)?;
+        let read = java.call("buffers", json!({"path": path}))?;
+        let kinds = read.as_object().context("an answer for each kind")?;
+        ensure!(kinds.len() == 8, "{read}");
+        let expected = sha256_of(&[(seed, length)]);
+        for (kind, sha256) in kinds {
+            ensure!(*sha256 == expected, "{path}: {kind} differs");
+        }
+    }
+    Ok(())
+}
+
+/// A positioned read opens the block anew each time. The DataNode must not notice.
+fn one_mapping(session: &mut Session) -> Result<()> {
+    store(session.java()?, "/positioned", 9, BLOCK)?;
+    reads(session.java()?, "/positioned", &[(9, BLOCK)])?;
+    let before = figure(session, "hearth_short_circuit_descriptors")?;
+    let timed = json!({"path": "/positioned", "length": 4096, "count": 2000, "seed": 1});
+    let answer = session.java()?.call("timedPreads", timed)?;
+    ensure!(answer["shortCircuit"] == 2000 * 4096, "{answer}");
+    let after = figure(session, "hearth_short_circuit_descriptors")?;
+    ensure!(before == after, "{} descriptors were passed", after - before);
+    Ok(())
+}
+
+/// The reader has the old replica's mapping cached each time.
+fn changes(session: &mut Session) -> Result<()> {
+    let mut other = session.another_java()?;
+    let java = session.java()?;
+    for length in [100, 60_000, 200_003, BLOCK + 333] {
+        let path = format!("/changing-{length}");
+        store(java, &path, 20, length)?;
+        reads(java, &path, &[(20, length)])?;
+        other.call("extend", json!({"path": path, "seed": 21, "length": 1000}))?;
+        reads(java, &path, &[(20, length), (21, 1000)])?;
+        other.call("extend", json!({"path": path, "seed": 22, "length": 300_000}))?;
+        reads(java, &path, &[(20, length), (21, 1000), (22, 300_000)])?;
+        other.call("truncate", json!({"path": path, "length": length - 13}))?;
+        wait_until("the truncation", Duration::from_secs(60), || {
+            Ok(other.call("isClosed", json!({"path": path}))?.as_bool().unwrap_or(false).then_some(()))
+        })?;
+        reads(java, &path, &[(20, length - 13)])?;
+        other.call("delete", json!({"path": path}))?;
+        store(&mut other, &path, 23, length)?;
+        reads(java, &path, &[(23, length)])?;
+    }
+    Ok(())
+}
+
+/// A stream that has begun to read a block continues to read the bytes that it was opened for.
+fn keeps(session: &mut Session) -> Result<()> {
+    let length = 700_003;
+    let mut other = session.another_java()?;
+    let java = session.java()?;
+    let changes: [(&str, Value); 3] =
+        [("extend", json!({"seed": 31, "length": 5000})), ("truncate", json!({"length": 1234})), ("delete", json!({}))];
+    for (operation, arguments) in changes {
+        let path = format!("/kept-{operation}");
+        store(java, &path, 30, length)?;
+        java.call("open", json!({"path": path, "handle": "kept"}))?;
+        java.call("read", json!({"handle": "kept", "length": 1000}))?;
+        let mut arguments = arguments.clone();
+        arguments["path"] = path.clone().into();
+        other.call(operation, arguments)?;
+        // Other replicas reuse any memory that was freed.
+        for index in 0..5 {
+            store(&mut other, &format!("/other-{operation}-{index}"), 40 + index, length)?;
+        }
+        let rest = java.call("read", json!({"handle": "kept", "length": length - 1000}));
+        java.call("close", json!({"handle": "kept"}))?;
+        let expected = Content::new(30).bytes(1000, length as usize - 1000);
+        let rest = rest?;
+        ensure!(rest["sha256"] == sha256_hex(&expected), "{operation}: {rest}");
+    }
+    Ok(())
+}
+
+fn being_written(session: &mut Session) -> Result<()> {
+    let mut other = session.another_java()?;
+    let java = session.java()?;
+    other.call("create", json!({"path": "/growing", "handle": "writer"}))?;
+    let mut written = 0;
+    for length in [1000, 200_000, 50_000] {
+        other.call("write", json!({"handle": "writer", "seed": 61, "position": written, "length": length}))?;
+        other.call("hflush", json!({"handle": "writer"}))?;
+        written += length;
+        carried(java, "/growing", &[(61, written)])?;
+    }
+    other.call("close", json!({"handle": "writer"}))?;
+    reads(java, "/growing", &[(61, written)])
+}
+
+fn killed(session: &mut Session) -> Result<()> {
+    let mut java = session.another_java()?;
+    store(&mut java, "/survives", 50, 2 * BLOCK + 5)?;
+    reads(&mut java, "/survives", &[(50, 2 * BLOCK + 5)])?;
+    java.call("open", json!({"path": "/survives", "handle": "open"}))?;
+    java.call("read", json!({"handle": "open", "length": 1000}))?;
+    session.cluster.datanodes[0].kill();
+    // The memory still exists for clients that have it mapped.
+    let rest = java.call("read", json!({"handle": "open", "length": BLOCK - 1000}))?;
+    ensure!(rest["sha256"] == sha256_hex(&Content::new(50).bytes(1000, BLOCK as usize - 1000)), "{rest}");
+    session.cluster.start_datanode(0)?;
+    session.cluster.wait_ready()?;
+    wait_until("reads from memory again", Duration::from_secs(90), || {
+        Ok(reads(&mut java, "/survives", &[(50, 2 * BLOCK + 5)]).is_ok().then_some(()))
+    })
+}
+
+/// Returns a metric of the first DataNode's /metrics.
+fn figure(session: &Session, name: &str) -> Result<u64> {
+    let page = get_text(session.cluster.datanodes[0].port("dfs.datanode.http.address")?, "/metrics")?;
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim_start_matches("_total").strip_prefix(' '));
+    value.with_context(|| format!("no {name} in {page}"))?.parse().with_context(|| name.to_owned())
+}
+
+/// Open descriptors of a process, and mappings of replicas: files on a tmpfs, and memory files.
+fn held(process: u32) -> Result<(usize, usize)> {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?.count();
+    let maps = fs::read_to_string(format!("/proc/{process}/maps"))?;
+    Ok((descriptors, maps.lines().filter(|line| line.contains("/dev/shm/") || line.contains("/memfd:hearth")).count()))
+}
+
+fn leaks(session: &mut Session) -> Result<()> {
+    let mut java = session.another_java()?;
+    let length = 200_003;
+    let files: Vec<String> = (0..4).map(|index| format!("/opened-{index}")).collect();
+    for path in &files {
+        store(&mut java, path, 80, length)?;
+        java.call("opens", json!({"path": path, "count": 20}))?;
+    }
+    let before = held(java.id())?;
+    for path in &files {
+        java.call("opens", json!({"path": path, "count": 2500}))?;
+    }
+    let after = held(java.id())?;
+    // Descriptors: connections of Hadoop's client to the NameNode may come and go.
+    ensure!(after.0 <= before.0 + 8 && after.1 == before.1, "before 10,000 opens {before:?}, then {after:?}");
+    // A deleted file's memory is returned, also if streams were forgotten: once the collector has found them.
+    let lost = &files[0];
+    java.call("lost", json!({"path": lost, "count": 50}))?;
+    java.call("delete", json!({"path": lost}))?;
+    wait_until("the forgotten replica to be unmapped", Duration::from_secs(60), || {
+        java.call("lost", json!({"path": files[1], "count": 1}))?;
+        Ok((held(java.id())?.1 < before.1).then_some(()))
+    })
+}
+
+fn nothing_left(session: &mut Session) -> Result<()> {
+    let mut clients = Vec::new();
+    for client in 0..2 {
+        let mut java = session.another_java()?;
+        for index in 0..3 {
+            let path = format!("/left-{client}-{index}");
+            store(&mut java, &path, 60, 300_000)?;
+            reads(&mut java, &path, &[(60, 300_000)])?;
+        }
+        java.call("open", json!({"path": format!("/left-{client}-0"), "handle": "open"}))?;
+        java.call("read", json!({"handle": "open", "length": 10}))?;
+        clients.push(java);
+    }
+    ensure!(figure(session, "hearth_short_circuit_slots")? >= 6, "slots");
+    session.java()?.call("delete", json!({"path": "/left-0-0"}))?;
+    clients.into_iter().for_each(Driver::kill);
+    session.end_java();
+    for name in [
+        "hearth_short_circuit_slots",
+        "hearth_short_circuit_segments",
+        "hearth_shown_replicas",
+        "hearth_memory_lingering_bytes",
+    ] {
+        wait_until(name, Duration::from_secs(120), || Ok((figure(session, name)? == 0).then_some(())))?;
+    }
+    Ok(())
+}
+
+fn class_loaders(session: &mut Session) -> Result<()> {
+    let jar = hearth_jar()?;
+    let java = session.java()?;
+    store(java, "/two-loaders", 90, 200_003)?;
+    reads(java, "/two-loaders", &[(90, 200_003)])?;
+    for _ in 0..2 {
+        let read = java.call("otherLoader", json!({"path": "/two-loaders", "jar": jar}))?;
+        ensure!(read["sha256"] == sha256_of(&[(90, 200_003)]) && read["shortCircuit"] == 200_003, "{read}");
+        reads(java, "/two-loaders", &[(90, 200_003)])?;
+    }
+    Ok(())
+}
+
+/// Starts a JVM whose error output goes to a file, which is returned too.
+fn logged(session: &Session, apache: &Apache, name: &str, changes: &[(&str, &str)]) -> Result<(Driver, PathBuf)> {
+    let conf = session.cluster.conf_with(name, changes)?;
+    let log = session.local("java")?.join(format!("{name}.log"));
+    let mut command = apache.our_java(&conf, "Driver")?;
+    Ok((Driver::start(command.stderr(File::create(&log)?))?, log))
+}
+
+/// Returns the log's lines of level INFO and above that name the binding.
+fn reports(log: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(log)?;
+    let is_report = |line: &&str| line.contains("io.hearth") || line.contains("hearth.hdfs");
+    Ok(text.lines().filter(is_report).filter(|line| !line.contains(" DEBUG ")).map(str::to_owned).collect())
+}
+
+/// A platform that the jar has no library for.
+fn no_library(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone().with_option("-Dos.arch=pdp11");
+    let (mut java, log) = logged(session, &apache, "no-library", &[])?;
+    store(&mut java, "/no-library", 91, 200_003)?;
+    for _ in 0..3 {
+        ensure!(carried(&mut java, "/no-library", &[(91, 200_003)])? == 0, "bytes came from memory");
+    }
+    let reports = reports(&log)?;
+    ensure!(reports.len() == 1 && reports[0].contains("none for linux-pdp11"), "{reports:?}");
+
+    let (mut java, _) = logged(session, &apache, "required-library", &[("hearth.java.required", "true")])?;
+    refused(&mut java, "/no-library", "none for linux-pdp11")
+}
+
+/// Checks that a read of `path` fails at once, with a message that contains `reason`.
+fn refused(java: &mut Driver, path: &str, reason: &str) -> Result<()> {
+    for operation in ["read", "pread"] {
+        match java.call(operation, json!({"path": path, "position": 0, "length": 10})) {
+            Err(DriverError::Thrown { class, message }) => {
+                let is_reason = message.contains("hearth.java.required") && message.contains(reason);
+                ensure!(class == "java.lang.IllegalStateException" && is_reason, "{operation}: {class}: {message}");
+            }
+            other => anyhow::bail!("{operation} of {path}: {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+fn kept_library(session: &mut Session) -> Result<()> {
+    let directory = session.local("libraries")?;
+    let text = directory.to_str().context("text")?.to_owned();
+    let apache = session.cluster.apache()?.clone();
+    let changes = [("hearth.java.native.dir", text.as_str())];
+    store(session.java()?, "/kept-library", 92, 200_003)?;
+    let mut kept = Vec::new();
+    for name in ["first-jvm", "second-jvm"] {
+        let (mut java, log) = logged(session, &apache, name, &changes)?;
+        reads(&mut java, "/kept-library", &[(92, 200_003)])?;
+        let reports = reports(&log)?;
+        ensure!(reports.len() == 1 && reports[0].contains("from their memory"), "{reports:?}");
+        let files = files_below(&directory);
+        ensure!(files.len() == 1, "{files:?}");
+        let file = files[0].file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        ensure!(file.starts_with(concat!("libhearth_java-", env!("CARGO_PKG_VERSION"), "-")), "{file}");
+        kept.push(fs::metadata(&files[0])?.ino());
+        // A second loader in the same JVM needs a copy, which it removes.
+        let jar = hearth_jar()?;
+        let read = java.call("otherLoader", json!({"path": "/kept-library", "jar": jar}))?;
+        ensure!(read["shortCircuit"] == 200_003 && files_below(&directory).len() == 1, "{read}");
+    }
+    ensure!(kept[0] == kept[1], "the second JVM has written the library again");
+    // A damaged file is replaced.
+    let file = &files_below(&directory)[0];
+    fs::write(file, "damaged")?;
+    let (mut java, _) = logged(session, &apache, "third-jvm", &changes)?;
+    reads(&mut java, "/kept-library", &[(92, 200_003)])?;
+    ensure!(fs::metadata(file)?.len() > 100_000, "the damaged library is still there");
+    Ok(())
+}
+
+/// Reads 48 MiB with 16 MiB of memory.
+fn evicted(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    let files: Vec<(String, u64)> = (0..24).map(|index| (format!("/much-{index}"), 70 + index)).collect();
+    for (path, seed) in &files {
+        store(java, path, *seed, 2 * BLOCK)?;
+        reads(java, path, &[(*seed, 2 * BLOCK)])?;
+    }
+    for _ in 0..2 {
+        for (path, seed) in &files {
+            reads(java, path, &[(*seed, 2 * BLOCK)])?;
+            java.call("buffers", json!({"path": path}))?;
+        }
+    }
+    ensure!(figure(session, "hearth_memory_evictions")? > 0, "nothing had to leave");
+    Ok(())
+}
+
+/// Changes one byte of the only replica, in memory and on disk. Apache's client then finds the corruption by its own path
+/// and reports it.
+fn spoiled(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    store(java, "/good", 1, BLOCK)?;
+    for (round, is_mapped) in [(2, false), (3, true)] {
+        let path = format!("/spoiled-{round}");
+        store(session.java()?, &path, round, BLOCK)?;
+        if is_mapped {
+            reads(session.java()?, &path, &[(round, BLOCK)])?;
+        }
+        let files = wait_until("the block to be on the disk", Duration::from_secs(60), || {
+            let files = replica_files(session, &Content::new(round).bytes(0, BLOCK as usize))?;
+            Ok((files.len() >= 2).then_some(files))
+        })?;
+        for file in &files {
+            let file = File::options().read(true).write(true).open(file)?;
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, 100_000)?;
+            file.write_all_at(&[byte[0] ^ 1], 100_000)?;
+        }
+        let java = session.java()?;
+        for operation in ["read", "pread"] {
+            match java.call(operation, json!({"path": path, "position": 0, "length": BLOCK})) {
+                Err(DriverError::Thrown { .. }) => {}
+                other => anyhow::bail!("{operation} of a corrupt file: {other:?}"),
+            }
+        }
+        reads(java, "/good", &[(1, BLOCK)])?;
+    }
+    Ok(())
+}
+
+/// Returns the files of the DataNode, on its disk and in its memory, that contain these bytes.
+fn replica_files(session: &Session, bytes: &[u8]) -> Result<Vec<PathBuf>> {
+    let datanode = &session.cluster.datanodes[0];
+    let mut files = files_below(&datanode.data_directory().context("a DataNode has a disk")?);
+    files.extend(files_below(Path::new(datanode.setting("hearth.memory.dir").context("it is set")?)));
+    files.retain(|file| fs::read(file).is_ok_and(|found| found == bytes));
+    Ok(files)
+}
+
+fn as_without(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    let (mut java, log) = logged(session, &apache, "stock", &[])?;
+    for (seed, length) in (1..).zip(SIZES) {
+        let path = format!("/stock-{length}");
+        store(&mut java, &path, seed, length)?;
+        ensure!(carried(&mut java, &path, &[(seed, length)])? == 0, "bytes came from memory");
+        java.call("buffers", json!({"path": path}))?;
+    }
+    let reports = reports(&log)?;
+    ensure!(reports.len() == 1 && reports[0].contains("no Hearth DataNode answers"), "{reports:?}");
+    Ok(())
+}
+
+fn required(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    store(session.java()?, "/required", 1, 1000)?;
+    let (mut java, _) = logged(session, &apache, "required", &[("hearth.java.required", "true")])?;
+    refused(&mut java, "/required", "no Hearth DataNode answers")?;
+    let changes = [("hearth.java.required", "true"), ("dfs.domain.socket.path", "")];
+    let (mut java, _) = logged(session, &apache, "required-socket", &changes)?;
+    refused(&mut java, "/required", "dfs.domain.socket.path is not set")
+}
