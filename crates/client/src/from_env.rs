@@ -30,6 +30,7 @@ pub fn configuration_in(directory: &Path) -> Result<Configuration, ConfigError> 
     Configuration::load_dir(directory, environment())
 }
 
+/// Returns the variables and properties that values of the configuration can refer to.
 fn environment() -> Environment {
     let home = std::env::var("HOME").unwrap_or_default();
     let variables =
@@ -38,6 +39,30 @@ fn environment() -> Environment {
         .with_property("user.name", user_name())
         .with_property("user.home", home)
         .with_property("java.io.tmpdir", std::env::temp_dir().display().to_string())
+}
+
+/// Loads the configuration as programs that use Apache's libhdfs set it up. Like [`configuration`], but if
+/// `HADOOP_CONF_DIR` is not set, each of the two files is taken from the first directory on `CLASSPATH` that holds it.
+///
+/// Errors: a file cannot be read, or is not a Hadoop configuration.
+pub fn configuration_with_class_path() -> Result<Configuration, ConfigError> {
+    let files = match (std::env::var_os("HADOOP_CONF_DIR"), std::env::var("CLASSPATH")) {
+        (None, Ok(class_path)) => files_on(&class_path),
+        _ => Vec::new(),
+    };
+    if files.is_empty() {
+        return configuration();
+    }
+    let mut configuration = Configuration::empty().with_environment(environment());
+    files.iter().try_for_each(|file| configuration.add_file(file))?;
+    Ok(configuration)
+}
+
+/// Finds Hadoop's configuration files in the directories of a class path. Other entries are jars.
+fn files_on(class_path: &str) -> Vec<PathBuf> {
+    let directories: Vec<&Path> = class_path.split(':').filter(|entry| !entry.is_empty()).map(Path::new).collect();
+    let find = |name| directories.iter().map(|directory| directory.join(name)).find(|file| file.is_file());
+    ["core-site.xml", "hdfs-site.xml"].into_iter().filter_map(find).collect()
 }
 
 /// Returns `HADOOP_USER_NAME`, or the operating system's name for the user of this process.
@@ -78,6 +103,19 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn class_path_gives_the_first_file_of_each_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| directory.path().join(name));
+        for (folder, name) in [(&a, "core-site.xml"), (&b, "core-site.xml"), (&b, "hdfs-site.xml")] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join(name), "<configuration/>").unwrap();
+        }
+        let class_path = format!("/x/hadoop.jar:{0}/nothing::{0}:{1}:{1}/*", a.display(), b.display());
+        assert_eq!(files_on(&class_path), [a.join("core-site.xml"), b.join("hdfs-site.xml")]);
+        assert!(files_on("").is_empty());
+    }
 
     #[test]
     fn proxied_user_keeps_the_real_user() {

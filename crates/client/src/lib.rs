@@ -28,7 +28,8 @@
 //! - `HdfsObjectStore`, with the feature `object_store`, implements the trait of the crate
 //!   [object_store](https://docs.rs/object_store), so that DataFusion, Delta Lake and others can use HDFS.
 //!
-//! Every call needs a tokio runtime with its I/O and time drivers enabled.
+//! Every call needs a tokio runtime with its I/O and time drivers enabled. [`process::runtime`] is one for programs that
+//! have none.
 //!
 //! # Errors
 //!
@@ -54,6 +55,7 @@ mod builder;
 mod checksum;
 mod checksummed;
 mod contents;
+mod copy;
 mod data_path;
 mod datanode;
 mod error;
@@ -68,6 +70,7 @@ pub mod object_store;
 mod one_sided;
 mod options;
 mod path;
+pub mod process;
 mod read;
 mod resolve;
 mod session;
@@ -110,7 +113,7 @@ pub use namenode::{
 pub use object_store::HdfsObjectStore;
 pub use options::ChecksumCombine;
 pub use read::{PositionedReader, Reader, View};
-pub use statistics::Statistics;
+pub use statistics::{ReadStatistics, Statistics};
 pub use user::os_user_name;
 pub use webhdfs::{WebFileSystem, WebReader, WebWriter};
 pub use write::{CreateOptions, Writer};

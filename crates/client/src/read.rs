@@ -29,6 +29,7 @@ use hearth_types::{ByteRange, LocatedBlocks};
 
 use crate::error::Failure;
 use crate::session::Session;
+use crate::statistics::ReadStatistics;
 use crate::{DatanodeError, Error};
 use block_stream::BlockStream;
 use candidate::Checks;
@@ -159,6 +160,7 @@ impl Reader {
                     // Before any await: the call may be dropped there.
                     self.position += count as u64;
                     filled += count;
+                    self.replicas.counters.count_read(stream.candidate().path, count);
                     self.replicas.note_success(&stream.candidate().block, &mut self.failures).await;
                 }
                 Err(error) => self.block_failed(error).await?,
@@ -202,6 +204,7 @@ impl Reader {
     pub fn consume(&mut self, count: usize) {
         if let Some(stream) = &mut self.current {
             stream.consume(count);
+            self.replicas.counters.count_read(stream.candidate().path, count);
             self.position += count as u64;
         }
     }
@@ -227,6 +230,11 @@ impl Reader {
         self.replicas.view(offset, length).await
     }
 
+    /// Like [`Reader::view`], but returns `None` if the bytes cannot be shown in place, instead of a copy.
+    pub async fn view_in_place(&self, offset: u64, length: usize) -> Result<Option<View>, Error> {
+        self.replicas.view_in_place(offset, length).await
+    }
+
     /// Returns the bytes of each of `ranges`, in order. All are requested at once. A range beyond the end of the file
     /// is cut off there.
     pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
@@ -236,6 +244,22 @@ impl Reader {
     /// Returns a handle for `read_at` that other tasks can own.
     pub fn positioned(&self) -> PositionedReader {
         PositionedReader { replicas: Arc::clone(&self.replicas) }
+    }
+
+    /// Gives up the connection and the buffers of the stream, which the next `read` opens again. For files that stay
+    /// open for a long time without being read.
+    pub fn unbuffer(&mut self) {
+        self.current = None;
+    }
+
+    /// Returns the number of bytes that this reader and its positioned handles have returned.
+    pub fn statistics(&self) -> ReadStatistics {
+        self.replicas.counters.statistics()
+    }
+
+    /// Sets the counts of [`Reader::statistics`] to 0.
+    pub fn clear_statistics(&self) {
+        self.replicas.counters.clear();
     }
 
     async fn open_block(&mut self) -> Result<(), Error> {
@@ -295,5 +319,20 @@ impl PositionedReader {
     /// Returns a view of the file's bytes: see [`Reader::view`].
     pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
         self.replicas.view(offset, length).await
+    }
+
+    /// Returns a view of the file's bytes if they can be shown in place: see [`Reader::view_in_place`].
+    pub async fn view_in_place(&self, offset: u64, length: usize) -> Result<Option<View>, Error> {
+        self.replicas.view_in_place(offset, length).await
+    }
+
+    /// Returns the number of bytes that the file's reader and positioned handles have returned.
+    pub fn statistics(&self) -> ReadStatistics {
+        self.replicas.counters.statistics()
+    }
+
+    /// Sets the counts of [`PositionedReader::statistics`] to 0.
+    pub fn clear_statistics(&self) {
+        self.replicas.counters.clear();
     }
 }

@@ -54,6 +54,60 @@ impl Statistics {
     }
 }
 
+/// Numbers of bytes that one open file has returned: a [`crate::Reader`] and its positioned handles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadStatistics {
+    read: [u64; DataPath::ALL.len()],
+    shown: u64,
+}
+
+impl ReadStatistics {
+    /// Returns the number of bytes that came by `path`.
+    pub fn read_bytes(&self, path: DataPath) -> u64 {
+        self.read[path as usize]
+    }
+
+    /// Returns the number of bytes that came by any path.
+    pub fn total_bytes(&self) -> u64 {
+        self.read.iter().sum()
+    }
+
+    /// Returns the number of bytes that views showed in the memory of the datanode, without a copy. They are included
+    /// in those of [`DataPath::Local`].
+    pub fn shown_bytes(&self) -> u64 {
+        self.shown
+    }
+}
+
+/// Counters of one open file.
+#[derive(Debug, Default)]
+pub(crate) struct FileCounters {
+    read: [AtomicU64; DataPath::ALL.len()],
+    shown: AtomicU64,
+}
+
+impl FileCounters {
+    pub(crate) fn count_read(&self, path: DataPath, bytes: usize) {
+        self.read[path as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_shown(&self, bytes: usize) {
+        self.count_read(DataPath::Local, bytes);
+        self.shown.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn statistics(&self) -> ReadStatistics {
+        ReadStatistics {
+            read: DataPath::ALL.map(|path| self.read[path as usize].load(Ordering::Relaxed)),
+            shown: self.shown.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.read.iter().chain([&self.shown]).for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+}
+
 /// Counters that many threads update at once. They are sharded, so that the threads do not share a cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -105,6 +159,19 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shown_bytes_are_local_bytes() {
+        let counters = FileCounters::default();
+        counters.count_read(DataPath::Packets, 3);
+        counters.count_read(DataPath::Local, 4);
+        counters.count_shown(5);
+        let statistics = counters.statistics();
+        assert_eq!((statistics.total_bytes(), statistics.shown_bytes()), (12, 5));
+        assert_eq!(DataPath::ALL.map(|path| statistics.read_bytes(path)), [9, 0, 3]);
+        counters.clear();
+        assert_eq!(counters.statistics(), ReadStatistics::default());
+    }
 
     #[test]
     fn counts_of_all_threads_are_summed() {

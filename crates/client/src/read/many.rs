@@ -110,6 +110,7 @@ pub(super) async fn visit_ranges(
                 let fits = checked.verify(start, end).is_ok();
                 if fits {
                     session.counters.count_read(group.path, end - start);
+                    ranges[index].replicas.counters.count_read(group.path, end - start);
                     show(index, Ok(Cow::Borrowed(&checked.data[start..end])));
                 }
                 fits

@@ -17,6 +17,7 @@ use super::mapped_cache::MappedCache;
 use super::view::View;
 use crate::error::Failure;
 use crate::session::Session;
+use crate::statistics::FileCounters;
 use crate::{DataPath, DatanodeError, Error, backoff};
 
 /// Replicas of one open file, with the failures seen so far.
@@ -31,6 +32,7 @@ pub(super) struct Replicas {
     mapped_cache: MappedCache,
     /// Replicas with checksum errors, not yet reported; each datanode of a block is listed once.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
+    pub(super) counters: FileCounters,
 }
 
 /// Failures of one read, and the number of rounds in which all replicas failed.
@@ -57,6 +59,7 @@ impl Replicas {
             dead: Mutex::default(),
             mapped_cache: MappedCache::default(),
             corrupt: Mutex::default(),
+            counters: FileCounters::default(),
         }
     }
 
@@ -95,7 +98,9 @@ impl Replicas {
 
     /// Fills `into` from `offset` on, as far as possible without waiting.
     pub(super) fn read_mapped(&self, offset: u64, into: &mut [u8]) -> usize {
-        self.mapped_cache.read(offset, into, &self.session.counters)
+        let filled = self.mapped_cache.read(offset, into, &self.session.counters);
+        self.counters.count_read(DataPath::Local, filled);
+        filled
     }
 
     /// Returns the candidate that a read of the byte at `position` would try first, or `None` if all have failed.
@@ -108,7 +113,7 @@ impl Replicas {
     pub(super) async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         let available = self.locations.length().saturating_sub(offset);
         let wanted = into.len().min(usize::try_from(available).unwrap_or(usize::MAX));
-        let mut filled = self.mapped_cache.read(offset, &mut into[..wanted], &self.session.counters);
+        let mut filled = self.read_mapped(offset, &mut into[..wanted]);
         let mut failures = Failures::default();
         while filled < wanted {
             let position = offset + filled as u64;
@@ -121,6 +126,7 @@ impl Replicas {
                     }
                     Ok(count) => {
                         filled += count;
+                        self.counters.count_read(stream.candidate().path, count);
                         self.note_success(&stream.candidate().block, &mut failures).await;
                     }
                     Err(error) => {
@@ -136,31 +142,39 @@ impl Replicas {
     /// Returns the bytes from `offset` on: at most `length`, and not beyond the end of their block. Shown in place if
     /// possible.
     pub(super) async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
-        let available = self.locations.length().saturating_sub(offset);
-        let wanted = length.min(usize::try_from(available).unwrap_or(usize::MAX));
-        if wanted == 0 {
-            return Ok(View::copied(Vec::new()));
+        if let Some(view) = self.view_in_place(offset, length).await? {
+            return Ok(view);
         }
-        if let Some(view) = self.mapped_cache.view(offset, wanted) {
-            return Ok(self.viewed(view));
-        }
-        let stream = self.open(offset, Some(wanted as u64), &mut Failures::default()).await?;
-        let block = &stream.candidate().block;
-        let start = offset - block.offset;
-        let end = (start + wanted as u64).min(block.block.length());
-        if let Some(view) = stream.local_replica().and_then(|replica| View::of(replica, start, end)) {
-            return Ok(self.viewed(view));
-        }
-        drop(stream);
         // Bytes that cannot be shown are copied, also only up to the end of the block.
-        let mut bytes = vec![0; (end - start) as usize];
+        let block = self.locations.block_at(offset).await?;
+        let left = (block.offset + block.block.length()).min(self.locations.length()).saturating_sub(offset);
+        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
         let filled = self.read_at(offset, &mut bytes).await?;
         bytes.truncate(filled);
         Ok(View::copied(bytes))
     }
 
+    /// Like `view`, but returns `None` if the bytes cannot be shown in place.
+    pub(super) async fn view_in_place(&self, offset: u64, length: usize) -> Result<Option<View>, Error> {
+        let available = self.locations.length().saturating_sub(offset);
+        let wanted = length.min(usize::try_from(available).unwrap_or(usize::MAX));
+        if wanted == 0 {
+            return Ok(Some(View::copied(Vec::new())));
+        }
+        if let Some(view) = self.mapped_cache.view(offset, wanted) {
+            return Ok(Some(self.viewed(view)));
+        }
+        let stream = self.open(offset, Some(wanted as u64), &mut Failures::default()).await?;
+        let block = &stream.candidate().block;
+        let start = offset - block.offset;
+        let end = (start + wanted as u64).min(block.block.length());
+        let view = stream.local_replica().and_then(|replica| View::of(replica, start, end));
+        Ok(view.map(|view| self.viewed(view)))
+    }
+
     fn viewed(&self, view: View) -> View {
         self.session.counters.count_read(DataPath::Local, view.len());
+        self.counters.count_shown(view.len());
         view
     }
 

@@ -16,8 +16,8 @@ use hearth_wire::offer::Offer;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::FileSystem;
 use crate::short_circuit::tests::{Behaviour as LocalBehaviour, Fake as LocalDatanode, datanode as local_datanode};
+use crate::{DataPath, FileSystem};
 use fake_datanode::{Behaviour, FakeDatanode, PACKET_BYTES, VisibleLengths};
 use fake_namenode::FakeNamenode;
 use fake_one_sided::OneSidedDatanode;
@@ -127,6 +127,50 @@ async fn cancelled_packet_reads_lose_no_bytes() {
     let replicas = HashMap::from([(1, content(1, LONG))]);
     let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
     cancelled_reads_lose_nothing(datanode.info(), "packets", &[]).await;
+}
+
+#[tokio::test]
+async fn statistics_count_the_bytes_of_one_reader() {
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[datanode.info()])]);
+    let fs = client(&namenode, "packets", &[]);
+    let (mut reader, other) = (fs.open("/file").await.unwrap(), fs.open("/file").await.unwrap());
+    let mut into = vec![0; 100];
+    assert_eq!(reader.read(&mut into).await.unwrap(), 100);
+    reader.unbuffer();
+    assert_eq!(reader.read(&mut into).await.unwrap(), 100);
+    assert!(into == bytes[100..200], "the position stays where it was");
+    assert_eq!(reader.positioned().read_at(7, &mut into[..50]).await.unwrap(), 50);
+    let count = reader.next().await.unwrap().len().min(30);
+    reader.consume(count);
+    let statistics = reader.positioned().statistics();
+    assert_eq!((statistics.total_bytes(), statistics.read_bytes(DataPath::Packets)), (280, 280));
+    assert_eq!((statistics.shown_bytes(), other.statistics().total_bytes()), (0, 0));
+    reader.clear_statistics();
+    assert_eq!(reader.statistics().total_bytes(), 0);
+}
+
+#[tokio::test]
+async fn view_in_place_copies_nothing() {
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, LONG));
+    let local = LocalDatanode::start(LocalBehaviour::of(true, HashMap::from([(1, bytes.clone())])));
+    namenode.put("/local", vec![located(1, 0, LONG, &[DatanodeInfo::of(local_datanode())])]);
+    let socket = ("dfs.domain.socket.path", &*local.socket_pattern());
+    let reader = client(&namenode, "local", &[socket]).open("/local").await.unwrap();
+    let view = reader.view_in_place(5, 1000).await.unwrap().unwrap();
+    assert!(view.is_shown() && view[..] == bytes[5..1005]);
+    assert_eq!(reader.statistics().shown_bytes(), 1000);
+    assert!(reader.view_in_place(LONG as u64, 10).await.unwrap().unwrap().is_empty(), "the end of the file");
+
+    let replicas = HashMap::from([(1, bytes)]);
+    let remote = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/remote", vec![located(1, 0, LONG, &[remote.info()])]);
+    let reader = client(&namenode, "packets", &[]).open("/remote").await.unwrap();
+    assert!(reader.view_in_place(5, 1000).await.unwrap().is_none());
+    assert_eq!(reader.statistics().total_bytes(), 0);
+    assert!(!reader.view(5, 1000).await.unwrap().is_shown());
 }
 
 /// The position includes the bytes that a read has returned, even while it waits for something else.

@@ -1,0 +1,136 @@
+//! What a program has once per process: the runtime of programs that have none, such as the bindings for C and Python.
+//!
+//! A fork copies only the thread that calls it. In the child, a tokio runtime of the parent has no threads, and its
+//! sockets are the parent's. The child must neither use nor drop them: dropping a socket removes it from the epoll
+//! instance that both processes share. [`PerProcess`] holds this rule: the child gets a value of its own and leaks the
+//! parent's.
+
+use std::sync::OnceLock;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{Error, ErrorKind};
+
+/// Most threads of [`runtime`]. They do little work: calls that block run on their callers' threads.
+const THREADS_MAX: usize = 8;
+
+static RUNTIME: PerProcess<Runtime> = PerProcess::new();
+
+/// Returns the runtime of this process, which starts with the first call. It is never dropped.
+///
+/// Errors: kind `Other` if the system refuses threads or descriptors.
+pub fn runtime() -> Result<&'static Runtime, Error> {
+    RUNTIME.get_or_try(|| {
+        let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS_MAX);
+        let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name("hearth").enable_all().build();
+        runtime.map_err(|error| Error::new(ErrorKind::Other, format!("cannot start the client's threads: {error}")))
+    })
+}
+
+/// A value that each process makes for itself: after a fork, the child makes another, and leaks its parent's.
+///
+/// A child of a process that was making the value in another thread at the fork may wait for ever.
+#[derive(Debug)]
+pub struct PerProcess<T> {
+    first: OnceLock<Box<Made<T>>>,
+}
+
+/// A value, and the one of the next process that a fork made.
+#[derive(Debug)]
+struct Made<T> {
+    process: u32,
+    /// Always there until it is dropped.
+    value: Option<T>,
+    next: OnceLock<Box<Made<T>>>,
+}
+
+impl<T> PerProcess<T> {
+    /// Returns a place without a value.
+    pub const fn new() -> Self {
+        Self { first: OnceLock::new() }
+    }
+
+    /// Returns the value of this process, which `make` makes in the first call.
+    pub fn get_or_try<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        self.get_for(std::process::id(), make)
+    }
+
+    fn get_for<E>(&self, process: u32, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let (mut place, mut make) = (&self.first, Some(make));
+        loop {
+            let made = match (place.get(), make.take()) {
+                (Some(made), unused) => {
+                    make = unused;
+                    made
+                }
+                (None, Some(make)) => {
+                    let value = Some(make()?);
+                    // Another thread may have been faster. Its value is then used, and this one is dropped.
+                    place.get_or_init(|| Box::new(Made { process, value, next: OnceLock::new() }))
+                }
+                // Only if another process made the value that was found after `make` ran, which does not happen: a fork
+                // keeps the thread that found nothing out of the child.
+                (None, None) => unreachable!("a process makes its value once"),
+            };
+            match &made.value {
+                Some(value) if made.process == process => return Ok(value),
+                _ => place = &made.next,
+            }
+        }
+    }
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for Made<T> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn each_process_has_its_own_value_and_leaks_the_parents() {
+        let counted = Rc::new(());
+        let per_process = PerProcess::new();
+        let (parent, child) = (std::process::id() + 1, std::process::id());
+        let value = |process, name| {
+            let made = per_process.get_for(process, || Ok::<_, Infallible>((name, Rc::clone(&counted))));
+            made.unwrap().0
+        };
+        assert_eq!(
+            [value(parent, "parent"), value(parent, "again"), value(child, "child")],
+            ["parent", "parent", "child"]
+        );
+        assert_eq!([value(child, "again"), value(parent, "again")], ["child", "parent"]);
+        assert_eq!(Rc::strong_count(&counted), 3);
+        drop(per_process);
+        assert_eq!(Rc::strong_count(&counted), 2, "the parent's value is left alone");
+    }
+
+    #[test]
+    fn failed_attempt_is_repeated() {
+        let per_process = PerProcess::new();
+        assert_eq!(per_process.get_or_try(|| Err::<u8, _>("full")), Err("full"));
+        assert_eq!(per_process.get_or_try(|| Ok::<_, &str>(7)), Ok(&7));
+    }
+
+    #[test]
+    fn runtime_runs_calls_of_threads_without_one() {
+        let answer = runtime().unwrap().block_on(async { tokio::spawn(async { 7 }).await.unwrap() });
+        assert_eq!(answer, 7);
+        assert!(std::ptr::eq(runtime().unwrap(), runtime().unwrap()));
+    }
+}
