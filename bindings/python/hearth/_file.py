@@ -1,0 +1,272 @@
+"""Open files: raw streams, and the buffered file that `FileSystem.open` returns."""
+
+import ctypes
+import io
+import os
+import weakref
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+
+from ._library import (
+    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_VERIFY, StatisticsStructure, error, lib,
+)
+
+
+class ReadStatistics(NamedTuple):
+    """Bytes that a file has returned."""
+
+    total: int
+    #: From the memory of a DataNode on this machine.
+    local: int
+    #: Of those, the ones that views showed without a copy.
+    shown: int
+
+
+def _address(buffer: memoryview) -> Any:
+    """Returns the address of a writable buffer, as an object that keeps it."""
+    return (ctypes.c_char * buffer.nbytes).from_buffer(buffer)
+
+
+class RawFile(io.RawIOBase):
+    """A file without a buffer of Python's. `pread` and `view` may be called by many threads at once."""
+
+    def __init__(self, file_system: Any, handle: int, name: str, mode: str) -> None:
+        self._file_system = file_system  # keeps its handle
+        self._handle: Optional[int] = handle
+        self.name = name
+        self.mode = mode
+        self._process = os.getpid()
+        self._size = lib.hdfsAvailable(file_system._handle, handle) if mode == "rb" else None
+        if self._size is not None and self._size >= 0x7FFFFFFF:
+            self._size = file_system.info(name).size
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise ValueError("I/O operation on closed file")
+        return self._handle
+
+    def readable(self) -> bool:
+        return self.mode == "rb"
+
+    def writable(self) -> bool:
+        return self.mode != "rb"
+
+    def seekable(self) -> bool:
+        return self.mode == "rb"
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes, when it was opened."""
+        if self._size is None:
+            raise io.UnsupportedOperation("size")
+        return self._size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer, fewer bytes only at the end of the file. Returns their number."""
+        if not self.readable():
+            raise io.UnsupportedOperation("read")
+        with memoryview(buffer).cast("B") as view:
+            total = 0
+            while total < view.nbytes:
+                part = view[total : total + CALL_BYTES_MAX]
+                count = lib.hdfsRead(None, self._open(), _address(part), part.nbytes)
+                if count < 0:
+                    raise error(self.name)
+                total += count
+                if count < part.nbytes:
+                    break
+            return total
+
+    def readall(self) -> bytes:
+        return self.read(max(0, self.size - self.tell()))
+
+    def read(self, size: Optional[int] = -1) -> bytes:
+        if size is None or size < 0:
+            return self.readall()
+        if not self.readable():
+            raise io.UnsupportedOperation("read")
+        size = min(size, max(0, self.size - self.tell()))
+        bytes_read = bytearray(size)
+        del bytes_read[self.readinto(bytes_read) :]
+        return bytes(bytes_read)
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Returns `length` bytes from `offset` on, fewer at the end of the file. The position stays as it is."""
+        if offset < 0 or length < 0:
+            raise ValueError("negative offset or length")
+        length = min(length, max(0, self.size - offset))
+        if length <= CALL_BYTES_MAX:
+            buffer = ctypes.create_string_buffer(length) if length else None
+            count = lib.hdfsPread(None, self._open(), offset, buffer, length)
+            if count < 0:
+                raise error(self.name)
+            return ctypes.string_at(buffer, count) if count else b""
+        whole = bytearray(length)
+        del whole[self.pread_into(offset, whole) :]
+        return bytes(whole)
+
+    def pread_into(self, offset: int, buffer: Any) -> int:
+        """Like `pread`, into a writable buffer, such as a NumPy array. Returns the number of bytes."""
+        if offset < 0:
+            raise ValueError("negative offset")
+        with memoryview(buffer).cast("B") as view:
+            total = 0
+            while total < view.nbytes:
+                part = view[total : total + CALL_BYTES_MAX]
+                count = lib.hdfsPread(None, self._open(), offset + total, _address(part), part.nbytes)
+                if count < 0:
+                    raise error(self.name)
+                total += count
+                if count < part.nbytes:
+                    break
+            return total
+
+    def read_ranges(self, ranges: Iterable[Tuple[int, int]]) -> List[bytes]:
+        """Returns the bytes of each `(offset, length)`, all requested at once."""
+        return self._file_system.read_ranges([(self.name, offset, length) for offset, length in ranges])
+
+    def view(self, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: bool = False) -> memoryview:
+        """Shows bytes of the file: in the DataNode's own memory if it is on this machine, else in a copy.
+
+        Returns a read-only `memoryview` of at most `length` bytes from `offset` on (-1: all), up to the end of a block;
+        see `views` for all blocks. NumPy, PyArrow and others take it without a copy. The bytes do not change while it
+        is in use, also if the file is closed or deleted.
+
+        in_place: raise `OSError` (ENOTSUP) instead of copying. verify: compare the bytes with their checksums; copies
+        are always verified, and the DataNode has verified what it keeps in memory.
+        """
+        if offset < 0:
+            raise ValueError("negative offset")
+        flags = (VIEW_IN_PLACE if in_place else 0) | (VIEW_VERIFY if verify else 0)
+        handle = lib.hearth_view_open(self._open(), offset, -1 if length < 0 else length, flags)
+        if not handle:
+            raise error(self.name)
+        size = lib.hearth_view_length(handle)
+        if size == 0:
+            lib.hearth_view_close(handle)
+            return memoryview(b"")
+        shown = (ctypes.c_ubyte * size).from_address(lib.hearth_view_data(handle))
+        # The memoryview and everything made of it hold `shown`; the memory is given back after the last of them.
+        weakref.finalize(shown, lib.hearth_view_close, handle).atexit = False
+        return memoryview(shown).cast("B").toreadonly()
+
+    def views(self, **options: bool) -> List[memoryview]:
+        """Returns a view of each block of the file, in order. Options as for `view`."""
+        found, offset = [], 0
+        while offset < self.size:
+            view = self.view(offset, **options)
+            if not view.nbytes:
+                break
+            found.append(view)
+            offset += view.nbytes
+        return found
+
+    def statistics(self) -> ReadStatistics:
+        """Returns the number of bytes that were read so far, by any method but `read_ranges`."""
+        place = ctypes.POINTER(StatisticsStructure)()
+        if lib.hdfsFileGetReadStatistics(self._open(), ctypes.byref(place)) != 0:
+            raise error(self.name)
+        found = place[0]
+        statistics = ReadStatistics(found.total, found.local, found.zero_copy)
+        lib.hdfsFileFreeReadStatistics(place)
+        return statistics
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if not self.seekable():
+            raise io.UnsupportedOperation("seek")
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell() if whence == os.SEEK_CUR else 0, os.SEEK_END: self.size}
+        if whence not in base:
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        position = base[whence] + offset
+        if position < 0:
+            raise ValueError(f"negative seek position {position}")
+        if lib.hdfsSeek(None, self._open(), position) != 0:
+            raise error(self.name)
+        return position
+
+    def tell(self) -> int:
+        position = lib.hdfsTell(None, self._open())
+        if position < 0:
+            raise error(self.name)
+        return position
+
+    def write(self, data: Any) -> int:
+        """Appends all of `data`. Returns its number of bytes."""
+        if not self.writable():
+            raise io.UnsupportedOperation("write")
+        with memoryview(data) as given, given.cast("B") as view:
+            total = 0
+            while total < view.nbytes:
+                part = view[total : total + CALL_BYTES_MAX]
+                pointer = _constant(part) if part.readonly else _address(part)
+                count = lib.hdfsWrite(None, self._open(), pointer, part.nbytes)
+                if count < 0:
+                    raise error(self.name)
+                total += count
+            return total
+
+    def hflush(self) -> None:
+        """Waits until every byte is in the memory of each DataNode. Readers that open the file see them."""
+        if lib.hdfsHFlush(None, self._open()) != 0:
+            raise error(self.name)
+
+    def hsync(self) -> None:
+        """Like `hflush`, and waits until the bytes are on the disks."""
+        if lib.hdfsHSync(None, self._open()) != 0:
+            raise error(self.name)
+
+    def close(self) -> None:
+        """Closes the file. A file that was written is complete then."""
+        if self.closed:
+            return
+        try:
+            super().close()
+        finally:
+            handle, self._handle = self._handle, None
+            if handle is not None and lib.hdfsCloseFile(None, handle) != 0 and self._process == os.getpid():
+                raise error(self.name)
+
+    def __repr__(self) -> str:
+        return f"<hearth.RawFile name={self.name!r} mode={self.mode!r}>"
+
+
+def _constant(view: memoryview) -> Any:
+    """Returns a pointer to a read-only buffer, without a copy for `bytes`."""
+    owner = view.obj
+    if isinstance(owner, bytes) and len(owner) == view.nbytes:
+        return owner
+    return bytes(view)
+
+
+class File(io.BufferedReader):
+    """A file that is open for reading. Small reads and lines come from a buffer; `pread` and `view` pass it by."""
+
+    raw: RawFile
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes, when it was opened."""
+        return self.raw.size
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """See `RawFile.pread`."""
+        return self.raw.pread(offset, length)
+
+    def pread_into(self, offset: int, buffer: Any) -> int:
+        """See `RawFile.pread_into`."""
+        return self.raw.pread_into(offset, buffer)
+
+    def read_ranges(self, ranges: Iterable[Tuple[int, int]]) -> List[bytes]:
+        """See `RawFile.read_ranges`."""
+        return self.raw.read_ranges(ranges)
+
+    def view(self, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: bool = False) -> memoryview:
+        """See `RawFile.view`."""
+        return self.raw.view(offset, length, in_place=in_place, verify=verify)
+
+    def views(self, **options: bool) -> List[memoryview]:
+        """See `RawFile.views`."""
+        return self.raw.views(**options)
+
+    def statistics(self) -> ReadStatistics:
+        """See `RawFile.statistics`."""
+        return self.raw.statistics()

@@ -1,0 +1,312 @@
+"""`hearth.FileSystem` on a cluster of Hearth on this machine."""
+
+import asyncio
+import datetime
+import errno
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+
+import hearth
+import pytest
+
+BLOCK = 1 << 20
+
+
+def content(length, seed=1):
+    return bytes((seed + index * 7919 % 251) % 256 for index in range(4093)) * (length // 4093 + 1)
+
+
+def stored(fs, path, length):
+    data = content(length)[:length]
+    fs.write_file(path, data)
+    return data
+
+
+@pytest.mark.parametrize("length", [0, 1, 511, 513, 65_536, BLOCK, 2 * BLOCK + 70_001])
+def test_every_size_is_read_as_it_was_written(fs, directory, length):
+    path = f"{directory}/file"
+    data = stored(fs, path, length)
+    assert fs.read_file(path) == data
+    with fs.open(path) as file:
+        assert file.size == length
+        assert file.read() == data
+        assert file.read() == b""
+        assert file.pread(length // 2, 100) == data[length // 2 : length // 2 + 100]
+        file.seek(-min(length, 5), os.SEEK_END)
+        assert file.read(3) == data[max(0, length - 5) :][:3]
+    assert fs.info(path).size == length
+
+
+def test_streams_are_those_of_io(fs, directory):
+    path = f"{directory}/text"
+    with fs.open(path, "w", encoding="utf-8") as file:
+        file.write("eins\nzwei\ndrü\n")
+    with fs.open(path, "a", encoding="utf-8") as file:
+        file.write("vier")
+    with fs.open(path, "r", encoding="utf-8") as file:
+        assert list(file) == ["eins\n", "zwei\n", "drü\n", "vier"]
+    with fs.open(path) as file:
+        assert isinstance(file, io.BufferedReader) and file.readable() and file.seekable() and not file.writable()
+        assert file.readline() == b"eins\n" and file.tell() == 5
+        buffer = bytearray(4)
+        assert file.readinto(buffer) == 4 and buffer == b"zwei"
+        with pytest.raises(io.UnsupportedOperation):
+            file.write(b"x")
+    with fs.open(path, "wb", buffering=0) as file:
+        assert file.write(memoryview(b"abcdef")[2:4]) == 2 and file.write(bytearray(b"gh")) == 2
+        file.hflush()
+        assert fs.read_file(path) == b"cdgh"
+        file.hsync()
+        with pytest.raises(io.UnsupportedOperation):
+            file.read(1)
+    assert file.closed
+    with pytest.raises(ValueError):
+        file.write(b"x")
+    with pytest.raises(ValueError):
+        fs.open(path, "rw")
+    with pytest.raises(ValueError):
+        fs.open(path, "r", buffering=0)
+
+
+def test_errors_are_pythons_own(fs, directory):
+    missing = f"{directory}/missing"
+    for call in [fs.open, fs.read_file, fs.info, fs.list, fs.delete]:
+        with pytest.raises(FileNotFoundError) as raised:
+            call(missing)
+        assert raised.value.errno == errno.ENOENT and "missing" in str(raised.value)
+    fs.write_file(f"{directory}/file", b"x")
+    with pytest.raises(FileExistsError):
+        fs.open(f"{directory}/file", "xb")
+    with pytest.raises(NotADirectoryError):
+        fs.make_directory(f"{directory}/file/below")
+    with pytest.raises(OSError) as raised:
+        fs.delete(directory)
+    assert raised.value.errno == errno.ENOTEMPTY
+    fs.set_permissions(directory, 0o700)
+    other = hearth.FileSystem(fs.uri, user="nobody-special")
+    with pytest.raises(PermissionError) as raised:
+        other.list(directory)
+    assert "nobody-special" in str(raised.value)
+    with pytest.raises(ValueError):
+        fs.open("/nul\0")
+    with pytest.raises(OSError) as raised:
+        hearth.FileSystem("s3://bucket")
+    assert raised.value.errno == errno.ENOTSUP
+    with fs.open(f"{directory}/file", buffering=0) as file:
+        with pytest.raises(OSError):
+            file.seek(2)
+        with pytest.raises(ValueError):
+            file.pread(-1, 1)
+
+
+def test_names_and_attributes(fs, directory):
+    a, b = f"{directory}/a", f"{directory}/b"
+    data = stored(fs, a, BLOCK + 5)
+    before = datetime.datetime.now(datetime.timezone.utc)
+    info = fs.info(a)
+    assert info.path == a and info.name == "a" and info.is_file and info.block_size == BLOCK and info.replication == 1
+    assert abs(info.modified - before) < datetime.timedelta(minutes=5)
+    assert fs.exists(a) and not fs.exists(b) and fs.is_file(a) and fs.is_directory(directory) and not fs.is_file(b)
+    fs.rename(a, b)
+    with pytest.raises(FileNotFoundError):
+        fs.rename(a, f"{directory}/c")
+    fs.copy(b, a)
+    with pytest.raises(FileExistsError):
+        fs.rename(a, b)
+    assert fs.read_file(a) == data == fs.read_file(b)
+    fs.make_directory(f"{directory}/sub/deep")
+    fs.copy(a, f"{directory}/sub")
+    assert [entry.name for entry in fs.list(directory)] == ["a", "b", "sub"]
+    assert [entry.path[len(directory) :] for entry in fs.walk(directory)] == ["/a", "/b", "/sub", "/sub/a", "/sub/deep"]
+    assert fs.list(f"{directory}/sub/deep") == []
+    assert fs.truncate(b, BLOCK) and fs.info(b).size == BLOCK
+    fs.set_permissions(a, 0o640)
+    fs.set_owner(a, "eve", "staff")
+    fs.set_times(a, modified=1_000_000_000)
+    fs.set_replication(a, 1)
+    info = fs.info(a)
+    assert (info.permissions, info.owner, info.group) == (0o640, "eve", "staff")
+    assert info.modified == datetime.datetime.fromtimestamp(1_000_000_000, datetime.timezone.utc)
+    assert len(fs.hosts(a)) == 2 and all(hosts for hosts in fs.hosts(a))
+    assert fs.capacity() > fs.used() >= 0
+    assert fs.exists(f"{fs.uri}{a}")
+    assert fs.home.startswith("/user/")
+
+
+def test_many_files_in_one_call(fs, directory):
+    paths = [f"{directory}/{number}" for number in range(200)]
+    for number, path in enumerate(paths):
+        fs.write_file(path, b"%d" % number * 100)
+    assert fs.read_files(paths) == [b"%d" % number * 100 for number in range(200)]
+    ranges = [(paths[7], 2, 3), (paths[7], 98, -1), (paths[7], 500, 10)]
+    assert fs.read_ranges(ranges) == [b"777", b"77", b""]
+    found = fs.read_files([paths[0], f"{directory}/missing"], return_errors=True)
+    assert found[0] == b"0" * 100 and isinstance(found[1], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.read_files([f"{directory}/missing"])
+    with fs.open(paths[7]) as file:
+        assert file.read_ranges([(0, 2), (99, 5)]) == [b"77", b"7"]
+    assert fs.read_files([]) == []
+
+
+def resident_kib():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def test_views_show_the_block_memory(fs, directory):
+    path = f"{directory}/file"
+    length = 64 << 20
+    data = content(1 << 20)[: 1 << 20] * 64
+    with fs.open(path, "wb", block_size=length) as file:
+        file.write(data)
+    file = fs.open(path)
+    file.pread(0, 1)
+    before = resident_kib()
+    view = file.view(in_place=True)
+    assert view.nbytes == length and view.readonly and view.format == "B"
+    assert resident_kib() - before < 1024
+    assert view[:100] == data[:100] and view[-100:] == data[-100:] and view[length // 2] == data[length // 2]
+    assert file.statistics().shown == length
+    # The bytes stay after the file was closed and deleted, as long as something was made of them.
+    part = view[10:20]
+    file.close()
+    fs.delete(path)
+    del view, file
+    gc.collect()
+    assert bytes(part) == data[10:20]
+    with pytest.raises((TypeError, ValueError)):
+        part[0] = 1
+
+
+def test_views_end_at_blocks(fs, directory):
+    path = f"{directory}/file"
+    data = stored(fs, path, 2 * BLOCK + 70_001)
+    with fs.open(path) as file:
+        views = file.views(verify=True)
+        assert [view.nbytes for view in views] == [BLOCK, BLOCK, 70_001]
+        assert b"".join(views) == data
+        assert bytes(file.view(BLOCK - 2, 100)) == data[BLOCK - 2 : BLOCK]
+        assert file.view(file.size).nbytes == 0
+        buffer = bytearray(BLOCK)
+        assert file.pread_into(5, buffer) == BLOCK and buffer == data[5 : BLOCK + 5]
+    assert bytes(fs.view(path, 7, 9)) == data[7:16]
+
+
+def test_asyncio(fs, directory):
+    async def work():
+        paths = [f"{directory}/{number}" for number in range(20)]
+        await asyncio.gather(*(fs.write_file_async(path, path.encode()) for path in paths))
+        assert await asyncio.gather(*map(fs.read_file_async, paths)) == [path.encode() for path in paths]
+        assert await fs.read_files_async(paths) == [path.encode() for path in paths]
+        assert await fs.read_ranges_async([(paths[0], 1, 6)]) == [b"python"]
+        assert (await fs.info_async(paths[0])).size == len(paths[0])
+        assert len(await fs.list_async(directory)) == 20
+
+    asyncio.run(work())
+
+
+def test_threads_share_a_file(fs, directory):
+    data = stored(fs, f"{directory}/file", BLOCK + 1000)
+    wrong = []
+    with fs.open(f"{directory}/file") as file:
+
+        def read():
+            for number in range(200):
+                offset = number * 7919 % BLOCK
+                if file.pread(offset, 1000) != data[offset : offset + 1000]:
+                    wrong.append(offset)
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def in_child(fs, path, answers):
+    answers.put(fs.read_file(path))
+
+
+def read_inherited(file, fs, path, answers):
+    try:
+        file.pread(0, 1)
+    except OSError as error:
+        answers.put(error.errno)
+    answers.put(fs.read_file(path))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_read(fs, directory, method):
+    path = f"{directory}/file"
+    data = stored(fs, path, 1000)
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    child = context.Process(target=in_child, args=(fs, path, answers))
+    child.start()
+    assert answers.get(timeout=60) == data
+    child.join()
+    assert child.exitcode == 0 and fs.read_file(path) == data
+
+
+def test_file_open_at_a_fork_must_be_opened_again(fs, directory):
+    path = f"{directory}/file"
+    data = stored(fs, path, 1000)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    with fs.open(path) as file:
+        file.pread(0, 1)
+        child = context.Process(target=read_inherited, args=(file, fs, path, answers))
+        child.start()
+        assert answers.get(timeout=60) == errno.EBADF
+        assert answers.get(timeout=60) == data
+        child.join()
+        assert file.pread(0, 1000) == data
+
+
+def test_pickle(fs, directory):
+    stored(fs, f"{directory}/file", 10)
+    copied = pickle.loads(pickle.dumps(fs))
+    assert copied.read_file(f"{directory}/file") == fs.read_file(f"{directory}/file")
+
+
+def test_ctrl_c_interrupts_a_call_that_waits():
+    # Programs in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(5)
+        fs = hearth.FileSystem(f"127.0.0.1:{silent.getsockname()[1]}")
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            fs.exists("/")
+        assert time.monotonic() - started < 10
+
+
+def test_objects_are_collected(fs, directory):
+    stored(fs, f"{directory}/file", 200_000)
+
+    def work():
+        other = hearth.FileSystem()
+        with other.open(f"{directory}/file") as file:
+            file.view()
+            file.read(1000)
+        other.list("/")
+
+    for _ in range(100):
+        work()
+    gc.collect()
+    before = resident_kib()
+    for _ in range(400):
+        work()
+    gc.collect()
+    assert resident_kib() - before < 4096
