@@ -2,11 +2,13 @@
 
 mod apache;
 mod dist;
+mod libhdfs;
 mod python;
 mod run;
 mod stress;
 mod test;
 mod vm;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +28,7 @@ enum Chore {
     Test(TestArguments),
     /// Fetch Apache Hadoop's jars from Maven Central into .cache/
     Apache,
-    /// Make the Python environment with hdfs-native in .cache/
+    /// Make the Python environments with hdfs-native and with PyArrow in .cache/, and fetch Apache's hdfs.h
     Python,
     /// Run a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
     Vm(vm::VmArguments),
@@ -39,6 +41,18 @@ enum Chore {
     },
     /// Make the packages in target/package: an archive, a .deb, a .rpm and a container image
     Dist(dist::DistArguments),
+    /// Build the C library: target/libhdfs/release has libhdfs.so, its headers, and libjvm.so for PyArrow
+    Libhdfs {
+        /// `debug` is for tests
+        #[arg(long, value_enum, default_value = "release")]
+        profile: libhdfs::Profile,
+    },
+    /// Build the Python package with the C library in it: a wheel in target/wheel/release
+    Wheel {
+        /// `debug` is for tests
+        #[arg(long, value_enum, default_value = "release")]
+        profile: libhdfs::Profile,
+    },
     /// Run readers on every path while files change under them, for a long time
     Stress(stress::StressArguments),
 }
@@ -71,19 +85,31 @@ fn main() -> ExitCode {
             println!("Apache Hadoop {} is in {}", apache::VERSION, lib.display());
             ExitCode::SUCCESS
         }),
-        Chore::Python => python::environment().map(|python| {
-            println!("hdfs-native is importable by {}", python.display());
-            ExitCode::SUCCESS
-        }),
+        Chore::Python => prepare_python().map(|()| ExitCode::SUCCESS),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Chore::Libhdfs { profile } => libhdfs::build(profile).map(|prefix| {
+            println!("libhdfs.so is in {}", prefix.join("lib").display());
+            ExitCode::SUCCESS
+        }),
+        Chore::Wheel { profile } => wheel::build(profile).map(|wheel| {
+            println!("{}", wheel.display());
+            ExitCode::SUCCESS
+        }),
         Chore::Stress(arguments) => stress::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn prepare_python() -> anyhow::Result<()> {
+    println!("hdfs-native is importable by {}", python::environment()?.display());
+    println!("PyArrow is importable by {}", python::libraries()?.display());
+    println!("Apache's hdfs.h is in {}", libhdfs::fetch_headers()?.display());
+    Ok(())
 }
 
 /// Returns the workspace's root, independent of the current directory.

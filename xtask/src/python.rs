@@ -1,6 +1,7 @@
-//! Packages of PyPI, in virtual environments: hdfs-native, the fastest client that is not a JVM and the second real client beside Apache's; and
-//! tools.
+//! Packages of PyPI, in virtual environments: hdfs-native, the fastest client that is not a JVM and the second real
+//! client beside Apache's; the libraries that reach HDFS by libhdfs or fsspec; and tools.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,28 +11,59 @@ use crate::run;
 
 const HDFS_NATIVE: &str = "hdfs-native==0.14.7";
 
+/// Libraries that use HDFS, in the versions that the tests were seen to pass with.
+const LIBRARIES: [&str; 9] = [
+    "dask[dataframe]==2026.8.0",
+    "duckdb==2.0.1",
+    "fsspec==2026.9.0",
+    "numpy==2.4.6",
+    "pandas==3.1.1",
+    "polars==2.1.0",
+    "pyarrow==26.0.1",
+    "pytest==9.2.0",
+    "setuptools==84.2.1",
+];
+
 /// Returns the Python of a virtual environment that has hdfs-native. The environment is made if it does not exist.
 pub fn environment() -> Result<PathBuf> {
-    let home = crate::root().join(".cache/venv");
+    made("venv", &[HDFS_NATIVE], "import hdfs_native")
+}
+
+/// Returns the Python of a virtual environment with the libraries that use HDFS.
+pub fn libraries() -> Result<PathBuf> {
+    made(
+        "venv-libraries",
+        &LIBRARIES,
+        "import pyarrow, fsspec, pytest, setuptools, pandas, polars, duckdb, dask.dataframe",
+    )
+}
+
+/// Returns the Python of the environment `.cache/NAME`. It is made if it does not have these packages.
+fn made(name: &str, packages: &[&str], imports: &str) -> Result<PathBuf> {
+    let home = crate::root().join(".cache").join(name);
     let python = home.join("bin/python");
-    let importable = || {
-        Command::new(&python).args(["-c", "import hdfs_native"]).output().is_ok_and(|output| output.status.success())
-    };
-    if importable() {
-        return Ok(python);
+    let importable =
+        || Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success());
+    if !importable() {
+        let _ = fs::remove_file(stamp(&home));
     }
-    install(&home, &[HDFS_NATIVE])?;
+    tools(&home, packages)?;
     Ok(python)
 }
 
 /// Returns the directory of the programs of a virtual environment that has `packages`. The environment is made if it does not exist or has others.
 pub fn tools(home: &Path, packages: &[&str]) -> Result<PathBuf> {
-    let (done, wanted) = (home.join("packages"), packages.join("\n"));
-    if !std::fs::read_to_string(&done).is_ok_and(|text| text == wanted) {
+    let (stamp, wanted) = (stamp(home), packages.join("\n"));
+    if !fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
         install(home, packages)?;
-        std::fs::write(&done, wanted).with_context(|| format!("cannot write {}", done.display()))?;
+        fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     Ok(home.join("bin"))
+}
+
+/// Returns the file that lists the packages of an environment.
+fn stamp(home: &Path) -> PathBuf {
+    home.join("packages")
 }
 
 /// Makes a virtual environment with `packages` in `home`.

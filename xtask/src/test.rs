@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{TestArguments, apache, python, run, vm};
+use crate::{TestArguments, apache, libhdfs, python, run, vm, wheel};
 
 /// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
@@ -159,7 +159,9 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
                 ("Spark", apache::fetch_spark()),
             ],
         );
-        run_all(&mut tally, interop(&filter, Wanted::Ecosystem)?.into());
+        programs()?;
+        let ecosystem = interop(&mut tally, &filter, Wanted::Ecosystem)?;
+        run_all(&mut tally, ecosystem.into());
         return Ok(tally.report());
     }
     let (only_interop, only_vm) = (arguments.interop && !arguments.vm, arguments.vm && !arguments.interop);
@@ -199,7 +201,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         suites.extend(vm::suites(must_be_whole, &filter)?);
     }
     if !arguments.unit && !only_vm {
-        suites.extend(interop(&filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?);
+        suites.extend(interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?);
     }
     run_all(&mut tally, suites);
     Ok(tally.report())
@@ -207,7 +209,13 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
 
 /// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
 fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
-    let mut wanted = vec![("Apache Hadoop", apache::fetch()), ("hdfs-native", python::environment())];
+    let mut wanted = vec![
+        ("Apache Hadoop", apache::fetch()),
+        ("hdfs-native", python::environment()),
+        ("PyArrow and its like", python::libraries()),
+        ("Apache's hdfs.h", libhdfs::fetch_headers()),
+        ("valgrind", run::require(&[("valgrind", "--version")], &["valgrind"]).map(|()| crate::root())),
+    ];
     if slow {
         wanted.push(("Apache Hadoop's jobs and version 3.3", apache::fetch_more().map(|()| crate::root())));
     }
@@ -279,7 +287,16 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
 }
 
 /// Real clients and servers. The longest come last, where the second worker begins.
-fn interop<'a>(filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
+fn interop<'a>(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
+    let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
+    let libhdfs = archive.and_then(|archive| libhdfs::link_for_tests(archive));
+    if let Err(error) = &libhdfs {
+        tally.fail(format!("the C library: {error:#}"));
+    }
+    let wheel = libhdfs.as_ref().ok().map(|prefix| wheel::pack(prefix));
+    if let Some(Err(error)) = &wheel {
+        tally.fail(format!("the Python package: {error:#}"));
+    }
     let mut suites = Vec::new();
     for program in programs()?.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
         let is_ecosystem = program.target == ECOSYSTEM;
@@ -287,6 +304,12 @@ fn interop<'a>(filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
             continue;
         }
         let mut command = program.command();
+        if let Ok(libhdfs) = &libhdfs {
+            command.env("HEARTH_LIBHDFS", libhdfs);
+        }
+        if let Some(Ok(wheel)) = &wheel {
+            command.env("HEARTH_WHEEL", wheel);
+        }
         // `hearth_interop::slow` and `ecosystem` look at these.
         command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
         command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
@@ -333,6 +356,9 @@ impl TestProgram {
     }
 }
 
+/// The C library's archive, which is built with the programs of tests.
+static LIBHDFS_ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
+
 /// Builds all programs of tests, once, for the whole workspace: so cargo chooses one set of features, and compiles nothing twice.
 pub fn programs() -> Result<&'static [TestProgram]> {
     static PROGRAMS: OnceLock<Vec<TestProgram>> = OnceLock::new();
@@ -350,6 +376,10 @@ pub fn programs() -> Result<&'static [TestProgram]> {
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let message: serde_json::Value = serde_json::from_slice(line).context("cargo's messages")?;
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let files = message["filenames"].as_array().into_iter().flatten().filter_map(|file| file.as_str());
+        if let Some(archive) = files.map(PathBuf::from).find(|file| libhdfs::is_archive(file)) {
+            let _ = LIBHDFS_ARCHIVE.set(archive);
+        }
         let (true, Some(path)) = (message["profile"]["test"] == true, text(&message["executable"])) else { continue };
         let manifest = text(&message["manifest_path"]).context("cargo names the manifest of each program")?;
         let folder = PathBuf::from(manifest).parent().context("a manifest lies in a folder")?.to_owned();

@@ -119,6 +119,69 @@ pub fn python_with_hdfs_native() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Returns a Python that can import PyArrow, fsspec and pytest.
+pub fn python_with_libraries() -> Result<PathBuf> {
+    let python = workspace_root().join(".cache/venv-libraries/bin/python");
+    if !python.exists() {
+        bail!(Missing { what: "PyArrow", cure: "cargo xtask python" });
+    }
+    Ok(python)
+}
+
+/// Returns the directory of Apache's `hdfs.h`.
+pub fn apache_libhdfs_headers() -> Result<PathBuf> {
+    let directory = workspace_root().join(".cache/hdfs-sys/include");
+    if !directory.join("hdfs.h").exists() {
+        bail!(Missing { what: "Apache's hdfs.h", cure: "cargo xtask python" });
+    }
+    Ok(directory)
+}
+
+/// Returns the directory with `lib/libhdfs.so` and `include` of this build: `HEARTH_LIBHDFS` if set, else built now.
+pub fn libhdfs() -> Result<PathBuf> {
+    static LIBHDFS: OnceLock<()> = OnceLock::new();
+    if let Some(prefix) = std::env::var_os("HEARTH_LIBHDFS") {
+        return Ok(prefix.into());
+    }
+    built(&LIBHDFS, "libhdfs")?;
+    Ok(target().join("libhdfs/debug"))
+}
+
+/// Returns the wheel of the Python package of this build: `HEARTH_WHEEL` if set, else built now.
+pub fn python_wheel() -> Result<PathBuf> {
+    static WHEEL: OnceLock<()> = OnceLock::new();
+    if let Some(wheel) = std::env::var_os("HEARTH_WHEEL") {
+        return Ok(wheel.into());
+    }
+    built(&WHEEL, "wheel")?;
+    let directory = target().join("wheel/debug");
+    let files = std::fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut wheels = files.filter_map(|entry| Some(entry.ok()?.path()));
+    let wheel = wheels.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    wheel.with_context(|| format!("no wheel in {}", directory.display()))
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from)
+}
+
+/// Runs `cargo xtask CHORE` once in this process, for a debug build.
+fn built(once: &OnceLock<()>, chore: &str) -> Result<()> {
+    if once.get().is_some() {
+        return Ok(());
+    }
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["xtask", chore, "--profile", "debug"])
+        .current_dir(workspace_root())
+        .status()
+        .context("cannot start cargo")?;
+    if !status.success() {
+        bail!("cargo xtask {chore} ended with {status}");
+    }
+    once.get_or_init(|| ());
+    Ok(())
+}
+
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
 /// Makes clusters run this program from now on. Has no effect after the first cluster was started.
