@@ -23,7 +23,7 @@ pub struct File {
 pub enum Stream {
     Input(Input),
     /// `None` after it was closed.
-    Output(Mutex<Option<Writer>>),
+    Output(Mutex<Option<Box<Writer>>>),
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl From<Reader> for Stream {
 
 impl From<Writer> for Stream {
     fn from(writer: Writer) -> Self {
-        Self::Output(Mutex::new(Some(writer)))
+        Self::Output(Mutex::new(Some(Box::new(writer))))
     }
 }
 
