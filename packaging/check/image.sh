@@ -4,6 +4,8 @@
 set -eu
 old=$1 new=$2 volume=$3
 fail() { echo "FAILED: $*"; tail -n 20 "$volume".*.log; exit 1; }
+# Not in the PATH that the image has.
+chroot=$(command -v chroot)
 ip link set lo up
 install -d -o 8020 -g 8020 "$volume" "$volume/memory"
 mount -t tmpfs -o mode=0700,uid=8020,gid=8020,size=25% tmpfs "$volume/memory"
@@ -13,12 +15,12 @@ for root in "$old" "$new"; do
     mount --rbind /dev "$root/dev"
     mount --rbind "$volume" "$root/var/lib/hearth"
 done
-in_image() { env -i PATH=/usr/bin:/bin HADOOP_CONF_DIR=/etc/hearth chroot --userspec=8020:8020 "$@"; }
+in_image() { env -i PATH=/usr/bin:/bin HADOOP_CONF_DIR=/etc/hearth "$chroot" --userspec=8020:8020 "$@"; }
 start() {
     root=$1 role=$2
     shift 2
     # Not by the function: the process must be the server.
-    env -i PATH=/usr/bin:/bin HADOOP_CONF_DIR=/etc/hearth chroot --userspec=8020:8020 "$root" /usr/bin/hearth "$role" "$@" >"$volume.$role.log" 2>&1 &
+    env -i PATH=/usr/bin:/bin HADOOP_CONF_DIR=/etc/hearth "$chroot" --userspec=8020:8020 "$root" /usr/bin/hearth "$role" "$@" >"$volume.$role.log" 2>&1 &
     eval "$role=$!"
     waited=0
     until grep -q ^READY "$volume.$role.log"; do

@@ -47,6 +47,11 @@ impl Machine {
     fn is_this(self) -> bool {
         self.name() == std::env::consts::ARCH
     }
+
+    /// Returns the name of a program of binutils for this machine: each build of binutils reads one machine's programs.
+    fn binutil(self, tool: &str) -> String {
+        if self.is_this() { tool.to_owned() } else { format!("{}-linux-gnu-{tool}", self.name()) }
+    }
 }
 
 /// Libraries of the image, from Debian: the C library, and what RDMA needs.
@@ -73,7 +78,7 @@ pub fn run(arguments: &DistArguments) -> Result<()> {
     let program = match &arguments.program {
         Some(program) => {
             let stripped = out.join("hearth");
-            build::objcopy(&["--strip-all"], program, &stripped)?;
+            build::objcopy(arguments.machine, &["--strip-all"], program, &stripped)?;
             stripped
         }
         None => build::program(&source, arguments.machine, &out)?,

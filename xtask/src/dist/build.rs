@@ -20,7 +20,10 @@ const TOOLS: [&str; 2] = ["ziglang==0.15.2", "cargo-zigbuild==0.24.1"];
 
 /// Builds the program. Returns the one without symbols, in `out`; beside it is `hearth.debug`.
 pub fn program(source: &Source, machine: Machine, out: &Path) -> Result<PathBuf> {
-    run::require(&[("objcopy", "--version")], &["binutils"])?;
+    let objcopy_program = machine.binutil("objcopy");
+    let package =
+        if machine.is_this() { "binutils".to_owned() } else { format!("binutils-{}-linux-gnu", machine.name()) };
+    run::require(&[(&objcopy_program, "--version")], &[&package.replace('_', "-")])?;
     let target = format!("{}-unknown-linux-gnu", machine.name());
     let tools = crate::python::tools(&root().join(".cache/dist/tools"), &TOOLS)?;
     let path = std::env::var("PATH").unwrap_or_default();
@@ -45,12 +48,12 @@ pub fn program(source: &Source, machine: Machine, out: &Path) -> Result<PathBuf>
 
     // Cargo's own file stays as it is: it shares it between builds, and would not write it again.
     let built = root().join("target").join(&target).join("dist/hearth");
-    needs_no_newer_glibc(&built)?;
+    needs_no_newer_glibc(machine, &built)?;
     let (program, symbols) = (out.join("hearth"), out.join("hearth.debug"));
-    objcopy(&["--only-keep-debug"], &built, &symbols)?;
+    objcopy(machine, &["--only-keep-debug"], &built, &symbols)?;
     // Debuggers look for a file of this name beside the program, and check that it is of the same build.
     let link = format!("--add-gnu-debuglink={}", symbols.display());
-    objcopy(&["--strip-all", &link], &built, &program)?;
+    objcopy(machine, &["--strip-all", &link], &built, &program)?;
     for path in [&program, &symbols] {
         println!("{} {:.1} MiB", path.display(), size(path)? as f64 / f64::from(1 << 20));
     }
@@ -60,8 +63,8 @@ pub fn program(source: &Source, machine: Machine, out: &Path) -> Result<PathBuf>
 }
 
 /// Checks the versions of glibc's symbols that the program asks for.
-fn needs_no_newer_glibc(program: &Path) -> Result<()> {
-    let symbols = output(Command::new("objdump").arg("-T").arg(program))?;
+fn needs_no_newer_glibc(machine: Machine, program: &Path) -> Result<()> {
+    let symbols = output(Command::new(machine.binutil("objdump")).arg("-T").arg(program))?;
     let newest = newest_glibc(&symbols).with_context(|| format!("{} asks for no glibc", program.display()))?;
     println!("{} needs glibc {}.{}", program.display(), newest.0, newest.1);
     ensure!(newest <= GLIBC, "the program needs glibc {}.{}, newer than {}.{}", newest.0, newest.1, GLIBC.0, GLIBC.1);
@@ -77,8 +80,8 @@ fn newest_glibc(symbols: &str) -> Option<(u32, u32)> {
     versions.max()
 }
 
-pub fn objcopy(flags: &[&str], from: &Path, to: &Path) -> Result<()> {
-    run::run_or_fail(Command::new("objcopy").args(flags).arg(from).arg(to))
+pub fn objcopy(machine: Machine, flags: &[&str], from: &Path, to: &Path) -> Result<()> {
+    run::run_or_fail(Command::new(machine.binutil("objcopy")).args(flags).arg(from).arg(to))
 }
 
 fn size(path: &Path) -> Result<u64> {
