@@ -209,7 +209,7 @@ impl Administration {
         self.order(datanode, protocols::CLIENT_DATANODE, "evictWriters").await
     }
 
-    /// Shuts a datanode down. `for_upgrade`: writers are told that it will be back soon.
+    /// Shuts a datanode down. `for_upgrade`: writers are told to wait for its restart.
     pub async fn shut_down_datanode(&self, datanode: &HostPort, for_upgrade: bool) -> Result<(), Error> {
         let request = ShutdownDatanodeRequestProto { for_upgrade };
         let ShutdownDatanodeResponseProto {} =

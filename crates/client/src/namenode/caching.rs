@@ -20,7 +20,7 @@ pub struct CachePool {
     pub owner: Option<String>,
     /// Group.
     pub group: Option<String>,
-    /// Who may list and change the directives of the pool. Only shown to users with the right to read the pool.
+    /// Permissions for listing and changing the directives of the pool. Shown only to users who may read the pool.
     pub mode: Option<FsPermission>,
     /// Maximum of cached bytes; `i64::MAX` without a limit.
     pub limit: Option<i64>,

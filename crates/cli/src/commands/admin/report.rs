@@ -156,12 +156,12 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{:.2}%", part as f64 * 100.0 / whole as f64)
 }
 
-/// Of a capacity of 0, everything is used. Source: DFSUtilClient.java, `getPercentUsed`.
+/// Returns the used share: all, if the capacity is 0. Source: DFSUtilClient.java, `getPercentUsed`.
 fn used_percent(part: u64, whole: u64) -> String {
     if whole == 0 { "100.00%".to_owned() } else { single_percent(part, whole) }
 }
 
-/// Of a capacity of 0, nothing is left. Source: DFSUtilClient.java, `getPercentRemaining`.
+/// Returns the free share: none, if the capacity is 0. Source: DFSUtilClient.java, `getPercentRemaining`.
 fn left_percent(part: u64, whole: u64) -> String {
     if whole == 0 { "0.00%".to_owned() } else { single_percent(part, whole) }
 }
