@@ -193,7 +193,7 @@ pub struct GenericRefreshResponseProto {
     #[prost(string, optional, tag = "3")]
     pub sender_name: ::core::option::Option<::prost::alloc::string::String>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GenericRefreshResponseCollectionProto {
     /// Answers of all handlers of the identifier.
     #[prost(message, repeated, tag = "1")]

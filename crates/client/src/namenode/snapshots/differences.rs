@@ -36,6 +36,9 @@ struct Rename {
     target: Option<String>,
 }
 
+/// Constructor of a difference.
+type OfPath = fn(String) -> SnapshotDifference;
+
 /// Entries of one directory.
 #[derive(Default)]
 struct Children<'a> {
@@ -71,11 +74,8 @@ impl Differences {
             Some(Rename { source: Some(source), target: Some(target) }) => Some((source.clone(), target.clone())),
             _ => None,
         };
-        let (new, gone): (fn(String) -> SnapshotDifference, fn(String) -> SnapshotDifference) =
-            match self.is_from_earlier {
-                true => (SnapshotDifference::Created, SnapshotDifference::Deleted),
-                false => (SnapshotDifference::Deleted, SnapshotDifference::Created),
-            };
+        let (created, deleted) = (SnapshotDifference::Created, SnapshotDifference::Deleted);
+        let (new, gone): (OfPath, OfPath) = if self.is_from_earlier { (created, deleted) } else { (deleted, created) };
         let mut report = Vec::new();
         for entry in &self.modified {
             report.push(SnapshotDifference::Modified(entry.path.clone()));
