@@ -250,10 +250,8 @@ impl ClusterSpec {
         if self.short_circuit {
             client.set("dfs.client.read.shortcircuit", true);
         }
-        if self.short_circuit || self.hearth_jar {
-            if client.get("dfs.domain.socket.path").is_none() {
-                client.set("dfs.domain.socket.path", directory.path().join("dn_PORT").display());
-            }
+        if (self.short_circuit || self.hearth_jar) && client.get("dfs.domain.socket.path").is_none() {
+            client.set("dfs.domain.socket.path", directory.path().join("dn_PORT").display());
         }
         for (key, name) in &self.files {
             let path = directory.path().join(name);

@@ -52,13 +52,7 @@ pub async fn request_descriptors(
     let (slot, shown) = match open(datanode, &request).await {
         Ok(opened) => opened,
         Err(error) => {
-            let cause = &error as &dyn std::error::Error;
-            // Clients that do not know which DataNodes have a block ask each one of their machine.
-            if matches!(error, OpenError::Replica(ReplicaError::Store(StoreError::ReplicaNotFound { .. }))) {
-                tracing::debug!(block = %request.block, error = cause, "no replica for a local client");
-            } else {
-                tracing::info!(block = %request.block, error = cause, "cannot pass file descriptors to a local client");
-            }
+            log_refusal(&request.block, &error);
             session.send(&refusal(&error).encode()).await?;
             return Ok(Continuation::KeepAlive);
         }
@@ -147,6 +141,16 @@ enum OpenError {
     Slot(#[from] SlotError),
     #[error(transparent)]
     Replica(#[from] ReplicaError),
+}
+
+/// Clients that do not know which DataNodes have a block ask each one of their machine.
+fn log_refusal(block: &ExtendedBlock, error: &OpenError) {
+    let cause = error as &dyn std::error::Error;
+    if matches!(error, OpenError::Replica(ReplicaError::Store(StoreError::ReplicaNotFound { .. }))) {
+        tracing::debug!(%block, error = cause, "no replica for a local client");
+    } else {
+        tracing::info!(%block, error = cause, "cannot pass file descriptors to a local client");
+    }
 }
 
 /// Builds the refusal. UNSUPPORTED with a version makes a client read this one block over TCP. Any other status keeps
