@@ -2,6 +2,7 @@
 
 mod apache;
 mod dist;
+mod java;
 mod libhdfs;
 mod python;
 mod run;
@@ -30,6 +31,8 @@ enum Chore {
     Apache,
     /// Make the Python environments with hdfs-native and with PyArrow in .cache/, and fetch Apache's hdfs.h
     Python,
+    /// Build the jar of the Java binding, with native libraries for old and new Linux systems: target/java
+    Java,
     /// Run a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
     Vm(vm::VmArguments),
     /// Build the release binary, fetch Apache Hadoop and run one benchmark, e.g. `cargo xtask bench put-get`
@@ -86,6 +89,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Chore::Python => prepare_python().map(|()| ExitCode::SUCCESS),
+        Chore::Java => java::release().map(|jar| {
+            println!("{}", jar.display());
+            ExitCode::SUCCESS
+        }),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -139,6 +146,9 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     apache::fetch()?;
     if arguments.iter().any(|argument| argument == "--network" || argument.starts_with("--network=")) {
         return vm::bench(arguments).map(ExitCode::from);
+    }
+    if arguments.first().is_some_and(|workload| workload == "java") {
+        java::release()?;
     }
     if let Err(error) = python::environment() {
         eprintln!("skipping hdfs-native: {error:#}");

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{TestArguments, apache, libhdfs, python, run, vm, wheel};
+use crate::{TestArguments, apache, java, libhdfs, python, run, vm, wheel};
 
 /// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
@@ -160,7 +160,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
             ],
         );
         programs()?;
-        let ecosystem = interop(&mut tally, &filter, Wanted::Ecosystem)?;
+        let ecosystem = interop(&mut tally, must_be_whole, &filter, Wanted::Ecosystem)?;
         run_all(&mut tally, ecosystem.into());
         return Ok(tally.report());
     }
@@ -201,7 +201,8 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         suites.extend(vm::suites(must_be_whole, &filter)?);
     }
     if !arguments.unit && !only_vm {
-        suites.extend(interop(&mut tally, &filter, if arguments.cluster { Wanted::Slow } else { Wanted::Quick })?);
+        let wanted = if arguments.cluster { Wanted::Slow } else { Wanted::Quick };
+        suites.extend(interop(&mut tally, must_be_whole, &filter, wanted)?);
     }
     run_all(&mut tally, suites);
     Ok(tally.report())
@@ -287,7 +288,11 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
 }
 
 /// Real clients and servers. The longest come last, where the second worker begins.
-fn interop<'a>(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
+fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
+    let jar = hearth_jar().unwrap_or_else(|error| {
+        tally.missing(must_be_whole, format!("interop with Hearth's jar: {error:#}"));
+        PathBuf::from("no-jar")
+    });
     let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
     let libhdfs = archive.and_then(|archive| libhdfs::link_for_tests(archive));
     if let Err(error) = &libhdfs {
@@ -304,6 +309,7 @@ fn interop<'a>(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<Vec
             continue;
         }
         let mut command = program.command();
+        command.env("HEARTH_JAR", &jar);
         if let Ok(libhdfs) = &libhdfs {
             command.env("HEARTH_LIBHDFS", libhdfs);
         }
@@ -326,6 +332,15 @@ fn interop<'a>(tally: &mut Tally, filter: &[&str], wanted: Wanted) -> Result<Vec
 fn counted<'a>(name: String, mut command: Command) -> Suite<'a> {
     (name, Box::new(move |tally, name| suite(tally, name, &mut command)))
 }
+
+/// Builds the jar of the Java binding with the library that was built with the tests.
+fn hearth_jar() -> Result<PathBuf> {
+    let library = NATIVE_LIBRARY.get().context("cargo has built no library of the Java binding")?;
+    java::jar(&[(std::env::consts::ARCH, library.clone())], &crate::root().join("target/java-test"))
+}
+
+/// The Java binding's native library, which cargo builds with its tests.
+static NATIVE_LIBRARY: OnceLock<PathBuf> = OnceLock::new();
 
 /// A program that cargo has built of tests.
 pub struct TestProgram {
@@ -379,6 +394,12 @@ pub fn programs() -> Result<&'static [TestProgram]> {
         let files = message["filenames"].as_array().into_iter().flatten().filter_map(|file| file.as_str());
         if let Some(archive) = files.map(PathBuf::from).find(|file| libhdfs::is_archive(file)) {
             let _ = LIBHDFS_ARCHIVE.set(archive);
+        }
+        if message["target"]["name"] == "hearth_java"
+            && message["target"]["kind"][0] == "cdylib"
+            && let Some(library) = text(&message["filenames"][0])
+        {
+            NATIVE_LIBRARY.get_or_init(|| library.into());
         }
         let (true, Some(path)) = (message["profile"]["test"] == true, text(&message["executable"])) else { continue };
         let manifest = text(&message["manifest_path"]).context("cargo names the manifest of each program")?;
