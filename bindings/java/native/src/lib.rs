@@ -7,6 +7,7 @@
 mod jvm;
 mod runtime;
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use hearth_client::{
     Block, BlockId, BlockPoolId, Configuration, ExtendedBlock, GenerationStamp, LocalBlock, LocalBlocks, Token,
 };
 use jni_sys::{JNI_VERSION_1_6, JNIEnv, JavaVM, jboolean, jbyteArray, jclass, jint, jlong, jobject};
+use parking_lot::Mutex;
 
 use jvm::{Jvm, Thrown};
 
@@ -48,13 +50,27 @@ fn guarded<T>(jvm: &Jvm, otherwise: T, body: impl FnOnce() -> Result<T, Thrown>)
     otherwise
 }
 
-fn address<T>(object: T) -> jlong {
-    Box::into_raw(Box::new(object)) as jlong
+/// Objects that live as long as the Java class. Java bounds their number.
+static KEPT: Mutex<Vec<Arc<dyn Any + Send + Sync>>> = Mutex::new(Vec::new());
+
+/// Keeps an object until the library is unloaded. Returns its address.
+fn kept<T: Any + Send + Sync>(object: T) -> jlong {
+    let object = Arc::new(object);
+    let address = Arc::as_ptr(&object) as jlong;
+    KEPT.lock().push(object);
+    address
+}
+
+/// Hands a block to Java. Any thread may use it and close it.
+fn open_block(block: LocalBlock) -> jlong {
+    fn usable_by_any_thread<T: Send + Sync>(_: &T) {}
+    usable_by_any_thread(&block);
+    Box::into_raw(Box::new(block)) as jlong
 }
 
 /// # Safety
 ///
-/// `address` is an address of a `T` that was returned by [`address`] and is not closed while the reference lives.
+/// `address` is an address of a `T` that [`kept`] or [`open_block`] returned, and is not closed while the reference lives.
 unsafe fn object<'a, T>(address: jlong) -> &'a T {
     // SAFETY: see above.
     unsafe { &*(address as *const T) }
@@ -69,6 +85,8 @@ pub extern "system" fn JNI_OnLoad(_vm: *mut JavaVM, _reserved: *mut std::ffi::c_
 /// Called by the JVM when the class loader that loaded the library is gone.
 #[unsafe(no_mangle)]
 pub extern "system" fn JNI_OnUnload(_vm: *mut JavaVM, _reserved: *mut std::ffi::c_void) {
+    // No native method runs, because the class that declares them is gone.
+    KEPT.lock().clear();
     runtime::end();
 }
 
@@ -104,7 +122,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_connect(
         while let (Some(key), Some(value)) = (words.next(), words.next()) {
             configuration.set(key, value.to_owned());
         }
-        Ok(address(LocalBlocks::new(&configuration)?))
+        Ok(kept(LocalBlocks::new(&configuration)?))
     })
 }
 
@@ -122,7 +140,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_datanodes(
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
     guarded(&jvm, 0, || {
-        // SAFETY: these objects are never closed.
+        // SAFETY: these objects are kept while the class exists.
         let blocks = unsafe { object::<LocalBlocks>(blocks) };
         Ok(runtime::runtime()?.block_on(blocks.datanodes()) as jint)
     })
@@ -143,9 +161,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_pool(
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
     guarded(&jvm, 0, || {
-        // SAFETY: these objects are never closed.
+        // SAFETY: these objects are kept while the class exists.
         let blocks = unsafe { object::<LocalBlocks>(blocks) }.clone();
-        Ok(address(Pool { blocks, id: BlockPoolId::new(jvm.text(id)?) }))
+        Ok(kept(Pool { blocks, id: BlockPoolId::new(jvm.text(id)?) }))
     })
 }
 
@@ -166,9 +184,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_cached(
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
     guarded(&jvm, 0, || {
-        // SAFETY: these objects are never closed.
+        // SAFETY: these objects are kept while the class exists.
         let pool = unsafe { object::<Pool>(pool) };
-        Ok(pool.blocks.cached(&pool.block(id, stamp, length)).map_or(0, address))
+        Ok(pool.blocks.cached(&pool.block(id, stamp, length)).map_or(0, open_block))
     })
 }
 
@@ -195,7 +213,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_open(
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
     guarded(&jvm, 0, || {
-        // SAFETY: these objects are never closed.
+        // SAFETY: these objects are kept while the class exists.
         let pool = unsafe { object::<Pool>(pool) };
         let token = Token {
             identifier: jvm.bytes(identifier)?,
@@ -204,7 +222,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_open(
             service: jvm.text(service)?,
         };
         let opened = runtime::runtime()?.block_on(pool.blocks.open(&pool.block(id, stamp, length), &token));
-        Ok(opened.map_or(0, address))
+        Ok(opened.map_or(0, open_block))
     })
 }
 
