@@ -12,6 +12,7 @@ mod bench_client;
 mod chart;
 mod datanode;
 mod engine;
+mod java;
 mod load;
 mod local_read;
 mod local_write;
@@ -72,6 +73,8 @@ enum Workload {
     Engine(engine::Arguments),
     /// Reads on the DataNode's machine: whole files, views, at random; beside memcpy and Apache's client
     LocalRead(local_read::Arguments),
+    /// Reads of Java programs on the DataNode's machine: Apache's client as it is, and with Hearth's jar
+    Java(java::Arguments),
     /// One file stored by a client on the DataNode's machine: Apache's client, Hearth's by packets, Hearth's into the
     /// DataNode's memory
     LocalWrite(local_write::Arguments),
@@ -156,6 +159,7 @@ impl Workload {
             Self::Datanode(_) => "datanode",
             Self::Engine(_) => "engine",
             Self::LocalRead(_) => "local-read",
+            Self::Java(_) => "java",
             Self::LocalWrite(_) => "local-write",
             Self::Rdma(_) => "rdma",
             Self::Write(_) => "write",
@@ -188,6 +192,7 @@ impl Workload {
             Self::Datanode(arguments) => datanode::run(arguments),
             Self::Engine(arguments) => engine::run(arguments),
             Self::LocalRead(arguments) => local_read::run(arguments),
+            Self::Java(arguments) => java::run(arguments),
             Self::LocalWrite(arguments) => local_write::run(arguments),
             Self::Rdma(arguments) => rdma::run(arguments),
             Self::Write(arguments) => arguments.write(),
