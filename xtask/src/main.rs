@@ -1,5 +1,7 @@
 //! Developer tasks: `cargo xtask test` is what CI runs, and what a developer runs before pushing.
 
+#![expect(clippy::disallowed_methods, reason = "chores wait for other processes, in real time")]
+
 mod apache;
 mod dist;
 mod java;

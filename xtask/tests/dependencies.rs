@@ -61,3 +61,20 @@ fn a_name_counts_as_a_whole_word_outside_of_comments() {
     assert!(names("use sha2::Sha256;", "sha2"));
     assert!(!names("use sha256::x;\n// sha2::y", "sha2"));
 }
+
+/// Only tests can pause the runtime's clock. Where that is possible, reading the clock costs more.
+#[test]
+fn released_program_cannot_pause_its_clock() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--offline", "--package", "hearth", "--edges", "normal,features"])
+        .args(["--invert", "tokio", "--prefix", "none"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let features = String::from_utf8(output.stdout).unwrap();
+    let has = |feature: &str| features.lines().any(|line| line.starts_with(&format!("tokio feature \"{feature}\"")));
+    assert!(has("time"), "{features}");
+    assert!(!has("test-util"), "{features}");
+}

@@ -7,6 +7,8 @@
 //! Every figure is appended to `bench/record.jsonl`, and charts are written to `docs/benchmarks/`. Outside of the
 //! project's directory both go to the current directory ([`output_paths`]).
 
+#![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
+
 mod amounts;
 mod bench_client;
 mod chart;

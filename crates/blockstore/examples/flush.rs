@@ -5,6 +5,8 @@
 //! of this process, user and system, for 128 MiB. Compare a tmpfs with small pages to one mounted with
 //! `huge=within_size`.
 
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;

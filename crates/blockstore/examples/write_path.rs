@@ -3,6 +3,8 @@
 //! `cargo run --release -p hearth-blockstore --example write_path [MiB]`. Prints CPU seconds of this process, user and
 //! system; the flusher is off. Use the ratio: absolute numbers depend on the machine.
 
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;

@@ -2,18 +2,18 @@
 
 use std::io;
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::blockstore::Blockstore;
 
 /// Interval between two checks of the directories of a volume that may be idle.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL_MS: u64 = 10_000;
 
 /// Number of suspect replicas that are checked between two flushes.
 const SUSPECTS_AT_ONCE: usize = 4;
 
 /// Interval between two checks of lent memory; a little less than the pause of the thread that does it.
-const LENT_INTERVAL: Duration = Duration::from_millis(900);
+const LENT_INTERVAL_MS: u64 = 900;
 
 impl Blockstore {
     /// Starts the threads, unless `StoreOptions::background` is off. Dropping this value ends them.
@@ -26,24 +26,24 @@ impl Blockstore {
             // Short enough that no replica is much older than the delay, and that a full memory is relieved soon.
             let pause = (self.options.flush_delay / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
             self.spawn(format!("flush-{}", volume.index), move |store| {
-                let mut looked_at = Instant::now();
+                let mut looked_at_ms = store.now_ms();
                 while store.threads.pause(pause) {
                     store.budget.sweep();
                     store.check_suspects(&volume, SUSPECTS_AT_ONCE);
-                    if looked_at.elapsed() >= LOOK_INTERVAL {
+                    if store.now_ms() - looked_at_ms >= LOOK_INTERVAL_MS {
                         store.probe_volume(&volume);
-                        looked_at = Instant::now();
+                        looked_at_ms = store.now_ms();
                     }
                     store.flush_due_on(&volume);
                 }
             })?;
         }
         self.spawn("read-back".to_owned(), |store| {
-            let mut lent_looked_at = Instant::now();
+            let mut lent_looked_at_ms = store.now_ms();
             while store.threads.pause(Duration::from_secs(1)) {
-                if lent_looked_at.elapsed() >= LENT_INTERVAL {
+                if store.now_ms() - lent_looked_at_ms >= LENT_INTERVAL_MS {
                     store.sweep_lent();
-                    lent_looked_at = Instant::now();
+                    lent_looked_at_ms = store.now_ms();
                 }
                 store.run_read_back();
             }

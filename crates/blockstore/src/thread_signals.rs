@@ -1,7 +1,7 @@
 //! Signals that wake and end the background threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -41,11 +41,8 @@ impl ThreadSignals {
 
     /// Sleeps for `duration`. Returns false at once when the store is being closed.
     pub fn sleep(&self, duration: Duration) -> bool {
-        let end = Instant::now() + duration;
         let mut guard = self.lock.lock();
-        while !self.is_stopping() && Instant::now() < end {
-            self.wake.wait_until(&mut guard, end);
-        }
+        self.wake.wait_while_for(&mut guard, |()| !self.is_stopping(), duration);
         !self.is_stopping()
     }
 }

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use hearth_types::{BlockPoolId, StorageId, StorageType};
 use parking_lot::{Mutex, RwLock};
@@ -19,7 +18,7 @@ use crate::queues::Suspects;
 use crate::sys;
 
 /// Minimum interval between two checks that write to a disk: many errors at once have one cause.
-const WRITE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const WRITE_CHECK_INTERVAL_MS: u64 = 1_000;
 
 /// One storage directory.
 pub struct Volume {
@@ -44,8 +43,8 @@ pub struct Volume {
     evacuate_at_ms: AtomicU64,
     locks: Mutex<Vec<DirLock>>,
     pub suspects: Suspects,
-    /// Time of the last write check.
-    write_checked: Mutex<Option<Instant>>,
+    /// Time of the last write check, in ms of the monotonic clock.
+    write_checked_ms: Mutex<Option<u64>>,
 }
 
 /// Disk space in bytes, as reported in heartbeats.
@@ -84,16 +83,16 @@ impl Volume {
             evacuate_at_ms: AtomicU64::new(0),
             locks: Mutex::new(locks),
             suspects: Suspects::default(),
-            write_checked: Mutex::new(None),
+            write_checked_ms: Mutex::new(None),
         }
     }
 
-    /// Returns whether a write check is due: true at most once per [`WRITE_CHECK_INTERVAL`].
-    pub fn is_write_check_due(&self) -> bool {
-        let mut last = self.write_checked.lock();
-        let is_due = last.is_none_or(|last| last.elapsed() >= WRITE_CHECK_INTERVAL);
+    /// Returns whether a write check is due: true at most once per [`WRITE_CHECK_INTERVAL_MS`].
+    pub fn is_write_check_due(&self, now_ms: u64) -> bool {
+        let mut last = self.write_checked_ms.lock();
+        let is_due = last.is_none_or(|last| now_ms.saturating_sub(last) >= WRITE_CHECK_INTERVAL_MS);
         if is_due {
-            *last = Some(Instant::now());
+            *last = Some(now_ms);
         }
         is_due
     }

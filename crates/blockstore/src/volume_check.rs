@@ -65,7 +65,7 @@ impl Blockstore {
         let slices: Vec<Arc<Slice>> =
             self.pools.read().values().map(|pool| pool.slices[volume.index].clone()).collect();
         let dirs: Vec<&PoolDirs> = slices.iter().map(|slice| &slice.dirs).collect();
-        let looked = look_for(volume, &dirs).and_then(|()| match write && volume.is_write_check_due() {
+        let looked = look_for(volume, &dirs).and_then(|()| match write && volume.is_write_check_due(self.now_ms()) {
             true => dirs.iter().try_for_each(|dirs| try_to_write(&dirs.temporary)),
             false => Ok(()),
         });

@@ -1,6 +1,11 @@
 //! `hearth`: arguments, configuration and start-up, without logic of its own. One file per subcommand under
 //! `commands/`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program hands the system's clock in, and measures what its user waits for"
+)]
+
 use std::process::ExitCode;
 
 mod announce;

@@ -1,5 +1,7 @@
 //! `hearth up --processes` as a process, with `hearth fs` and `hearth fsck` as its clients.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for other processes")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

@@ -162,12 +162,13 @@ async fn renew(namenode: Weak<Namenode>, state: Arc<LeaseState>, sign: RenewalGu
 
 #[cfg(test)]
 mod tests {
+    use hearth_testkit::until;
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
 
     fn runtime() -> Runtime {
-        Builder::new_current_thread().enable_all().build().unwrap()
+        Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
     }
 
     #[test]
@@ -186,9 +187,7 @@ mod tests {
         assert!(renew(&second));
         // The client is gone.
         second.block_on(async {
-            while *state.renewing.lock() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            until("the end of the renewal", async || !*state.renewing.lock()).await;
         });
         // A runtime that accepts no more tasks.
         let handle = second.handle().clone();

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::RpcClientOptions;
@@ -22,6 +22,7 @@ use hearth_types::{
     BlockId, BlockPoolId, ByteRange, ChecksumError, DatanodeId, ExtendedBlock, GenerationStamp, LocatedBlock, Token,
 };
 use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
 use crate::checksummed::{Checksummed, FetchedRange};
 use crate::data_path::SMALL_BYTES;

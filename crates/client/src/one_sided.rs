@@ -29,9 +29,9 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use hearth_types::{DatanodeId, LocatedBlock};
+use tokio::time::Instant;
 
 use crate::DatanodeError;
 use crate::datanode::Datanodes;

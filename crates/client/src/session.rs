@@ -1,10 +1,10 @@
 //! State of one client.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hearth_types::ServerDefaults;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::datanode::{Datanodes, FailedPaths};
 use crate::lease::Leases;

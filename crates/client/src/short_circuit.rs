@@ -26,7 +26,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_fabric::local::LocalAddresses;
 use hearth_fabric::stream::Connection;
@@ -35,6 +35,7 @@ use hearth_wire::data_transfer::{
     BlockOpResponse, DatanodeDescription, OpCode, Operation, RequestShortCircuitFds, Status,
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::DatanodeError;
 use crate::data_path::SMALL_BYTES;

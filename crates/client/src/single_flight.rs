@@ -4,9 +4,9 @@
 //! hundred readers would wait a hundred times as long as the first. Later callers retry.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::DatanodeError;
 
@@ -91,7 +91,7 @@ mod tests {
         (made.into_inner(), outcomes)
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn waiters_share_a_failure_and_later_callers_retry() {
         let flight = SingleFlight::default();
         for _ in 0..2 {
@@ -105,13 +105,13 @@ mod tests {
         assert!(made == 1 && outcomes.iter().all(Result::is_ok), "{made} {outcomes:?}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn reader_specific_errors_are_not_shared() {
         let (made, outcomes) = at_once(&SingleFlight::default(), 3, || Err(access_token())).await;
         assert!(made == 3 && outcomes.iter().all(Result::is_err), "{made} {outcomes:?}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn cancelled_attempt_is_taken_over_by_a_waiter() {
         let flight = SingleFlight::default();
         let stuck = flight.get_or_try_init(|| None, std::future::pending::<Result<(), _>>());

@@ -126,12 +126,14 @@ fn dropped_calls_lose_no_bytes() {
                 Some(count) => written += count?,
                 None => {
                     dropped += 1;
+                    // Time for the cluster to take some.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
         }
         anyhow::ensure!(dropped > 0);
         while writer.shutdown().now_or_never().transpose()?.is_none() {
+            // Time for the cluster to acknowledge some.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
 
@@ -144,6 +146,7 @@ fn dropped_calls_lose_no_bytes() {
                     0 => break,
                     count => read.extend_from_slice(&bytes[..count]),
                 },
+                // Time for the cluster to send some.
                 None => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem};
@@ -17,6 +17,7 @@ use hearth_wire::rpc::{AuthProtocol, ConnectionContext, ConnectionHeader, encode
 use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// More connections than any port serves at once by default.
 const SILENT: usize = 4500;

@@ -10,7 +10,7 @@ use hearth_client::object_store::{
 };
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, skip_or_fail};
+use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, eventually, skip_or_fail};
 
 type Outcome = anyhow::Result<()>;
 
@@ -140,14 +140,11 @@ fn readers_see_whole_objects_only() {
         let dropped = Path::from("atomic/dropped");
         let put = store.put(&dropped, large.into());
         let _ = tokio::time::timeout(Duration::from_millis(5), put).await;
-        for attempt in 0.. {
-            let left = names(&fs, "/atomic").await?;
-            if !left.iter().any(|name| name.starts_with('.')) {
-                break;
-            }
-            anyhow::ensure!(attempt < 300, "{left:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let is_clean = async || match names(&fs, "/atomic").await {
+            Ok(left) if left.iter().any(|name| name.starts_with('.')) => None,
+            outcome => Some(outcome),
+        };
+        eventually("the end of temporary files", is_clean).await?;
         anyhow::ensure!(store.get(&location).await?.bytes().await?.len() == 2 * BLOCK);
         Ok(())
     });

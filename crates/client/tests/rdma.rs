@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Content, Process, Settings, in_virtual_machine, left_to_virtual_machine, wait_until};
+use tokio::time::Instant;
 
 /// The client's host. The DataNodes are on 1 to 3, the NameNode on the host of the first.
 const CLIENT: usize = 4;

@@ -2,11 +2,12 @@
 //! printed, not checked: the machine may be busy. The checks do not depend on it, because these DataNodes send
 //! heartbeats once an hour.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::Configuration;
 use hearth_testkit::{Cluster, ClusterSpec, Content, Implementation, get_text, wait_until};
+use tokio::time::Instant;
 
 const BLOCK: usize = 1 << 20;
 const BLOCKS: usize = 96;

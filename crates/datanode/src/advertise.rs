@@ -21,14 +21,14 @@ mod recent_replicas;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::{
     Blockstore, InPlace, Reaction, ReplicaReader, StoreError, WithdrawHook, WithdrawReason, WithdrawReply,
 };
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{self, Access, Domain, Region};
-use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, ReplicaState, ValidityRecord};
+use hearth_types::{BlockId, BlockPoolId, ByteRange, ChecksumSpec, Clock, ExtendedBlock, ReplicaState, ValidityRecord};
 use hearth_wire::rdma_control::Advertisement;
 use tokio::sync::{Notify, mpsc};
 
@@ -56,7 +56,7 @@ pub struct Advertiser {
     lease_table: LeaseTable<BlockKey, RegisteredReplica>,
     incarnation: u64,
     lease: Duration,
-    started: Instant,
+    clock: Arc<dyn Clock>,
     preregister: mpsc::Sender<ExtendedBlock>,
     /// Notified when a replica has been registered, or could not be.
     registration_done: Notify,
@@ -142,6 +142,7 @@ impl Advertiser {
         incarnation: u64,
         lease: Duration,
         bounds: Bounds,
+        clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let (preregister, queue) = mpsc::channel(PREREGISTER_QUEUE_MAX);
         let this = Arc::new(Self {
@@ -149,7 +150,7 @@ impl Advertiser {
             lease_table: LeaseTable::new(bounds),
             incarnation,
             lease,
-            started: Instant::now(),
+            clock,
             preregister,
             registration_done: Notify::new(),
             leases: AtomicU64::new(0),
@@ -174,9 +175,9 @@ impl Advertiser {
         self.leases.load(Ordering::Relaxed)
     }
 
-    /// Returns the time on the clock that leases are measured with.
+    /// Returns the time on the monotonic clock, with which leases are measured.
     pub fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        self.clock.monotonic().as_millis() as u64
     }
 
     pub fn announcement_metrics(&self) -> &Arc<AnnouncementMetrics> {

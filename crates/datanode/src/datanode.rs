@@ -8,6 +8,7 @@ use hearth_protocol::rpc::RpcClient;
 use hearth_wire::data_transfer::OpCode;
 use hearth_wire::offer::Offer;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::block_pool_service::BlockPoolServices;
 use crate::cache::Cache;
@@ -69,9 +70,9 @@ impl Datanode {
 
     /// Notifies writers that this DataNode is about to restart, and accepts no new ones. Returns when all writers have
     /// left, or at `deadline`.
-    pub(crate) async fn announce_restart(&self, deadline: tokio::time::Instant) {
+    pub(crate) async fn announce_restart(&self, deadline: Instant) {
         self.lifecycle.note_restarting();
-        while !self.writers.is_empty() && tokio::time::Instant::now() < deadline {
+        while !self.writers.is_empty() && Instant::now() < deadline {
             tokio::time::sleep(RESTART_POLL).await;
         }
     }

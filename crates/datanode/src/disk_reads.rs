@@ -82,6 +82,8 @@ impl DiskReads {
 mod tests {
     use std::sync::mpsc;
 
+    use hearth_testkit::until;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -121,12 +123,7 @@ mod tests {
             assert!(matches!(refused, Err(DiskReadError::TooMany { .. })), "{refused:?}");
             drop(go_on);
             assert_eq!(hanging.remove(0).await.unwrap().unwrap(), 0, "the disk answers again");
-            let all_free = async {
-                while reads.permits.available_permits() < READS_MAX {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            tokio::time::timeout(LONG, all_free).await.expect("each permit is returned");
+            until("each permit to be returned", async || reads.permits.available_permits() == READS_MAX).await;
             assert_eq!(reads.run(&hangs, || Ok::<_, DiskReadError>(9)).await.unwrap(), 9);
         });
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_fabric::tcp;
@@ -19,6 +19,7 @@ use hearth_types::{DatanodeId, DatanodeInfo};
 use hearth_wire::data_transfer::{BlockOpResponse, PacketHeader, PipelineAck, WriteBlock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use local::{LocalCloser, LocalForwarding, LocalMirror};
 pub use one_sided::OneSidedForwarding;

@@ -1,9 +1,10 @@
 //! Stages of this process: serving, about to restart, stopping.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Stage of the process, and the requests to leave it.
 pub struct Lifecycle {

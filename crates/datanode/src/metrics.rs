@@ -1,12 +1,14 @@
 //! Counters of this DataNode's current and past activity, for heartbeats, limits and metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use hearth_types::Clock;
 
 /// Counters shared by all connections.
-#[derive(Default)]
 pub struct Metrics {
+    clock: Arc<dyn Clock>,
     connections: AtomicUsize,
     operations: AtomicUsize,
     responders: AtomicUsize,
@@ -74,6 +76,29 @@ enum Gauge {
 }
 
 impl Metrics {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            connections: AtomicUsize::default(),
+            operations: AtomicUsize::default(),
+            responders: AtomicUsize::default(),
+            recoveries: AtomicUsize::default(),
+            transfers: AtomicUsize::default(),
+            read_bytes: AtomicU64::default(),
+            written_bytes: AtomicU64::default(),
+            reads: AtomicU64::default(),
+            writes: AtomicU64::default(),
+            one_sided_written_bytes: AtomicU64::default(),
+            one_sided_forwarded_bytes: AtomicU64::default(),
+            locally_forwarded_bytes: AtomicU64::default(),
+            describe_requests: AtomicU64::default(),
+            lent_bytes: AtomicU64::default(),
+            last_client_activity: AtomicU64::default(),
+            copy_pause_nanos: AtomicU64::default(),
+            streams: StreamTotals::default(),
+        }
+    }
+
     fn gauge(&self, what: Gauge) -> &AtomicUsize {
         match what {
             Gauge::Connection => &self.connections,
@@ -162,15 +187,20 @@ impl Metrics {
 
     /// Records activity of a client, for example that a packet was sent to it or received from it.
     pub fn note_client_activity(&self) {
-        self.last_client_activity.store(monotonic_nanos(), Ordering::Relaxed);
+        self.last_client_activity.store(self.monotonic_nanos(), Ordering::Relaxed);
     }
 
     /// Returns the time since the last activity of a client.
     pub fn since_client_activity(&self) -> Duration {
         match self.last_client_activity.load(Ordering::Relaxed) {
             0 => Duration::MAX,
-            at => Duration::from_nanos(monotonic_nanos().saturating_sub(at)),
+            at => Duration::from_nanos(self.monotonic_nanos().saturating_sub(at)),
         }
+    }
+
+    /// Returns the time on the monotonic clock, never 0.
+    fn monotonic_nanos(&self) -> u64 {
+        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
     /// Records that a copy pauses for `time` because clients are served.
@@ -266,12 +296,6 @@ impl Metrics {
     }
 }
 
-/// Returns the time since the first call, never 0.
-fn monotonic_nanos() -> u64 {
-    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(FIRST.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
-}
-
 impl Drop for LentBytes {
     fn drop(&mut self) {
         self.metrics.lent_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -286,11 +310,29 @@ impl Drop for GaugeGuard {
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::ManualClock;
+
     use super::*;
+
+    fn metrics() -> (Arc<Metrics>, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::at(0));
+        (Arc::new(Metrics::new(clock.clone())), clock)
+    }
+
+    #[test]
+    fn client_activity_ages() {
+        let (metrics, clock) = metrics();
+        assert_eq!(metrics.since_client_activity(), Duration::MAX);
+        clock.advance(Duration::from_secs(1));
+        metrics.note_client_activity();
+        assert_eq!(metrics.since_client_activity(), Duration::ZERO);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(metrics.since_client_activity(), Duration::from_secs(1));
+    }
 
     #[test]
     fn lent_memory_is_limited_and_returned() {
-        let metrics = Arc::new(Metrics::default());
+        let (metrics, _) = metrics();
         let first = metrics.reserve_lent_bytes(LENT_BYTES_MAX - 10).unwrap();
         assert!(metrics.reserve_lent_bytes(11).is_none());
         let second = metrics.reserve_lent_bytes(10).unwrap();
@@ -303,7 +345,7 @@ mod tests {
 
     #[test]
     fn connection_count_falls_on_drop() {
-        let metrics = Arc::new(Metrics::default());
+        let (metrics, _) = metrics();
         let two = (metrics.count_connection(), metrics.count_connection());
         assert_eq!(metrics.connections(), 2);
         drop(two);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hearth_fabric::one_sided::{Access, Connection, Domain, Error, Listener, Region, Transfer, Transport};
 use hearth_fabric::{ConnectionLimit, ConnectionLimitOptions, Memory};
-use hearth_types::RemoteSlice;
+use hearth_types::{Clock, RemoteSlice};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -50,6 +50,7 @@ impl OneSidedAccess {
         store: &Arc<hearth_blockstore::Blockstore>,
         incarnation: u64,
         descriptors: usize,
+        clock: Arc<dyn Clock>,
     ) -> Result<Option<(Arc<Self>, Box<dyn Listener>)>, Error> {
         let Some(transport) = &options.transport else { return Ok(None) };
         let domain = match transport.domain() {
@@ -72,7 +73,7 @@ impl OneSidedAccess {
         let bounds = Bounds { bytes: options.registered_bytes_max, replicas: replicas_max(descriptors) };
         let this = Self {
             forwarding: OneSidedForwarding::new(transport)?,
-            advertiser: Advertiser::new(store, domain, incarnation, options.lease, bounds),
+            advertiser: Advertiser::new(store, domain, incarnation, options.lease, bounds, clock),
             transport: transport.clone(),
             address: listener.address(),
             // An active reader is silent for at most one lease.

@@ -10,7 +10,7 @@ use hearth_config::{Configuration, HostPort, IneffectiveSetting, Nameservice, Pr
 use hearth_fabric::TransportName;
 use hearth_fabric::one_sided::Transport;
 use hearth_fabric::tcp::SocketOptions;
-use hearth_types::{Clock, StorageType, SystemClock};
+use hearth_types::{Clock, StorageType};
 use hearth_web::webhdfs::Service;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
@@ -192,11 +192,11 @@ impl DatanodeOptions {
         configuration: Arc<Configuration>,
         user: &str,
         machine_host_name: &str,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         let conf = &*configuration;
         conf.refuse_protection()?;
         conf.ineffective_settings(Program::Datanode)?.iter().for_each(IneffectiveSetting::warn);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let buffer_size = |bytes: u64| (bytes > 0).then_some(u32::try_from(bytes).unwrap_or(u32::MAX));
         // Leaves room in the packet for its CRCs and header.
         let read_packet_bytes =
@@ -400,13 +400,16 @@ pub fn available_memory(dir: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::ManualClock;
+
     use super::*;
 
     #[test]
     fn unsupported_protection_is_refused() {
         let (key, value) = ("dfs.encrypt.data.transfer", "true");
         let configuration = Configuration::empty().with("fs.defaultFS", "hdfs://127.0.0.1:9000").with(key, value);
-        let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here");
+        let clock = Arc::new(ManualClock::at(0));
+        let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here", clock);
         let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(said.contains(key) && said.contains(value), "{said}");
     }
@@ -423,7 +426,8 @@ mod tests {
             .with("io.file.buffer.size", "524288")
             .with("hearth.memory.limit", "1g")
             .with("hearth.memory.dir", "/dev/shm/x");
-        let options = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here").unwrap();
+        let clock = Arc::new(ManualClock::at(0));
+        let options = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here", clock).unwrap();
         assert_eq!(options.transfer_address, "127.0.0.1:0".parse().unwrap());
         assert_eq!(options.ipc_address, "0.0.0.0:9867".parse().unwrap());
         let engines: Vec<Engine> = options.store.volumes.iter().map(|volume| volume.engine).collect();

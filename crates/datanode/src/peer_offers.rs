@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_fabric::tcp;
 use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, Describe, Operation};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::downstream::{self, ConnectError, Timeouts};
 use crate::replica_service::ReplicaService;

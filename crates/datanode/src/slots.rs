@@ -15,12 +15,12 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::{WithdrawHook, WithdrawReason, WithdrawReply};
 use hearth_fabric::local::SharedWords;
 use hearth_fabric::tcp::PeerAddress;
-use hearth_types::{BlockId, BlockPoolId, ExtendedBlock};
+use hearth_types::{BlockId, BlockPoolId, Clock, ExtendedBlock};
 use hearth_wire::data_transfer::{ShmId, ShmSlot};
 use parking_lot::Mutex;
 
@@ -66,6 +66,7 @@ pub struct Slots {
     state: Mutex<SlotsState>,
     /// Maximum time that anchors keep a replica in memory that is to be evicted.
     revocation_timeout: Duration,
+    clock: Arc<dyn Clock>,
     passed: AtomicU64,
 }
 
@@ -80,11 +81,11 @@ struct SlotsState {
     revoking: HashMap<BlockKey, Revocation>,
 }
 
-/// A wait for the anchors of one replica.
+/// A wait for the anchors of one replica. Times are those of the monotonic clock.
 struct Revocation {
-    since: Instant,
+    since: Duration,
     /// Last request to evict the replica.
-    asked: Instant,
+    asked: Duration,
 }
 
 struct Segment {
@@ -118,8 +119,8 @@ pub struct SlotMetrics {
 }
 
 impl Slots {
-    pub fn new(revocation_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), revocation_timeout, passed: AtomicU64::new(0) })
+    pub fn new(revocation_timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), revocation_timeout, clock, passed: AtomicU64::new(0) })
     }
 
     /// Creates shared memory for the process at the other end of a connection. Returns it with the descriptor to pass
@@ -285,15 +286,15 @@ impl WithdrawHook for Slots {
                 }
             }
             if anchored {
-                let now = Instant::now();
+                let now = self.clock.monotonic();
                 let fresh = || Revocation { since: now, asked: now };
                 let revocation = state.revoking.entry(key.clone()).or_insert_with(fresh);
                 // The last eviction found memory elsewhere, and the readers since then get the full timeout as well.
-                if now.duration_since(revocation.asked) > self.revocation_timeout {
+                if now.saturating_sub(revocation.asked) > self.revocation_timeout {
                     *revocation = fresh();
                 }
                 revocation.asked = now;
-                if now.duration_since(revocation.since) < self.revocation_timeout {
+                if now.saturating_sub(revocation.since) < self.revocation_timeout {
                     return WithdrawReply::Later;
                 }
                 tracing::warn!(%block, "evicting a replica although a local reader has anchored it");
@@ -333,11 +334,16 @@ impl Drop for SlotGuard {
 
 #[cfg(test)]
 mod tests {
-    use hearth_types::{Block, GenerationStamp};
+    use hearth_types::{Block, GenerationStamp, ManualClock};
 
     use super::*;
 
     const HERE: PeerAddress = PeerAddress::Process { pid: 7, uid: 1 };
+
+    fn slots(revocation_timeout: Duration) -> (Arc<Slots>, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::at(0));
+        (Slots::new(revocation_timeout, clock.clone()), clock)
+    }
 
     fn block(id: i64) -> ExtendedBlock {
         let block = Block { id: BlockId(id), stamp: GenerationStamp(1), length: 5 };
@@ -352,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_valid_until_the_replica_changes() {
-        let slots = Slots::new(Duration::from_secs(60));
+        let (slots, _) = slots(Duration::from_secs(60));
         let (held, words) = segment(&slots);
         let slot = |index| ShmSlot { segment: held.id, index };
         assert_eq!(words.slots(), 128);
@@ -395,7 +401,7 @@ mod tests {
 
     #[test]
     fn anchors_delay_only_evictions() {
-        let slots = Slots::new(Duration::from_secs(3600));
+        let (slots, clock) = slots(Duration::from_secs(3600));
         let (held, words) = segment(&slots);
         let slot = ShmSlot { segment: held.id, index: 0 };
         words.word(0).store(VALID, Ordering::Release);
@@ -405,12 +411,14 @@ mod tests {
         assert_eq!(slots.metrics().anchored, 1);
         assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
         assert_eq!(words.word(0).load(Ordering::Acquire), VALID | 1, "still valid, but not anchorable again");
+        clock.advance(Duration::from_secs(3599));
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
         words.word(0).fetch_sub(1, Ordering::AcqRel);
         assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Done);
         assert_eq!(words.word(0).load(Ordering::Acquire), 0);
 
         // An anchor is not waited for forever, and not at all when the replica is deleted.
-        let hasty = Slots::new(Duration::ZERO);
+        let hasty = Slots::new(Duration::ZERO, clock);
         let (held, words) = segment(&hasty);
         for (index, what) in [WithdrawReason::Eviction, WithdrawReason::Deletion].into_iter().enumerate() {
             words.word(index).store(VALID, Ordering::Release);
@@ -423,26 +431,25 @@ mod tests {
 
     #[test]
     fn abandoned_eviction_does_not_shorten_next_one() {
-        let patience = Duration::from_millis(300);
-        let slots = Slots::new(patience);
+        let patience = Duration::from_secs(300);
+        let (slots, clock) = slots(patience);
         let (held, words) = segment(&slots);
         words.word(0).store(VALID, Ordering::Release);
         slots.register(ShmSlot { segment: held.id, index: 0 }, &block(1)).unwrap().keep();
         words.word(0).store(VALID | ANCHORABLE | 1, Ordering::Release);
         assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
-        std::thread::sleep(patience + Duration::from_millis(50));
-        let again = Instant::now();
-        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
-        // After repeated requests it is evicted when the time is over.
-        while slots.withdraw(&block(1), WithdrawReason::Eviction) == WithdrawReply::Later {
-            std::thread::sleep(Duration::from_millis(20));
+        clock.advance(patience + Duration::from_millis(1));
+        // It is evicted when requests were repeated for the whole time.
+        for _ in 0..3 {
+            assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Later);
+            clock.advance(patience / 3);
         }
-        assert!(again.elapsed() >= patience, "after {:?}", again.elapsed());
+        assert_eq!(slots.withdraw(&block(1), WithdrawReason::Eviction), WithdrawReply::Done);
     }
 
     #[test]
     fn segments_are_limited_per_process_and_total() {
-        let slots = Slots::new(Duration::ZERO);
+        let (slots, _) = slots(Duration::ZERO);
         let mut held: Vec<_> = (0..SEGMENTS_PER_PROCESS_MAX).map(|_| slots.create_segment(HERE).unwrap().0).collect();
         assert_eq!(slots.create_segment(HERE).err(), Some(SlotError::ProcessLimit));
         let another = PeerAddress::Process { pid: 8, uid: 1 };

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::{Blockstore, FlushProgress};
 use hearth_fabric::local;
@@ -13,6 +13,7 @@ use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOpti
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::advertise::Advertiser;
 use crate::block_pool_service::BlockPoolServices;
@@ -63,13 +64,14 @@ impl Datanode {
             bind: Some(options.transfer_address.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_loopback()),
             ..RpcClientOptions::default()
         });
-        let slots = Slots::new(options.revocation_timeout);
+        let slots = Slots::new(options.revocation_timeout, options.clock.clone());
         let withdraw_hooks = Arc::new(WithdrawHooks::default());
         withdraw_hooks.add(slots.clone());
         store.on_withdraw(withdraw_hooks.clone());
         let store = Arc::new(store);
         let incarnation = incarnation()?;
-        let one_sided = OneSidedAccess::start(&options.one_sided, &store, incarnation, descriptors).await?;
+        let one_sided =
+            OneSidedAccess::start(&options.one_sided, &store, incarnation, descriptors, options.clock.clone()).await?;
         let (one_sided, one_sided_listener) = one_sided.unzip();
         if let Some(one_sided) = &one_sided {
             let advertiser: Arc<Advertiser> = one_sided.advertiser.clone();
@@ -77,7 +79,7 @@ impl Datanode {
         }
         let locked_memory = LockedMemory::new(options.locked_memory, &store);
         let options = Arc::new(options);
-        let (metrics, lifecycle) = (Arc::new(Metrics::default()), Arc::new(Lifecycle::new()));
+        let (metrics, lifecycle) = (Arc::new(Metrics::new(options.clock.clone())), Arc::new(Lifecycle::new()));
         let forwarding = Arc::new(Forwarding::new(one_sided.as_ref().map(|one_sided| one_sided.forwarding.clone())));
         let advertiser = one_sided.as_ref().map(|one_sided| one_sided.advertiser.clone());
         let streams = Streams::new(options.streams, metrics.clone(), forwarding.clone());
@@ -214,12 +216,12 @@ impl Handle {
         self.datanode.streams.clear();
         let mut progress = FlushProgress::default();
         if flush {
-            let store = self.datanode.replicas.store.clone();
+            let (store, clock) = (self.datanode.replicas.store.clone(), self.datanode.options.clock.clone());
             let flushed = tokio::task::spawn_blocking(move || {
-                let mut told = Instant::now();
+                let mut told = clock.monotonic();
                 store.flush_all(&mut |progress| {
-                    if told.elapsed() > Duration::from_secs(1) {
-                        told = Instant::now();
+                    if clock.monotonic() > told + Duration::from_secs(1) {
+                        told = clock.monotonic();
                         tracing::info!(
                             replicas = progress.replicas_left,
                             bytes = progress.bytes_left,
@@ -242,9 +244,9 @@ impl Handle {
     /// and dropping the handle releases the storage directories. Bounded, because a copy to another DataNode may be
     /// waiting for that DataNode.
     async fn wait_for_tasks(&self) {
-        let deadline = tokio::time::Instant::now() + TASKS_END_TIMEOUT;
+        let deadline = Instant::now() + TASKS_END_TIMEOUT;
         let is_shared = || Arc::strong_count(&self.datanode) > 1 || Arc::strong_count(&self.datanode.replicas) > 1;
-        while is_shared() && tokio::time::Instant::now() < deadline {
+        while is_shared() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -26,13 +26,14 @@ mod threads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::ReplicaWriter;
 use hearth_protocol::replica_stream::{ReplicaJob, ReplicaSendError, StreamError};
 use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock};
 use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status, StreamLimits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::forward::Forwarding;
 use crate::metrics::Metrics;
@@ -174,7 +175,7 @@ impl Streams {
             return;
         }
         if received.is_multiple_of(checksum.bytes_per_chunk.max(1).into()) || received == block.length() {
-            self.resumable.put(ResumeKey { block, checksum }, writer);
+            self.resumable.put(ResumeKey { block, checksum }, writer, Instant::now());
         }
     }
 
@@ -190,7 +191,7 @@ impl Streams {
 
     /// Discards partial replicas whose sender did not reconnect in time. Called periodically.
     pub fn expire(&self) {
-        self.resumable.expire();
+        self.resumable.expire(Instant::now());
     }
 
     /// Discards all partial replicas when the DataNode stops.
@@ -329,6 +330,8 @@ async fn may_retry(
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::SystemClock;
+
     use super::*;
 
     #[test]
@@ -342,7 +345,8 @@ mod tests {
             cores_share: 0.5,
             resume_timeout: Duration::from_secs(1),
         };
-        let streams = Streams::new(options, Arc::default(), Arc::new(Forwarding::new(None)));
+        let metrics = Arc::new(Metrics::new(Arc::new(SystemClock::new())));
+        let streams = Streams::new(options, metrics, Arc::new(Forwarding::new(None)));
         let mut windows: Vec<Window> = std::iter::from_fn(|| streams.window()).collect();
         let total: u64 = windows.iter().map(|window| u64::from(window.limits.window_bytes)).sum();
         assert!(total <= 32 << 20 && windows.len() > 8, "{total} in {}", windows.len());

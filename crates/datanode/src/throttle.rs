@@ -95,7 +95,7 @@ impl Drop for Spending<'_> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn bytes_pass_at_configured_rate() {
         let throttle = Throttle::new(100_000);
         let start = Instant::now();
@@ -103,33 +103,30 @@ mod tests {
             throttle.pass(5_000).await;
         }
         // The first call passes at once; each of the others waits for the 50 ms of the one before.
-        assert!(start.elapsed() >= Duration::from_millis(200));
+        assert_eq!(start.elapsed().as_millis(), 200);
         throttle.set_rate(0);
         let unlimited = throttle.pass(u64::MAX);
         assert!(tokio::time::timeout(Duration::ZERO, unlimited).await.is_ok(), "it does not wait");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn new_rate_applies_to_waiting_callers() {
         let throttle = Throttle::new(1);
         throttle.pass(1 << 40).await;
         let short = Duration::from_millis(20);
         assert!(tokio::time::timeout(short, throttle.pass(1)).await.is_err());
-        let change = async {
-            tokio::time::sleep(short).await;
-            throttle.set_rate(1 << 40);
-        };
-        let both = async { tokio::join!(throttle.pass(1 << 20), change) };
+        // The first of both waits before the second is polled.
+        let both = async { tokio::join!(biased; throttle.pass(1 << 20), async { throttle.set_rate(1 << 40) }) };
         assert!(tokio::time::timeout(Duration::from_secs(60), both).await.is_ok());
         throttle.set_rate(0);
         throttle.set_rate(u64::MAX);
         assert!(tokio::time::timeout(Duration::from_secs(60), throttle.pass(1)).await.is_ok());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn cancelled_caller_spends_nothing() {
         let throttle = Throttle::new(1);
-        // No other call passes for an hour, however slow this machine is.
+        // No other call passes for an hour.
         throttle.pass(3600).await;
         let paid_until = *throttle.paid_until.lock();
         for _ in 0..50 {

@@ -290,7 +290,8 @@ async fn message_flood_is_bounded_and_complete(transport: &dyn Transport, ip: Ip
     let pair = pair_of(transport, ip, Limits { messages: 4, ..Limits::default() }).await;
     let mut sends: Vec<_> =
         (0..500_u32).map(|number| pair.near.send(Bytes::copy_from_slice(&number.to_le_bytes()), LONG)).collect();
-    // No task receives, so the number of sent messages stays within the credit.
+    // No task receives, so the number of sent messages stays within the credit. Time in which more could be sent by
+    // mistake.
     tokio::time::sleep(A_WHILE).await;
     let sent = sends.iter_mut().filter_map(|send| send.now_or_never()).count();
     assert!(sent <= 4, "{sent} messages were sent with credit for 4");
@@ -441,12 +442,14 @@ async fn close_fences_late_writes(transport: &dyn Transport, ip: IpAddr) {
     // Wait until the writes have begun.
     let mut waited = 0;
     while content(&sink, 0, 1) != [0xEE] && waited < 3000 {
+        // A card may write there: a condition without an event.
         tokio::time::sleep(Duration::from_millis(1)).await;
         waited += 1;
     }
     in_time("close", pair.far.close()).await;
     let fixed = vec![0x11; BYTES as usize];
     sink.memory().write(0, &fixed);
+    // Time in which a late write could arrive.
     tokio::time::sleep(A_WHILE).await;
     assert!(content(&sink, 0, BYTES) == fixed, "a write arrived behind the fence");
     // `close` can be called repeatedly.
@@ -500,6 +503,7 @@ async fn close_releases_posted_memory(transport: &dyn Transport, ip: IpAddr) {
     let is_kept = || kept.iter().any(|memory| memory.strong_count() > 0);
     let given_back = async {
         while pair.near_domain.registered_bytes() > 0 || is_kept() {
+            // The end of a reference: a condition without an event.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -542,6 +546,7 @@ async fn every_wait_ends_with_the_connection(transport: &dyn Transport, ip: IpAd
     let receiving = near.receive(LONG);
     let sending = join_all((0..8).map(|_| near.send(Bytes::from_static(b"waits for credit"), LONG)));
     let closing = async {
+        // Time for the waits to begin, which nothing shows.
         tokio::time::sleep(A_WHILE).await;
         pair.far.close().await;
     };

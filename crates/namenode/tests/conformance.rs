@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hearth_types::{FsPermission, SystemClock};
 use hearth_wire::proto::hdfs::*;
 use support::*;
+use tokio::time::Instant;
 
 const ACCESS: &str = "org.apache.hadoop.security.AccessControlException";
 const MISSING: &str = "java.io.FileNotFoundException";
@@ -452,7 +453,7 @@ async fn pipelines(
 async fn complete_waits_for_block_report() {
     let (n, datanodes) = populated().await;
     for attempt in 1..=5 {
-        let (path, began) = (format!("/late{attempt}"), std::time::Instant::now());
+        let (path, began) = (format!("/late{attempt}"), Instant::now());
         n.create(&path, "L", 1).await.unwrap();
         let located = n.add_block(&path, "L", None).await.unwrap();
         let block = ExtendedBlockProto { num_bytes: Some(5), ..located.b.clone() };

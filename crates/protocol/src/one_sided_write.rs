@@ -504,7 +504,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn waiting_writer_sends_heartbeats() {
         let (packet, writer, far) = waiting(LONG).await;
         let acknowledged = async {
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(part.unwrap(), packet);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn acknowledgements_do_not_extend_wait_for_memory() {
         let (packet, writer, far) = waiting(Duration::from_millis(200)).await;
         let answers = async {

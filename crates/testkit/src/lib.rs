@@ -10,6 +10,8 @@
 //!
 //! A test that cannot run says so by [`skip_or_fail`], or by [`skip`]; docs/testing.md lists these tests.
 
+#![expect(clippy::disallowed_methods, reason = "tests wait for other processes, in real time")]
+
 mod apache;
 mod cluster;
 mod content;
@@ -26,6 +28,8 @@ mod proxy;
 mod read_only;
 mod scratch;
 mod settings;
+#[cfg(feature = "stopped-clock")]
+mod stopped_clock;
 mod usage;
 mod wait;
 
@@ -49,5 +53,7 @@ pub use proxy::{Direction, Recorded, RecordingProxy};
 pub use read_only::ReadOnly;
 pub use scratch::Scratch;
 pub use settings::Settings;
+#[cfg(feature = "stopped-clock")]
+pub use stopped_clock::StoppedClock;
 pub use usage::{Usage, threads_cpu, usage};
 pub use wait::{eventually, until};

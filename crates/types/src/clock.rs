@@ -15,6 +15,7 @@ pub struct SystemClock {
     start: Instant,
 }
 
+#[expect(clippy::disallowed_methods, reason = "the place where the machine's clocks are read")]
 impl SystemClock {
     pub fn new() -> Self {
         Self { start: Instant::now() }
@@ -27,6 +28,7 @@ impl Default for SystemClock {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the place where the machine's clocks are read")]
 impl Clock for SystemClock {
     fn wall_ms(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)

@@ -24,6 +24,7 @@ pub fn balance(session: &Session, conf: &Path, arguments: &[&str]) -> Result<u32
         }
         let known = run.stdout.contains("Metrics source Balancer") || run.stderr.contains("Metrics source Balancer");
         ensure!(known && runs < RUNS_MAX, "run {runs} of the balancer: {}\n{}", run.stdout, run.stderr);
+        // Time for the DataNodes to finish what the failed run began.
         std::thread::sleep(Duration::from_secs(2));
     }
 }

@@ -4,6 +4,8 @@
 //! several clusters in turn. The first is Apache's alone (in some suites only with `--cluster`): as the oracle, it
 //! shows that the checks are right. The combinations with Hearth follow. Each check on each cluster counts as one test.
 
+#![expect(clippy::disallowed_methods, reason = "suites wait for other processes, in real time")]
+
 mod alike;
 mod balancer;
 mod suite;

@@ -435,6 +435,7 @@ fn maintenance(session: &mut Session) -> Result<()> {
     ensure!(before.iter().any(|count| *count < 2), "nothing lies on {}: {before:?}", addresses[0]);
     session.cluster.datanodes[0].stop(SETTLES_WITHIN)?;
     is(session, "IN_MAINTENANCE", false)?;
+    // Time in which the NameNode could order copies by mistake.
     std::thread::sleep(Duration::from_secs(5));
     ensure!(elsewhere(session)? == before, "replicas of a node in maintenance were copied");
     session.cluster.start_datanode(0)?;
@@ -667,6 +668,7 @@ fn caching(session: &mut Session) -> Result<()> {
     // Data beyond dfs.datanode.max.locked.memory is not cached, and does no harm.
     session.java()?.call("store", json!({"path": "/too-much", "seed": 4, "length": 2 * CACHE}))?;
     let more = session.java()?.call("cache", json!({"path": "/too-much", "pool": "pool"}))?;
+    // Time in which the DataNode could cache it by mistake.
     std::thread::sleep(Duration::from_secs(3));
     let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
     ensure!(state["CacheUsed"].as_u64() <= Some(CACHE), "{state}");
@@ -939,6 +941,7 @@ fn keys_roll_over(session: &mut Session) -> Result<()> {
         let read = json!({"handle": "in", "position": round * 50_000, "length": 4096});
         let found = session.java()?.call("pread", read)?;
         ensure!(found["sha256"] == Content::new(1).sha256(round * 50_000, 4096), "round {round}: {found}");
+        // All rounds together take longer than the NameNode's keys are valid.
         std::thread::sleep(Duration::from_secs(10));
     }
     session.java()?.call("close", json!({"handle": "out"}))?;

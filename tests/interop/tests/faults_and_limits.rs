@@ -4,6 +4,8 @@
 //!
 //! `HEARTH_BAD_INPUT_SEED=N` repeats a run of the bad input, `HEARTH_SMALL_FILES=N` changes the number of small files.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for other processes, in real time")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -388,6 +390,7 @@ fn lost_memory(session: &mut Session) -> Result<()> {
     with_fs(cluster, async |fs| {
         while !fs.recover_lease("/lost-memory").await? {
             ensure!(started.elapsed() < CLOSED_WITHIN, "the file is open {CLOSED_WITHIN:?} after the start");
+            // The pace of the requests: a DataNode recovers the last block.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         println!("lost memory: the file is closed {:?} after the cluster was ready", started.elapsed());
@@ -550,6 +553,7 @@ fn full_disk(session: &mut Session) -> Result<()> {
     let (late, _) = store_many(cluster, "/late", 6)?;
     let filler = data.join("filler");
     let filled = fill(&filler)?;
+    // Time for the DataNode to try to flush the replicas.
     std::thread::sleep(Duration::from_secs(3));
     println!("{} files acknowledged, then {filled} bytes of a foreign file on the disk", late.len());
     let kept = &kept[12..];

@@ -124,6 +124,7 @@ fn round(
             let mut writer = fs.create(&path, CreateOptions::default()).await?;
             for part in 0..40 {
                 writer.write(&Content::new(9).bytes(part * 131_072, 131_072)).await?;
+                // The pace of a writer that is at work during all state changes.
                 tokio::time::sleep(Duration::from_millis(150)).await;
             }
             writer.close().await?;
@@ -135,6 +136,7 @@ fn round(
         runtime.spawn(async move {
             for _ in 0..40 {
                 reads_as(&fs, &path, 3, 3 * BLOCK).await?;
+                // The pace of a reader that is at work during all state changes.
                 tokio::time::sleep(Duration::from_millis(150)).await;
             }
             anyhow::Ok(())
@@ -142,6 +144,7 @@ fn round(
     };
     let many = json!({"dir": format!("/many-{number}"), "count": 150, "length": 20_000, "seed": 1, "threads": 2});
     java.send("storeMany", many.clone())?;
+    // Time for Java to store some of them.
     std::thread::sleep(Duration::from_secs(1));
     fail_over(cluster)?;
     runtime.block_on(writing)?.context("a writer during the failover")?;
@@ -274,6 +277,7 @@ async fn wait_for_read(fs: &FileSystem, path: &str, seed: u64, length: u64) -> R
             Ok(()) => return Ok(()),
             Err(error) => last = Some(error),
         }
+        // The pace of the attempts: the DataNode starts.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     Err(last.context("tried at least once")?)

@@ -7,11 +7,11 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Content, Implementation, get_text_at, in_virtual_machine, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Implementation, eventually, get_text_at, in_virtual_machine, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 4 << 20;
@@ -245,14 +245,14 @@ fn offered(session: &mut Session) -> Result<()> {
 /// Waits until the NameNode passes on the memory advertisement of every replica of the file. An Apache NameNode does
 /// not.
 async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
-    for _ in 0..600 {
-        let located = fs.locations(path, 0, u64::MAX >> 1).await?;
-        if located.blocks.iter().all(|block| block.advertisements.len() == block.locations.len()) {
-            return Ok(());
+    eventually(&format!("the advertisements of {path}"), async || match fs.locations(path, 0, u64::MAX >> 1).await {
+        Ok(located) => {
+            let mut blocks = located.blocks.iter();
+            blocks.all(|block| block.advertisements.len() == block.locations.len()).then_some(Ok(()))
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("the namenode does not tell of the memory of {path}")
+        Err(error) => Some(Err(error.into())),
+    })
+    .await
 }
 
 /// Hearth's NameNode sends the advertisements in additional fields, too, which Java's client ignores.

@@ -210,9 +210,9 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 
 fn start_as(session: &mut Session, make: Implementation) -> Result<()> {
     session.cluster.datanodes[0].switch_implementation(make);
-    // The NameNode still counts the old process as live. Only a report of the new process changes that.
     session.cluster.start_datanode(0)?;
     session.cluster.wait_ready()?;
+    // The NameNode still counts the old process as live. Only a report of the new process changes that.
     std::thread::sleep(Duration::from_secs(3));
     session.cluster.wait_ready()
 }

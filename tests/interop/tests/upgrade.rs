@@ -57,6 +57,7 @@ fn restarts(session: &mut Session) -> Result<()> {
         let written = session.java()?.call("exists", json!({"path": "/rust._COPYING_"}))?;
         Ok(written.as_bool().unwrap_or_default().then_some(()))
     })?;
+    // Time for the command line to open its pipeline, which nothing shows.
     std::thread::sleep(Duration::from_secs(2));
 
     let ipc = format!("127.0.0.1:{}", session.cluster.datanodes[0].port("dfs.datanode.ipc.address")?);

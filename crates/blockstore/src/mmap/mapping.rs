@@ -337,6 +337,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+    use std::sync::atomic::AtomicU64;
 
     fn file(bytes: &[u8]) -> File {
         let file = tempfile::tempfile().unwrap();
@@ -362,19 +363,24 @@ mod tests {
         let file = file(&bytes);
         let mapping = Mapping::new(&file, 1 << 20).unwrap();
         let other = Mapping::new(&file, 4096).unwrap();
+        let copied = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
-                let mapping = &mapping;
+                let (mapping, copied) = (&mapping, &copied);
                 scope.spawn(move || {
                     let mut into = vec![0; 4096];
                     let mut at = thread;
                     while mapping.copy(at * 4096 % (1 << 20), &mut into) {
                         assert!(into.iter().all(|byte| *byte == 7), "zeros were taken for bytes");
                         at += 3;
+                        copied.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            // They have been at work for a while.
+            while copied.load(Ordering::Relaxed) < 2_000 && !mapping.is_lost() {
+                std::thread::yield_now();
+            }
             file.set_len(4096).unwrap();
         });
         assert!(mapping.is_lost() && !mapping.copy(0, &mut [0]));

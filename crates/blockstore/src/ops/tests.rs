@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::{
     Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, PoolIdentity, ReplicaState, StorageType,
@@ -107,12 +107,8 @@ impl Bed {
     }
 }
 
-fn wait_for(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !done() {
-        assert!(Instant::now() < end, "not within 120 s");
-        thread::sleep(Duration::from_millis(1));
-    }
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    hearth_testkit::wait_until(what, Duration::from_secs(120), || Ok(done().then_some(()))).unwrap();
 }
 
 /// Moves the replica `id` to another storage while `other` waits for it, and returns the result of `other`.
@@ -124,7 +120,7 @@ fn while_it_moves<T: Send>(bed: &Bed, id: i64, other: impl FnOnce(&Blockstore) -
     thread::scope(|scope| {
         let waiting = scope.spawn(|| other(store));
         // It has looked up the replica and is waiting for its lock.
-        wait_for(|| Arc::strong_count(&old) > holders);
+        wait_for("the other thread to hold the replica", || Arc::strong_count(&old) > holders);
         let pool = store.pool(&block(id, 1)).unwrap();
         let content = old.snapshot(&mut old.core()).unwrap();
         let slice = store.choose_volume(&pool, StorageType::Disk, LENGTH as u64).unwrap();
@@ -176,7 +172,7 @@ fn operations_follow_a_replica_that_moves() {
     let holders = Arc::strong_count(&gone);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| bed.store.initiate_recovery(&block(5, 1), two));
-        wait_for(|| Arc::strong_count(&gone) > holders);
+        wait_for("the other thread to hold the replica", || Arc::strong_count(&gone) > holders);
         bed.store.discard(&gone);
         drop(change);
         assert!(waiting.join().unwrap().unwrap().is_none());
@@ -347,7 +343,7 @@ fn second_copy_waits_without_locking_the_source() {
     let holders = Arc::strong_count(&earlier);
     thread::scope(|scope| {
         let again = scope.spawn(|| copy(3));
-        wait_for(|| Arc::strong_count(&earlier) > holders);
+        wait_for("the other thread to hold the replica", || Arc::strong_count(&earlier) > holders);
         assert!(source.change.try_lock_for(Duration::from_secs(60)).is_some(), "both would wait for each other");
         drop(change);
         assert_eq!(again.join().unwrap().unwrap().block.stamp(), GenerationStamp(3));
@@ -436,7 +432,8 @@ fn writer_moving_to_disk_survives_flush_all() {
     let mut target = shared.target.lock();
     thread::scope(|scope| {
         let flushing = scope.spawn(|| bed.store.flush_all(&mut |_| true));
-        wait_for(|| replica.change.is_locked() || flushing.is_finished());
+        wait_for("the flush to begin", || replica.change.is_locked() || flushing.is_finished());
+        // Time in which the flush could wrongly write the replica.
         thread::sleep(Duration::from_millis(100));
         assert!(replica.core().copies.disk().is_none(), "the writer goes on in the same files");
         let budget = &bed.store.budget;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use hearth_config::Configuration;
 use hearth_datanode::{Datanode, DatanodeOptions, EndReason};
+use hearth_types::SystemClock;
 use hearth_webhdfs::WebHdfs;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,7 +39,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// Options to start a DataNode: its configuration, and the client that serves WebHDFS for it.
 pub fn options(configuration: Arc<Configuration>, user: &str, host_name: &str) -> anyhow::Result<DatanodeOptions> {
     let webhdfs = WebHdfs::new(&configuration)?;
-    let options = DatanodeOptions::from_configuration(configuration, user, host_name)?;
+    let options = DatanodeOptions::from_configuration(configuration, user, host_name, Arc::new(SystemClock::new()))?;
     Ok(DatanodeOptions { webhdfs: Some(Arc::new(webhdfs)), ..options })
 }
 

@@ -1,9 +1,8 @@
 //! Record of the paths that recently failed for writers, by datanode.
 
-use std::time::Instant;
-
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::recent_paths::RecentPaths;
 use crate::DataPath;

@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_types::{DatanodeInfo, DatanodeUuid};
 use hearth_wire::offer::Offer;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Time for which a datanode's own answer is cached: an offer, and the absence of one.
 const OFFER_TTL: Duration = Duration::from_secs(60);
@@ -96,6 +97,7 @@ fn entry<'a>(datanodes: &'a mut HashMap<DatanodeUuid, CachedOffer>, datanode: &D
 #[cfg(test)]
 mod tests {
     use hearth_types::DatanodeId;
+    use tokio::time::advance;
 
     use super::*;
 
@@ -111,6 +113,20 @@ mod tests {
                 ipc_port: 0,
                 info_secure_port: 0,
             })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn own_answer_of_datanode_expires() {
+        const LITTLE: Duration = Duration::from_millis(1);
+        let (offers, uuid) = (Offers::default(), datanode(None).id.uuid);
+        for (answer, ttl) in [(Some(Arc::new(Offer::default())), OFFER_TTL), (None, NO_OFFER_TTL)] {
+            offers.note_described(&uuid, answer.clone());
+            advance(ttl - LITTLE).await;
+            let known = offers.known(&uuid).map(|offer| offer.is_some());
+            assert_eq!(known, Some(answer.is_some()));
+            advance(LITTLE).await;
+            assert!(offers.known(&uuid).is_none(), "the datanode must be asked again");
         }
     }
 

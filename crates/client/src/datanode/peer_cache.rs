@@ -1,9 +1,10 @@
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_fabric::tcp::SocketOptions;
 use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, connect};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::peer::Peer;
 use crate::DatanodeError;

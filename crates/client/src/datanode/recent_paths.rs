@@ -1,7 +1,8 @@
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::DatanodeUuid;
+use tokio::time::Instant;
 
 use crate::DataPath;
 

@@ -1,8 +1,9 @@
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Time for which a datanode that could not be reached comes last in every choice of this client.
 const UNREACHABLE_BACKOFF: Duration = Duration::from_secs(60);
@@ -37,5 +38,24 @@ impl Unreachable {
             }
             None => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn unreachable_datanode_is_tried_again_after_a_while() {
+        const LITTLE: Duration = Duration::from_millis(1);
+        let (unreachable, [one, other]) =
+            (Unreachable::default(), ["one", "other"].map(|name| DatanodeUuid(name.into())));
+        unreachable.insert(one.clone());
+        advance(UNREACHABLE_BACKOFF - LITTLE).await;
+        assert!(unreachable.contains(&one) && !unreachable.contains(&other));
+        advance(LITTLE).await;
+        assert!(!unreachable.contains(&one) && unreachable.since.lock().is_empty());
     }
 }

@@ -1,7 +1,6 @@
-use std::time::Instant;
-
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::recent_paths::RecentPaths;
 use crate::DataPath;

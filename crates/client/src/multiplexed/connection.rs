@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hearth_fabric::stream;
@@ -19,6 +19,7 @@ use hearth_wire::data_transfer::{
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use super::failure::ConnectionFailure;
 use super::shared_memory::{Handshake, ResponseBuffer, SharedMemory};

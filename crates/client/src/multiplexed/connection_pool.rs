@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use hearth_fabric::tcp::{self, Connection, SocketOptions};
@@ -14,6 +14,7 @@ use hearth_fabric::{local, stream};
 use hearth_wire::data_transfer::{RangeRefusal, Status};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::time::Instant;
 
 use super::connection::{Credit, MultiplexedConnection, PendingResponse, RangeResponse, ReceivedRange, WantedRange};
 use super::failure::ConnectionFailure;

@@ -1,7 +1,9 @@
 //! Number of connections to one datanode. While connections are congested, the controller adds some, measures the bytes
 //! per second before and after, and closes them again if they brought no gain.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Period between two throughput measurements: several round trips, and long enough to count bytes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);

@@ -1,10 +1,11 @@
 //! Calls about the whole cluster.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::{DatanodeInfo, ServerDefaults};
 use hearth_wire::proto::common::HaServiceStateProto;
 use hearth_wire::proto::hdfs::*;
+use tokio::time::Instant;
 
 use super::files::converted;
 use crate::Error;

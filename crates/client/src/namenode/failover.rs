@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_config::{HostPort, NamenodeAddress, Nameservice};
 use hearth_protocol::rpc::{CallId, RpcClient, RpcError, Target};
 use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
 use prost::Message;
+use tokio::time::Instant;
 
 use super::{Exception, Observers, without_stack_trace};
 use crate::error::Failure;

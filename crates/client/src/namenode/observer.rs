@@ -9,7 +9,7 @@
 //! Source: Hadoop's `ObserverReadProxyProvider`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_config::{ConfigError, Configuration, parse};
 use hearth_protocol::rpc::{RpcError, StateId};
@@ -19,6 +19,7 @@ use hearth_wire::proto::hdfs::{
 };
 use parking_lot::Mutex;
 use prost::Message;
+use tokio::time::Instant;
 
 use super::Exception;
 use super::failover::{Namenode, failed};
@@ -179,6 +180,8 @@ impl Namenode {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     #[test]
@@ -196,5 +199,29 @@ mod tests {
         assert_eq!(period("-1ms"), Some(Msync::Once));
         assert_eq!(period("0"), Some(Msync::Every(Duration::ZERO)));
         assert_eq!(period("2s"), Some(Msync::Every(Duration::from_secs(2))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probes_and_msync_are_repeated_at_their_intervals() {
+        const LITTLE: Duration = Duration::from_millis(1);
+        let period = Duration::from_secs(2);
+        let observers =
+            |msync| Observers { state: StateId::default(), msync, view: Mutex::default(), next: AtomicUsize::new(0) };
+        let (often, once) = (observers(Msync::Every(period)), observers(Msync::Once));
+        for observers in [&often, &once] {
+            assert!(observers.wants_probe() && observers.wants_msync());
+            let mut view = observers.view.lock();
+            (view.observers, view.synced) = (vec![1], Some(Instant::now()));
+        }
+        advance(period - LITTLE).await;
+        assert!(!often.wants_msync());
+        advance(LITTLE).await;
+        assert!(often.wants_msync() && !once.wants_msync());
+        // The last one is gone.
+        often.forget(1);
+        advance(PROBE_INTERVAL - LITTLE).await;
+        assert!(!often.wants_probe());
+        advance(LITTLE).await;
+        assert!(often.wants_probe() && !once.wants_probe());
     }
 }

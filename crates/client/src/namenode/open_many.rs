@@ -1,11 +1,12 @@
 //! Opening of many files by one call (`openMany`) if the namenode is Hearth's, else by concurrent calls.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use hearth_types::LocatedBlocks;
 use hearth_wire::open_many;
 use hearth_wire::proto::hearth::OpenManyResponseProto;
+use tokio::time::Instant;
 
 use super::files::converted;
 use super::{Exception, Namenode, without_stack_trace};

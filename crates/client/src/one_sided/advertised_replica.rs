@@ -2,7 +2,7 @@
 //! lease, validity record and CRCs.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hearth_fabric::one_sided::{Error, Transfer};
@@ -12,6 +12,7 @@ use hearth_types::{
 };
 use hearth_wire::rdma_control::Advertisement;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::buffer_pool::{BufferPool, PooledBuffer};
 use super::crc_tables::CrcTable;

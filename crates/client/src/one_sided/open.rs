@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use hearth_fabric::one_sided::{Error, Region};
 use hearth_types::{DatanodeId, LocatedBlock};
 use hearth_wire::data_transfer::Status;
 use hearth_wire::rdma_control::{Located, PURPOSE_READING};
+use tokio::time::Instant;
 
 use super::advertised_replica::{AdvertisedReplica, AdvertisementSource, Key, ReceivedAdvertisement};
 use super::peers::PeerState;

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::read_connection::ReadConnection;
 use crate::single_flight::SingleFlight;
@@ -68,5 +69,28 @@ impl PeerState {
 
     pub(super) fn note_success(&self) {
         *self.failed.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_datanode_is_tried_again_after_a_while() {
+        const LITTLE: Duration = Duration::from_millis(1);
+        let (peers, uuid) = (Peers::default(), DatanodeUuid("one".into()));
+        let peer = peers.get(&uuid);
+        assert!(!peers.failed_lately(&uuid));
+        peer.note_failure();
+        advance(FAILURE_BACKOFF - LITTLE).await;
+        assert!(peers.failed_lately(&uuid));
+        advance(LITTLE).await;
+        assert!(!peers.failed_lately(&uuid));
+        peer.note_failure();
+        peer.note_success();
+        assert!(!peers.failed_lately(&uuid));
     }
 }

@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_types::LocatedBlock;
 use hearth_wire::rdma_control::Advertisement;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::advertised_replica::Key;
 

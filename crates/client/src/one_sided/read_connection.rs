@@ -205,6 +205,7 @@ mod tests {
     use hearth_fabric::Memory;
     use hearth_fabric::one_sided::{Access, Domain, Limits, Transport};
     use hearth_fabric::sim::Sim;
+    use hearth_testkit::until;
     use hearth_types::{Block, BlockId, BlockPoolId, GenerationStamp};
     use hearth_wire::data_transfer::Status;
     use hearth_wire::rdma_control::Refusal;
@@ -282,12 +283,7 @@ mod tests {
         leave(&read_connection, &*far, register(&*domain)).await;
         far.close().await;
         assert!(locate(&read_connection, None).await.is_err());
-        let noticed = async {
-            while read_connection.is_open() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(WAIT, noticed).await.unwrap();
+        until("the end of the connection", async || !read_connection.is_open()).await;
         assert!(!read_connection.may_grant_memory());
         assert_eq!(domain.registered_bytes(), 0);
     }

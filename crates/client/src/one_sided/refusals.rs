@@ -1,9 +1,10 @@
 //! Replicas whose datanode recently refused one-sided reads of them.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::advertised_replica::Key;
 

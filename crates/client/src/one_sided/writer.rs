@@ -1,12 +1,12 @@
 //! Connections for one-sided writes, and their resources.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hearth_fabric::one_sided::Connection;
 use hearth_protocol::one_sided_write::{WriteBuffers, WriterConnectionPool};
 use hearth_types::DatanodeId;
 use hearth_wire::rdma_control::PURPOSE_WRITING;
+use tokio::time::Instant;
 
 use super::OneSided;
 use crate::DataPath;

@@ -2,10 +2,10 @@
 //! are stale.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hearth_types::{LocatedBlock, LocatedBlocks};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::datanode::{Datanodes, VisibleLength};
 use crate::error::Failure;

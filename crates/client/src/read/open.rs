@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::{StreamExt, stream};
 use hearth_types::ByteRange;
+use tokio::time::Instant;
 
 use super::locate::Locations;
 use super::many::{CONCURRENT_READS, Collected, FileRange, read_ranges, visit_ranges};

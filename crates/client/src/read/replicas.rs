@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_protocol::data_transfer::TransferError;
 use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::block_stream::BlockStream;
 use super::candidate::{self, Candidate, Checks, Health};

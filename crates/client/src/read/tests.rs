@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use hearth_config::Configuration;
+use hearth_testkit::until;
 use hearth_types::{
     Block, BlockId, BlockPoolId, DatanodeId, DatanodeInfo, DatanodeUuid, ExtendedBlock, GenerationStamp, LocatedBlock,
 };
@@ -184,11 +185,7 @@ async fn cancelled_corruption_report_keeps_position() {
     namenode.fall_silent();
     let mut reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
     let mut into = vec![0; bytes.len()];
-    let reported = async {
-        while namenode.bad().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
+    let reported = until("the report", async || !namenode.bad().is_empty());
     tokio::select! {
         biased;
         read = reader.read(&mut into) => panic!("it does not wait for the report: {read:?}"),
@@ -261,24 +258,18 @@ async fn cancelled_reader_keeps_shared_connection() {
         assert!(into == content(id, LENGTH));
     };
     let mut leaving = Box::pin(read(1));
-    let asked = async {
-        while datanode.asked() == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
+    let asked = until("the request", async || datanode.asked() > 0);
     tokio::select! {
         () = &mut leaving => panic!("there was no answer yet"),
         () = asked => {}
     }
     // Starts before the other leaves. Otherwise its memory might get the other's key.
     let mut staying = Box::pin(read(2));
-    let both = async {
-        while datanode.asked() < 2 {
-            assert!((&mut staying).now_or_never().is_none(), "there was no answer yet");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, both).await.unwrap();
+    until("the second request", async || {
+        assert!((&mut staying).now_or_never().is_none(), "there was no answer yet");
+        datanode.asked() == 2
+    })
+    .await;
     drop(leaving);
     datanode.answer(true);
     staying.await;

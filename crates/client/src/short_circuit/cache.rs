@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, DatanodeUuid, ExtendedBlock, GenerationStamp};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::local_replica::LocalReplica;
 

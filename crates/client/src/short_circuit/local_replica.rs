@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_fabric::local::FileMapping;
 use hearth_types::{ByteRange, ChecksumSpec};
 use rustix::io::ReadWriteFlags;
+use tokio::time::Instant;
 
 use super::slots::Slot;
 use crate::checksummed::{Checksummed, FetchedRange};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
@@ -14,6 +14,7 @@ use hearth_wire::data_transfer::{
     ShortCircuitReleaseResponse, Status,
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::DatanodeError;
 use crate::multiplexed::ConnectionPool;

@@ -11,6 +11,7 @@ use hearth_config::Configuration;
 use hearth_fabric::local::{Listener, SharedWords};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_protocol::data_transfer::Timeouts;
+use hearth_testkit::until;
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, DatanodeId, DatanodeUuid, ExtendedBlock, GenerationStamp,
     Token,
@@ -339,17 +340,6 @@ async fn bytes_of(replica: &Arc<LocalReplica>) -> Vec<u8> {
     bytes
 }
 
-/// Waits for the effect of a background task of the client.
-async fn until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..6000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("timed out waiting for {what}");
-}
-
 #[tokio::test]
 async fn replica_opens_once_and_maps_for_hearth() {
     for hearth in [true, false] {
@@ -371,7 +361,7 @@ async fn replica_opens_once_and_maps_for_hearth() {
         assert_eq!((fake.count(|asked| &asked.descriptors), fake.count(|asked| &asked.segments)), (1, 1));
         assert_eq!(fake.count(|asked| &asked.descriptions), 1);
         replica(&short_circuit, 2).await.unwrap();
-        until("both to be registered", || fake.registered() == 2).await;
+        until("both to be registered", async || fake.registered() == 2).await;
         assert_eq!(fake.count(|asked| &asked.descriptors), 2);
         // A reader that is cancelled while another opens the replica leaves nothing behind.
         let (one, other) = (Arc::clone(&short_circuit), Arc::clone(&short_circuit));
@@ -401,7 +391,7 @@ async fn withdrawn_replica_is_reopened_and_slot_released() {
     // A reader of the old replica still sees the same bytes.
     assert!(bytes_of(&first).await == content(1, 100_000));
     drop(first);
-    until("the old slot to be released", || fake.registered() == 1).await;
+    until("the old slot to be released", async || fake.registered() == 1).await;
     assert_eq!(fake.count(|asked| &asked.releases), 1);
 }
 
@@ -411,7 +401,7 @@ async fn restarted_datanode_invalidates_slots_and_reconnects() {
     let short_circuit = fake.client(&[("dfs.domain.socket.disable.interval.seconds", "600")]);
     let before = replica(&short_circuit, 1).await.unwrap();
     fake.stop().await;
-    until("the segment to end", || !before.is_valid()).await;
+    until("the segment to end", async || !before.is_valid()).await;
     assert!(bytes_of(&before).await == content(1, 100_000));
     replica(&short_circuit, 1).await.unwrap_err();
     assert_eq!(short_circuit.failed_lately(&located(2, 100_000), &datanode()), Ok(true));
@@ -433,7 +423,7 @@ async fn unexpected_byte_ends_segment() {
     let connection = Arc::clone(&fake.behaviour.lock().segments[0].2);
     connection.write_all(&[0], WAIT).await.unwrap();
     // If the task only waited for the end of the connection, the unread byte would keep waking it.
-    until("the segment to end", || !before.is_valid()).await;
+    until("the segment to end", async || !before.is_valid()).await;
     assert!(bytes_of(&before).await == content(1, 100_000));
     let after = replica(&short_circuit, 1).await.unwrap();
     assert!(after.is_valid());
@@ -447,19 +437,19 @@ async fn unused_replicas_are_evicted_with_their_slots() {
     for id in 1..=5 {
         replica(&short_circuit, id).await.unwrap();
     }
-    until("the surplus to be released", || fake.registered() == 3).await;
+    until("the surplus to be released", async || fake.registered() == 3).await;
 
     let settings =
         [("dfs.client.read.shortcircuit.streams.cache.expiry.ms", "200"), ("dfs.client.socketcache.expiryMsec", "100")];
     let brief = fake.client(&settings);
     let held = replica(&brief, 1).await.unwrap();
     replica(&brief, 2).await.unwrap();
-    until("the idle one to be released", || fake.registered() == 4).await;
+    until("the idle one to be released", async || fake.registered() == 4).await;
     assert!(held.is_valid());
     drop(held);
-    until("the held one to be released", || fake.registered() == 3).await;
+    until("the held one to be released", async || fake.registered() == 3).await;
     // The segment ended with its last slot, and no sweep task remains.
-    until("the sweep to end", || !brief.sweeping.load(Ordering::Acquire)).await;
+    until("the sweep to end", async || !brief.sweeping.load(Ordering::Acquire)).await;
     replica(&brief, 3).await.unwrap();
     assert_eq!(fake.registered(), 4);
 }
@@ -603,7 +593,7 @@ async fn mismatched_files_make_replica_unusable() {
     mapped.copy(0, &mut bytes).unwrap_err();
     short_circuit.forget(&located(2, 100_000).block, &datanode(), &replica);
     drop(replica);
-    until("its slot to be released", || fake.registered() == 0).await;
+    until("its slot to be released", async || fake.registered() == 0).await;
 }
 
 /// Blocks by id, as other clients ask for them.

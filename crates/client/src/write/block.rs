@@ -1,9 +1,9 @@
 //! Start of a block: chooses the targets of its replicas and sets up the first pipeline.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hearth_types::{DatanodeInfo, DatanodeUuid, ExtendedBlock, LocatedBlock};
+use tokio::time::Instant;
 
 use super::data_streamer::DataStreamer;
 use super::packet_sender::set_up;

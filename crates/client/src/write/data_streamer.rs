@@ -1,10 +1,10 @@
 //! Background task of a writer. It writes one block after the other, each over one or more pipelines.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::granted_memory::GrantedMemory;
 use super::packet::{Packet, PacketPool};

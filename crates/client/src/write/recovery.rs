@@ -3,9 +3,9 @@
 //! path to the first datanode broke, all datanodes stay, and the rest is sent in packets.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hearth_types::ExtendedBlock;
+use tokio::time::Instant;
 
 use super::block::targets_of;
 use super::data_streamer::DataStreamer;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use hearth_config::Configuration;
+use hearth_testkit::{StoppedClock, until};
+use tokio::time::Instant;
 
 use super::*;
 use crate::{CreateOptions, FileSystem};
@@ -14,6 +16,8 @@ use fake_datanode::{Breaks, FakeDatanode};
 use fake_namenode::{CLOSED, FakeNamenode, Heard};
 
 const WAIT: Duration = Duration::from_secs(60);
+/// Step of a stopped clock: a tenth of the shortest time-out.
+const STEP: Duration = Duration::from_millis(50);
 const BLOCK: usize = 1 << 20;
 
 fn content(seed: usize, length: usize) -> Vec<u8> {
@@ -43,15 +47,6 @@ async fn write(fs: &FileSystem, path: &str, bytes: &[u8]) {
     let mut writer = create(fs, path).await;
     writer.write(bytes).await.unwrap();
     writer.close().await.unwrap();
-}
-
-async fn wait_for(what: impl Fn() -> bool) {
-    let done = async {
-        while !what() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, done).await.unwrap();
 }
 
 #[tokio::test]
@@ -106,7 +101,7 @@ async fn datanode_refusing_packets_is_excluded() {
         // The path is not blamed: the datanode itself may have failed.
         let writer = create(&fs, "/another").await;
         let failed_paths = &writer.session.failed_write_paths;
-        assert!(!failed_paths.has(&gone.id.uuid, DataPath::Local, std::time::Instant::now()));
+        assert!(!failed_paths.has(&gone.id.uuid, DataPath::Local, Instant::now()));
     }
 }
 
@@ -125,7 +120,7 @@ async fn idle_writer_releases_datanode_memory() {
     };
     writer.write(&bytes[BLOCK / 2..BLOCK]).await.unwrap();
     writer.hflush().await.unwrap();
-    wait_for(|| memory.strong_count() == 0).await;
+    until("the memory to be released", async || memory.strong_count() == 0).await;
     // The next block gets memory of its own.
     writer.write(&bytes[BLOCK..]).await.unwrap();
     writer.close().await.unwrap();
@@ -143,7 +138,7 @@ async fn closed_pipeline_does_not_exclude_datanode() {
     writer.write(&bytes[..700]).await.unwrap();
     writer.hflush().await.unwrap();
     datanode.end_pipelines();
-    wait_for(|| datanode.asked(DataPath::Packets) == 2).await;
+    until("the second pipeline", async || datanode.asked(DataPath::Packets) == 2).await;
     writer.write(&bytes[700..]).await.unwrap();
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);
@@ -170,7 +165,7 @@ async fn replacement_is_copied_from_another_source() {
     writer.hflush().await.unwrap();
     second.follow(head);
     head.end_pipelines();
-    wait_for(|| second.asked(DataPath::Packets) == 1).await;
+    until("a pipeline to the second datanode", async || second.asked(DataPath::Packets) == 1).await;
     writer.write(&bytes[700..]).await.unwrap();
     writer.close().await.unwrap();
     assert!(second.bytes() == bytes);
@@ -216,13 +211,13 @@ async fn failed_datanodes_of_append_are_replaced() {
     let mut writer = fs.append("/file").await.unwrap();
     // Without a flush, no reader can have seen more than the bytes that were there before.
     writer.write(&bytes[BEFORE..BEFORE + PACKET]).await.unwrap();
-    wait_for(|| writer.progress.borrow().acknowledged == 0).await;
+    until("the first acknowledgement", async || writer.progress.borrow().acknowledged == 0).await;
     second.follow(head);
     head.end_pipelines();
-    wait_for(|| second.asked(DataPath::Packets) == 1).await;
+    until("a pipeline to the second datanode", async || second.asked(DataPath::Packets) == 1).await;
     third.follow(second);
     second.end_pipelines();
-    wait_for(|| third.asked(DataPath::Packets) == 1).await;
+    until("a pipeline to the third datanode", async || third.asked(DataPath::Packets) == 1).await;
     writer.write(&bytes[BEFORE + PACKET..]).await.unwrap();
     writer.close().await.unwrap();
     assert!(third.bytes() == bytes);
@@ -237,7 +232,7 @@ async fn heartbeats_continue_while_block_end_waits() {
     // Heartbeats every half second.
     let fs = client_with(&namenode, "packets", &[("dfs.client.socket-timeout", "1000")]);
     datanode.await_heartbeats(2);
-    write(&fs, "/file", b"the last data").await;
+    StoppedClock::new().during(STEP, write(&fs, "/file", b"the last data")).await;
     assert!(datanode.bytes() == b"the last data");
     assert_eq!(namenode.heard(), Heard::default());
 }
@@ -253,7 +248,7 @@ async fn heartbeats_continue_during_slow_acknowledgements() {
     let fs = client_with(&namenode, "packets", &settings);
     datanode.takes(Duration::from_millis(300));
     let bytes = content(10, 6 * 512);
-    write(&fs, "/file", &bytes).await;
+    StoppedClock::new().during(STEP, write(&fs, "/file", &bytes)).await;
     assert!(datanode.bytes() == bytes);
     assert!(datanode.heartbeats() > 1, "{} heartbeats", datanode.heartbeats());
     assert_eq!(namenode.heard(), Heard::default());
@@ -268,7 +263,8 @@ async fn missing_grant_falls_back_to_packets() {
     let settings = [("dfs.client.socket-timeout", "1000"), ("dfs.datanode.socket.write.timeout", "100")];
     let fs = client_with(&namenode, "one-sided,packets", &settings);
     let bytes = content(9, BLOCK);
-    tokio::time::timeout(WAIT, write(&fs, "/file", &bytes)).await.expect("the wait for memory has an end");
+    let writing = tokio::time::timeout(WAIT, write(&fs, "/file", &bytes));
+    StoppedClock::new().during(STEP, writing).await.expect("the wait for memory has an end");
     assert!(datanode.bytes() == bytes, "what was acknowledged stays");
     assert!(datanode.heartbeats() > 2, "{} heartbeats", datanode.heartbeats());
     assert_eq!((datanode.asked(DataPath::OneSided), datanode.asked(DataPath::Packets)), (1, 1));
@@ -293,7 +289,7 @@ async fn idle_pipelines_are_rebuilt_after_progress() {
         writer.write(record).await.unwrap();
         writer.hflush().await.unwrap();
         datanode.end_pipelines();
-        wait_for(|| datanode.asked(DataPath::Packets) == number + 2).await;
+        until("the next pipeline", async || datanode.asked(DataPath::Packets) == number + 2).await;
     }
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);
@@ -309,10 +305,10 @@ async fn pipeline_without_progress_fails() {
     writer.hflush().await.unwrap();
     for number in 0..5 {
         datanode.end_pipelines();
-        wait_for(|| datanode.asked(DataPath::Packets) == number + 2).await;
+        until("the next pipeline", async || datanode.asked(DataPath::Packets) == number + 2).await;
     }
     datanode.end_pipelines();
-    wait_for(|| writer.progress.borrow().failed.is_some()).await;
+    until("the failure", async || writer.progress.borrow().failed.is_some()).await;
     assert!(matches!(writer.hflush().await.unwrap_err().failure(), Failure::PipelineSetup { attempts: 5, .. }));
 }
 
@@ -341,7 +337,7 @@ async fn cancelled_close_continues_in_background() {
     let mut writer = create(&client(&namenode, "packets"), "/file").await;
     writer.write(b"handed over").await.unwrap();
     assert!(writer.close().now_or_never().is_none(), "the datanode has had no time");
-    wait_for(|| namenode.completed() == 1).await;
+    until("the file to be closed", async || namenode.completed() == 1).await;
     assert!(datanode.bytes() == b"handed over");
 }
 
@@ -352,7 +348,7 @@ async fn cancelled_append_closes_file() {
     namenode.has_file(BLOCK / 2, 2);
     let fs = client(&namenode, "packets");
     assert!(fs.append("/file").now_or_never().is_none(), "the namenode has had no time");
-    wait_for(|| namenode.completed() == 1).await;
+    until("the file to be closed", async || namenode.completed() == 1).await;
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::*;
 use hearth_fabric::Memory;
 use hearth_fabric::one_sided::{Access, Connection, Error, Limits, Transfer, Transport};
 use hearth_fabric::sim::{Fault, FaultAction, Sim, Step};
+use hearth_testkit::until;
 use hearth_types::*;
 use hearth_wire::rdma_control::Advertisement;
 
@@ -15,12 +16,13 @@ use super::{Advertiser, Bounds, LocateOutcome};
 use crate::withdraw_hooks::WithdrawHooks;
 
 const LONG: Duration = Duration::from_secs(30);
-/// A lease that does not expire within a test.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const LEASE: Duration = Duration::from_secs(3600);
 
 struct Bed {
     store: Arc<Blockstore>,
     advertiser: Arc<Advertiser>,
+    /// The clock of the leases. It stands still until a test advances it.
+    clock: Arc<ManualClock>,
     sim: Sim,
     near: Arc<dyn Connection>,
     near_domain: Arc<dyn hearth_fabric::one_sided::Domain>,
@@ -56,7 +58,7 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 impl Bed {
-    async fn new(lease: Duration, memory_limit: u64, registered_max: u64) -> Self {
+    async fn new(memory_limit: u64, registered_max: u64) -> Self {
         let disk = tempfile::tempdir().unwrap();
         let memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let volume = VolumeOptions::memory(disk.path().join("v0"));
@@ -67,12 +69,14 @@ impl Bed {
         let store = Arc::new(Blockstore::open(options).unwrap());
         store.attach_pool(&pool()).unwrap();
         let sim = Sim::new();
-        let advertiser = Advertiser::new(&store, sim.domain().unwrap(), 1, lease, bounds(registered_max));
+        let clock = Arc::new(ManualClock::at(0));
+        let domain = sim.domain().unwrap();
+        let advertiser = Advertiser::new(&store, domain, 1, LEASE, bounds(registered_max), clock.clone());
         let withdraw_hooks = Arc::new(WithdrawHooks::default());
         withdraw_hooks.add(advertiser.clone());
         store.on_withdraw(withdraw_hooks);
         let (near, near_domain, far) = reader(&sim, &advertiser).await;
-        Self { store, advertiser, sim, near, near_domain, _far: far, _directories: (disk, memory) }
+        Self { store, advertiser, clock, sim, near, near_domain, _far: far, _directories: (disk, memory) }
     }
 
     fn put(&self, id: i64, data: &[u8]) {
@@ -171,17 +175,6 @@ async fn read(
     })
 }
 
-/// Waits until a background task has established `condition`.
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..6000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
-}
-
 const MANY: u64 = u64::MAX;
 
 fn bounds(bytes: u64) -> Bounds {
@@ -190,7 +183,7 @@ fn bounds(bytes: u64) -> Bounds {
 
 #[tokio::test]
 async fn advertised_replica_is_read_with_crcs_and_record() {
-    let bed = Bed::new(FOR_EVER, 256 << 20, MANY).await;
+    let bed = Bed::new(256 << 20, MANY).await;
     for (id, length) in [(1, 65_537), (2, 200_000), (3, 1 << 20), (4, (3 << 20) + 511)] {
         let data = bytes(id as u64, length);
         bed.put(id, &data);
@@ -208,7 +201,7 @@ async fn advertised_replica_is_read_with_crcs_and_record() {
 
 #[tokio::test]
 async fn small_and_unfinished_replicas_are_not_shown() {
-    let bed = Bed::new(FOR_EVER, 256 << 20, MANY).await;
+    let bed = Bed::new(256 << 20, MANY).await;
     bed.put(1, &bytes(1, 1000));
     assert!(matches!(bed.advertiser.locate(&bed.store, &block(1, 1001)).await.unwrap(), LocateOutcome::Small(_)));
     let mut writer = bed
@@ -226,7 +219,7 @@ async fn small_and_unfinished_replicas_are_not_shown() {
 /// Rule 1: memory for which a key was given out is not reused, however late a read is.
 #[tokio::test]
 async fn read_across_deletion_finds_old_bytes() {
-    let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
+    let bed = Bed::new(64 << 20, MANY).await;
     let old = bytes(1, 2 << 20);
     bed.put(1, &old);
     let advertisement = bed.located(1, 1001).await;
@@ -250,7 +243,7 @@ async fn read_across_deletion_finds_old_bytes() {
 /// Like the previous test, but the lease expires and the key is removed during the read.
 #[tokio::test]
 async fn read_across_deregistration_finds_old_bytes() {
-    let bed = Bed::new(Duration::from_millis(50), 64 << 20, MANY).await;
+    let bed = Bed::new(64 << 20, MANY).await;
     let old = bytes(1, 2 << 20);
     bed.put(1, &old);
     let advertisement = bed.located(1, 1001).await;
@@ -261,7 +254,8 @@ async fn read_across_deregistration_finds_old_bytes() {
     let reading = bed.near.read(vec![Transfer { local, offset: 0, remote: advertisement.data }], LONG);
     bed.sim.held().await;
     bed.store.invalidate(&pool().pool, &[advertisement.block.block]).remove(0).unwrap();
-    until("deregistered", || bed.advertiser.domain().registered_bytes() == 0).await;
+    bed.clock.advance(LEASE);
+    until("its memory to be deregistered", async || bed.advertiser.domain().registered_bytes() == 0).await;
     for id in 10..20 {
         bed.put(id, &bytes(99, 2 << 20));
     }
@@ -327,7 +321,7 @@ async fn every_change_withdraws_replica_first() {
     for (what, change, length_after) in changes {
         // Between data and CRCs, between CRCs and record, and before the batch.
         for held in [1, 2, 3] {
-            let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
+            let bed = Bed::new(64 << 20, MANY).await;
             let old = bytes(1, 300_032);
             bed.put(1, &old);
             let advertisement = bed.located(1, 1001).await;
@@ -360,27 +354,18 @@ async fn every_change_withdraws_replica_first() {
 /// Rules 4 and 8: an eviction waits for leases; without leases it takes the memory at once.
 #[tokio::test]
 async fn eviction_waits_exactly_for_lease() {
-    const LEASE: Duration = Duration::from_secs(10);
     let (data, more) = (bytes(1, 3 << 20), bytes(2, 6 << 20));
-    let mut tries = 0;
-    let bed = loop {
-        let bed = Bed::new(LEASE, 8 << 20, MANY).await;
-        bed.put(1, &data);
-        bed.store.flush_all(&mut |_| true);
-        let began = Instant::now();
-        let advertisement = bed.located(1, 1001).await;
-        // More than the rest of the memory: a replica would have to be evicted.
-        bed.put(2, &more);
-        let read = bed.read(&advertisement).await;
-        if let Ok(answer) = read {
-            assert!(answer.data == data, "memory was freed during a lease");
-            break bed;
-        }
-        // The lease may have expired if the machine stalled.
-        tries += 1;
-        assert!(tries < 5 && began.elapsed() >= LEASE, "memory was freed during a lease");
-    };
-    until("the memory is free again", || bed.advertiser.domain().registered_bytes() == 0).await;
+    let bed = Bed::new(8 << 20, MANY).await;
+    bed.put(1, &data);
+    bed.store.flush_all(&mut |_| true);
+    let advertisement = bed.located(1, 1001).await;
+    bed.clock.advance(LEASE - Duration::from_millis(1));
+    // More than the rest of the memory: a replica would have to be evicted.
+    bed.put(2, &more);
+    let answer = bed.read(&advertisement).await.unwrap();
+    assert!(answer.data == data, "memory was freed during a lease");
+    bed.clock.advance(Duration::from_millis(1));
+    until("the memory to be free again", async || bed.advertiser.domain().registered_bytes() == 0).await;
     let in_memory = || bed.store.replica(&pool().pool, BlockId(1)).unwrap().in_memory;
     for id in 3..30 {
         bed.put(id, &bytes(id as u64, 1 << 20));
@@ -395,12 +380,12 @@ async fn eviction_waits_exactly_for_lease() {
 
 #[tokio::test]
 async fn preregistration_evicts_no_other_replica() {
-    let bed = Bed::new(FOR_EVER, 16 << 20, MANY).await;
+    let bed = Bed::new(16 << 20, MANY).await;
     for id in [1, 2] {
         bed.put(id, &bytes(id as u64, 6 << 20));
         bed.advertiser.on_finalized(block(id, 1001));
     }
-    until("registered", || bed.advertiser.metrics().advertised == 2).await;
+    until("both to be registered", async || bed.advertiser.metrics().advertised == 2).await;
     bed.store.flush_all(&mut |_| true);
     // These replicas have no lease and are evicted.
     bed.put(3, &bytes(3, 7 << 20));
@@ -412,16 +397,17 @@ async fn preregistration_evicts_no_other_replica() {
 /// Memory announced to a NameNode stays for as long as announced, and shows nothing of the replica once that is gone.
 #[tokio::test]
 async fn announced_memory_outlives_deleted_replica() {
-    let bed = Bed::new(Duration::from_millis(1), 64 << 20, MANY).await;
+    let bed = Bed::new(64 << 20, MANY).await;
     let data = bytes(1, 1 << 20);
     for id in [1, 2] {
         bed.put(id, &data);
         bed.advertiser.on_finalized(block(id, 1001));
     }
     let pool = pool().pool;
-    until("recorded as recently finalized", || bed.advertiser.recent(&pool, 0, u64::MAX).len() == 2).await;
+    until("both to be recent", async || bed.advertiser.recent(&pool, 0, u64::MAX).len() == 2).await;
     assert_eq!(bed.advertiser.recent(&pool, 0, (1 << 20) - 1), []);
-    let until_ms = bed.advertiser.now_ms() + 3_600_000;
+    let announced_for = 2 * LEASE;
+    let until_ms = bed.advertiser.now_ms() + announced_for.as_millis() as u64;
     let announced = bed.advertiser.lease_until(&pool, BlockId(1), until_ms).unwrap();
     assert_eq!(bed.advertiser.leases(), 0, "it was not requested");
     // A lease on request does not shorten the announced one.
@@ -429,18 +415,21 @@ async fn announced_memory_outlives_deleted_replica() {
     for id in [1, 2] {
         bed.store.invalidate(&pool, &[block(id, 1001).block]).remove(0).unwrap();
     }
-    until("the other's memory is gone", || bed.advertiser.metrics().bytes <= (1 << 20) + (64 << 10)).await;
+    bed.clock.advance(announced_for - Duration::from_millis(1));
+    until("the other's memory to be gone", async || bed.advertiser.metrics().bytes <= (1 << 20) + (64 << 10)).await;
     let late = bed.read(&announced).await.unwrap();
     assert!(late.data == data, "announced memory was freed");
     assert_eq!(late.believed(&announced), None);
     assert_eq!(bed.advertiser.recent(&pool, 0, u64::MAX), []);
     assert_eq!(bed.advertiser.lease_until(&pool, BlockId(1), until_ms), None);
+    bed.clock.advance(Duration::from_millis(1));
+    until("the announced memory to be gone", async || bed.advertiser.metrics().bytes == 0).await;
 }
 
 /// Corrupt memory must not be read, lease or not.
 #[tokio::test]
 async fn corruption_invalidates_keys_at_once() {
-    let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
+    let bed = Bed::new(64 << 20, MANY).await;
     bed.put(1, &bytes(1, 300_000));
     let advertisement = bed.located(1, 1001).await;
     // The file itself is changed, bypassing the store.
@@ -468,12 +457,13 @@ async fn corruption_invalidates_keys_at_once() {
 /// Rule 8: keys of an earlier incarnation open nothing, even though addresses and connections look the same.
 #[tokio::test]
 async fn advertisement_of_earlier_incarnation_opens_nothing() {
-    let bed = Bed::new(FOR_EVER, 64 << 20, MANY).await;
+    let bed = Bed::new(64 << 20, MANY).await;
     bed.put(1, &bytes(1, 300_000));
     let advertisement = bed.located(1, 1001).await;
     // The same store and files, whether mapped at the same addresses or not: only the domain of the new incarnation
     // counts.
-    let next = Advertiser::new(&bed.store, bed.sim.domain().unwrap(), 2, FOR_EVER, bounds(MANY));
+    let domain = bed.sim.domain().unwrap();
+    let next = Advertiser::new(&bed.store, domain, 2, LEASE, bounds(MANY), bed.clock.clone());
     let LocateOutcome::Shown(now) = next.locate(&bed.store, &block(1, 1001)).await.unwrap() else {
         panic!("not shown")
     };
@@ -486,25 +476,16 @@ async fn advertisement_of_earlier_incarnation_opens_nothing() {
 
 #[tokio::test]
 async fn registered_memory_is_limited() {
-    const LEASE: Duration = Duration::from_secs(1);
-    let mut tries = 0;
-    let bed = loop {
-        let bed = Bed::new(LEASE, 64 << 20, 3 << 20).await;
-        for id in 1..=4 {
-            bed.put(id, &bytes(id as u64, 1 << 20));
-        }
-        let began = Instant::now();
-        bed.located(1, 1001).await;
-        bed.located(2, 1001).await;
-        let third = bed.advertiser.locate(&bed.store, &block(3, 1001)).await.unwrap();
-        // The first lease may have expired if the machine stalled.
-        if matches!(third, LocateOutcome::NotShown(_)) {
-            break bed;
-        }
-        tries += 1;
-        assert!(tries < 5 && began.elapsed() >= LEASE, "both others are leased");
-    };
-    tokio::time::sleep(LEASE + Duration::from_millis(50)).await;
+    let bed = Bed::new(64 << 20, 3 << 20).await;
+    for id in 1..=4 {
+        bed.put(id, &bytes(id as u64, 1 << 20));
+    }
+    bed.located(1, 1001).await;
+    bed.located(2, 1001).await;
+    bed.clock.advance(LEASE - Duration::from_millis(1));
+    let third = bed.advertiser.locate(&bed.store, &block(3, 1001)).await.unwrap();
+    assert!(matches!(third, LocateOutcome::NotShown(_)), "both others are leased");
+    bed.clock.advance(Duration::from_millis(1));
     let advertisement = bed.located(3, 1001).await;
     assert!(bed.read(&advertisement).await.unwrap().believed(&advertisement).is_some());
     assert!(bed.advertiser.domain().registered_bytes() <= 3 << 20);
@@ -513,7 +494,7 @@ async fn registered_memory_is_limited() {
 /// Rule 10, on the DataNode's side: no part of a reader's connection keeps memory here.
 #[tokio::test]
 async fn all_resources_are_released() {
-    let bed = Bed::new(Duration::from_millis(20), 64 << 20, MANY).await;
+    let bed = Bed::new(64 << 20, MANY).await;
     // One slab remains from the first replica, because every writer begins in it.
     bed.put(100, &bytes(100, 1 << 20));
     let pool_id = pool().pool;
@@ -535,13 +516,14 @@ async fn all_resources_are_released() {
         ));
         bed.store.invalidate(&pool().pool, &[advertisement.block.block]).remove(0).unwrap();
     }
-    until("deregistered", || bed.advertiser.domain().registered_bytes() == 0).await;
-    until("replicas are read or flushed", || bed.near_domain.registered_bytes() == 0).await;
+    bed.clock.advance(LEASE);
+    until("memory to be deregistered", async || bed.advertiser.domain().registered_bytes() == 0).await;
+    until("replicas to be read or flushed", async || bed.near_domain.registered_bytes() == 0).await;
     // Deregistered memory is released a moment later, by the thread that does both.
-    let given_back = || {
+    let given_back = async || {
         bed.store.sweep();
         bed.store.metrics().memory_used <= used
     };
-    until("given back", given_back).await;
+    until("memory to be given back", given_back).await;
     assert_eq!(bed.advertiser.metrics(), super::AdvertisedMetrics::default());
 }

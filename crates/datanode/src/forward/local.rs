@@ -96,13 +96,14 @@ impl LocalForwarding {
             Ok(None) => return Ok(None),
             Err(error) => {
                 tracing::debug!(datanode = %info.id, error = &error as &dyn std::error::Error, "cannot forward through the next datanode's memory");
-                self.failures.note(&info.id);
+                self.failures.note(&info.id, Instant::now());
                 peer_offers.forget(&info.id);
                 return Ok(None);
             }
         };
         // A retry after a failure takes another path.
-        let asked = ask(&mut session, request, timeouts).await.inspect_err(|_| self.failures.note(&info.id))?;
+        let asked =
+            ask(&mut session, request, timeouts).await.inspect_err(|_| self.failures.note(&info.id, Instant::now()))?;
         let (granted, descriptor) = match asked {
             SetupAnswer::Ready(granted) => granted,
             SetupAnswer::Refused(answer) => return Ok(Some(SetupAnswer::Refused(answer))),
@@ -123,7 +124,7 @@ impl LocalForwarding {
     /// Connects to the domain socket of `next`, if it has one.
     async fn connect(&self, next: NextDatanode<'_>) -> Result<Option<Session>, LocalConnectError> {
         let NextDatanode { replicas, peer_offers, info, .. } = next;
-        if self.failures.failed_recently(&info.id) {
+        if self.failures.failed_recently(&info.id, Instant::now()) {
             return Ok(None);
         }
         let timeout = replicas.options.transfer.memory_connect_timeout;

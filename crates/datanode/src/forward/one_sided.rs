@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::{DataSource, ReplicaReader};
 use hearth_fabric::Memory;
@@ -27,6 +27,7 @@ use hearth_wire::offer::Offer;
 use hearth_wire::rdma_control::{PURPOSE_WRITING, VERSION, decode_acceptance};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::failures::{COPY_CONNECT_TIMEOUT, RecentFailures};
 use super::{ForwardError, MirrorCloser, NextDatanode, PacketData, SetupAnswer, read};
@@ -174,12 +175,12 @@ impl OneSidedForwarding {
     async fn connect(&self, next: NextDatanode<'_>, timeout: Duration) -> Option<Arc<dyn Connection>> {
         let NextDatanode { replicas, peer_offers, .. } = next;
         let next = &next.info.id;
-        if self.failures.failed_recently(next) {
+        if self.failures.failed_recently(next, Instant::now()) {
             return None;
         }
         let failed = |error: &(dyn std::error::Error + 'static)| {
             tracing::info!(datanode = %next, error, "cannot open a one-sided connection to the next datanode");
-            self.failures.note(next);
+            self.failures.note(next, Instant::now());
             peer_offers.forget(next);
         };
         let about = peer_offers.get(replicas, next, timeout).await;

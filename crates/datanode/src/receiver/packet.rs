@@ -1,9 +1,9 @@
 //! Packets on their way through this DataNode.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use hearth_wire::data_transfer::PacketHeader;
+use tokio::time::Instant;
 
 /// A whole packet in the receive buffer.
 pub struct Packet {

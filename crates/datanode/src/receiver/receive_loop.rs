@@ -1,11 +1,12 @@
 //! The receiving loop: receives batches of packets, forwards them, hands them to the store, and has them acknowledged.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::CompletedWrite;
 use hearth_wire::data_transfer::{Decoded, PacketHead, PacketHeader, PipelineAck, Status};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::acks::{Acks, acknowledge};
 use super::batch_store::{BatchStore, Rejected, Stored};

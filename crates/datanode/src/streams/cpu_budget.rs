@@ -139,12 +139,14 @@ impl<F: Future> Future for CpuLimited<F> {
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::SystemClock;
+
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
     fn budget(cores: f64) -> (CpuBudget, Arc<Metrics>) {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::new(Arc::new(SystemClock::new())));
         (CpuBudget { cores, ..CpuBudget::new(metrics.clone(), 0.1) }, metrics)
     }
 

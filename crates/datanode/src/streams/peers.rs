@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection};
 use hearth_protocol::replica_stream::{self, ReplicaJob, StreamError, StreamTimeouts};
@@ -11,6 +11,7 @@ use hearth_types::DatanodeId;
 use hearth_wire::data_transfer::{DatanodeDescription, OpCode, ReplicaStream, StreamLimits};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
 
 use super::error::CopyError;
 use super::order::RequestedBy;
@@ -122,15 +123,15 @@ impl Drop for StreamConnection {
 impl PeerState {
     /// Returns the least loaded connection, unless a new one should be opened. `None` inside: no stream to it is
     /// possible.
-    fn pick(&mut self, connections: usize) -> Option<StreamRoute> {
+    fn pick(&mut self, connections: usize, now: Instant) -> Option<StreamRoute> {
         self.connections.retain(|link| !link.jobs.is_closed());
-        let has_failed = self.failed.is_some_and(|failed| failed.elapsed() < CONNECT_BACKOFF);
-        let may_add = self.connections.len() < connections && !has_failed && !self.is_backing_off();
+        let has_failed = self.failed.is_some_and(|failed| now.saturating_duration_since(failed) < CONNECT_BACKOFF);
+        let may_add = self.connections.len() < connections && !has_failed && !self.is_backing_off(now);
         match self.least_loaded() {
             Some(link) if !may_add || link.load.load(Ordering::Relaxed) == 0 => {
                 Some(StreamRoute::Connection(link.take()))
             }
-            None if self.is_backing_off() => Some(StreamRoute::None),
+            None if self.is_backing_off(now) => Some(StreamRoute::None),
             _ => None,
         }
     }
@@ -141,13 +142,13 @@ impl PeerState {
     }
 
     /// Records that a connection could not be opened: the existing ones have to suffice.
-    fn note_failure(&mut self, connections: usize) -> Option<StreamRoute> {
-        self.failed = Some(Instant::now());
-        self.pick(connections).filter(|way| matches!(way, StreamRoute::Connection(_)))
+    fn note_failure(&mut self, connections: usize, now: Instant) -> Option<StreamRoute> {
+        self.failed = Some(now);
+        self.pick(connections, now).filter(|way| matches!(way, StreamRoute::Connection(_)))
     }
 
-    fn is_backing_off(&self) -> bool {
-        self.backoff_until.is_some_and(|time| Instant::now() < time)
+    fn is_backing_off(&self, now: Instant) -> bool {
+        self.backoff_until.is_some_and(|time| now < time)
     }
 }
 
@@ -171,10 +172,10 @@ impl Peers {
             return Ok(StreamRoute::None);
         }
         let peer = self.peer(target, requested_by);
-        if let Some(way) = peer.state.lock().pick(connections) {
+        let began = Instant::now();
+        if let Some(way) = peer.state.lock().pick(connections, began) {
             return Ok(way);
         }
-        let began = Instant::now();
         let _connecting = match peer.connecting.try_lock() {
             Ok(connecting) => connecting,
             Err(_) => {
@@ -188,7 +189,7 @@ impl Peers {
             // Another task may have opened it in the meantime, or failed to: the waiting tasks do not each retry in
             // turn.
             let mut state = peer.state.lock();
-            if let Some(way) = state.pick(connections) {
+            if let Some(way) = state.pick(connections, Instant::now()) {
                 return Ok(way);
             }
             if state.failed.is_some_and(|failed| failed >= began) {
@@ -198,7 +199,7 @@ impl Peers {
         match self.open_connection(replicas, target, &peer).await {
             Ok(way) => Ok(way),
             Err(error) => {
-                let link = peer.state.lock().note_failure(connections).ok_or(error);
+                let link = peer.state.lock().note_failure(connections, Instant::now()).ok_or(error);
                 link.inspect(|_| tracing::info!(datanode = %target, "cannot open another replica stream; using the existing one"))
             }
         }
@@ -267,10 +268,10 @@ impl Peers {
                 Ok(StreamRoute::Connection(taken))
             }
             Err(error) => {
-                let mut state = peer.state.lock();
+                let (mut state, now) = (peer.state.lock(), Instant::now());
                 if matches!(error, CopyError::Stream(StreamError::Refused { .. })) {
-                    state.backoff_until = Some(Instant::now() + REFUSED_BACKOFF);
-                    return Ok(state.pick(self.connections).unwrap_or(StreamRoute::None));
+                    state.backoff_until = Some(now + REFUSED_BACKOFF);
+                    return Ok(state.pick(self.connections, now).unwrap_or(StreamRoute::None));
                 }
                 // The DataNode may have been replaced.
                 state.is_described = false;
@@ -342,18 +343,28 @@ mod tests {
 
     #[test]
     fn existing_connection_is_used_after_failed_attempt() {
-        let mut state = PeerState::default();
+        let (mut state, start) = (PeerState::default(), Instant::now());
         // Without any connection, the next caller retries.
-        assert!(state.note_failure(2).is_none() && state.pick(2).is_none());
+        assert!(state.note_failure(2, start).is_none() && state.pick(2, start).is_none());
         state.failed = None;
         let (jobs, queue) = mpsc::channel(1);
         state.connections.push(StreamConnection { jobs, load: Arc::default(), counted: false });
-        let Some(StreamRoute::Connection(_first)) = state.pick(2) else { panic!("the connection is idle") };
-        assert!(state.pick(2).is_none(), "a new connection should be opened");
-        let Some(StreamRoute::Connection(second)) = state.note_failure(2) else { panic!("a connection exists") };
+        let Some(StreamRoute::Connection(_first)) = state.pick(2, start) else { panic!("the connection is idle") };
+        assert!(state.pick(2, start).is_none(), "a new connection should be opened");
+        let Some(StreamRoute::Connection(second)) = state.note_failure(2, start) else { panic!("a connection exists") };
         assert_eq!(second.load.load(Ordering::Relaxed), 2);
-        assert!(matches!(state.pick(2), Some(StreamRoute::Connection(_))), "it is not retried at once");
+        let almost = start + CONNECT_BACKOFF - Duration::from_millis(1);
+        assert!(matches!(state.pick(2, almost), Some(StreamRoute::Connection(_))), "it is not retried at once");
+        assert!(state.pick(2, start + CONNECT_BACKOFF).is_none(), "it is retried after a while");
         drop(queue);
-        assert!(state.pick(2).is_none() && state.least_loaded().is_none(), "the connection has ended");
+        assert!(state.pick(2, almost).is_none() && state.least_loaded().is_none(), "the connection has ended");
+    }
+
+    #[test]
+    fn refusing_peer_gets_packets_until_backoff_ends() {
+        let (mut state, start) = (PeerState::default(), Instant::now());
+        state.backoff_until = Some(start + REFUSED_BACKOFF);
+        assert!(matches!(state.pick(2, start), Some(StreamRoute::None)));
+        assert!(state.pick(2, start + REFUSED_BACKOFF).is_none(), "a connection should be opened");
     }
 }

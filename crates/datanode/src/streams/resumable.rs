@@ -1,11 +1,12 @@
 //! Partial replicas of broken connections, kept for a limited time for a sender that reconnects.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_blockstore::ReplicaWriter;
 use hearth_types::{BlockId, BlockPoolId, ChecksumSpec, ExtendedBlock};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Maximum number of partial replicas that are kept.
 const RESUMABLE_MAX: usize = 64;
@@ -35,12 +36,12 @@ impl ResumableReplicas {
         Self { timeout, replicas: Mutex::default() }
     }
 
-    pub fn put(&self, resume_key: ResumeKey, writer: ReplicaWriter) {
+    pub fn put(&self, resume_key: ResumeKey, writer: ReplicaWriter, now: Instant) {
         if self.timeout.is_zero() || writer.received() == 0 {
             return;
         }
         let key = (resume_key.block.pool.clone(), resume_key.block.id());
-        let entry = ResumableEntry { resume_key, writer, until: Instant::now() + self.timeout };
+        let entry = ResumableEntry { resume_key, writer, until: now + self.timeout };
         let mut replicas = self.replicas.lock();
         let gone = if replicas.len() >= RESUMABLE_MAX && !replicas.contains_key(&key) {
             let oldest = replicas.iter().min_by_key(|(_, entry)| entry.until).map(|(key, _)| key.clone());
@@ -73,8 +74,7 @@ impl ResumableReplicas {
         drop(self.replicas.lock().remove(&(block.pool.clone(), block.id())));
     }
 
-    pub fn expire(&self) {
-        let now = Instant::now();
+    pub fn expire(&self, now: Instant) {
         discard(self.replicas.lock().extract_if(|_, entry| entry.until <= now).map(|(_, entry)| entry).collect());
     }
 

@@ -160,11 +160,13 @@ impl Drop for CopyThreads {
 mod tests {
     use std::collections::HashSet;
 
+    use hearth_types::SystemClock;
+
     use super::*;
     use crate::metrics::Metrics;
 
     fn threads(nice: i32) -> CopyThreads {
-        CopyThreads::new(nice, CpuBudget::new(Arc::new(Metrics::default()), 0.5))
+        CopyThreads::new(nice, CpuBudget::new(Arc::new(Metrics::new(Arc::new(SystemClock::new()))), 0.5))
     }
 
     #[tokio::test]

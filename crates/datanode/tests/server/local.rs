@@ -342,8 +342,10 @@ async fn socket_in_writable_directory_is_refused() {
         .with("hearth.memory.dir", dir.path().join("memory").display().to_string())
         .with("dfs.datanode.address", "127.0.0.1:0")
         .with("dfs.domain.socket.path", open.join("socket").display().to_string());
+    let clock = std::sync::Arc::new(hearth_types::SystemClock::new());
     let options =
-        hearth_datanode::DatanodeOptions::from_configuration(configuration.into(), "tester", "localhost").unwrap();
+        hearth_datanode::DatanodeOptions::from_configuration(configuration.into(), "tester", "localhost", clock)
+            .unwrap();
     let error = hearth_datanode::Datanode::start(options).await.err().unwrap();
     assert!(error.to_string().contains("may be written by everybody"), "{error}");
 }

@@ -33,7 +33,8 @@ use std::time::Duration;
 use hearth_config::Configuration;
 use hearth_datanode::{Datanode, DatanodeOptions, Handle};
 use hearth_fabric::one_sided::Transport;
-use tokio::time::Instant;
+use hearth_testkit::eventually;
+use hearth_types::SystemClock;
 
 use client::WAIT;
 use namenode::FakeNamenode;
@@ -62,7 +63,9 @@ async fn start_datanode_in(
     for (key, value) in settings {
         configuration.set(key, *value);
     }
-    let mut options = DatanodeOptions::from_configuration(Arc::new(configuration), "tester", "localhost").unwrap();
+    let clock = Arc::new(SystemClock::new());
+    let mut options =
+        DatanodeOptions::from_configuration(Arc::new(configuration), "tester", "localhost", clock).unwrap();
     if !settings.iter().any(|(key, _)| *key == "hearth.memory.flush.delay") {
         options.store.flush_delay = Duration::from_millis(200);
     }
@@ -71,15 +74,11 @@ async fn start_datanode_in(
     }
     // The tests check which path bytes take, so a stalled machine must not make the DataNode choose another one.
     options.transfer.memory_connect_timeout = WAIT;
-    let deadline = Instant::now() + WAIT;
-    let handle = loop {
-        match Datanode::start(options.clone()).await {
-            Ok(handle) => break handle,
-            // A previous DataNode that is still stopping may hold its directories for a moment.
-            Err(error) if Instant::now() >= deadline => panic!("{error}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    };
+    // A previous DataNode that is still stopping may hold its directories for a moment.
+    let handle = eventually("the datanode to start", async || {
+        Datanode::start(options.clone()).await.inspect_err(|error| eprintln!("{error}")).ok()
+    })
+    .await;
     tokio::time::timeout(WAIT, handle.registered()).await.expect("registers in time");
     handle
 }

@@ -2,12 +2,13 @@
 //! otherwise in packets.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_testkit::until;
 use hearth_types::{Block, DatanodeInfo, StorageType, Token};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, ReplaceBlock, Status};
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use tokio::time::Instant;
 
 use super::client::{block, open, target};
 use super::local_copies;

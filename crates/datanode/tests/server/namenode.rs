@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_protocol::block_token::{AccessMode, BlockAccess, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
@@ -25,6 +24,7 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::protocols;
 use parking_lot::Mutex;
 use prost::Message;
+use tokio::sync::Notify;
 
 pub const POOL: &str = "BP-1-127.0.0.1-1";
 
@@ -52,6 +52,8 @@ pub struct Told {
 
 struct Answers {
     told: Mutex<Told>,
+    /// Notified when a test may have added commands.
+    commands_added: Notify,
     keys: ExportedKeys,
 }
 
@@ -86,7 +88,7 @@ impl FakeNamenode {
     }
 
     pub async fn with_keys(keys: ExportedKeys) -> Self {
-        let answers = Arc::new(Answers { told: Mutex::new(Told::default()), keys });
+        let answers = Arc::new(Answers { told: Mutex::default(), commands_added: Notify::new(), keys });
         let server = RpcServer::start("127.0.0.1:0", answers.clone(), RpcServerOptions::default()).await.unwrap();
         Self { server, answers }
     }
@@ -112,7 +114,9 @@ impl FakeNamenode {
     }
 
     pub fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
-        look(&mut self.answers.told.lock())
+        let seen = look(&mut self.answers.told.lock());
+        self.answers.commands_added.notify_waiters();
+        seen
     }
 
     /// Waits until `found` returns true.
@@ -159,9 +163,13 @@ impl Service for Answers {
 
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         if call.method == "awaitWork" {
-            while self.told.lock().commands.is_empty() {
-                // Tests add commands without a signal. The DataNode, not this call, limits the wait.
-                tokio::time::sleep(Duration::from_millis(10)).await;
+            // The DataNode, not this call, limits the wait.
+            loop {
+                let added = self.commands_added.notified();
+                if !self.told.lock().commands.is_empty() {
+                    break;
+                }
+                added.await;
             }
             return Ok(AwaitWorkResponseProto { waiting: Some(true) }.encode_to_vec().into());
         }

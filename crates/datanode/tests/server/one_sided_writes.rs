@@ -21,6 +21,7 @@ use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::rdma_control::{Grant, PURPOSE_WRITING, Slice, VERSION, WriteMessage};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
 use super::client::{WAIT, Writer, block, content, open, read, slow_datanode, target, write_request};
 use super::namenode::FakeNamenode;
@@ -488,7 +489,7 @@ async fn is_shut_out_at_once(node: &Handle, id: i64) -> bool {
     }
     assert!(writer.connection.write(writer.transfers(0, 1000), None, WAIT).await.is_err());
     let rest = data[4 * piece..].to_vec();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     if tokio::spawn(async move { new.finish(&rest, 1).await }).await.is_err() {
         // An earlier end, within the DataNode's timeout, would not be caused by a stalled machine.
         assert!(begun.elapsed() >= std::time::Duration::from_secs(1), "the recovered pipeline ended early");

@@ -7,6 +7,7 @@ use hearth_wire::proto::hdfs::{
     BlockCommandProto, DatanodeCommandProto, DatanodeInfosProto, StorageTypesProto, StorageUuidsProto,
     block_command_proto, datanode_command_proto,
 };
+use tokio::time::Instant;
 
 use super::client::{block, content, read, target, write};
 use super::namenode::{FakeNamenode, invalidate, with_blocks};
@@ -127,7 +128,7 @@ async fn registrations_are_limited_to_heartbeat_pace() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     // A few seconds: one for each heartbeat.
     let some = namenode.wait("five registrations", |told| told.registrations.len() >= 5);
     tokio::select! {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Lifetime of a cached answer: addresses come and go with network interfaces.
 const CACHE_TTL: Duration = Duration::from_secs(60);

@@ -13,12 +13,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use self::operation::Operation;
 use self::outgoing::{BUFFER_BYTES, CONTROL_MESSAGES, Outgoing, QueuedOperation};
@@ -478,7 +479,7 @@ impl Future for Pending {
             return Poll::Ready(outcome);
         }
         let until = *self.started.get_or_insert_with(Instant::now) + self.timeout;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until.into())));
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if sleep.as_mut().poll(context).is_ready() {
             let Self { shared, action, timeout, .. } = &*self;
             shared.fail(|| format!("{action} took longer than {timeout:?}"));

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use hearth_fabric::one_sided::Connection;
 use hearth_types::DatanodeId;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// Maximum number of idle connections kept per datanode, for its next blocks.
 const IDLE_PER_DATANODE_MAX: usize = 4;
@@ -168,25 +169,19 @@ pub(super) mod tests {
         Arc::new(WriterConnectionPool { idle_timeout, idle: Mutex::default() })
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn idle_connection_expires() {
-        let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(500)));
+        let (sim, kept) = (Sim::new(), keeping_for(IDLE_TIMEOUT));
         // Runs a second time after the first expiry task has ended.
         for _ in 0..2 {
-            let mut tries = 0;
-            let (taken, other_far, far) = loop {
-                let (near, far) = pair(&sim).await;
-                let (other, other_far) = pair(&sim).await;
-                kept.keep(datanode(), near);
-                kept.keep(datanode(), other);
-                if let Some(taken) = kept.take(&datanode()) {
-                    break (taken, other_far, far);
-                }
-                // This process may have been suspended for longer than connections are kept.
-                tries += 1;
-                assert!(tries < 20, "connection expired too early");
-            };
-            tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
+            let (near, far) = pair(&sim).await;
+            let (other, other_far) = pair(&sim).await;
+            let began = Instant::now();
+            kept.keep(datanode(), near);
+            kept.keep(datanode(), other);
+            let taken = kept.take(&datanode()).unwrap();
+            tokio::time::timeout(2 * IDLE_TIMEOUT, far.closed()).await.expect("it goes");
+            assert_eq!(began.elapsed(), IDLE_TIMEOUT);
             assert!(is_open(&taken), "a taken connection stays open");
             assert!(is_open(&other_far), "a taken connection stays open");
             let is_watched = || kept.idle.lock().is_watched;
@@ -217,8 +212,8 @@ pub(super) mod tests {
 
     #[test]
     fn expiry_task_moves_to_another_runtime() {
-        let (sim, kept) = (Sim::new(), keeping_for(Duration::from_millis(50)));
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (sim, kept) = (Sim::new(), keeping_for(IDLE_TIMEOUT));
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime().block_on(async { kept.keep(datanode(), pair(&sim).await.0) });
         assert!(!kept.idle.lock().is_watched);
         // A block that ends together with its runtime.
@@ -235,7 +230,7 @@ pub(super) mod tests {
         runtime().block_on(async {
             let (near, far) = pair(&sim).await;
             kept.keep(datanode(), near);
-            tokio::time::timeout(LONG, far.closed()).await.expect("it goes");
+            tokio::time::timeout(2 * IDLE_TIMEOUT, far.closed()).await.expect("it goes");
         });
     }
 }

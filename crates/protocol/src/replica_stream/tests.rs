@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hearth_fabric::tcp::{self, Connection, Listener, SocketOptions};
-use hearth_testkit::until;
+use hearth_testkit::{StoppedClock, until};
 use hearth_types::{
     Block, BlockId, BlockPoolId, ByteRange, ChecksumSpec, ExtendedBlock, GenerationStamp, StorageType, Token,
 };
@@ -17,7 +17,7 @@ use hearth_wire::data_transfer::{
 };
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{
     InPlace, NotAccepted, ReplicaJob, ReplicaSendError, ReplicaSink, ReplicaSource, ReplicaStore, SourceData,
@@ -578,12 +578,14 @@ async fn receiver_violating_the_protocol_is_disconnected() {
 /// Short timeouts, so that pings come soon.
 const SHORT_WAITS: StreamTimeouts = StreamTimeouts { silence: Duration::from_secs(6), write: WAIT, idle: WAIT };
 
-/// Sends the same frame repeatedly. Panics after somewhat more than eight seconds.
-async fn keep_saying(connection: &Connection, frame: &[u8]) {
-    for _ in 0..400 {
+/// Time between two frames of a peer, and the step of the clock.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Sends the same frame repeatedly. Panics after eight seconds.
+async fn keep_saying(clock: &StoppedClock, connection: &Connection, frame: &[u8]) {
+    for _ in 0..80 {
         connection.write_all(frame, WAIT).await.unwrap();
-        // The pace of the frames.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        clock.pass(STEP).await;
     }
     panic!("no ping arrived");
 }
@@ -634,6 +636,7 @@ async fn until_senders_ping(connection: &Connection) {
 #[tokio::test]
 async fn receiver_pings_while_it_receives() {
     let (here, there) = pair().await;
+    let clock = StoppedClock::new();
     let store = Arc::new(ShelfStore(Shelf::new()));
     let receiving =
         tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, SHORT_WAITS).await });
@@ -646,7 +649,7 @@ async fn receiver_pings_while_it_receives() {
         while !matches!(from_receiver(&here, &mut buffer).await, ToSender::Ping) {}
     };
     tokio::select! {
-        () = keep_saying(&here, &ping) => {}
+        () = keep_saying(&clock, &here, &ping) => {}
         () = hearing => {}
     }
     receiving.abort();
@@ -657,6 +660,7 @@ async fn receiver_pings_while_it_receives() {
 async fn sender_that_only_pings_times_out() {
     let waits = StreamTimeouts { silence: Duration::from_secs(6), write: Duration::from_millis(300), idle: WAIT };
     let (here, there) = pair().await;
+    let clock = StoppedClock::new();
     let shelf = Shelf::new();
     let store = Arc::new(ShelfStore(shelf.clone()));
     let mut receiving = tokio::spawn(async move { receive(&there, &mut receive_buffer(), store, LIMITS, waits).await });
@@ -673,8 +677,7 @@ async fn sender_that_only_pings_times_out() {
     let pinging = async {
         // Until the other end has disconnected.
         while here.write_all(&ping, WAIT).await.is_ok() {
-            // The pace of the pings.
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            clock.pass(STEP).await;
         }
         std::future::pending::<()>().await
     };
@@ -693,6 +696,7 @@ async fn sender_that_only_pings_times_out() {
 #[tokio::test]
 async fn sender_pings_while_it_receives() {
     let (here, there) = pair().await;
+    let clock = StoppedClock::new();
     let (jobs, mut queue) = mpsc::channel(1);
     // More than the sender may send before some of it is stored.
     let (job, _answer) = job(1, content(1, 5_000_000), None, &Arc::default());
@@ -705,7 +709,7 @@ async fn sender_pings_while_it_receives() {
         there.readable(WAIT).await.unwrap();
         there.write_all(&opened, WAIT).await.unwrap();
         tokio::select! {
-            () = keep_saying(&there, &ping) => {}
+            () = keep_saying(&clock, &there, &ping) => {}
             () = until_senders_ping(&there) => {}
         }
     };
@@ -734,28 +738,15 @@ async fn receiver_that_only_pings_times_out() {
             0,
         ),
     ];
-    let mut running = JoinSet::new();
+    let clock = StoppedClock::new();
     for (what, frames, least) in cases {
-        running.spawn(async move {
-            for _ in 0..TRIES {
-                if only_signs_of_life_follow(what, &frames, least).await {
-                    return;
-                }
-            }
-            panic!("{what}: disconnected before all frames were sent, in every try");
-        });
-    }
-    while let Some(outcome) = running.join_next().await {
-        outcome.unwrap();
+        only_signs_of_life_follow(&clock, what, &frames, least).await;
     }
 }
 
-/// Number of tries, for cases where a briefly suspended machine changes the outcome.
-const TRIES: usize = 20;
-
 /// Sends each of `frames` as soon as the receiver has the data that it acknowledges. `least`: number of bytes that must
-/// have arrived in the end. Returns false if this process was suspended for so long that not all frames were sent.
-async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) -> bool {
+/// have arrived in the end.
+async fn only_signs_of_life_follow(clock: &StoppedClock, what: &str, frames: &[ToSender], least: u64) {
     // Progress is checked three times within the silence timeout.
     const WAITS: StreamTimeouts =
         StreamTimeouts { silence: Duration::from_secs(6), write: Duration::from_millis(500), idle: WAIT };
@@ -763,7 +754,6 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
     let (jobs, mut queue) = mpsc::channel(1);
     let (job, mut answer) = job(1, content(1, 5_000_000), None, &Arc::default());
     jobs.send(job).await.ok().unwrap();
-    let said = AtomicBool::new(false);
     let receiving = async {
         let (mut sink, mut read) = (vec![0; 1 << 20], 0);
         there.readable(WAIT).await.unwrap();
@@ -780,15 +770,15 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
             frame.encode_into(&mut bytes);
             there.write_all(&bytes, WAIT).await.unwrap();
         }
-        said.store(true, Ordering::Relaxed);
         let mut ping = Vec::new();
         ToSender::Ping.encode_into(&mut ping);
         loop {
             there.write_all(&ping, WAIT).await.unwrap();
-            let _ = there.read(&mut sink, Duration::from_millis(10)).await;
+            while let Ok(Some(1..)) = there.try_read(&mut sink) {}
+            clock.pass(STEP).await;
         }
     };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let mut buffer = receive_buffer();
     let sending = async {
         let _ = send(&here, &mut buffer, LIMITS, WAITS, &mut queue).await;
@@ -805,9 +795,7 @@ async fn only_signs_of_life_follow(what: &str, frames: &[ToSender], least: u64) 
     assert!(began.elapsed() >= WAITS.write, "{what}");
     let Err(ReplicaSendError::Broken { stored, source }) = answer else { panic!("{what}") };
     assert!(matches!(*source, StreamError::NoProgress { .. }), "{what}: {source}");
-    let said = said.load(Ordering::Relaxed);
-    assert!(stored >= least || !said, "{what}: {stored}");
-    said
+    assert!(stored >= least, "{what}: {stored}");
 }
 
 /// Never stores one of the blocks, and reports nothing about it.
@@ -836,7 +824,8 @@ async fn hanging_disk_does_not_block_other_replicas() {
     let (hangs, its_answer) = job(1, content(1, 300_000), None, &Arc::default());
     jobs.send(hangs).await.ok().unwrap();
     let sending = tokio::spawn(async move { send(&here, &mut receive_buffer(), LIMITS, waits, &mut queue).await });
-    let Err(ReplicaSendError::Broken { stored: 0, source }) = its_answer.await.unwrap() else { panic!("it hangs") };
+    let outcome = StoppedClock::new().during(STEP, its_answer).await.unwrap();
+    let Err(ReplicaSendError::Broken { stored: 0, source }) = outcome else { panic!("it hangs") };
     assert!(matches!(*source, StreamError::NoProgress { .. }), "{source}");
     let data = content(2, 300_000);
     let (well, its_answer) = job(2, data.clone(), None, &Arc::default());
@@ -879,7 +868,9 @@ async fn slow_source_does_not_time_out_receiver() {
     let memory = Memory { data: data.clone(), damaged: None, handed_out: Arc::default(), piece: Vec::new() };
     jobs.send(ReplicaJob { request: request(1, data.len()), source: Hesitant(memory), done }).await.ok().unwrap();
     drop(jobs);
-    send(&here, &mut receive_buffer(), LIMITS, waits, &mut queue).await.unwrap();
+    let mut buffer = receive_buffer();
+    let sending = send(&here, &mut buffer, LIMITS, waits, &mut queue);
+    StoppedClock::new().during(STEP, sending).await.unwrap();
     answer.await.unwrap().unwrap();
     assert!(shelf.finished.lock()[&BlockId(1)] == data);
     drop(here);
@@ -905,6 +896,7 @@ impl ReplicaSource for Stuck {
 #[tokio::test]
 async fn sender_pings_while_source_is_slow() {
     let (here, there) = pair().await;
+    let clock = StoppedClock::new();
     let (jobs, mut queue) = mpsc::channel(1);
     let (done, _answer) = oneshot::channel();
     jobs.send(ReplicaJob { request: request(1, 512), source: Stuck, done }).await.ok().unwrap();
@@ -913,7 +905,7 @@ async fn sender_pings_while_source_is_slow() {
     let mut buffer = receive_buffer();
     tokio::select! {
         outcome = send(&here, &mut buffer, LIMITS, SHORT_WAITS, &mut queue) => panic!("{outcome:?}"),
-        () = keep_saying(&there, &ping) => {}
+        () = keep_saying(&clock, &there, &ping) => {}
         () = until_senders_ping(&there) => {}
     }
 }

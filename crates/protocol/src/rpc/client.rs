@@ -189,6 +189,12 @@ impl RpcClient {
         }
     }
 
+    /// Returns the number of open connections.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.inner.connections.lock().values().filter(|sender| !sender.is_closed()).count()
+    }
+
     pub fn id(&self) -> ClientId {
         self.inner.id
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_fabric::{MessageMemory, SlowPeerLimits};
@@ -13,6 +13,7 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -135,9 +136,8 @@ async fn calls_time_out_and_idle_connections_close() {
     let idle_timeout = Duration::from_millis(20);
     let client = RpcClient::new(RpcClientOptions { idle_timeout, ..RpcClientOptions::default() });
     for _ in 0..5 {
-        // Longer than the idle timeout.
-        tokio::time::sleep(Duration::from_millis(25)).await;
         client.call::<BlockProto>(&target, "echo", &block(2)).await.unwrap();
+        until("the idle connection to close", async || client.connections() == 0).await;
     }
 }
 

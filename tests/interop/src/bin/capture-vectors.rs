@@ -121,6 +121,7 @@ fn exercise(java: &mut Driver) -> Result<()> {
     wait_until("the truncated file to be closed", Duration::from_secs(60), || {
         Ok(java.call("isClosed", json!({"path": "/a/one"}))?.as_bool().unwrap_or(false).then_some(()))
     })?;
+    // Time for the DataNodes to report it.
     std::thread::sleep(Duration::from_secs(3));
     Ok(())
 }

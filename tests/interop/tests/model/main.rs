@@ -189,6 +189,7 @@ impl<'a> Run<'a> {
         self.shake();
         let cluster = &mut *self.cluster;
         let (outcome, restarted) = tokio::join!(operation, async {
+            // Varies the moment of the restart in the operation.
             tokio::time::sleep(pause).await;
             tokio::task::block_in_place(|| restart(cluster, victim))
         });
@@ -505,6 +506,7 @@ impl<'a> Run<'a> {
                     other => drop(other?),
                 }
             }
+            // The pace of the checks: a DataNode recovers the last block.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         bail!("{path} was not closed within a minute of lease recovery")

@@ -102,6 +102,7 @@ impl Files {
                 // A killed DataNode may take a pipeline of two with it, or delay its lease recovery for a while. Wrong
                 // bytes are found by the readers.
                 Err(error) if is_due_to_a_kill(&error) => {
+                    // Time for the DataNode to start again.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(error) => {

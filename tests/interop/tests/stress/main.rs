@@ -6,6 +6,8 @@
 //! choices of one run (not their interleaving), `HEARTH_STRESS_PATHS=local,packets` restricts the paths. In the virtual
 //! machine of `cargo xtask vm` the one-sided path is RDMA.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for other processes, in real time")]
+
 mod files;
 mod leaks;
 mod readers;
@@ -176,6 +178,7 @@ async fn disturb(
                 ended.context("there are tasks")?.context("a task ended badly")??;
                 anyhow::bail!("a task ended before its time");
             }
+            // The pace of the kills and of the reports.
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
         if Instant::now() >= next_word {

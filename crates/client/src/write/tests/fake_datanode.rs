@@ -242,6 +242,7 @@ async fn take_packets(connection: Connection, state: Arc<State>) {
         ChecksumSpec::DEFAULT.verify(packet.data, packet.checksums).unwrap();
         let header = packet.header;
         state.put(write.block.id().0, header.offset, packet.data);
+        // The pace of a slow datanode.
         tokio::time::sleep(Duration::from_millis(state.pause_ms.load(Ordering::Relaxed))).await;
         if header.seqno == HEARTBEAT_SEQNO {
             state.heartbeats.fetch_add(1, Ordering::Relaxed);

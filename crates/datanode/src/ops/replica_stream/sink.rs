@@ -11,6 +11,7 @@ use hearth_types::ReplicaState;
 use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::datanode::Datanode;
 use crate::metrics::GaugeGuard;
@@ -47,7 +48,7 @@ impl StreamStore {
         pool.tokens.check_write(&request.token, &request.block, &[request.storage_type], &ids)?;
         let place = datanode.streams.acquire_incoming_permit(&datanode.replicas, &request.block).await?;
         let resume_key = ResumeKey { block: request.block.clone(), checksum: request.checksum };
-        let deadline = tokio::time::Instant::now() + RESUME_TIMEOUT;
+        let deadline = Instant::now() + RESUME_TIMEOUT;
         let (writer, resumed) = loop {
             if let Some(writer) = datanode.streams.resumable.take(&resume_key) {
                 break (writer, true);
@@ -55,7 +56,7 @@ impl StreamStore {
             match self.create(&request).await {
                 Ok(writer) => break (writer, false),
                 Err(ReplicaError::Store(StoreError::ReplicaExists { state: ReplicaState::Temporary, .. }))
-                    if tokio::time::Instant::now() < deadline =>
+                    if Instant::now() < deadline =>
                 {
                     tokio::time::sleep(RESUME_POLL_INTERVAL).await;
                 }
@@ -240,13 +241,13 @@ impl ReplicaSink for StreamSink {
     fn keep(mut self) {
         if self.disk_write.is_none() {
             let Self { datanode, resume_key, writer, .. } = self;
-            datanode.streams.resumable.put(resume_key, writer);
+            datanode.streams.resumable.put(resume_key, writer, Instant::now());
             return;
         }
         tokio::spawn(async move {
             if self.wait_for_disk_write().await.is_ok() {
                 let Self { datanode, resume_key, writer, .. } = self;
-                datanode.streams.resumable.put(resume_key, writer);
+                datanode.streams.resumable.put(resume_key, writer, Instant::now());
             }
         });
     }

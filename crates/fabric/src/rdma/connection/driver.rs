@@ -2,9 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use super::shared::RdmaShared;
 use super::{Events, RECEIVES, SENDS};

@@ -38,6 +38,7 @@ impl Polling {
 
 /// Polls in rounds, each as long as all rounds before it. Between rounds it reads the clock and yields the processor,
 /// because the awaited work may itself need it (a software device runs on a processor).
+#[expect(clippy::disallowed_methods, reason = "a busy wait spends real time; with a paused clock it would not end")]
 fn spin(limit: Duration, is_over: &mut impl FnMut() -> bool) -> bool {
     let mut round = SPINS;
     let mut started = None;

@@ -1,5 +1,7 @@
 //! Time that the lock is held, and memory per block. Not part of the usual run: `--ignored`.
 
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
+
 use std::time::Instant;
 
 use hearth_types::{Block, GenerationStamp, ReplicaState, StorageType};
