@@ -197,7 +197,6 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_cached(
 ///
 /// Called by `io.hearth.hdfs` only, with an address that `pool` returned.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "the Java method has as many")]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_open(
     env: *mut JNIEnv,
     _class: jclass,
@@ -232,7 +231,6 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_open(
 ///
 /// Called by `io.hearth.hdfs` only, with an address that `open` or `cached` returned and that is not closed.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "the Java method has as many")]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_read(
     env: *mut JNIEnv,
     _class: jclass,
@@ -278,7 +276,6 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_read(
 ///
 /// Called by `io.hearth.hdfs` only, with an address that `open` or `cached` returned and that is not closed.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "the Java method has as many")]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_readDirect(
     env: *mut JNIEnv,
     _class: jclass,
