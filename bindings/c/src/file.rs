@@ -6,8 +6,8 @@ use hearth_client::{PositionedReader, Reader, Writer, process};
 use libc::c_int;
 use parking_lot::Mutex;
 
-use crate::failure::{Failure, call};
-use crate::file_system::{Connection, wait};
+use crate::failure::{EINTERNAL, Failure, call};
+use crate::file_system::{Connection, wait_for};
 use crate::memory::{Handle, Owned};
 
 /// What a `hdfsFile` points to.
@@ -109,7 +109,10 @@ pub extern "C" fn hdfsCloseFile(_fs: Handle<Connection>, file: Owned<File>) -> c
             && let Some(Stream::Output(writer)) = file.stream.as_deref()
             && let Some(writer) = writer.lock().take()
         {
-            wait(writer.close())?;
+            // A task of its own: an interrupted call must not leave the file without its last bytes.
+            let closing = process::runtime()?.spawn(async move { writer.close().await });
+            wait_for(closing)?
+                .map_err(|_| Failure::new(EINTERNAL, "java.io.IOException", "closing the file panicked"))??;
         }
         Ok(0)
     })

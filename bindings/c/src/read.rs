@@ -24,8 +24,14 @@ pub extern "C" fn hdfsRead(_fs: Handle<Connection>, file: Handle<File>, buffer: 
     call(-1, || {
         let input = File::input(file, libc::EINVAL)?;
         let buffer = buffer.slice(length_of(length)?)?;
-        let count = wait(input.reader.lock().read(buffer))?;
-        Ok(i32::try_from(count).unwrap_or(length))
+        let mut reader = input.reader.lock();
+        let start = reader.position();
+        let outcome = wait(reader.read(buffer));
+        if outcome.is_err() {
+            // A caller that reads again must not miss the bytes that had arrived. Going back waits for nothing.
+            wait(reader.seek(start))?;
+        }
+        Ok(i32::try_from(outcome?).unwrap_or(length))
     })
 }
 

@@ -162,6 +162,8 @@ pub extern "C" fn hdfsGetHosts(fs: Handle<Connection>, path: Text, start: i64, l
         let not_negative =
             |value: i64| u64::try_from(value).map_err(|_| Failure::invalid("Invalid start or len parameter"));
         let (start, length) = (not_negative(start)?, not_negative(length)?);
+        // The NameNode adds the two as signed numbers.
+        let length = length.min(i64::MAX as u64 - start);
         let fs = connection.file_system()?;
         let located = wait(async {
             if fs.status(&path).await?.kind == FileKind::Directory {

@@ -7,15 +7,23 @@ use crate::file::File;
 use crate::file_system::{Connection, wait};
 use crate::memory::{Bytes, Handle};
 
-/// Appends all `length` bytes. Returns their number.
+/// Appends all `length` bytes. Returns their number, and a smaller one only if the call was interrupted: those bytes are taken.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsWrite(_fs: Handle<Connection>, file: Handle<File>, bytes: Bytes, length: i32) -> i32 {
     call(-1, || {
         let count =
             usize::try_from(length).map_err(|_| Failure::invalid(format!("the length {length} is negative")))?;
         let bytes = bytes.slice(count)?;
-        File::output(file, libc::EINVAL, |writer| wait(writer.write(bytes)))?;
-        Ok(length)
+        File::output(file, libc::EINVAL, |writer| {
+            let start = writer.position();
+            match wait(writer.write(bytes)) {
+                Ok(()) => Ok(length),
+                Err(failure) if failure.errno == libc::EINTR && writer.position() > start => {
+                    Ok(i32::try_from(writer.position() - start).unwrap_or(length))
+                }
+                Err(failure) => Err(failure),
+            }
+        })
     })
 }
 

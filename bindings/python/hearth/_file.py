@@ -3,11 +3,12 @@
 import ctypes
 import io
 import os
+import threading
 import weakref
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
 from ._library import (
-    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_VERIFY, StatisticsStructure, error, lib,
+    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_VERIFY, StatisticsStructure, error, lib, raise_interrupt,
 )
 
 
@@ -35,14 +36,50 @@ class RawFile(io.RawIOBase):
         self.name = name
         self.mode = mode
         self._process = os.getpid()
+        # A signal handler may come while this thread holds it.
+        self._lock = threading.RLock()
+        # Calls in flight, and the thread whose call uses the position.
+        self._calls = 0
+        self._mover: Optional[int] = None
+        # The handle of a closed file that calls in flight still use.
+        self._closing: Optional[int] = None
         self._size = lib.hdfsAvailable(file_system._handle, handle) if mode == "rb" else None
         if self._size is not None and self._size >= 0x7FFFFFFF:
             self._size = file_system.info(name).size
 
-    def _open(self) -> int:
-        if self._handle is None:
-            raise ValueError("I/O operation on closed file")
-        return self._handle
+    def _begin(self, moves: bool = False) -> int:
+        """Returns the handle, which stays open until `_end`. `moves`: the call uses the position."""
+        with self._lock:
+            if self._handle is None:
+                raise ValueError("I/O operation on closed file")
+            thread = threading.get_ident()
+            if moves and self._mover == thread:
+                raise RuntimeError(f"reentrant call inside {self!r}")
+            self._calls += 1
+            if moves:
+                self._mover = thread
+            return self._handle
+
+    def _end(self, moves: bool = False) -> None:
+        with self._lock:
+            self._calls -= 1
+            if moves:
+                self._mover = None
+            if self._calls or self._closing is None:
+                return
+            handle, self._closing = self._closing, None
+        # Another thread, or a signal handler, has closed the file during the last of its calls.
+        lib.hdfsCloseFile(None, handle)
+
+    def _call(self, function: Any, *arguments: Any, moves: bool = False) -> int:
+        handle = self._begin(moves)
+        try:
+            result = function(None, handle, *arguments)
+            if result < 0:
+                raise error(self.name)
+            return result
+        finally:
+            self._end(moves)
 
     def readable(self) -> bool:
         return self.mode == "rb"
@@ -68,9 +105,7 @@ class RawFile(io.RawIOBase):
             total = 0
             while total < view.nbytes:
                 part = view[total : total + CALL_BYTES_MAX]
-                count = lib.hdfsRead(None, self._open(), _address(part), part.nbytes)
-                if count < 0:
-                    raise error(self.name)
+                count = self._call(lib.hdfsRead, _address(part), part.nbytes, moves=True)
                 total += count
                 if count < part.nbytes:
                     break
@@ -96,9 +131,7 @@ class RawFile(io.RawIOBase):
         length = min(length, max(0, self.size - offset))
         if length <= CALL_BYTES_MAX:
             buffer = ctypes.create_string_buffer(length) if length else None
-            count = lib.hdfsPread(None, self._open(), offset, buffer, length)
-            if count < 0:
-                raise error(self.name)
+            count = self._call(lib.hdfsPread, offset, buffer, length)
             return ctypes.string_at(buffer, count) if count else b""
         whole = bytearray(length)
         del whole[self.pread_into(offset, whole) :]
@@ -112,9 +145,7 @@ class RawFile(io.RawIOBase):
             total = 0
             while total < view.nbytes:
                 part = view[total : total + CALL_BYTES_MAX]
-                count = lib.hdfsPread(None, self._open(), offset + total, _address(part), part.nbytes)
-                if count < 0:
-                    raise error(self.name)
+                count = self._call(lib.hdfsPread, offset + total, _address(part), part.nbytes)
                 total += count
                 if count < part.nbytes:
                     break
@@ -137,9 +168,13 @@ class RawFile(io.RawIOBase):
         if offset < 0:
             raise ValueError("negative offset")
         flags = (VIEW_IN_PLACE if in_place else 0) | (VIEW_VERIFY if verify else 0)
-        handle = lib.hearth_view_open(self._open(), offset, -1 if length < 0 else length, flags)
-        if not handle:
-            raise error(self.name)
+        file = self._begin()
+        try:
+            handle = lib.hearth_view_open(file, offset, -1 if length < 0 else length, flags)
+            if not handle:
+                raise error(self.name)
+        finally:
+            self._end()
         size = lib.hearth_view_length(handle)
         if size == 0:
             lib.hearth_view_close(handle)
@@ -163,8 +198,12 @@ class RawFile(io.RawIOBase):
     def statistics(self) -> ReadStatistics:
         """Returns the number of bytes that were read so far, by any method but `read_ranges`."""
         place = ctypes.POINTER(StatisticsStructure)()
-        if lib.hdfsFileGetReadStatistics(self._open(), ctypes.byref(place)) != 0:
-            raise error(self.name)
+        file = self._begin()
+        try:
+            if lib.hdfsFileGetReadStatistics(file, ctypes.byref(place)) != 0:
+                raise error(self.name)
+        finally:
+            self._end()
         found = place[0]
         statistics = ReadStatistics(found.total, found.local, found.zero_copy)
         lib.hdfsFileFreeReadStatistics(place)
@@ -179,40 +218,36 @@ class RawFile(io.RawIOBase):
         position = base[whence] + offset
         if position < 0:
             raise ValueError(f"negative seek position {position}")
-        if lib.hdfsSeek(None, self._open(), position) != 0:
-            raise error(self.name)
+        self._call(lib.hdfsSeek, position, moves=True)
         return position
 
     def tell(self) -> int:
-        position = lib.hdfsTell(None, self._open())
-        if position < 0:
-            raise error(self.name)
-        return position
+        return self._call(lib.hdfsTell, moves=True)
 
     def write(self, data: Any) -> int:
-        """Appends all of `data`. Returns its number of bytes."""
+        """Appends all of `data`. Returns its number of bytes, or a smaller one if a signal handler has raised."""
         if not self.writable():
             raise io.UnsupportedOperation("write")
+        raise_interrupt()
         with memoryview(data) as given, given.cast("B") as view:
             total = 0
             while total < view.nbytes:
                 part = view[total : total + CALL_BYTES_MAX]
                 pointer = _constant(part) if part.readonly else _address(part)
-                count = lib.hdfsWrite(None, self._open(), pointer, part.nbytes)
-                if count < 0:
-                    raise error(self.name)
+                count = self._call(lib.hdfsWrite, pointer, part.nbytes, moves=True)
                 total += count
+                if count < part.nbytes:
+                    # A signal handler has raised. Those bytes are taken, so its exception is left to the next call.
+                    break
             return total
 
     def hflush(self) -> None:
         """Waits until every byte is in the memory of each DataNode. Readers that open the file see them."""
-        if lib.hdfsHFlush(None, self._open()) != 0:
-            raise error(self.name)
+        self._call(lib.hdfsHFlush)
 
     def hsync(self) -> None:
         """Like `hflush`, and waits until the bytes are on the disks."""
-        if lib.hdfsHSync(None, self._open()) != 0:
-            raise error(self.name)
+        self._call(lib.hdfsHSync)
 
     def close(self) -> None:
         """Closes the file. A file that was written is complete then."""
@@ -221,7 +256,11 @@ class RawFile(io.RawIOBase):
         try:
             super().close()
         finally:
-            handle, self._handle = self._handle, None
+            with self._lock:
+                handle, self._handle = self._handle, None
+                if self._calls:
+                    # The last call in flight closes it.
+                    handle, self._closing = None, handle
             if handle is not None and lib.hdfsCloseFile(None, handle) != 0 and self._process == os.getpid():
                 raise error(self.name)
 

@@ -7,6 +7,7 @@ interrupts it.
 import ctypes
 import errno
 import os
+import threading
 from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_int64, c_short, c_size_t, c_uint16, c_void_p
 from typing import Any, Iterator, List, Optional, Tuple
 
@@ -159,6 +160,12 @@ def error(path: Optional[str] = None) -> BaseException:
     trace = lib.hdfsGetLastExceptionStackTrace()
     text = trace.decode(errors="replace").splitlines()[0] if trace else ""
     return make_error(number, text, path)
+
+
+def raise_interrupt() -> None:
+    """Raises what a signal handler raised during a call that has since returned without an error."""
+    if _raised and threading.current_thread() is threading.main_thread():
+        raise _raised.pop()
 
 
 def make_error(number: int, text: str, path: Optional[str]) -> OSError:

@@ -1,6 +1,7 @@
 """`hearth.FileSystem` on a cluster of Hearth on this machine."""
 
 import asyncio
+import concurrent.futures
 import datetime
 import errno
 import gc
@@ -211,6 +212,30 @@ def test_asyncio(fs, directory):
         assert len(await fs.list_async(directory)) == 20
 
     asyncio.run(work())
+
+
+def test_close_leaves_the_file_to_calls_in_flight(fs, directory):
+    name, data = directory + "/closed-in-flight", os.urandom(1 << 20)
+    fs.write_file(name, data)
+    for _ in range(20):
+        file = fs.open(name)
+        started = threading.Barrier(5)
+
+        def read():
+            started.wait()
+            try:
+                while True:
+                    assert file.raw.pread(0, 1 << 20) == data
+            except ValueError:
+                return "closed"
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            reading = [pool.submit(read) for _ in range(4)]
+            started.wait()
+            file.close()
+            assert [future.result(60) for future in reading] == ["closed"] * 4
+        with pytest.raises(ValueError):
+            file.raw.tell()
 
 
 def test_threads_share_a_file(fs, directory):

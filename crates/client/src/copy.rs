@@ -40,6 +40,17 @@ impl FileSystem {
     }
 
     async fn copy_file(&self, source: &str, to: &FileSystem, target: &str) -> Result<(), Error> {
+        if let Ok(existing) = to.status(target).await {
+            let marks = |status: &FileStatus| (status.inode, status.modification_time_ms, status.length);
+            let source_marks = marks(&self.status(source).await?);
+            if existing.inode != 0 && marks(&existing) == source_marks {
+                // The same namenode under another name, such as an address and its nameservice.
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("cannot copy {source} to {target}, which is the same file"),
+                ));
+            }
+        }
         let mut reader = self.open(source).await?;
         let mut writer = to.create(target, CreateOptions { overwrite: true, ..CreateOptions::default() }).await?;
         loop {
