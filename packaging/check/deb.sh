@@ -12,8 +12,7 @@ say "install $(deb "$version")"
 dpkg -i "$(deb "$version")" || fail "dpkg -i"
 hearth version
 [ "$(stat -c %U:%G /var/lib/hearth)" = hearth:hearth ] || fail "/var/lib/hearth belongs to $(stat -c %U:%G /var/lib/hearth)"
-[ "$(stat -c %a /var/lib/hearth/memory)" = 700 ] || fail "mode of /var/lib/hearth/memory"
-for subcommand in $(hearth --help | sed -n '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p' | grep -vx help); do
+for subcommand in $(hearth --help | sed -n '/^Commands:/,/^$/s/^  \([a-zA-Z][a-zA-Z-]*\) .*/\1/p' | grep -vx help); do
     [ -s "/usr/share/man/man1/hearth-$subcommand.1.gz" ] || fail "no manual page of $subcommand"
 done
 (cd / && md5sum --quiet -c /var/lib/dpkg/info/hearth.md5sums) || fail "md5sums"

@@ -8,13 +8,13 @@ if command -v systemd-tmpfiles >/dev/null; then
     systemd-tmpfiles --create hearth.conf
 else
     install -d -m 0755 -o hearth -g hearth /var/lib/hearth /run/hearth
-    install -d -m 0700 -o hearth -g hearth /var/lib/hearth/memory
 fi
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     if [ -n "$upgrade" ]; then
         # Replicas stay in memory over the restart.
-        systemctl try-restart hearth-namenode.service hearth-datanode.service 'hearth@*.service'
+        systemctl try-restart hearth-namenode.service hearth-datanode.service 'hearth@*.service' ||
+            echo "hearth: a service did not start again: see systemctl status 'hearth*'"
     fi
 fi
 exit 0
