@@ -18,13 +18,14 @@ pub fn load_from(directory: PathBuf) {
 }
 
 /// Reads `core-site.xml` and `hdfs-site.xml` of `--config`, else of HADOOP_CONF_DIR, else of HADOOP_HOME/etc/hadoop.
-/// Without any of them: the defaults.
+/// Without any of them: of /etc/hearth, else the defaults.
 pub fn load() -> anyhow::Result<Configuration> {
     if let Some(directory) = DIRECTORY.get() {
         let read = hearth_client::from_env::configuration_in(directory);
         return read.with_context(|| format!("cannot read the configuration in {}", directory.display()));
     }
-    hearth_client::from_env::configuration().context("cannot read the configuration in HADOOP_CONF_DIR")
+    hearth_client::from_env::configuration()
+        .context("cannot read the configuration in HADOOP_CONF_DIR, HADOOP_HOME/etc/hadoop or /etc/hearth")
 }
 
 /// Connects to the file system at `uri`, or of `fs.defaultFS`, as this process's user. With HADOOP_PROXY_USER it acts

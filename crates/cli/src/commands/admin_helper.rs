@@ -32,6 +32,12 @@ impl HelperCommand {
     }
 }
 
+/// Returns a line for each command: a tab, its synopsis, a tab, its description.
+pub fn reference(commands: &[HelperCommand]) -> String {
+    let line = |command: &HelperCommand| format!("\t{}{}\t{}\n", command.name, command.takes, command.about);
+    commands.iter().map(line).collect()
+}
+
 /// Longest line of `-help`.
 const LINE: usize = 80;
 

@@ -113,6 +113,11 @@ const COMMANDS: &[HelperCommand] = &[
     },
 ];
 
+/// Returns a line for each command, for manual pages.
+pub fn reference() -> String {
+    super::admin_helper::reference(COMMANDS)
+}
+
 pub fn run(arguments: ToolArguments) -> anyhow::Result<ExitCode> {
     tool::run("cacheadmin", arguments, async |tool: &Tool, words: Vec<String>| {
         dispatch(tool, "cacheadmin", COMMANDS, words, call).await

@@ -42,6 +42,11 @@ const COMMANDS: &[Command] = &[
     Command { name: "help", takes: "[command-name]", about: &["Prints the help of a command."] },
 ];
 
+/// Returns a line for each command, for manual pages: a tab, its synopsis, a tab, its description.
+pub fn reference() -> String {
+    COMMANDS.iter().map(|command| format!("\t{}\t{}\n", command.usage(), command.about.join(" "))).collect()
+}
+
 impl Command {
     fn usage(&self) -> String {
         format!("{} {}", self.name, self.takes)

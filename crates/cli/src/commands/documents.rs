@@ -1,6 +1,6 @@
 //! Manual pages and completions for shells, made from the definition of the command line, which also makes `--help`.
 //!
-//! `fs`, `fsck` and `admin` take Hadoop's words, which clap does not know. Their usage texts are parsed here: a line that begins with a tab
+//! Some subcommands take Hadoop's words, which clap does not know. Their usage texts are parsed here: a line that begins with a tab
 //! describes a word, after a second tab.
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-use super::{admin, fs, fsck};
+use super::{admin, cacheadmin, debug, fs, fsck, getconf, haadmin, storagepolicies};
 
 #[derive(clap::Args)]
 pub struct CompletionsArguments {
@@ -54,9 +54,23 @@ pub fn write(arguments: &DocumentsArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Commands that take Hadoop's words, with their usage.
-fn with_words() -> [(&'static str, &'static str); 3] {
+fn with_words() -> [(&'static str, &'static str); 8] {
     // Leaked: clap wants names for the whole life of the program, which ends soon.
-    [("fs", fs::reference().leak()), ("fsck", fsck::USAGE), ("admin", admin::reference().leak())]
+    [
+        ("fs", fs::reference().leak()),
+        ("fsck", fsck::USAGE),
+        ("admin", admin::reference().leak()),
+        ("cacheadmin", cacheadmin::reference().leak()),
+        ("debug", debug::reference().leak()),
+        ("getconf", getconf::reference().leak()),
+        ("haadmin", haadmin::reference().leak()),
+        ("storagepolicies", storagepolicies::reference().leak()),
+    ]
+}
+
+/// Returns whether a word of `usage` is a command, rather than an argument. The commands of `debug` have no dash.
+fn is_command(name: &str, word: &str) -> bool {
+    name == "debug" || word.starts_with('-')
 }
 
 /// Returns the words that a usage text describes, with their syntax and description.
@@ -73,12 +87,18 @@ fn words(usage: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 fn completed() -> Command {
     let whole = super::Arguments::command();
     let visible = whole.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
-    let mut command = Command::new("hearth").version(env!("CARGO_PKG_VERSION")).subcommands(visible);
+    let command = Command::new("hearth").version(env!("CARGO_PKG_VERSION")).subcommands(visible);
+    let mut command = command.args(whole.get_arguments().cloned());
     for (name, usage) in with_words() {
-        let about = command.find_subcommand(name).and_then(Command::get_about).cloned().unwrap_or_default();
+        let known = command.find_subcommand(name);
+        let about = known.and_then(Command::get_about).cloned().unwrap_or_default();
+        let aliases: Vec<&'static str> = known.map_or_else(Vec::new, |known| {
+            known.get_visible_aliases().map(|alias| &*alias.to_owned().leak()).collect()
+        });
         let files = Arg::new("file").num_args(0..).value_hint(ValueHint::AnyPath);
         let group = Command::new(name).about(about).disable_help_flag(true).disable_help_subcommand(true);
-        let group = words(usage).filter(|(word, ..)| word.starts_with('-')).fold(group, |group, (word, _, about)| {
+        let group = group.visible_aliases(aliases);
+        let group = words(usage).filter(|(word, ..)| is_command(name, word)).fold(group, |group, (word, _, about)| {
             // The first sentence: shells show one line.
             let about = about.split_inclusive(". ").next().unwrap_or_default().trim_end().to_owned();
             group.subcommand(Command::new(word).about(about).disable_help_flag(true).arg(files.clone()))
@@ -98,6 +118,9 @@ fn pages() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let name = subcommand.get_name();
         let usage = with_words.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage);
         pages.push((format!("hearth-{name}"), page(subcommand, usage)?));
+        for alias in subcommand.get_visible_aliases() {
+            pages.push((format!("hearth-{alias}"), format!(".so man1/hearth-{name}.1\n").into_bytes()));
+        }
     }
     Ok(pages)
 }
@@ -182,6 +205,18 @@ mod tests {
             }
             assert!(count >= 3, "{name}: {count} words");
         }
+        // Hadoop's tools whose arguments are paths or users have no words.
+        let without = ["groups", "lsSnapshot", "lsSnapshottableDir", "snapshotDiff"];
+        for subcommand in super::super::Arguments::command().get_subcommands() {
+            let takes_words = subcommand.get_arguments().any(|argument| argument.get_id() == "arguments");
+            let name = subcommand.get_name();
+            assert_eq!(
+                takes_words && !without.contains(&name),
+                with_words().iter().any(|(known, _)| *known == name),
+                "{name}"
+            );
+        }
+        assert_eq!(page("hearth-dfsadmin"), ".so man1/hearth-admin.1\n");
         assert!(page("hearth").contains("HADOOP_CONF_DIR") && page("hearth").contains("HEARTH_LOG"));
     }
 
@@ -191,7 +226,17 @@ mod tests {
             let mut script = Vec::new();
             generate(shell, &mut completed(), "hearth", &mut script);
             let script = String::from_utf8(script).unwrap();
-            for word in ["namenode", "-appendToFile", "-safemode", "-blockId", "write-conf"] {
+            let words = [
+                "namenode",
+                "-appendToFile",
+                "-safemode",
+                "-blockId",
+                "write-conf",
+                "-addPool",
+                "verifyMeta",
+                "loglevel",
+            ];
+            for word in words {
                 assert!(script.contains(word), "{shell}: {word}");
             }
             assert!(!script.contains("documents"), "{shell} offers a hidden command");

@@ -27,6 +27,11 @@ pub fn run(arguments: ToolArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Returns a line for each command, for manual pages: a tab, its synopsis, a tab, its description.
+pub fn reference() -> String {
+    COMMANDS.iter().map(|(command, about)| format!("\t{command}\t{about}\n")).collect()
+}
+
 fn usage() -> String {
     let lines: String = COMMANDS.iter().map(|(command, about)| format!("\t[{command}]\t\t\t{about}\n")).collect();
     format!(

@@ -76,6 +76,11 @@ impl Command {
     }
 }
 
+/// Returns a line for each command, for manual pages: a tab, its synopsis, a tab, its description.
+pub fn reference() -> String {
+    COMMANDS.iter().map(|command| format!("\t{}\t{}\n", command.synopsis(), command.about)).collect()
+}
+
 fn usage_of_all() -> String {
     let lines: String = COMMANDS.iter().map(|command| format!("    {}\n", command.synopsis())).collect();
     format!("{USAGE}\n{lines}\n{GENERIC_USAGE}")

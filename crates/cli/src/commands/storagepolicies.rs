@@ -58,6 +58,11 @@ const COMMANDS: &[HelperCommand] = &[
     },
 ];
 
+/// Returns a line for each command, for manual pages.
+pub fn reference() -> String {
+    super::admin_helper::reference(COMMANDS)
+}
+
 pub fn run(arguments: ToolArguments) -> anyhow::Result<ExitCode> {
     tool::run("storagepolicies", arguments, async |tool: &Tool, words: Vec<String>| {
         dispatch(tool, "storagepolicies", COMMANDS, words, call).await
