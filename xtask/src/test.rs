@@ -289,19 +289,7 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
 
 /// Real clients and servers. The longest come last, where the second worker begins.
 fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
-    let jar = hearth_jar().unwrap_or_else(|error| {
-        tally.missing(must_be_whole, format!("interop with Hearth's jar: {error:#}"));
-        PathBuf::from("no-jar")
-    });
-    let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
-    let libhdfs = archive.and_then(|archive| libhdfs::link_for_tests(archive));
-    if let Err(error) = &libhdfs {
-        tally.fail(format!("the C library: {error:#}"));
-    }
-    let wheel = libhdfs.as_ref().ok().map(|prefix| wheel::pack(prefix));
-    if let Some(Err(error)) = &wheel {
-        tally.fail(format!("the Python package: {error:#}"));
-    }
+    let bindings = if wanted == Wanted::Ecosystem { Vec::new() } else { bindings(tally, must_be_whole) };
     let mut suites = Vec::new();
     for program in programs()?.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
         let is_ecosystem = program.target == ECOSYSTEM;
@@ -309,13 +297,7 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
             continue;
         }
         let mut command = program.command();
-        command.env("HEARTH_JAR", &jar);
-        if let Ok(libhdfs) = &libhdfs {
-            command.env("HEARTH_LIBHDFS", libhdfs);
-        }
-        if let Some(Ok(wheel)) = &wheel {
-            command.env("HEARTH_WHEEL", wheel);
-        }
+        command.envs(bindings.iter().map(|(name, path)| (name, path)));
         // `hearth_interop::slow` and `ecosystem` look at these.
         command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
         command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
@@ -327,6 +309,29 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
         suites.push(counted(program.target.clone(), command));
     }
     Ok(suites)
+}
+
+/// Makes the jar, the C library and the Python package of what was built with the tests. Returns the variables that tell the suites where they
+/// are. Those that cannot be made are counted as missing.
+fn bindings(tally: &mut Tally, must_be_whole: bool) -> Vec<(&'static str, PathBuf)> {
+    let mut made = Vec::new();
+    let mut note = |name, what: &str, outcome: Result<PathBuf>| match outcome {
+        Ok(path) => {
+            made.push((name, path.clone()));
+            Some(path)
+        }
+        Err(error) => {
+            tally.missing(must_be_whole, format!("interop with {what}: {error:#}"));
+            None
+        }
+    };
+    note("HEARTH_JAR", "Hearth's jar", hearth_jar());
+    let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
+    let linked = archive.and_then(|archive| libhdfs::link_for_tests(archive));
+    if let Some(prefix) = note("HEARTH_LIBHDFS", "the C library", linked) {
+        note("HEARTH_WHEEL", "the Python package", wheel::pack(&prefix));
+    }
+    made
 }
 
 fn counted<'a>(name: String, mut command: Command) -> Suite<'a> {

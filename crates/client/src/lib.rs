@@ -47,7 +47,6 @@
 
 #![deny(missing_docs)]
 
-mod administration;
 mod arguments;
 mod async_io;
 mod backoff;
@@ -81,10 +80,6 @@ mod user;
 mod webhdfs;
 mod write;
 
-pub use administration::{
-    Administration, DatanodeDescription, HaStatus, HaTransition, Reconfiguration, ReconfiguredKey, RefreshAnswer,
-    ServerKind, VolumeDescription,
-};
 pub use arguments::MkdirsOptions;
 pub use async_io::{AsyncReader, AsyncWriter, ByteStream};
 pub use builder::{FileSystemBuilder, WebFileSystemBuilder};
@@ -103,6 +98,10 @@ pub use hearth_types::{
     Xattr, XattrSpace,
 };
 pub use local_blocks::{LocalBlock, LocalBlocks};
+pub use namenode::administration::{
+    Administration, DatanodeDescription, HaStatus, HaTransition, Reconfiguration, ReconfiguredKey, RefreshAnswer,
+    ServerKind, VolumeDescription,
+};
 pub use namenode::{
     BlockStatistics, CacheDirective, CacheDirectiveUsage, CacheExpiration, CachePool, CachePoolUsage,
     DatanodeReportKind, Exception, FsUsage, HaState, Listing, OpenFile, OpenFilesKind, Page, QuotaChange, QuotaUsage,

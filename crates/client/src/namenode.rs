@@ -3,6 +3,7 @@
 //! not used outside this module.
 
 mod admin;
+pub mod administration;
 mod caching;
 mod exceptions;
 mod extended;
