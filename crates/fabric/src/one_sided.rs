@@ -3,7 +3,8 @@
 //!
 //! Ordering guarantees that callers rely on and the conformance suite checks:
 //! - Messages of one connection arrive in order, and after the data of all writes that were posted before them on it.
-//! - Reads posted together are executed in order: a later read never returns older data than an earlier one.
+//! - Reads complete in the order in which they were posted. The bytes of a read are those of the peer's memory at a time
+//!   between its posting and its completion. Of two reads posted together, either may return the newer bytes.
 //! - A write's own completion means only that its local memory is free again, not that the data has arrived.
 //!
 //! Safety guarantees (design, rules 1, 7, 10):
@@ -193,7 +194,7 @@ pub trait Connection: Send + Sync + Debug {
     /// Limits agreed by both sides.
     fn limits(&self) -> Limits;
 
-    /// Reads from the peer's memory into this side's. All transfers are posted together and executed in order; the
+    /// Reads from the peer's memory into this side's. All transfers are posted together and complete in order; the
     /// future resolves when the last is complete. More than `limits().operations` are split into several rounds.
     ///
     /// Errors: `Closed`; `TimedOut`. Panics if a transfer is not within its local region, or if that region is mapped
