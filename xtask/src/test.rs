@@ -26,6 +26,8 @@ pub struct Tally {
     failures: Vec<String>,
     /// What is worth knowing of a run though it failed nothing.
     notes: Vec<String>,
+    /// Seconds of each suite, by its name.
+    seconds: Vec<(String, f64)>,
     /// What the failed tests printed, shown once more at the end: a log's end is what people are shown of it.
     said: Vec<CapturedOutput>,
     /// Whether the lines that come now are what a failed test printed.
@@ -113,6 +115,7 @@ impl Tally {
         self.skipped.extend(suite.skipped);
         self.failures.extend(suite.failures);
         self.notes.extend(suite.notes);
+        self.seconds.extend(suite.seconds);
         self.said.extend(suite.said);
     }
 
@@ -125,6 +128,22 @@ impl Tally {
     pub fn note(&mut self, line: String) {
         println!("note: {line}");
         self.notes.push(line);
+    }
+
+    /// Notes what could make the run shorter: how long it has taken since `begun`, how long the suites since `started`
+    /// and which of them the longest, and the share of their time in which the processors were busy. `ticks`: before and
+    /// after them.
+    fn note_times(&mut self, begun: Instant, started: Instant, ticks: Option<((u64, u64), (u64, u64))>) {
+        const LONGEST: usize = 12;
+        let (minutes, seconds) = (begun.elapsed().as_secs_f64() / 60.0, started.elapsed().as_secs_f64());
+        let busy = ticks.map(|(before, after)| (after.0 - before.0, after.1 - before.1));
+        let busy = busy.filter(|(busy, idle)| busy + idle > 0).map(|(busy, idle)| busy * 100 / (busy + idle));
+        let busy = busy.map(|percent| format!(", processors {percent} % busy")).unwrap_or_default();
+        self.seconds.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let longest: Vec<String> =
+            self.seconds.iter().take(LONGEST).map(|(name, seconds)| format!("{name} {seconds:.0} s")).collect();
+        let longest = longest.join(", ");
+        self.note(format!("{minutes:.1} min in all; the suites {seconds:.0} s{busy}; the longest of them: {longest}"));
     }
 
     /// Says how all of it ended, what went wrong and what was left out before the last line.
@@ -145,6 +164,7 @@ impl Tally {
 }
 
 pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
+    let begun = Instant::now();
     let must_be_whole = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut tally = Tally::default();
     let filter: Vec<&str> = arguments.filter.as_deref().into_iter().collect();
@@ -204,8 +224,21 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         let wanted = if arguments.cluster { Wanted::Slow } else { Wanted::Quick };
         suites.extend(interop(&mut tally, must_be_whole, &filter, wanted)?);
     }
+    let (started, ticks) = (Instant::now(), processor_ticks());
     run_all(&mut tally, suites);
+    tally.note_times(begun, started, ticks.zip(processor_ticks()));
     Ok(tally.report())
+}
+
+/// Clock ticks that the processors have been busy and idle since the machine started. `None` without `/proc/stat`, whose
+/// first line they are from (proc_stat(5)).
+fn processor_ticks() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let fields: Vec<u64> =
+        text.lines().next()?.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let &[user, nice, system, idle, iowait, irq, softirq, ..] = fields.as_slice() else { return None };
+    Some((user + nice + system + irq + softirq, idle + iowait))
 }
 
 /// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
@@ -258,10 +291,11 @@ fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) {
         loop {
             let suite = next(&mut suites.lock().expect("no worker panics with it"));
             let Some((name, run)) = suite else { return };
-            let mut own = Tally::default();
+            let (mut own, started) = (Tally::default(), Instant::now());
             if let Err(error) = run(&mut own, &name) {
                 own.fail(format!("{name}: {error:#}"));
             }
+            own.seconds.push((name, started.elapsed().as_secs_f64()));
             tally.lock().expect("no worker panics with it").add(own);
         }
     };

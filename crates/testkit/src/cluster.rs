@@ -577,10 +577,19 @@ impl Cluster {
         wanted.with_context(|| format!("{address} is not live"))
     }
 
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        let nodes = std::iter::once(&self.namenode).chain(&self.datanodes);
+        nodes.filter_map(|node| node.process.as_ref())
+    }
+
     /// Returns the ends of all logs.
     pub fn log_tails(&self) -> String {
-        let nodes = std::iter::once(&self.namenode).chain(&self.datanodes);
-        nodes.filter_map(|node| node.process.as_ref()).map(Process::log_tail).collect::<Vec<_>>().join("\n")
+        self.processes().map(Process::log_tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Returns the last `count` warnings and errors of each log.
+    pub fn last_warnings(&self, count: usize) -> Vec<String> {
+        self.processes().flat_map(|process| process.last_warnings(count)).collect()
     }
 
     /// Removes the data of a NameNode, so that its next start formats a new namespace.

@@ -134,6 +134,15 @@ impl Process {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
+    /// Returns the last `count` warnings and errors of its log, each with its name in front.
+    pub fn last_warnings(&self, count: usize) -> Vec<String> {
+        let text = self.log_text();
+        let is_warning = |line: &&str| [" WARN ", " ERROR ", " FATAL "].iter().any(|level| line.contains(level));
+        let warnings: Vec<&str> = text.lines().filter(is_warning).collect();
+        let last = &warnings[warnings.len().saturating_sub(count)..];
+        last.iter().map(|line| format!("{}: {line}", self.name)).collect()
+    }
+
     /// Returns the last lines of its log, for error messages.
     pub fn log_tail(&self) -> String {
         let text = self.log_text();

@@ -11,6 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use hearth_testkit::{Cluster, ClusterSpec, Driver, Missing, skip_or_fail};
 use serde_json::Value;
 
+/// Number of warnings of each server that are shown with a failed check.
+const WARNINGS: usize = 6;
+
 /// A named check on a running cluster.
 pub type Check = (&'static str, fn(&mut Session) -> Result<()>);
 
@@ -187,7 +190,8 @@ pub fn run(suites: &[Suite]) -> ExitCode {
                 };
                 // The error is printed last, because only the end of a long report may be visible.
                 println!("{}", session.cluster.log_tails());
-                say_failed(&name, &error);
+                let warnings = session.cluster.last_warnings(WARNINGS).join("\n");
+                say_failed(&name, &format!("{error}\n{warnings}"));
                 failed += 1;
                 // The shared client may be in the middle of an operation.
                 session.java = None;
