@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 /// The client's host. The DataNodes are on 1 to 3, the NameNode on the host of the first.
 const CLIENT: usize = 4;
-const FILE_BYTES: u64 = 256 << 20;
+/// Eight blocks.
+const FILE_BYTES: u64 = 128 << 20;
 const LONG: Duration = Duration::from_secs(120);
 
 struct Net {
@@ -74,7 +75,7 @@ impl Net {
             // The machine has no name resolution.
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.heartbeat.interval", "1")
-            .set("dfs.blocksize", 32 << 20)
+            .set("dfs.blocksize", 16 << 20)
             .set("dfs.replication", 3)
             // Disks are memory in this machine: no write-behind unless a test needs it.
             .set("hearth.memory.flush.delay", 600)
@@ -541,7 +542,7 @@ mod inside {
 
 #[test]
 fn a_file_of_twice_the_memory_is_written() {
-    let settings = [("hearth.memory.limit", "128m"), ("hearth.memory.flush.delay", "1")];
+    let settings = [("hearth.memory.limit", "64m"), ("hearth.memory.flush.delay", "1")];
     let Some(net) = Net::start("memory for writers", &settings) else { return };
     let outcome = (|| {
         let content = Content::new(9);
@@ -561,7 +562,7 @@ fn a_file_of_twice_the_memory_is_written() {
 #[test]
 fn a_file_of_twice_the_memory_is_read() {
     let settings =
-        [("hearth.memory.limit", "128m"), ("hearth.memory.flush.delay", "1"), ("hearth.advertise.lease", "2")];
+        [("hearth.memory.limit", "64m"), ("hearth.memory.flush.delay", "1"), ("hearth.advertise.lease", "2")];
     let Some(net) = Net::start("memory", &settings) else { return };
     let outcome = (|| {
         let content = Content::new(8);

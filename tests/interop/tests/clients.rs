@@ -15,7 +15,7 @@ const SIZES: [u64; 12] =
     [0, 1, 511, 512, 513, 65_024, 65_025, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 70_001];
 
 /// Bytes of a large file, and number of small files.
-const LARGE: (u64, u64) = (2 << 30, 10_000);
+const LARGE: (u64, u64) = (2 << 30, 4000);
 /// The same for Apache's DataNodes, which only show that a check is right. Larger amounts would take minutes.
 const LARGE_ON_APACHE: (u64, u64) = (256 << 20, 1000);
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
-use hearth_interop::{Check, Session, Suite, run};
+use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{
     Cluster, ClusterSpec, Content, Implementation, NodeProcess, Process, free_port, get_text, hearth_program,
     sha256_hex, skip_or_fail, usage, wait_until,
@@ -40,7 +40,9 @@ const GROWTH_MAX: u64 = 64 * MIB;
 /// Timeout of the close of a file whose block is on no DataNode any more.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 
-const SMALL_FILES: u64 = 100_000;
+const SMALL_FILES: u64 = 30_000;
+/// The same with `--cluster`.
+const SMALL_FILES_SLOW: u64 = 100_000;
 const SMALL_FILE_BYTES: u64 = 100;
 const SMALL_FILE_MEMORY_MAX: u64 = 4096;
 
@@ -692,6 +694,7 @@ fn wait_restarted(cluster: &mut Cluster) -> Result<()> {
 fn small_files(session: &mut Session) -> Result<()> {
     let count = match std::env::var("HEARTH_SMALL_FILES") {
         Ok(text) => text.parse().context("HEARTH_SMALL_FILES")?,
+        Err(_) if slow() => SMALL_FILES_SLOW,
         Err(_) => SMALL_FILES,
     };
     let cluster = &session.cluster;
