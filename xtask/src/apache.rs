@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 
 use crate::run;
 
+mod class_archive;
+
 /// Version pinned in `xtask/apache/pom.xml`.
 pub const VERSION: &str = "3.4.2";
 
@@ -16,7 +18,11 @@ const OLD_VERSION: &str = "3.3.6";
 /// Returns the directory of jars, which are fetched if missing. `testkit` looks in the same place.
 pub fn fetch() -> Result<PathBuf> {
     fetch_into("contract.xml", VERSION, &format!("apache-{VERSION}-contract"))?;
-    fetch_into("pom.xml", VERSION, &format!("apache-{VERSION}"))
+    let lib = fetch_into("pom.xml", VERSION, &format!("apache-{VERSION}"))?;
+    if let Err(error) = class_archive::make(&lib) {
+        println!("Java programs of the tests start slowly: {error:#}");
+    }
+    Ok(lib)
 }
 
 /// Fetches what only the slow suites need: the jobs of MapReduce, and an older version.

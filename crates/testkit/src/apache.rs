@@ -20,6 +20,26 @@ pub struct Apache {
     options: Vec<String>,
     /// Jars on the class path of clients besides Apache's.
     jars: Vec<PathBuf>,
+    /// JVMs map Hadoop's classes from an archive.
+    archive: Option<ClassArchive>,
+}
+
+/// An archive of Hadoop's classes that `cargo xtask apache` makes. A JVM maps it instead of loading and verifying each
+/// class, which is most of the CPU time of a short command. The JVM ignores an archive that does not fit.
+#[derive(Clone)]
+struct ClassArchive {
+    file: PathBuf,
+    /// The class path that it was made with. A JVM uses the archive if its own class path begins with it.
+    class_path: String,
+}
+
+impl ClassArchive {
+    /// `lib`: the directory of Hadoop's jars.
+    fn find(lib: &Path) -> Option<Self> {
+        let (file, class_path) = (lib.with_file_name("classes.jsa"), lib.with_file_name("classes.path"));
+        let class_path = fs::read_to_string(class_path).ok()?;
+        file.is_file().then_some(Self { file, class_path })
+    }
 }
 
 /// Output and exit code of a command-line tool.
@@ -54,12 +74,16 @@ impl Apache {
     pub fn find() -> Result<Self> {
         let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
         let options = options.map(str::to_owned).to_vec();
-        Ok(Self { lib: apache_lib(APACHE_VERSION)?, options, jars: Vec::new() })
+        let lib = apache_lib(APACHE_VERSION)?;
+        let archive = ClassArchive::find(&lib);
+        Ok(Self { lib, options, jars: Vec::new(), archive })
     }
 
     /// Finds the jars of another version, e.g. 3.3.6.
     pub fn of_version(version: &str) -> Result<Self> {
-        Ok(Self { lib: apache_lib(version)?, ..Self::find()? })
+        let lib = apache_lib(version)?;
+        let archive = ClassArchive::find(&lib);
+        Ok(Self { lib, archive, ..Self::find()? })
     }
 
     /// Adds libhadoop, as in a Hadoop distribution: Unix sockets, file descriptors, native CRCs.
@@ -92,7 +116,7 @@ impl Apache {
 
     /// Uses the JVM options of Hadoop's own scripts: the JVM's defaults, and libhadoop if it exists.
     pub fn for_measuring() -> Result<Self> {
-        let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new(), jars: Vec::new() };
+        let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new(), jars: Vec::new(), archive: None };
         if apache.has_native() { apache.with_native() } else { Ok(apache) }
     }
 
@@ -124,19 +148,31 @@ impl Apache {
         let jars = PathBuf::from(format!("{}/*", apache_contract_lib()?.display()));
         let class_path = format!("{}:{}/*", jars.display(), self.lib.display());
         let ours = compiled("tests/interop/java/contract", &class_path)?;
-        Ok(self.java_with(&[conf, &ours, &jars], main))
+        // The jars of the tests come before Hadoop's, which no archive allows.
+        let unarchived = Self { archive: None, ..self.clone() };
+        Ok(unarchived.java_with(&[conf, &ours, &jars], main))
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
-        let jars = self.jars.iter().map(PathBuf::as_path);
-        let class_path: Vec<String> =
-            class_path.iter().copied().chain(jars).map(|path| path.display().to_string()).collect();
         let web = self.lib.with_file_name("web");
-        let class_path = format!("{}:{}:{}/*", class_path.join(":"), web.display(), self.lib.display());
+        let others = class_path.iter().copied().chain(self.jars.iter().map(PathBuf::as_path)).chain([&*web]);
+        let others: Vec<String> = others.map(|path| path.display().to_string()).collect();
+        let others = others.join(":");
         let mut command = Command::new("java");
         // JAXB, which Hadoop's WebHDFS loads, needs access to this package.
         command.arg("--add-opens=java.base/java.lang=ALL-UNNAMED");
-        command.args(&self.options).arg("-cp").arg(class_path);
+        command.args(&self.options);
+        let class_path = match &self.archive {
+            Some(archive) => {
+                command.arg(format!("-XX:SharedArchiveFile={}", archive.file.display()));
+                // A JVM that cannot use the archive would say so among the output of the command.
+                command.arg("-Xlog:disable");
+                // Hadoop's jars may come first: they contain no configuration.
+                format!("{}:{others}", archive.class_path)
+            }
+            None => format!("{others}:{}/*", self.lib.display()),
+        };
+        command.arg("-cp").arg(class_path);
         command.arg(main).stdin(Stdio::null());
         without_environment(&mut command);
         command
