@@ -6,6 +6,7 @@ mod apache;
 mod dist;
 mod java;
 mod libhdfs;
+mod old_glibc;
 mod python;
 mod run;
 mod stress;
@@ -126,11 +127,17 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
+/// Returns cargo's target directory: `CARGO_TARGET_DIR` if set, else `target` in the workspace. As for the cargo that [`run::cargo`] starts, a
+/// relative path starts at the workspace's root.
+pub fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// Builds the benchmarks, and the servers that they measure, in release mode. Returns the path of the benchmarks'
 /// program.
 pub fn bench_program() -> anyhow::Result<PathBuf> {
     run::run_or_fail(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
-    Ok(root().join("target/release/hearth-bench"))
+    Ok(target().join("release/hearth-bench"))
 }
 
 /// Workloads of the mission that need the virtual machine.
