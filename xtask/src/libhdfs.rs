@@ -97,6 +97,55 @@ fn fetch_apaches() -> Result<PathBuf> {
     Ok(manifest.parent().context("a manifest lies in a directory")?.to_owned())
 }
 
+/// Builds Apache's own library, which starts a JVM, for benchmarks beside it. No registry has it, but a crate has its sources. Returns the
+/// directory with `libhdfs.so`, and with `java`, a link to the JDK that the library was linked with.
+pub fn build_apaches() -> Result<PathBuf> {
+    let home = root().join(".cache/hdfs-sys/apache");
+    let (library, java) = (home.join("libhdfs.so"), home.join("java"));
+    if library.exists() && java.join("lib/server/libjvm.so").exists() {
+        return Ok(home);
+    }
+    run::require(&[("cc", "--version"), ("javac", "-version")], &["gcc", "libc6-dev", "openjdk-17-jdk-headless"])?;
+    fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    let _ = fs::remove_file(&java);
+    symlink(java_home()?, &java).with_context(|| format!("cannot make {}", java.display()))?;
+    let sources = fetch_apaches()?;
+    let version = sources.join(APACHES_VERSION);
+    let mut command = Command::new("cc");
+    // As in Apache's own build; its warnings are not ours. Several of its files define one variable, which newer compilers allow only with
+    // `-fcommon`.
+    command.args(["-shared", "-fPIC", "-O2", "-w", "-fcommon", "-fvisibility=hidden"]);
+    for directory in ["", "os", "os/posix", "include"] {
+        command.arg("-I").arg(version.join(directory));
+    }
+    command.arg("-I").arg(sources.join("libhdfs"));
+    for directory in ["include", "include/linux"] {
+        command.arg("-I").arg(java.join(directory));
+    }
+    for file in ["exception", "jclasses", "jni_helper", "hdfs", "mutexes", "thread", "thread_local_storage"] {
+        let file = format!("{file}.c");
+        let place = if version.join(&file).exists() { version.clone() } else { version.join("os/posix") };
+        command.arg(place.join(file));
+    }
+    command.arg("-L").arg(java.join("lib/server")).args(["-ljvm", "-lpthread"]);
+    command.arg(format!("-Wl,-soname,{FILE}")).arg("-o").arg(replaced(&home, "libhdfs.so")?);
+    run::run_or_fail(&mut command)?;
+    finish(&home, "libhdfs.so")?;
+    Ok(home)
+}
+
+/// Returns the directory of the JDK that the program `java` belongs to.
+fn java_home() -> Result<PathBuf> {
+    let mut command = Command::new("java");
+    let output = command.args(["-XshowSettings:properties", "-version"]).output().context("cannot start java")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let home = text.lines().find_map(|line| line.trim().strip_prefix("java.home = "));
+    let home = PathBuf::from(home.context("java names no java.home")?);
+    let jvm = home.join("lib/server/libjvm.so");
+    ensure!(jvm.exists() && home.join("include/jni.h").exists(), "{} has no jni.h or libjvm.so", home.display());
+    Ok(home)
+}
+
 /// Returns whether cargo names this file as the archive.
 pub fn is_archive(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "a")

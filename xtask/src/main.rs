@@ -156,11 +156,18 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if arguments.iter().any(|argument| argument == "--network" || argument.starts_with("--network=")) {
         return vm::bench(arguments).map(ExitCode::from);
     }
-    if arguments.first().is_some_and(|workload| workload == "java") {
+    let workload = arguments.first().map_or("", String::as_str);
+    if workload == "java" {
         java::release()?;
     }
     if let Err(error) = python::environment() {
         eprintln!("skipping hdfs-native: {error:#}");
+    }
+    if ["python", "mission"].contains(&workload) {
+        wheel::build(libhdfs::Profile::Release)?;
+        if let Err(error) = libhdfs::build_apaches() {
+            eprintln!("skipping Apache's libhdfs: {error:#}");
+        }
     }
     let program = bench_program()?;
     let benchmark = |arguments: &[String]| {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::prerequisites::{
-    APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, hearth_jar, workspace_root,
+    APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, apache_libhdfs, hearth_jar, workspace_root,
 };
 
 /// Location of the jars, and the options of JVMs that use them.
@@ -128,18 +128,32 @@ impl Apache {
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
-        let jars = self.jars.iter().map(PathBuf::as_path);
-        let class_path: Vec<String> =
-            class_path.iter().copied().chain(jars).map(|path| path.display().to_string()).collect();
-        let web = self.lib.with_file_name("web");
-        let class_path = format!("{}:{}:{}/*", class_path.join(":"), web.display(), self.lib.display());
         let mut command = Command::new("java");
-        // JAXB, which Hadoop's WebHDFS loads, needs access to this package.
-        command.arg("--add-opens=java.base/java.lang=ALL-UNNAMED");
-        command.args(&self.options).arg("-cp").arg(class_path);
+        command.arg(OPEN_PACKAGE).args(&self.options).arg("-cp").arg(self.class_path(class_path));
         command.arg(main).stdin(Stdio::null());
         without_environment(&mut command);
         command
+    }
+
+    fn class_path(&self, first: &[&Path]) -> String {
+        let jars = self.jars.iter().map(PathBuf::as_path);
+        let first: Vec<String> = first.iter().copied().chain(jars).map(|path| path.display().to_string()).collect();
+        let web = self.lib.with_file_name("web");
+        format!("{}:{}:{}/*", first.join(":"), web.display(), self.lib.display())
+    }
+
+    /// Lets `command`, a program that loads Apache's libhdfs, find that library and start a JVM in its process, with these jars and options and
+    /// the configuration in `conf`. PyArrow looks for both libraries by these variables.
+    ///
+    /// Error of kind [`crate::Missing`] if the library was not built.
+    pub fn embedded(&self, command: &mut Command, conf: &Path) -> Result<()> {
+        let libhdfs = apache_libhdfs()?;
+        without_environment(command);
+        command.env("CLASSPATH", self.class_path(&[conf])).env("JAVA_HOME", libhdfs.join("java"));
+        command.env("ARROW_LIBHDFS_DIR", libhdfs).env("HADOOP_CONF_DIR", conf);
+        let options: Vec<&str> = [OPEN_PACKAGE].into_iter().chain(self.options.iter().map(String::as_str)).collect();
+        command.env("LIBHDFS_OPTS", options.join(" "));
+        Ok(())
     }
 
     /// Runs `hdfs dfs ARGUMENTS`.
@@ -182,6 +196,9 @@ impl Apache {
         Ok(ToolOutput::of(output))
     }
 }
+
+/// JAXB, which Hadoop's WebHDFS loads, needs access to this package.
+const OPEN_PACKAGE: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED";
 
 /// Removes Hadoop variables of the test's environment, which must not reach the started programs.
 pub(crate) fn without_environment(command: &mut Command) {

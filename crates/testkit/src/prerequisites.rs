@@ -128,11 +128,29 @@ pub fn python_with_libraries() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Returns a Python that can import PyTorch.
+pub fn python_with_torch() -> Result<PathBuf> {
+    let python = workspace_root().join(".cache/venv-torch/bin/python");
+    if !python.exists() {
+        bail!(Missing { what: "PyTorch", cure: "cargo xtask test --ecosystem" });
+    }
+    Ok(python)
+}
+
 /// Returns the directory of Apache's `hdfs.h`.
 pub fn apache_libhdfs_headers() -> Result<PathBuf> {
     let directory = workspace_root().join(".cache/hdfs-sys/include");
     if !directory.join("hdfs.h").exists() {
         bail!(Missing { what: "Apache's hdfs.h", cure: "cargo xtask python" });
+    }
+    Ok(directory)
+}
+
+/// Returns the directory with Apache's own `libhdfs.so`, and `java`, a link to the JDK that it starts.
+pub fn apache_libhdfs() -> Result<PathBuf> {
+    let directory = workspace_root().join(".cache/hdfs-sys/apache");
+    if !directory.join("libhdfs.so").exists() {
+        bail!(Missing { what: "Apache's libhdfs", cure: "cargo xtask bench python" });
     }
     Ok(directory)
 }
