@@ -77,7 +77,7 @@ pub struct TestArguments {
     /// Only the suites over RDMA, in a virtual machine with RDMA
     #[arg(long)]
     vm: bool,
-    /// Only the engines that store their data on HDFS: HBase and Spark, which are fetched first and take minutes
+    /// Only the engines that store their data on HDFS: HBase, Spark and PyTorch, which are fetched first and take minutes
     #[arg(long, conflicts_with_all = ["unit", "interop", "cluster", "vm"])]
     ecosystem: bool,
     /// Only tests whose name contains this

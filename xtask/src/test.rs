@@ -157,6 +157,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
                 ("Apache Hadoop", apache::fetch()),
                 ("HBase", apache::fetch_hbase()),
                 ("Spark", apache::fetch_spark()),
+                ("PyTorch", python::torch()),
             ],
         );
         programs()?;
