@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::{root, run};
+use crate::{root, run, target};
 
 #[derive(Args)]
 pub struct DistArguments {
@@ -68,7 +68,7 @@ struct Source {
 
 pub fn run(arguments: &DistArguments) -> Result<()> {
     let source = Source::read()?;
-    let out = root().join("target/package");
+    let out = target().join("package");
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     ensure!(
         !arguments.check || arguments.machine.is_this(),
@@ -175,7 +175,7 @@ fn package(
         "out": out,
         "image_packages": image_packages,
     });
-    let path = root().join("target/packaging-order.json");
+    let path = target().join("packaging-order.json");
     std::fs::write(&path, order.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
     let manifest = root().join("packaging/Cargo.toml");
     run::run_or_fail(
@@ -183,7 +183,7 @@ fn package(
             .args(["run", "--quiet", "--locked", "--manifest-path"])
             .arg(manifest)
             .arg("--target-dir")
-            .arg(root().join("target/packaging"))
+            .arg(target().join("packaging"))
             .arg("--")
             .arg(path),
     )

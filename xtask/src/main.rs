@@ -6,6 +6,7 @@ mod apache;
 mod dist;
 mod java;
 mod libhdfs;
+mod old_glibc;
 mod python;
 mod run;
 mod stress;
@@ -76,7 +77,7 @@ pub struct TestArguments {
     /// Only the suites over RDMA, in a virtual machine with RDMA
     #[arg(long)]
     vm: bool,
-    /// Only the engines that store their data on HDFS: HBase and Spark, which are fetched first and take minutes
+    /// Only the engines that store their data on HDFS: HBase, Spark and PyTorch, which are fetched first and take minutes
     #[arg(long, conflicts_with_all = ["unit", "interop", "cluster", "vm"])]
     ecosystem: bool,
     /// Only tests whose name contains this
@@ -126,11 +127,17 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
+/// Returns cargo's target directory: `CARGO_TARGET_DIR` if set, else `target` in the workspace. As for the cargo that [`run::cargo`] starts, a
+/// relative path starts at the workspace's root.
+pub fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// Builds the benchmarks, and the servers that they measure, in release mode. Returns the path of the benchmarks'
 /// program.
 pub fn bench_program() -> anyhow::Result<PathBuf> {
     run::run_or_fail(run::cargo().args(["build", "--release", "--package", "hearth", "--package", "hearth-bench"]))?;
-    Ok(root().join("target/release/hearth-bench"))
+    Ok(target().join("release/hearth-bench"))
 }
 
 /// Workloads of the mission that need the virtual machine.
@@ -149,11 +156,18 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if arguments.iter().any(|argument| argument == "--network" || argument.starts_with("--network=")) {
         return vm::bench(arguments).map(ExitCode::from);
     }
-    if arguments.first().is_some_and(|workload| workload == "java") {
+    let workload = arguments.first().map_or("", String::as_str);
+    if workload == "java" {
         java::release()?;
     }
     if let Err(error) = python::environment() {
         eprintln!("skipping hdfs-native: {error:#}");
+    }
+    if ["python", "mission"].contains(&workload) {
+        wheel::build(libhdfs::Profile::Release)?;
+        if let Err(error) = libhdfs::build_apaches() {
+            eprintln!("skipping Apache's libhdfs: {error:#}");
+        }
     }
     let program = bench_program()?;
     let benchmark = |arguments: &[String]| {

@@ -12,7 +12,7 @@ use crate::run;
 const HDFS_NATIVE: &str = "hdfs-native==0.14.7";
 
 /// Libraries that use HDFS, in the versions that the tests were seen to pass with.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "dask[dataframe]==2026.8.0",
     "duckdb==2.0.1",
     "fsspec==2026.9.0",
@@ -21,6 +21,7 @@ const LIBRARIES: [&str; 9] = [
     "polars==2.1.0",
     "pyarrow==26.0.1",
     "pytest==9.2.0",
+    "ray[data]==2.60.0",
     "setuptools==84.2.1",
 ];
 
@@ -34,8 +35,14 @@ pub fn libraries() -> Result<PathBuf> {
     made(
         "venv-libraries",
         &LIBRARIES,
-        "import pyarrow, fsspec, pytest, setuptools, pandas, polars, duckdb, dask.dataframe",
+        "import pyarrow, fsspec, pytest, ray, setuptools, pandas, polars, duckdb, dask.dataframe",
     )
+}
+
+/// Returns the Python of a virtual environment with PyTorch. Its wheel of 514 MB needs CUDA's libraries, which are several times as large.
+/// PyPI has none without them for x86_64.
+pub fn torch() -> Result<PathBuf> {
+    made("venv-torch", &["numpy==2.4.6", "torch==2.15.0"], "import torch")
 }
 
 /// Returns the Python of the environment `.cache/NAME`. It is made if it does not have these packages.

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::{root, run, vm};
+use crate::{root, run, target, vm};
 
 #[derive(Args)]
 pub struct StressArguments {
@@ -32,7 +32,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     run::run_or_fail(run::cargo().args(["build", "--release", "--package", "hearth"]))?;
     let program = program()?;
     let mut settings = vec![
-        ("HEARTH_PROGRAM", root().join("target/release/hearth").into_os_string()),
+        ("HEARTH_PROGRAM", target().join("release/hearth").into_os_string()),
         ("HEARTH_STRESS_SECONDS", (arguments.minutes * 60).to_string().into()),
         ("HEARTH_STRESS_SEED", arguments.seed.to_string().into()),
     ];

@@ -177,6 +177,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
                 ("Apache Hadoop", apache::fetch()),
                 ("HBase", apache::fetch_hbase()),
                 ("Spark", apache::fetch_spark()),
+                ("PyTorch", python::torch()),
             ],
         );
         programs()?;
@@ -363,7 +364,7 @@ fn bindings(tally: &mut Tally, must_be_whole: bool) -> Vec<(&'static str, PathBu
     let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
     let linked = archive.and_then(|archive| libhdfs::link_for_tests(archive));
     if let Some(prefix) = note("HEARTH_LIBHDFS", "the C library", linked) {
-        note("HEARTH_WHEEL", "the Python package", wheel::pack(&prefix));
+        note("HEARTH_WHEEL", "the Python package", wheel::pack(&prefix, libhdfs::Profile::Debug));
     }
     made
 }
@@ -375,7 +376,7 @@ fn counted<'a>(name: String, mut command: Command) -> Suite<'a> {
 /// Builds the jar of the Java binding with the library that was built with the tests.
 fn hearth_jar() -> Result<PathBuf> {
     let library = NATIVE_LIBRARY.get().context("cargo has built no library of the Java binding")?;
-    java::jar(&[(std::env::consts::ARCH, library.clone())], &crate::root().join("target/java-test"))
+    java::jar(&[(std::env::consts::ARCH, library.clone())], &crate::target().join("java-test"))
 }
 
 /// The Java binding's native library, which cargo builds with its tests.
@@ -405,7 +406,7 @@ impl TestProgram {
     /// them a second time, with the features that the program alone asks for.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.current_dir(&self.folder).env("HEARTH_PROGRAM", crate::root().join("target/debug/hearth"));
+        command.current_dir(&self.folder).env("HEARTH_PROGRAM", crate::target().join("debug/hearth"));
         command
     }
 }

@@ -1,5 +1,7 @@
-//! `cargo xtask wheel`: the Python package `hearth-hdfs` with the C library in it, in `target/wheel/PROFILE`.
+//! `cargo xtask wheel`: the Python package `hearth-hdfs` with the C library in it, in `target/wheel/PROFILE`. The release is for every Linux with
+//! the glibc that its name says.
 
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,20 +9,22 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::libhdfs::{self, Profile};
+use crate::old_glibc::GLIBC;
 use crate::{python, run};
+
+/// Variable that `setup.py` takes the wheel's platform from.
+const PLATFORM: &str = "HEARTH_WHEEL_PLATFORM";
 
 /// Builds the C library and the wheel. Returns the wheel's path.
 pub fn build(profile: Profile) -> Result<PathBuf> {
-    pack(&libhdfs::build(profile)?)
+    pack(&libhdfs::build(profile)?, profile)
 }
 
 /// Packs the library of `prefix`, which [`libhdfs::build`] has returned.
-pub fn pack(prefix: &Path) -> Result<PathBuf> {
+pub fn pack(prefix: &Path, profile: Profile) -> Result<PathBuf> {
     let python = python::libraries()?;
     run::require(&[("strip", "--version")], &["binutils"])?;
-    let profile = prefix.file_name().context("the library's directory has a name")?;
-    let home =
-        prefix.ancestors().nth(2).context("the library lies in the target directory")?.join("wheel").join(profile);
+    let home = crate::target().join("wheel").join(profile.name());
     if home.exists() {
         fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;
     }
@@ -44,6 +48,12 @@ pub fn pack(prefix: &Path) -> Result<PathBuf> {
     let mut pack = Command::new(python);
     pack.args(["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]);
     pack.arg("--wheel-dir").arg(&home).arg(&stage).env("HEARTH_VERSION", env!("CARGO_PKG_VERSION"));
+    match profile {
+        // Packed for this machine alone.
+        Profile::Debug => pack.env_remove(PLATFORM),
+        // Source: PEP 600. pip installs it on systems with this glibc or a newer one.
+        Profile::Release => pack.env(PLATFORM, format!("manylinux_{}_{}_{ARCH}", GLIBC.0, GLIBC.1)),
+    };
     run::run_or_fail(&mut pack)?;
     let wheels: Vec<PathBuf> = fs::read_dir(&home)?
         .filter_map(|entry| Some(entry.ok()?.path()))

@@ -30,6 +30,7 @@ mod output_paths;
 mod page;
 mod profile;
 mod put_get;
+mod python;
 mod random;
 mod rdma;
 mod rdma_files;
@@ -77,6 +78,9 @@ enum Workload {
     LocalRead(local_read::Arguments),
     /// Reads of Java programs on the DataNode's machine: Apache's client as it is, and with Hearth's jar
     Java(java::Arguments),
+    /// Reads of Python programs on the DataNode's machine: the package `hearth`, PyArrow without Java, hdfs-native, PyArrow with
+    /// Apache's libhdfs and a JVM
+    Python(python::Arguments),
     /// One file stored by a client on the DataNode's machine: Apache's client, Hearth's by packets, Hearth's into the
     /// DataNode's memory
     LocalWrite(local_write::Arguments),
@@ -162,6 +166,7 @@ impl Workload {
             Self::Engine(_) => "engine",
             Self::LocalRead(_) => "local-read",
             Self::Java(_) => "java",
+            Self::Python(_) => "python",
             Self::LocalWrite(_) => "local-write",
             Self::Rdma(_) => "rdma",
             Self::Write(_) => "write",
@@ -195,6 +200,7 @@ impl Workload {
             Self::Engine(arguments) => engine::run(arguments),
             Self::LocalRead(arguments) => local_read::run(arguments),
             Self::Java(arguments) => java::run(arguments),
+            Self::Python(arguments) => python::run(arguments),
             Self::LocalWrite(arguments) => local_write::run(arguments),
             Self::Rdma(arguments) => rdma::run(arguments),
             Self::Write(arguments) => arguments.write(),

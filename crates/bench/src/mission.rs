@@ -30,6 +30,7 @@ const WORKLOADS: &[&[&str]] = &[
     &["thesis", "--huge-pages"],
     &["saturate", "--huge-pages", "--runs", "5"],
     &["small-files"],
+    &["python"],
     &["engine"],
     &["metadata"],
     // Enough calls to keep both NameNodes busy. With 64 open calls, Hearth's waits for the disk a fifth of the time.

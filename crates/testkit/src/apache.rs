@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::prerequisites::{
-    APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, hearth_jar, workspace_root,
+    APACHE_VERSION, apache_contract_lib, apache_jobs_lib, apache_lib, apache_libhdfs, hearth_jar, workspace_root,
 };
 
 /// Location of the jars, and the options of JVMs that use them.
@@ -154,28 +154,44 @@ impl Apache {
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
-        let web = self.lib.with_file_name("web");
-        let others = class_path.iter().copied().chain(self.jars.iter().map(PathBuf::as_path)).chain([&*web]);
-        let others: Vec<String> = others.map(|path| path.display().to_string()).collect();
-        let others = others.join(":");
         let mut command = Command::new("java");
-        // JAXB, which Hadoop's WebHDFS loads, needs access to this package.
-        command.arg("--add-opens=java.base/java.lang=ALL-UNNAMED");
-        command.args(&self.options);
-        let class_path = match &self.archive {
-            Some(archive) => {
-                command.arg(format!("-XX:SharedArchiveFile={}", archive.file.display()));
-                // A JVM that cannot use the archive would say so among the output of the command.
-                command.arg("-Xlog:disable");
-                // Hadoop's jars may come first: they contain no configuration.
-                format!("{}:{others}", archive.class_path)
-            }
-            None => format!("{others}:{}/*", self.lib.display()),
-        };
-        command.arg("-cp").arg(class_path);
+        command.arg(OPEN_PACKAGE).args(&self.options);
+        if let Some(archive) = &self.archive {
+            command.arg(format!("-XX:SharedArchiveFile={}", archive.file.display()));
+            // A JVM that cannot use the archive would say so among the output of the command.
+            command.arg("-Xlog:disable");
+        }
+        command.arg("-cp").arg(self.class_path(class_path));
         command.arg(main).stdin(Stdio::null());
         without_environment(&mut command);
         command
+    }
+
+    /// Returns a class path with `others`, the jars of clients, and Hadoop's.
+    fn class_path(&self, others: &[&Path]) -> String {
+        let web = self.lib.with_file_name("web");
+        let others = others.iter().copied().chain(self.jars.iter().map(PathBuf::as_path)).chain([&*web]);
+        let others: Vec<String> = others.map(|path| path.display().to_string()).collect();
+        let others = others.join(":");
+        match &self.archive {
+            // Hadoop's jars may come first: they contain no configuration.
+            Some(archive) => format!("{}:{others}", archive.class_path),
+            None => format!("{others}:{}/*", self.lib.display()),
+        }
+    }
+
+    /// Lets `command`, a program that loads Apache's libhdfs, find that library and start a JVM in its process, with these jars and options and
+    /// the configuration in `conf`. PyArrow looks for both libraries by these variables.
+    ///
+    /// Error of kind [`crate::Missing`] if the library was not built.
+    pub fn embedded(&self, command: &mut Command, conf: &Path) -> Result<()> {
+        let libhdfs = apache_libhdfs()?;
+        without_environment(command);
+        command.env("CLASSPATH", self.class_path(&[conf])).env("JAVA_HOME", libhdfs.join("java"));
+        command.env("ARROW_LIBHDFS_DIR", libhdfs).env("HADOOP_CONF_DIR", conf);
+        let options: Vec<&str> = [OPEN_PACKAGE].into_iter().chain(self.options.iter().map(String::as_str)).collect();
+        command.env("LIBHDFS_OPTS", options.join(" "));
+        Ok(())
     }
 
     /// Runs `hdfs dfs ARGUMENTS`.
@@ -218,6 +234,9 @@ impl Apache {
         Ok(ToolOutput::of(output))
     }
 }
+
+/// JAXB, which Hadoop's WebHDFS loads, needs access to this package.
+const OPEN_PACKAGE: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED";
 
 /// Removes Hadoop variables of the test's environment, which must not reach the started programs.
 pub(crate) fn without_environment(command: &mut Command) {

@@ -62,7 +62,7 @@ pub fn unshared_directory() -> PathBuf {
         path.ancestors().all(ours)
     };
     let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-    let target = workspace_root().join("target");
+    let target = target();
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let candidates = [Some(target.clone()), home, runtime, Some("/run".into())];
@@ -102,7 +102,7 @@ pub(crate) fn apache_contract_lib() -> Result<PathBuf> {
 
 /// Returns the jar of Hearth's Java binding: `HEARTH_JAR` if set, else the one of `cargo xtask java`.
 pub fn hearth_jar() -> Result<PathBuf> {
-    let built = || workspace_root().join(concat!("target/java/hearth-hdfs-", env!("CARGO_PKG_VERSION"), ".jar"));
+    let built = || target().join(concat!("java/hearth-hdfs-", env!("CARGO_PKG_VERSION"), ".jar"));
     let jar = std::env::var_os("HEARTH_JAR").map_or_else(built, PathBuf::from);
     if !jar.exists() {
         bail!(Missing { what: "Hearth's jar", cure: "cargo xtask java" });
@@ -128,11 +128,29 @@ pub fn python_with_libraries() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Returns a Python that can import PyTorch.
+pub fn python_with_torch() -> Result<PathBuf> {
+    let python = workspace_root().join(".cache/venv-torch/bin/python");
+    if !python.exists() {
+        bail!(Missing { what: "PyTorch", cure: "cargo xtask test --ecosystem" });
+    }
+    Ok(python)
+}
+
 /// Returns the directory of Apache's `hdfs.h`.
 pub fn apache_libhdfs_headers() -> Result<PathBuf> {
     let directory = workspace_root().join(".cache/hdfs-sys/include");
     if !directory.join("hdfs.h").exists() {
         bail!(Missing { what: "Apache's hdfs.h", cure: "cargo xtask python" });
+    }
+    Ok(directory)
+}
+
+/// Returns the directory with Apache's own `libhdfs.so`, and `java`, a link to the JDK that it starts.
+pub fn apache_libhdfs() -> Result<PathBuf> {
+    let directory = workspace_root().join(".cache/hdfs-sys/apache");
+    if !directory.join("libhdfs.so").exists() {
+        bail!(Missing { what: "Apache's libhdfs", cure: "cargo xtask bench python" });
     }
     Ok(directory)
 }
@@ -161,8 +179,9 @@ pub fn python_wheel() -> Result<PathBuf> {
     wheel.with_context(|| format!("no wheel in {}", directory.display()))
 }
 
+/// Returns cargo's target directory: `CARGO_TARGET_DIR` if set, which may be relative to the workspace's root, else `target` there.
 fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from)
+    workspace_root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// Runs `cargo xtask CHORE` once in this process, for a debug build.

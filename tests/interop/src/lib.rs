@@ -8,6 +8,7 @@
 
 mod alike;
 mod balancer;
+pub mod recipes;
 mod suite;
 
 pub use alike::{program_said, tool_said};

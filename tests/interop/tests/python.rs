@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use hearth_interop::recipes::{SYSTEM_PATH, configured, printed, recipe_pages, run_recipes, with_wheel};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Implementation, python_wheel, python_with_libraries, skip_or_fail, workspace_root};
+use hearth_testkit::{
+    ClusterSpec, Implementation, Missing, python_wheel, python_with_libraries, skip_or_fail, workspace_root,
+};
 
 const BLOCK: u64 = 1 << 20;
 
@@ -26,14 +29,6 @@ fn main() -> ExitCode {
     run(&[Suite { name: "python", clusters: vec![cluster], checks: CHECKS }])
 }
 
-/// Runs a command to its end. Returns its standard output.
-fn printed(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    let [printed, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    ensure!(output.status.success(), "{command:?} ended with {}\n{printed}\n{errors}", output.status);
-    Ok(printed)
-}
-
 /// As a new user would: a virtual environment with nothing in it, the wheel, and a few lines.
 fn empty_environment(session: &mut Session) -> Result<()> {
     let home = session.local("empty")?;
@@ -51,32 +46,15 @@ fn empty_environment(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns a command that sees only the cluster's configuration.
-fn configured(session: &Session, program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().env("PATH", "").env("HADOOP_CONF_DIR", session.cluster.conf());
-    command.env("HADOOP_USER_NAME", hearth_client::os_user_name());
-    command
-}
-
 /// Returns Python with the libraries and the wheel, or `None` after saying that the libraries are missing.
 fn python_with_wheel(session: &Session, check: &str) -> Result<Option<Command>> {
-    let python = match python_with_libraries() {
-        Ok(python) => python,
+    match python_with_libraries() {
+        Ok(python) => Ok(Some(with_wheel(session, &python)?)),
         Err(error) => {
             skip_or_fail(&format!("python::{check}"), &error);
-            return Ok(None);
+            Ok(None)
         }
-    };
-    let site = session.local("site")?;
-    if !site.join("hearth").exists() {
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]);
-        printed(install.arg("--target").arg(&site).arg(python_wheel()?))?;
     }
-    let mut command = configured(session, &python);
-    command.env("PYTHONPATH", &site).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(session.local("work")?);
-    Ok(Some(command))
 }
 
 fn own_tests(session: &mut Session) -> Result<()> {
@@ -126,26 +104,42 @@ fn python_of_version(minor: u32) -> Option<PathBuf> {
     directories.into_iter().map(|directory| directory.join(&name)).find(|python| python.is_file())
 }
 
-/// Runs the blocks of each page of docs/recipes in one Python, one page after another.
+/// Runs the blocks of each page of docs/recipes. That for PyTorch is in the suite `ecosystem`.
 fn recipes(session: &mut Session) -> Result<()> {
-    let mut pages: Vec<PathBuf> = fs::read_dir(workspace_root().join("docs/recipes"))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|page| page.extension().is_some_and(|extension| extension == "md"))
-        .collect();
-    pages.sort();
-    let port = session.cluster.namenode_rpc_port().to_string();
-    let mut found = 0;
-    for page in pages {
-        let text = fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
-        for block in text.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()) {
-            let Some(mut python) = python_with_wheel(session, "recipes")? else { return Ok(()) };
-            let block = block
-                .replace("namenode:8020", &format!("127.0.0.1:{port}"))
-                .replace("host=\"namenode\", port=8020", &format!("host=\"127.0.0.1\", port={port}"));
-            printed(python.args(["-c", &block])).with_context(|| format!("{}\n{block}", page.display()))?;
-            found += 1;
+    let python = match python_with_libraries() {
+        Ok(python) => python,
+        Err(error) => {
+            skip_or_fail("python::recipes", &error);
+            return Ok(());
+        }
+    };
+    let (session, mut found) = (&*session, 0);
+    for page in recipe_pages()? {
+        match page.file_name().and_then(|name| name.to_str()) {
+            Some("pytorch.md") => {}
+            Some("ray.md") => found += ray(session, &page, &python)?,
+            _ => found += run_recipes(session, &page, || with_wheel(session, &python))?,
         }
     }
     ensure!(found >= 7, "only {found} blocks were found in docs/recipes");
     Ok(())
+}
+
+/// Runs the page for Ray, which starts processes of its own.
+fn ray(session: &Session, page: &Path, python: &Path) -> Result<usize> {
+    let has_ray =
+        Command::new(python).args(["-c", "import importlib.util; importlib.util.find_spec('ray').name"]).output();
+    if !has_ray.context("cannot start Python")?.status.success() {
+        skip_or_fail("python::recipes: ray.md", Missing { what: "Ray", cure: "cargo xtask python" });
+        return Ok(0);
+    }
+    // In /tmp: the paths of Ray's sockets must be short.
+    let directory = tempfile::Builder::new().prefix("ray-").tempdir_in("/tmp").context("cannot make a directory")?;
+    run_recipes(session, page, || {
+        let mut command = with_wheel(session, python)?;
+        command.env("PATH", SYSTEM_PATH).env("RAY_TMPDIR", directory.path());
+        // It would tell its makers that it runs, and would end tasks because other tests use memory.
+        command.env("RAY_USAGE_STATS_ENABLED", "0").env("RAY_memory_monitor_refresh_ms", "0");
+        Ok(command)
+    })
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{python, root, run, vm};
+use crate::{python, root, run, target, vm};
 
 /// Validates Kubernetes manifests against the schemas that it contains.
 const SCHEMAS: [&str; 2] = ["kubernetes-validate==1.37.0", "PyYAML"];
@@ -20,7 +20,7 @@ pub fn run(version: &str, packages: &Path, package: impl Fn(&str, &Path) -> Resu
         &[("debootstrap", "--version"), ("rpm", "--version"), ("ip", "-V")],
         &["debootstrap", "rpm", "iproute2"],
     )?;
-    let work = root().join("target/package/check");
+    let work = target().join("package/check");
     let _ = std::fs::remove_dir_all(&work);
     let next = format!("{version}.1");
     // In one directory, with the version before it.
