@@ -234,6 +234,32 @@ public final class Driver {
             // path, count: as opens, but forgets the streams instead of closing them
             case "lost":
                 return lost(path(r, "path"), r.get("count").asInt());
+            // path; block (its size): compares every way to read the file with that of Hadoop's own file system; answers
+            // the number of comparisons
+            case "alike": {
+                Configuration own = new Configuration(conf);
+                own.set("fs.hdfs.impl", "org.apache.hadoop.hdfs.DistributedFileSystem");
+                own.set("dfs.client.replica.accessor.builder.classes", "");
+                try (FileSystem stock = FileSystem.newInstance(own)) {
+                    return Alike.compare(stock, fs(), path(r, "path"), r.get("block").asLong());
+                }
+            }
+            // path or handle: the class that reads the bytes
+            case "readBy":
+                return withReader(r, in -> in.getWrappedStream().getClass().getSimpleName());
+            // path: reads the file by a FileContext; answers also the class that reads the bytes
+            case "contextRead":
+                try (FSDataInputStream in = org.apache.hadoop.fs.FileContext.getFileContext(conf).open(path(r, "path"))) {
+                    return object("read", read(in, r), "by", in.getWrappedStream().getClass().getSimpleName());
+                }
+            // path, seed, threads, count: positioned reads, vectored reads and reads in order of one stream by several
+            // threads; then the stream is closed while they read on. Fails at the first wrong byte
+            case "crowd":
+                return crowd(r);
+            // path, ranges, length, rounds: vectored reads of that many ranges of this length, spread over the file;
+            // answers the seconds of each round
+            case "timedVectored":
+                return timedVectored(r);
             // path, jar: reads the file with a second copy of the jar's classes in a class loader of its own
             case "otherLoader":
                 return otherLoader(path(r, "path"), text(r, "jar"));
@@ -708,6 +734,88 @@ public final class Driver {
         java.util.Arrays.sort(micros);
         return object("seconds", seconds, "p50", ranked(micros, 0.5), "p90", ranked(micros, 0.9), "p99", ranked(micros, 0.99),
                 "p999", ranked(micros, 0.999), "shortCircuit", shortCircuit.get());
+    }
+
+    private Object crowd(JsonNode r) throws Exception {
+        Content content = new Content(r.get("seed").asLong());
+        AtomicInteger next = new AtomicInteger();
+        java.util.concurrent.atomic.AtomicBoolean closing = new java.util.concurrent.atomic.AtomicBoolean();
+        int count = r.get("count").asInt();
+        FSDataInputStream in = fs().open(path(r, "path"));
+        long length = ((HdfsDataInputStream) in).getVisibleLength();
+        AtomicInteger done = new AtomicInteger();
+        int threads = r.get("threads").asInt();
+        together(threads, () -> {
+            java.util.Random random = new java.util.Random(next.getAndIncrement());
+            // The threads go on until the stream is closed by the one that is the last to have read enough.
+            for (int i = 0; ; i++) {
+                int size = 1 + random.nextInt(100_000);
+                long at = (long) (random.nextDouble() * Math.max(1, length - size));
+                size = (int) Math.min(size, length - at);
+                byte[] found = new byte[size];
+                try {
+                    if (i % 3 == 0) {
+                        in.readFully(at, found);
+                    } else if (i % 3 == 1) {
+                        java.nio.ByteBuffer buffer = java.nio.ByteBuffer.allocateDirect(size);
+                        in.readFully(at, buffer);
+                        buffer.flip();
+                        buffer.get(found);
+                    } else {
+                        synchronized (in) {
+                            in.seek(at);
+                            in.readFully(found);
+                        }
+                    }
+                } catch (IOException e) {
+                    if (closing.get()) {
+                        return null;
+                    }
+                    throw e;
+                }
+                if (!java.util.Arrays.equals(found, content.bytes(at, size))) {
+                    throw new IOException(size + " bytes at " + at + " differ");
+                }
+                if (i == count && done.incrementAndGet() == threads) {
+                    closing.set(true);
+                    in.close();
+                }
+            }
+        });
+        return null;
+    }
+
+    private Object timedVectored(JsonNode r) throws Exception {
+        int length = r.get("length").asInt();
+        int count = r.get("ranges").asInt();
+        double[] seconds = new double[r.get("rounds").asInt()];
+        Path path = path(r, "path");
+        long size = fs().getFileStatus(path).getLen();
+        java.nio.ByteBuffer[] buffers = new java.nio.ByteBuffer[count];
+        for (int i = 0; i < count; i++) {
+            buffers[i] = java.nio.ByteBuffer.allocate(length);
+        }
+        long shortCircuit = 0;
+        for (int round = 0; round < seconds.length; round++) {
+            List<org.apache.hadoop.fs.FileRange> ranges = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                ranges.add(org.apache.hadoop.fs.FileRange.createFileRange(i * (size / count), length));
+            }
+            AtomicInteger next = new AtomicInteger();
+            long started = System.nanoTime();
+            try (FSDataInputStream in = fs().open(path)) {
+                in.readVectored(ranges, wanted -> {
+                    buffers[next.get()].clear();
+                    return buffers[next.getAndIncrement()];
+                });
+                for (org.apache.hadoop.fs.FileRange range : ranges) {
+                    range.getData().get();
+                }
+                seconds[round] = (System.nanoTime() - started) / 1e9;
+                shortCircuit = shortCircuitBytes(in);
+            }
+        }
+        return object("seconds", seconds, "shortCircuit", shortCircuit);
     }
 
     /** The nearest rank, as in the benchmarks of Hearth's client. */

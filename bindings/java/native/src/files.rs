@@ -29,10 +29,44 @@ const COPIED_BYTES: usize = 4 << 20;
 /// A file that is open for reading.
 struct OpenFile {
     positioned: PositionedReader,
-    /// For reads in order whose bytes arrive over a network.
-    stream: Mutex<Reader>,
+    in_order: Mutex<InOrder>,
     /// Number of bytes from elsewhere that Java was told of.
     told: Mutex<u64>,
+}
+
+/// State of reads in order.
+struct InOrder {
+    /// For bytes that arrive over a network.
+    reader: Reader,
+    /// The rest of a block in the memory of a DataNode on this machine, and where it begins in the file. It stays readable
+    /// when the file is changed or deleted, or the DataNode ends.
+    shown: Option<(u64, View)>,
+}
+
+impl InOrder {
+    /// Returns the shown bytes that hold the byte at `position`, and the offset of that byte in them.
+    fn shown_at(&self, position: u64) -> Option<(&View, usize)> {
+        let (start, view) = self.shown.as_ref()?;
+        let offset = usize::try_from(position.checked_sub(*start)?).ok()?;
+        (offset < view.len()).then_some((view, offset))
+    }
+
+    /// Fills the part of `target` from `done` on with shown bytes, as far as they reach and are not corrupt. Returns the
+    /// number of bytes filled in all.
+    fn copy_shown(&mut self, position: u64, target: &mut impl Target, mut done: usize) -> Result<usize, Thrown> {
+        while done < target.length()
+            && let Some((view, offset)) = self.shown_at(position + done as u64)
+        {
+            let piece = (target.length() - done).min(view.len() - offset).min(MAPPED_BYTES);
+            let copied =
+                target.with(done, piece, |into| if view.copy(offset, into).is_ok() { into.len() } else { 0 })?;
+            if copied == 0 {
+                self.shown = None;
+            }
+            done += copied;
+        }
+        Ok(done)
+    }
 }
 
 impl OpenFile {
@@ -142,27 +176,51 @@ fn or_shorter<T>(done: usize, result: Result<T, Error>) -> Result<Option<T>, Thr
 /// Fills `target` from `position` on, fewer bytes only at the end of the file or before a failure. Bytes behind are
 /// requested in advance.
 fn read_in_order(jvm: &Jvm, file: &OpenFile, position: u64, target: &mut impl Target) -> Result<Read, Thrown> {
-    let (mut done, waited) = read_mapped(jvm, file, position, target, 0)?;
-    if done == target.length() {
-        return Ok(Read { count: done, waited });
+    let mut in_order = file.in_order.lock();
+    let (mut done, mut tried) = (0, None);
+    loop {
+        done = in_order.copy_shown(position, target, done)?;
+        let at = position + done as u64;
+        if done == target.length() {
+            return Ok(Read { count: done, waited: tried.is_some() });
+        }
+        // Tried already: the shown bytes are corrupt. The client's usual path finds out and reports it.
+        if tried == Some(at) {
+            break;
+        }
+        tried = Some(at);
+        match show(jvm, file, at)? {
+            Some(view) => in_order.shown = Some((at, view)),
+            None => break,
+        }
     }
-    let mut stream = file.stream.lock();
-    let sought = wait(jvm, stream.seek(position + done as u64))?;
+    let reader = &mut in_order.reader;
+    let sought = wait(jvm, reader.seek(position + done as u64))?;
     if or_shorter(done, sought)?.is_none() {
         return Ok(Read { count: done, waited: true });
     }
     while done < target.length() {
-        let arrived = wait(jvm, stream.next())?;
+        let arrived = wait(jvm, reader.next())?;
         let Some(bytes) = or_shorter(done, arrived)? else { break };
         let count = bytes.len().min(target.length() - done);
         if count == 0 {
             break;
         }
         target.store(done, &bytes[..count])?;
-        stream.consume(count);
+        reader.consume(count);
         done += count;
     }
     Ok(Read { count: done, waited: true })
+}
+
+/// Shows the rest of the block from `position` on in the memory of a DataNode on this machine, if it is there.
+fn show(jvm: &Jvm, file: &OpenFile, position: u64) -> Result<Option<View>, Thrown> {
+    if !wait(jvm, file.positioned.map_at(position))?.unwrap_or(false) {
+        return Ok(None);
+    }
+    let rest = usize::try_from(file.positioned.length().saturating_sub(position)).unwrap_or(usize::MAX);
+    let view = wait(jvm, file.positioned.view_in_place(position, rest))?.unwrap_or(None);
+    Ok(view.filter(|view| view.is_shown() && !view.is_empty()))
 }
 
 /// Fills `target` from `position` on, fewer bytes only at the end of the file or before a failure.
@@ -368,7 +426,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
         }
         let reader = client.open_located(&path, located)?;
         let positioned = reader.positioned();
-        Ok(handed(OpenFile { positioned, stream: Mutex::new(reader), told: Mutex::new(0) }))
+        let in_order = Mutex::new(InOrder { reader, shown: None });
+        Ok(handed(OpenFile { positioned, in_order, told: Mutex::new(0) }))
     })
 }
 
@@ -545,6 +604,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_view(
         // SAFETY: Java keeps the file while it calls.
         let file = unsafe { object::<OpenFile>(file) };
         let (position, length) = (position as u64, length.max(0) as usize);
+        // Otherwise the bytes would be requested, and dropped.
         if !wait(&jvm, file.positioned.map_at(position))?? {
             return Ok(0);
         }
@@ -602,7 +662,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_unbuffer(env: *mut
         let runtime = runtime::runtime()?;
         let _entered = runtime.enter();
         // SAFETY: Java keeps the file while it calls.
-        unsafe { object::<OpenFile>(file) }.stream.lock().unbuffer();
+        let mut in_order = unsafe { object::<OpenFile>(file) }.in_order.lock();
+        in_order.reader.unbuffer();
+        in_order.shown = None;
         Ok(())
     });
 }

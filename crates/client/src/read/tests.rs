@@ -162,6 +162,9 @@ async fn view_in_place_copies_nothing() {
     let reader = client(&namenode, "local", &[socket]).open("/local").await.unwrap();
     let view = reader.view_in_place(5, 1000).await.unwrap().unwrap();
     assert!(view.is_shown() && view[..] == bytes[5..1005]);
+    let mut copied = [0; 600];
+    view.copy(400, &mut copied).unwrap();
+    assert!(copied == bytes[405..1005]);
     assert_eq!(reader.statistics().shown_bytes(), 1000);
     assert!(reader.view_in_place(LONG as u64, 10).await.unwrap().unwrap().is_empty(), "the end of the file");
 
