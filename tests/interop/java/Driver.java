@@ -260,6 +260,26 @@ public final class Driver {
             // answers the seconds of each round
             case "timedVectored":
                 return timedVectored(r);
+            // dir, count, seed, length: reads the files of storeMany, and one that does not exist, by one call of
+            // HearthBulk; fails at the first that differs. Answers what the one that does not exist throws
+            case "bulk":
+                return bulk(r);
+            // dir, count, length, batch, threads: reads the starts of files by calls of HearthBulk; answers the costs
+            case "bulkMany": {
+                int batch = r.get("batch").asInt();
+                int count = r.get("count").asInt();
+                ObjectNode batches = r.deepCopy();
+                batches.put("count", (count + batch - 1) / batch);
+                java.util.concurrent.atomic.AtomicLong bytes = new java.util.concurrent.atomic.AtomicLong();
+                Object took = many(batches, (file, i) -> {
+                    List<Path> paths = new ArrayList<>();
+                    for (int at = i * batch; at < Math.min(count, (i + 1) * batch); at++) {
+                        paths.add(new Path(file.getParent(), "file-" + at));
+                    }
+                    bytes.addAndGet(readStarts(paths, r.get("length").asInt()));
+                });
+                return ((ObjectNode) JSON.valueToTree(took)).put("bytes", bytes.get());
+            }
             // path, jar: reads the file with a second copy of the jar's classes in a class loader of its own
             case "otherLoader":
                 return otherLoader(path(r, "path"), text(r, "jar"));
@@ -734,6 +754,57 @@ public final class Driver {
         java.util.Arrays.sort(micros);
         return object("seconds", seconds, "p50", ranked(micros, 0.5), "p90", ranked(micros, 0.9), "p99", ranked(micros, 0.99),
                 "p999", ranked(micros, 0.999), "shortCircuit", shortCircuit.get());
+    }
+
+    /** HearthBulk by reflection: this program also runs without Hearth's jar. */
+    private List<?> starts(List<Path> paths, int length) throws Exception {
+        java.lang.reflect.Method read = Class.forName("io.hearth.hdfs.HearthBulk")
+                .getMethod("readStarts", List.class, int.class);
+        return (List<?>) read.invoke(fs(), paths, length);
+    }
+
+    private static byte[] bytesOf(Object start) throws Exception {
+        try {
+            return (byte[]) start.getClass().getMethod("bytes").invoke(start);
+        } catch (java.lang.reflect.InvocationTargetException e) {
+            throw (Exception) e.getCause();
+        }
+    }
+
+    private long readStarts(List<Path> paths, int length) throws Exception {
+        long bytes = 0;
+        for (Object start : starts(paths, length)) {
+            bytes += bytesOf(start).length;
+        }
+        return bytes;
+    }
+
+    private Object bulk(JsonNode r) throws Exception {
+        int count = r.get("count").asInt();
+        int length = r.get("length").asInt();
+        List<Path> paths = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            paths.add(new Path(text(r, "dir"), "file-" + i));
+        }
+        paths.add(new Path(text(r, "dir"), "missing"));
+        for (int wanted : new int[] {0, 1, length - 1, length, length + 1, 10 * length}) {
+            List<?> starts = starts(paths, wanted);
+            for (int i = 0; i < count; i++) {
+                byte[] expected = new Content(r.get("seed").asLong() + i).bytes(0, Math.min(wanted, length));
+                if (!java.util.Arrays.equals(expected, bytesOf(starts.get(i)))) {
+                    throw new IOException(wanted + " bytes of " + paths.get(i) + " differ");
+                }
+            }
+            if (wanted == length) {
+                try {
+                    bytesOf(starts.get(count));
+                } catch (java.io.FileNotFoundException e) {
+                    continue;
+                }
+                throw new IOException("a missing file has bytes");
+            }
+        }
+        return null;
     }
 
     private Object crowd(JsonNode r) throws Exception {

@@ -62,6 +62,7 @@ const FILE_CHECKS: &[Check] = &[
     ("ten_thousand_opens_leave_nothing", leaks),
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
+    ("many_files_are_read_by_one_call", bulk),
     ("users_and_closed_file_systems_are_kept_apart", users),
     ("other_ways_are_taken_and_reported_once", file_fallbacks),
 ];
@@ -71,6 +72,7 @@ const REMOTE_CHECKS: &[Check] = &[
     ("every_read_is_as_hadoops", alike),
     ("buffers_of_every_kind_are_filled", buffers),
     ("threads_share_a_stream_until_it_is_closed", crowd),
+    ("many_files_are_read_by_one_call", bulk),
     ("one_of_two_datanodes_is_killed", one_killed),
 ];
 
@@ -589,6 +591,17 @@ fn crowd(session: &mut Session) -> Result<()> {
     let java = session.java()?;
     store(java, "/crowd", 9, 5 * BLOCK + 70_001)?;
     java.call("crowd", json!({"path": "/crowd", "seed": 9, "threads": 8, "count": 200}))?;
+    Ok(())
+}
+
+fn bulk(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    // A replica in memory that others share, and one in a separate file.
+    for (directory, length) in [("/bulk-small", 3001), ("/bulk-large", 100_003)] {
+        let files = json!({"dir": directory, "count": 150, "threads": 4, "seed": 3000, "length": length});
+        java.call("storeMany", files.clone())?;
+        java.call("bulk", files)?;
+    }
     Ok(())
 }
 

@@ -431,6 +431,33 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
     })
 }
 
+/// `byte[][] readStarts(long client, byte[] paths, int length)`
+///
+/// # Safety
+///
+/// Called by `io.hearth.hdfs` only, with an address that `connect` returned and that is not disconnected.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
+    env: *mut JNIEnv,
+    _class: jclass,
+    client: jlong,
+    paths: jbyteArray,
+    length: jint,
+) -> jobjectArray {
+    // SAFETY: the JVM passes its environment of this thread.
+    let jvm = unsafe { Jvm::new(env) };
+    guarded(&jvm, std::ptr::null_mut(), || {
+        // SAFETY: Java keeps the client while it calls.
+        let client = unsafe { object::<FileSystem>(client) };
+        let (paths, length) = (jvm.text(paths)?, length.max(0) as u64);
+        let start = ByteRange::new(0, length).ok_or(Thrown::Argument("a length below 0"))?;
+        let wanted: Vec<_> = paths.split_terminator('\0').map(|path| (path, start)).collect();
+        let read = wait(&jvm, client.read_many(&wanted))?;
+        // The caller opens the others one by one, and finds the errors.
+        jvm.new_arrays(&read.into_iter().map(Result::ok).collect::<Vec<_>>())
+    })
+}
+
 /// `long read(long file, long position, byte[] into, int offset, int length)`
 ///
 /// # Safety

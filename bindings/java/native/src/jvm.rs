@@ -111,6 +111,33 @@ impl Jvm {
         Ok(())
     }
 
+    /// Returns a new Java array of arrays, with null for `None`.
+    pub fn new_arrays(&self, arrays: &[Option<Vec<u8>>]) -> Result<jobjectArray, Thrown> {
+        // SAFETY: the name ends with NUL; the class is the JVM's own. A failed call leaves an exception pending.
+        let all = unsafe {
+            let class = call!(self, FindClass, c"[B".as_ptr());
+            if class.is_null() {
+                return Err(Thrown::Pending);
+            }
+            let all = call!(self, NewObjectArray, arrays.len() as jsize, class, std::ptr::null_mut());
+            call!(self, DeleteLocalRef, class);
+            all
+        };
+        if all.is_null() {
+            return Err(Thrown::Pending);
+        }
+        for (index, bytes) in arrays.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let array = self.new_bytes(bytes)?;
+            // SAFETY: the index lies in the array of arrays. The reference is local to this method.
+            unsafe {
+                call!(self, SetObjectArrayElement, all, index as jsize, array);
+                call!(self, DeleteLocalRef, array);
+            }
+        }
+        Ok(all)
+    }
+
     /// Returns a copy of the array of numbers.
     pub fn longs(&self, array: jlongArray) -> Result<Vec<jlong>, Thrown> {
         let mut copy = vec![0; self.length(array)?];

@@ -2,6 +2,7 @@ package io.hearth.hdfs;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.InterruptedIOException;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
@@ -254,6 +255,29 @@ final class HearthClient {
         }
         reportOnce("Hearth's client is not used for " + uri + ", and files are read as without it: " + reason);
         return 0;
+    }
+
+    /**
+     * Reads the first bytes of files.
+     *
+     * @param paths absolute paths, each followed by NUL
+     * @return for each its bytes, or null if Hadoop's client is to read it; null if that is to read all
+     */
+    byte[][] readStarts(String paths, int length) throws IOException {
+        long client = unusable != null || closed || paths.isEmpty() ? 0 : shared.client.acquire();
+        if (client == 0) {
+            return null;
+        }
+        try {
+            return NativeFiles.readStarts(client, utf8(paths), length);
+        } catch (InterruptedIOException e) {
+            throw e;
+        } catch (IOException e) {
+            LOG.debug("Hearth's client cannot read the starts of files", e);
+            return null;
+        } finally {
+            shared.client.release();
+        }
     }
 
     /** Gives up the native client. Streams that are open go on with Hadoop's, which refuses. */

@@ -38,6 +38,15 @@ final class NativeFiles {
     static native long open(long client, byte[] path, byte[] blocks) throws IOException;
 
     /**
+     * Reads the first bytes of several files.
+     *
+     * @param paths absolute paths in UTF-8, each followed by NUL
+     * @param length largest number of bytes of each
+     * @return the bytes of each file in this order; null for a file that cannot be read
+     */
+    static native byte[][] readStarts(long client, byte[] paths, int length) throws IOException;
+
+    /**
      * Reads bytes in order: those behind are requested in advance.
      *
      * @return in the lower 32 bits the number of bytes, fewer than {@code length} only at the end of the file, or before

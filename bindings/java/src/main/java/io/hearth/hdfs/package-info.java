@@ -4,7 +4,7 @@
  *
  * <ul>
  *   <li>{@link io.hearth.hdfs.HearthFileSystem} and {@link io.hearth.hdfs.HearthHdfs} read whole files by Hearth's client,
- *       on the same machine and on others.
+ *       on the same machine and on others. {@link io.hearth.hdfs.HearthBulk} reads many files by one call.
  *   <li>{@link io.hearth.hdfs.LocalReplicaAccessorBuilder} gives Hadoop's client the blocks on the same machine.
  * </ul>
  */
