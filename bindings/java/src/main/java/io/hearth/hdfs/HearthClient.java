@@ -145,7 +145,8 @@ final class HearthClient {
     }
 
     private static boolean isWanted(String key) {
-        if (key.startsWith(OWN_PREFIX)) {
+        // A deprecated name is there beside the present one, and asking for it is logged.
+        if (key.startsWith(OWN_PREFIX) || Configuration.isDeprecated(key)) {
             return false;
         }
         for (String prefix : PREFIXES) {
