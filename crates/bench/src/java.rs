@@ -1,6 +1,7 @@
 //! Reads of Java programs on the DataNode's machine: Apache's client as it is, over TCP and by file descriptor, on Apache's
-//! DataNode and on Hearth's, and with Hearth's jar. The reference is a copy of the same bytes in the same JVM. The systems
-//! alternate within each run. All JVMs are warm, and the data is in memory.
+//! DataNode and on Hearth's, and with Hearth's jar, which gives it single blocks or reads whole files. The reference is a
+//! copy of the same bytes in the same JVM. The systems alternate within each run. All JVMs are warm, and the data is in
+//! memory.
 
 use std::path::Path;
 
@@ -53,11 +54,21 @@ const READS: usize = 10;
 const PIECE: usize = 128 << 10;
 const RANDOM_BYTES: usize = 4096;
 const SMALL_BYTES: u64 = 32 << 10;
+/// Vectored reads in one measurement, ranges of each, and bytes of a range.
+const VECTORED_READS: usize = 200;
+const RANGES: usize = 64;
+const RANGE_BYTES: usize = 64 << 10;
+
+/// Files of one bulk call, and threads that make them.
+const BATCH: usize = 500;
+const BULK_THREADS: usize = 4;
 
 const SEQUENTIAL: &str = "read whole, 128 KiB at a time";
 const AT_RANDOM: &str = "read 4 KiB at random";
+const VECTORED: &str = "read 64 ranges of 64 KiB at once";
 const SMALL_FILES: &str = "small files";
 const JAR: &str = "with Hearth's jar";
+const FILES: &str = "with Hearth's file system";
 
 struct System {
     name: &'static str,
@@ -134,6 +145,18 @@ const WITH_JAR: Kind = (
     ],
 );
 
+/// Whole files by Hearth's client, instead of single blocks.
+const WITH_FILES: Kind = (
+    FILES,
+    true,
+    true,
+    &[
+        ("fs.hdfs.impl", "io.hearth.hdfs.HearthFileSystem"),
+        ("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs"),
+        ("hearth.java.required", "true"),
+    ],
+);
+
 impl Client {
     fn start(system: &System, kind: Kind, arguments: &Arguments) -> Result<Self> {
         let (name, has_jar, is_local, settings) = kind;
@@ -167,12 +190,27 @@ impl Client {
             figures.add(AT_RANDOM, system.name, self.name, what, "us", value);
         }
 
+        let vectored = json!({"path": RANDOM, "ranges": RANGES, "length": RANGE_BYTES, "rounds": VECTORED_READS});
+        let answer = self.driver.call("timedVectored", vectored)?;
+        self.check(&answer)?;
+        figures.add(VECTORED, system.name, self.name, "p50", "ms", median(&seconds(&answer)) * 1e3);
+
         let small =
             json!({"dir": SMALL, "count": arguments.files, "threads": arguments.threads, "length": SMALL_BYTES});
         let answer = self.driver.call("firstMany", small)?;
         self.check(&answer)?;
-        let seconds = answer["seconds"].as_f64().context("a number")?;
-        figures.add(SMALL_FILES, system.name, self.name, "rate", "files/s", arguments.files as f64 / seconds);
+        let rate = |answer: &Value| -> Result<f64> {
+            Ok(arguments.files as f64 / answer["seconds"].as_f64().context("a number")?)
+        };
+        figures.add(SMALL_FILES, system.name, self.name, "rate", "files/s", rate(&answer)?);
+        if self.name == FILES {
+            let bulk = json!({"dir": SMALL, "count": arguments.files, "threads": BULK_THREADS, "length": SMALL_BYTES,
+                "batch": BATCH});
+            let answer = self.driver.call("bulkMany", bulk)?;
+            let bytes = answer["bytes"].as_u64().context("a number of bytes")?;
+            ensure!(bytes == arguments.files as u64 * SMALL_BYTES, "{bytes} bytes of small files");
+            figures.add(SMALL_FILES, system.name, self.name, "rate, by one call", "files/s", rate(&answer)?);
+        }
         Ok(())
     }
 
@@ -195,7 +233,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut clients = Vec::new();
     for system in &systems {
-        let kinds: &[Kind] = if system.name == "Hearth" { &[TCP, WITH_JAR] } else { &[TCP, BY_DESCRIPTOR, TUNED] };
+        let kinds: &[Kind] =
+            if system.name == "Hearth" { &[TCP, WITH_JAR, WITH_FILES] } else { &[TCP, BY_DESCRIPTOR, TUNED] };
         for kind in kinds {
             clients.push((system, Client::start(system, *kind, arguments)?));
         }
@@ -225,19 +264,29 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn goals(figures: &Figures) {
     let jar = |work: &str, what: &str| figures.median(work, "Hearth", JAR, what);
+    let files = |work: &str, what: &str| figures.median(work, "Hearth", FILES, what);
+    let memcpy = || figures.median(SEQUENTIAL, "memcpy", "", "wall");
     let stock = |client: &str, work: &str, what: &str| figures.median(work, "Apache", client, what);
     let lines = [
-        ("whole file, to memcpy", jar(SEQUENTIAL, "wall"), figures.median(SEQUENTIAL, "memcpy", "", "wall")),
+        ("whole file, to memcpy", jar(SEQUENTIAL, "wall"), memcpy()),
+        ("whole file by the file system, to memcpy", files(SEQUENTIAL, "wall"), memcpy()),
         ("whole file, to Apache's TCP", jar(SEQUENTIAL, "wall"), stock("TCP", SEQUENTIAL, "wall")),
         ("whole file, to Apache's short-circuit", jar(SEQUENTIAL, "wall"), stock("short-circuit", SEQUENTIAL, "wall")),
         ("4 KiB at random, p50, to 8 us", jar(AT_RANDOM, "p50"), Some(8.0)),
+        ("4 KiB at random by the file system, p50, to 3 us", files(AT_RANDOM, "p50"), Some(3.0)),
+        ("64 ranges by the file system, to Apache's TCP", files(VECTORED, "p50"), stock("TCP", VECTORED, "p50")),
         ("4 KiB at random, p50, to tuned", jar(AT_RANDOM, "p50"), stock("short-circuit, tuned", AT_RANDOM, "p50")),
+        (
+            "small files by one call, to Apache's TCP",
+            files(SMALL_FILES, "rate, by one call"),
+            stock("TCP", SMALL_FILES, "rate"),
+        ),
         ("small files, to Apache's TCP", jar(SMALL_FILES, "rate"), stock("TCP", SMALL_FILES, "rate")),
     ];
     println!();
     for (what, value, to) in lines {
         if let (Some(value), Some(to)) = (value, to) {
-            println!("{what:<40} {value:>10.2} / {to:>10.2} = {:.2}", value / to);
+            println!("{what:<50} {value:>10.2} / {to:>10.2} = {:.2}", value / to);
         }
     }
 }

@@ -306,6 +306,23 @@ impl PositionedReader {
         self.replicas.read_at(offset, into).await
     }
 
+    /// Fills `into` from `offset` on, as far as replicas reach that are mapped already, and returns the number of bytes.
+    /// The bytes are verified. Never waits, and needs no runtime. Returns 0 if `into` is longer than 1 MiB.
+    ///
+    /// Call [`PositionedReader::map_at`] for a replica that is not mapped, and [`PositionedReader::read_at`] for the
+    /// rest.
+    pub fn try_read_at(&self, offset: u64, into: &mut [u8]) -> usize {
+        let available = self.length().saturating_sub(offset);
+        let wanted = into.len().min(usize::try_from(available).unwrap_or(usize::MAX));
+        self.replicas.read_mapped(offset, &mut into[..wanted])
+    }
+
+    /// Maps the replica with the byte at `offset` if it is in the memory of a datanode on this machine, for
+    /// [`PositionedReader::try_read_at`] and [`PositionedReader::view_in_place`]. Returns false if it cannot be mapped.
+    pub async fn map_at(&self, offset: u64) -> Result<bool, Error> {
+        self.replicas.map_at(offset).await
+    }
+
     /// Returns the bytes of each of `ranges`: see [`Reader::read_ranges`].
     pub async fn read_ranges(&self, ranges: &[ByteRange]) -> Vec<Result<Vec<u8>, Error>> {
         read_ranges(&self.replicas.session, ranges.iter().map(|range| self.range(*range)).collect()).await

@@ -177,6 +177,14 @@ impl ClusterSpec {
         self
     }
 
+    /// Like [`ClusterSpec::hearth_jar`], but JVMs read whole files by Hearth's client.
+    pub fn hearth_file_system(self) -> Self {
+        self.hearth_jar()
+            .set("dfs.client.replica.accessor.builder.classes", "")
+            .set("fs.hdfs.impl", "io.hearth.hdfs.HearthFileSystem")
+            .set("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs")
+    }
+
     /// Address of this machine that all daemons listen on, except for the NameNode's web pages; 127.0.0.1 by default.
     /// Proxies do not support it.
     pub fn at(mut self, address: &'static str) -> Self {
@@ -243,9 +251,9 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://{address}:{seen_port}"))
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
-        if self.hearth_jar {
-            let class = "io.hearth.hdfs.LocalReplicaAccessorBuilder";
-            client.set("dfs.client.replica.accessor.builder.classes", class);
+        let accessor = "dfs.client.replica.accessor.builder.classes";
+        if self.hearth_jar && client.get(accessor).is_none() {
+            client.set(accessor, "io.hearth.hdfs.LocalReplicaAccessorBuilder");
         }
         if self.short_circuit {
             client.set("dfs.client.read.shortcircuit", true);

@@ -234,6 +234,52 @@ public final class Driver {
             // path, count: as opens, but forgets the streams instead of closing them
             case "lost":
                 return lost(path(r, "path"), r.get("count").asInt());
+            // path; block (its size): compares every way to read the file with that of Hadoop's own file system; answers
+            // the number of comparisons
+            case "alike": {
+                Configuration own = new Configuration(conf);
+                own.set("fs.hdfs.impl", "org.apache.hadoop.hdfs.DistributedFileSystem");
+                own.set("dfs.client.replica.accessor.builder.classes", "");
+                try (FileSystem stock = FileSystem.newInstance(own)) {
+                    return Alike.compare(stock, fs(), path(r, "path"), r.get("block").asLong());
+                }
+            }
+            // path or handle: the class that reads the bytes
+            case "readBy":
+                return withReader(r, in -> in.getWrappedStream().getClass().getSimpleName());
+            // path: reads the file by a FileContext; answers also the class that reads the bytes
+            case "contextRead":
+                try (FSDataInputStream in = org.apache.hadoop.fs.FileContext.getFileContext(conf).open(path(r, "path"))) {
+                    return object("read", read(in, r), "by", in.getWrappedStream().getClass().getSimpleName());
+                }
+            // path, seed, threads, count: positioned reads, vectored reads and reads in order of one stream by several
+            // threads; then the stream is closed while they read on. Fails at the first wrong byte
+            case "crowd":
+                return crowd(r);
+            // path, ranges, length, rounds: vectored reads of that many ranges of this length, spread over the file;
+            // answers the seconds of each round
+            case "timedVectored":
+                return timedVectored(r);
+            // dir, count, seed, length: reads the files of storeMany, and one that does not exist, by one call of
+            // HearthBulk; fails at the first that differs. Answers what the one that does not exist throws
+            case "bulk":
+                return bulk(r);
+            // dir, count, length, batch, threads: reads the starts of files by calls of HearthBulk; answers the costs
+            case "bulkMany": {
+                int batch = r.get("batch").asInt();
+                int count = r.get("count").asInt();
+                ObjectNode batches = r.deepCopy();
+                batches.put("count", (count + batch - 1) / batch);
+                java.util.concurrent.atomic.AtomicLong bytes = new java.util.concurrent.atomic.AtomicLong();
+                Object took = many(batches, (file, i) -> {
+                    List<Path> paths = new ArrayList<>();
+                    for (int at = i * batch; at < Math.min(count, (i + 1) * batch); at++) {
+                        paths.add(new Path(file.getParent(), "file-" + at));
+                    }
+                    bytes.addAndGet(readStarts(paths, r.get("length").asInt()));
+                });
+                return ((ObjectNode) JSON.valueToTree(took)).put("bytes", bytes.get());
+            }
             // path, jar: reads the file with a second copy of the jar's classes in a class loader of its own
             case "otherLoader":
                 return otherLoader(path(r, "path"), text(r, "jar"));
@@ -708,6 +754,139 @@ public final class Driver {
         java.util.Arrays.sort(micros);
         return object("seconds", seconds, "p50", ranked(micros, 0.5), "p90", ranked(micros, 0.9), "p99", ranked(micros, 0.99),
                 "p999", ranked(micros, 0.999), "shortCircuit", shortCircuit.get());
+    }
+
+    /** HearthBulk by reflection: this program also runs without Hearth's jar. */
+    private List<?> starts(List<Path> paths, int length) throws Exception {
+        java.lang.reflect.Method read = Class.forName("io.hearth.hdfs.HearthBulk")
+                .getMethod("readStarts", List.class, int.class);
+        return (List<?>) read.invoke(fs(), paths, length);
+    }
+
+    private static byte[] bytesOf(Object start) throws Exception {
+        try {
+            return (byte[]) start.getClass().getMethod("bytes").invoke(start);
+        } catch (java.lang.reflect.InvocationTargetException e) {
+            throw (Exception) e.getCause();
+        }
+    }
+
+    private long readStarts(List<Path> paths, int length) throws Exception {
+        long bytes = 0;
+        for (Object start : starts(paths, length)) {
+            bytes += bytesOf(start).length;
+        }
+        return bytes;
+    }
+
+    private Object bulk(JsonNode r) throws Exception {
+        int count = r.get("count").asInt();
+        int length = r.get("length").asInt();
+        List<Path> paths = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            paths.add(new Path(text(r, "dir"), "file-" + i));
+        }
+        paths.add(new Path(text(r, "dir"), "missing"));
+        for (int wanted : new int[] {0, 1, length - 1, length, length + 1, 10 * length}) {
+            List<?> starts = starts(paths, wanted);
+            for (int i = 0; i < count; i++) {
+                byte[] expected = new Content(r.get("seed").asLong() + i).bytes(0, Math.min(wanted, length));
+                if (!java.util.Arrays.equals(expected, bytesOf(starts.get(i)))) {
+                    throw new IOException(wanted + " bytes of " + paths.get(i) + " differ");
+                }
+            }
+            if (wanted == length) {
+                try {
+                    bytesOf(starts.get(count));
+                } catch (java.io.FileNotFoundException e) {
+                    continue;
+                }
+                throw new IOException("a missing file has bytes");
+            }
+        }
+        return null;
+    }
+
+    private Object crowd(JsonNode r) throws Exception {
+        Content content = new Content(r.get("seed").asLong());
+        AtomicInteger next = new AtomicInteger();
+        java.util.concurrent.atomic.AtomicBoolean closing = new java.util.concurrent.atomic.AtomicBoolean();
+        int count = r.get("count").asInt();
+        FSDataInputStream in = fs().open(path(r, "path"));
+        long length = ((HdfsDataInputStream) in).getVisibleLength();
+        AtomicInteger done = new AtomicInteger();
+        int threads = r.get("threads").asInt();
+        together(threads, () -> {
+            java.util.Random random = new java.util.Random(next.getAndIncrement());
+            // The threads go on until the stream is closed by the one that is the last to have read enough.
+            for (int i = 0; ; i++) {
+                int size = 1 + random.nextInt(100_000);
+                long at = (long) (random.nextDouble() * Math.max(1, length - size));
+                size = (int) Math.min(size, length - at);
+                byte[] found = new byte[size];
+                try {
+                    if (i % 3 == 0) {
+                        in.readFully(at, found);
+                    } else if (i % 3 == 1) {
+                        java.nio.ByteBuffer buffer = java.nio.ByteBuffer.allocateDirect(size);
+                        in.readFully(at, buffer);
+                        buffer.flip();
+                        buffer.get(found);
+                    } else {
+                        synchronized (in) {
+                            in.seek(at);
+                            in.readFully(found);
+                        }
+                    }
+                } catch (IOException e) {
+                    if (closing.get()) {
+                        return null;
+                    }
+                    throw e;
+                }
+                if (!java.util.Arrays.equals(found, content.bytes(at, size))) {
+                    throw new IOException(size + " bytes at " + at + " differ");
+                }
+                if (i == count && done.incrementAndGet() == threads) {
+                    closing.set(true);
+                    in.close();
+                }
+            }
+        });
+        return null;
+    }
+
+    private Object timedVectored(JsonNode r) throws Exception {
+        int length = r.get("length").asInt();
+        int count = r.get("ranges").asInt();
+        double[] seconds = new double[r.get("rounds").asInt()];
+        Path path = path(r, "path");
+        long size = fs().getFileStatus(path).getLen();
+        java.nio.ByteBuffer[] buffers = new java.nio.ByteBuffer[count];
+        for (int i = 0; i < count; i++) {
+            buffers[i] = java.nio.ByteBuffer.allocate(length);
+        }
+        long shortCircuit = 0;
+        for (int round = 0; round < seconds.length; round++) {
+            List<org.apache.hadoop.fs.FileRange> ranges = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                ranges.add(org.apache.hadoop.fs.FileRange.createFileRange(i * (size / count), length));
+            }
+            AtomicInteger next = new AtomicInteger();
+            long started = System.nanoTime();
+            try (FSDataInputStream in = fs().open(path)) {
+                in.readVectored(ranges, wanted -> {
+                    buffers[next.get()].clear();
+                    return buffers[next.getAndIncrement()];
+                });
+                for (org.apache.hadoop.fs.FileRange range : ranges) {
+                    range.getData().get();
+                }
+                seconds[round] = (System.nanoTime() - started) / 1e9;
+                shortCircuit = shortCircuitBytes(in);
+            }
+        }
+        return object("seconds", seconds, "shortCircuit", shortCircuit);
     }
 
     /** The nearest rank, as in the benchmarks of Hearth's client. */

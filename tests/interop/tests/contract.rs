@@ -6,6 +6,9 @@
 //! `not-yet.tsv` beside it lists the tests that do not pass here yet, with reasons. A listed test that passes is a
 //! failure, so that the list only shrinks. A run of everything writes docs/contract.md. Filters (`-- Append Quota`)
 //! select classes.
+//!
+//! The classes that read files run a second time (`contract::files::...`), with the jar of Hearth's Java binding, by whose
+//! file system they read.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for other processes, in real time")]
 
@@ -133,57 +136,104 @@ fn main() -> ExitCode {
     }
 }
 
+/// File system of the tests' JVM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Apache,
+    /// That of Hearth's Java binding, which reads files by Hearth's client.
+    Hearth,
+}
+
+impl Client {
+    /// Returns the name of a class in the results.
+    fn name_of(self, class: &str) -> String {
+        match self {
+            Self::Apache => format!("contract::{}", short(class)),
+            Self::Hearth => format!("contract::files::{}", short(class)),
+        }
+    }
+
+    /// Returns whether the class runs with this client. Hearth's reads files; everything else stays Apache's.
+    fn runs(self, class: &str) -> bool {
+        let read = ["ontract", "FileContext", "TestFc", "FSMain", "FsMain", "WrappedIO"];
+        self == Self::Apache || read.iter().any(|part| class.contains(part))
+    }
+}
+
 fn run() -> Result<ExitCode> {
     let filters: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let wanted = |class: &&&str| {
-        filters.is_empty() || filters.iter().any(|filter| format!("contract::{class}").contains(filter))
-    };
-    let classes: Vec<&str> = CLASSES.iter().filter(wanted).copied().collect();
-    if classes.is_empty() {
-        println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; {} filtered out", CLASSES.len());
-        return Ok(ExitCode::SUCCESS);
-    }
     let recording = std::env::var("HEARTH_CONTRACT_RECORD").is_ok_and(|value| value == "1");
-    let make = if recording { Implementation::Apache } else { Implementation::Hearth };
-    let mut cluster = cluster(make)?;
-    let started = Instant::now();
-    let seen = run_classes(&mut cluster, &classes)?;
-    eprintln!("  {} tests in {:.0} s", seen.len(), started.elapsed().as_secs_f64());
-    if recording {
-        return record(&classes, seen).map(|()| ExitCode::SUCCESS);
+    let clients: &[Client] = if recording { &[Client::Apache] } else { &[Client::Apache, Client::Hearth] };
+    let (mut failed, mut passed, mut filtered) = (0, 0, 0);
+    for client in clients {
+        let of_client: Vec<&str> = CLASSES.iter().copied().filter(|class| client.runs(class)).collect();
+        let wanted = |class: &str| {
+            let (long, named) = (format!("contract::{class}"), client.name_of(class));
+            // The class's full name selects it for Apache's client only.
+            let matches =
+                |filter: &String| named.contains(filter) || *client == Client::Apache && long.contains(filter);
+            filters.is_empty() || filters.iter().any(matches)
+        };
+        let classes: Vec<&str> = of_client.iter().copied().filter(|class| wanted(class)).collect();
+        filtered += of_client.len() - classes.len();
+        if classes.is_empty() {
+            continue;
+        }
+        let failures = match run_with(*client, &classes, recording, filters.is_empty()) {
+            Err(error) if *client == Client::Hearth && error.is::<Missing>() => {
+                skip_or_fail("contract::files::*", &error);
+                continue;
+            }
+            failures => failures?,
+        };
+        failed += failures;
+        passed += classes.len() - failures;
     }
-    let apache = recorded(&place("apache.tsv"))?;
-    let not_yet = not_yet()?;
-    let failures = compare(&classes, &seen, &apache, &not_yet);
-    for (class, why) in &failures {
-        println!("---- {class} ----\n{}\n", why.join("\n"));
-    }
-    if !failures.is_empty() {
-        println!("{}", cluster.log_tails());
-    }
-    for class in &classes {
-        let outcome = if failures.contains_key(short(class)) { "FAILED" } else { "ok" };
-        println!("test contract::{} ... {outcome}", short(class));
-    }
-    if !filters.is_empty() {
-        classes.iter().for_each(|class| print!("{}", row(named(class), &figures(short(class), &seen, &apache))));
-    } else {
-        write_if_changed(&workspace_root().join("docs/contract.md"), &page(&seen, &apache, &not_yet))?;
-    }
-    let (failed, filtered) = (failures.len(), CLASSES.len() - classes.len());
     let outcome = if failed == 0 { "ok" } else { "FAILED" };
-    let passed = classes.len() - failed;
     println!(
         "\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {filtered} filtered out"
     );
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Runs the classes with a client, on a cluster of its own. Returns the number of failures. `all`: these are all of the
+/// client's classes.
+fn run_with(client: Client, classes: &[&str], recording: bool, all: bool) -> Result<usize> {
+    let make = if recording { Implementation::Apache } else { Implementation::Hearth };
+    let mut cluster = cluster(make, client)?;
+    let started = Instant::now();
+    let seen = run_classes(&mut cluster, classes)?;
+    eprintln!("  {} tests in {:.0} s", seen.len(), started.elapsed().as_secs_f64());
+    if recording {
+        return record(classes, seen).map(|()| 0);
+    }
+    let apache = recorded(&place("apache.tsv"))?;
+    let not_yet = not_yet()?;
+    let failures = compare(classes, &seen, &apache, &not_yet);
+    for (class, why) in &failures {
+        println!("---- {} ----\n{}\n", client.name_of(class), why.join("\n"));
+    }
+    if !failures.is_empty() {
+        println!("{}", cluster.log_tails());
+    }
+    for class in classes {
+        let outcome = if failures.contains_key(short(class)) { "FAILED" } else { "ok" };
+        println!("test {} ... {outcome}", client.name_of(class));
+    }
+    if !all {
+        classes.iter().for_each(|class| print!("{}", row(named(class), &figures(short(class), &seen, &apache))));
+    } else if client == Client::Apache {
+        write_if_changed(&workspace_root().join("docs/contract.md"), &page(&seen, &apache, &not_yet))?;
+    }
+    Ok(failures.len())
+}
+
 /// Starts a cluster with replication 2, like that of Apache's own contract tests. The third DataNode is for tests that
 /// need three replicas.
-fn cluster(make: Implementation) -> Result<Cluster> {
-    ClusterSpec::new(make, make)
-        .datanodes(3)
+fn cluster(make: Implementation, client: Client) -> Result<Cluster> {
+    let spec = ClusterSpec::new(make, make);
+    let spec = if client == Client::Hearth { spec.hearth_file_system() } else { spec };
+    spec.datanodes(3)
         .set("dfs.replication", 2)
         .set("hearth.memory.limit", "256m")
         // The limits of TestNameNodeXAttr.

@@ -1,5 +1,8 @@
 //! Apache's Java client with the jar of Hearth's Java binding: it reads the memory of the DataNode on its machine, without
 //! libhadoop. Where that is impossible, it reads as without the jar.
+//!
+//! The suites named `java` give the client single blocks (`LocalReplicaAccessorBuilder`). Those named `java_files` let it read
+//! whole files by Hearth's client (`HearthFileSystem`).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -43,6 +46,41 @@ const SPOILED_CHECKS: &[Check] = &[("corrupt_replica_is_never_returned", spoiled
 const APACHE_CHECKS: &[Check] =
     &[("apaches_datanodes_are_read_as_without_the_jar", as_without), ("required_path_fails_with_the_reason", required)];
 
+/// Checks of streams that Hearth's client reads.
+const FILE_CHECKS: &[Check] = &[
+    ("every_byte_comes_from_memory", from_memory),
+    ("buffers_of_every_kind_are_filled", buffers),
+    ("every_read_is_as_hadoops", alike),
+    ("contexts_read_by_hearths_client", contexts),
+    ("memory_is_shown_without_copies", shown),
+    ("threads_share_a_stream_until_it_is_closed", crowd),
+    ("positioned_reads_share_one_mapping", one_mapping),
+    ("changed_file_is_read_with_new_content", changes),
+    ("open_reader_keeps_its_replica", keeps),
+    ("file_being_written_is_read_to_its_visible_length", growing),
+    ("a_killed_datanode_comes_back", killed),
+    ("ten_thousand_opens_leave_nothing", leaks),
+    ("killed_clients_leave_no_resources", nothing_left),
+    ("each_class_loader_has_its_own_library", class_loaders),
+    ("many_files_are_read_by_one_call", bulk),
+    ("users_and_closed_file_systems_are_kept_apart", users),
+    ("other_ways_are_taken_and_reported_once", file_fallbacks),
+];
+
+/// Checks of streams that Hearth's client reads over the network.
+const REMOTE_CHECKS: &[Check] = &[
+    ("every_read_is_as_hadoops", alike),
+    ("buffers_of_every_kind_are_filled", buffers),
+    ("threads_share_a_stream_until_it_is_closed", crowd),
+    ("many_files_are_read_by_one_call", bulk),
+    ("one_of_two_datanodes_is_killed", one_killed),
+];
+
+const FILE_APACHE_CHECKS: &[Check] = &[
+    ("apaches_datanodes_are_read_as_without_the_jar", files_as_without),
+    ("required_client_fails_with_the_reason", required_client),
+];
+
 fn main() -> ExitCode {
     use Implementation::{Apache, Hearth};
     let of = |namenode, datanode| {
@@ -68,7 +106,29 @@ fn main() -> ExitCode {
         .set("dfs.datanode.scan.period.hours", -1)
         .set("dfs.client.retry.window.base", 10)
         .set("hearth.memory.flush.delay", 1);
+    let files = |namenode, datanode| of(namenode, datanode).hearth_file_system();
+    let file_clusters = vec![
+        files(Hearth, Hearth),
+        files(Apache, Hearth),
+        files(Apache, Hearth).labelled("tokens").set("dfs.block.access.token.enable", true),
+    ];
+    let files_short_of_memory = short_of_memory.clone().hearth_file_system();
+    let files_unscanned = unscanned.clone().hearth_file_system();
+    let remote = |label, paths: &str| {
+        files(Hearth, Hearth)
+            .labelled(label)
+            .datanodes(2)
+            .set("dfs.replication", 2)
+            .set("hearth.client.paths", paths)
+            .set("hearth.one-sided.transport", "tcp")
+    };
+    let remote_clusters = vec![remote("packets", "packets"), remote("one-sided", "one-sided,packets")];
     run(&[
+        Suite { name: "java_files", clusters: file_clusters, checks: FILE_CHECKS },
+        Suite { name: "java_files", clusters: remote_clusters, checks: REMOTE_CHECKS },
+        Suite { name: "java_files", clusters: vec![files_short_of_memory], checks: MEMORY_CHECKS },
+        Suite { name: "java_files", clusters: vec![files_unscanned], checks: SPOILED_CHECKS },
+        Suite { name: "java_files", clusters: vec![files(Apache, Apache)], checks: FILE_APACHE_CHECKS },
         Suite { name: "java", clusters, checks: CHECKS },
         Suite { name: "java", clusters: vec![short_of_memory], checks: MEMORY_CHECKS },
         Suite { name: "java", clusters: vec![unscanned], checks: SPOILED_CHECKS },
@@ -478,4 +538,206 @@ fn required(session: &mut Session) -> Result<()> {
     let changes = [("hearth.java.required", "true"), ("dfs.domain.socket.path", "")];
     let (mut java, _) = logged(session, &apache, "required-socket", &changes)?;
     refused(&mut java, "/required", "dfs.domain.socket.path is not set")
+}
+
+/// Class of streams that Hearth's client reads, and of Hadoop's own.
+const BY_HEARTH: &str = "HearthInputStream";
+const BY_HADOOP: &str = "DFSInputStream";
+
+/// Returns the class that reads the bytes of a file.
+fn read_by(java: &mut Driver, path: &str) -> Result<String> {
+    let class = java.call("readBy", json!({"path": path}))?;
+    Ok(class.as_str().context("a class")?.to_owned())
+}
+
+fn alike(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    // Chunks have 512 bytes, and blocks 1 MiB. Short replicas share memory with others.
+    let sizes = [0, 1, 511, 512, 513, 60_000, 65_536, 65_537, 200_003, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 70_001];
+    for (seed, length) in (100..).zip(sizes) {
+        let path = format!("/alike-{length}");
+        store(java, &path, seed, length)?;
+        let reader = if length == 0 { BY_HADOOP } else { BY_HEARTH };
+        ensure!(read_by(java, &path)? == reader, "{path} is not read by {reader}");
+        let compared = java.call("alike", json!({"path": path, "block": BLOCK}))?;
+        ensure!(compared.as_u64().is_some_and(|compared| compared > 200), "{compared} comparisons");
+    }
+    Ok(())
+}
+
+fn contexts(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    let length = 2 * BLOCK + 70_001;
+    store(java, "/by-context", 7, length)?;
+    let answer = java.call("contextRead", json!({"path": "/by-context"}))?;
+    ensure!(answer["by"] == BY_HEARTH && answer["read"]["sha256"] == sha256_of(&[(7, length)]), "{answer}");
+    Ok(())
+}
+
+fn shown(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    let length = 2 * BLOCK + 70_001;
+    store(java, "/shown", 8, length)?;
+    for skip in [false, true] {
+        let wanted = json!({"path": "/shown", "piece": 300_000, "skipChecksums": skip});
+        let answer = java.call("zeroCopyRead", wanted)?;
+        let is_right = answer["sha256"] == sha256_of(&[(8, length)]) && answer["zeroCopy"] == length;
+        ensure!(is_right, "without checksums {skip}: {answer}");
+    }
+    Ok(())
+}
+
+fn crowd(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    store(java, "/crowd", 9, 5 * BLOCK + 70_001)?;
+    java.call("crowd", json!({"path": "/crowd", "seed": 9, "threads": 8, "count": 200}))?;
+    Ok(())
+}
+
+fn bulk(session: &mut Session) -> Result<()> {
+    let java = session.java()?;
+    // A replica in memory that others share, and one in a separate file.
+    for (directory, length) in [("/bulk-small", 3001), ("/bulk-large", 100_003)] {
+        let files = json!({"dir": directory, "count": 150, "threads": 4, "seed": 3000, "length": length});
+        java.call("storeMany", files.clone())?;
+        java.call("bulk", files)?;
+    }
+    Ok(())
+}
+
+fn growing(session: &mut Session) -> Result<()> {
+    let mut other = session.another_java()?;
+    let java = session.java()?;
+    other.call("create", json!({"path": "/growing-file", "handle": "writer"}))?;
+    let mut written = 0;
+    for length in [1000, 200_000, 2 * BLOCK, 50_000] {
+        other.call("write", json!({"handle": "writer", "seed": 61, "position": written, "length": length}))?;
+        other.call("hflush", json!({"handle": "writer"}))?;
+        written += length;
+        carried(java, "/growing-file", &[(61, written)])?;
+        ensure!(read_by(java, "/growing-file")? == BY_HEARTH, "after {written} bytes");
+        // The visible length is that of the time when the file was opened.
+        java.call("open", json!({"path": "/growing-file", "handle": "early"}))?;
+        let more = json!({"handle": "writer", "seed": 61, "position": written, "length": 700});
+        other.call("write", more)?;
+        other.call("hflush", json!({"handle": "writer"}))?;
+        let early = java.call("read", json!({"handle": "early"}));
+        java.call("close", json!({"handle": "early"}))?;
+        let early = early?;
+        ensure!(early["sha256"] == sha256_of(&[(61, written)]), "opened at {written}: {early}");
+        written += 700;
+    }
+    other.call("close", json!({"handle": "writer"}))?;
+    reads(java, "/growing-file", &[(61, written)])
+}
+
+fn users(session: &mut Session) -> Result<()> {
+    let mut java = session.another_java()?;
+    store(&mut java, "/mine", 5, 200_003)?;
+    java.call("chmod", json!({"path": "/mine", "permission": "600"}))?;
+    java.call("open", json!({"path": "/mine", "handle": "mine"}))?;
+    java.call("read", json!({"handle": "mine", "length": 10}))?;
+    // A stream fails as Hadoop's when its file system is closed.
+    java.call("reopen", json!({}))?;
+    match java.call("read", json!({"handle": "mine", "length": 10})) {
+        Err(DriverError::Thrown { class, message }) if message == "Filesystem closed" => {
+            ensure!(class == "java.io.IOException", "{class}");
+        }
+        other => anyhow::bail!("a read after the file system was closed: {other:?}"),
+    }
+    reads(&mut java, "/mine", &[(5, 200_003)])?;
+    java.call("as", json!({"user": "somebody-else"}))?;
+    match java.call("open", json!({"path": "/mine", "handle": "theirs"})) {
+        Err(DriverError::Thrown { class, .. }) if class.ends_with("AccessControlException") => Ok(()),
+        other => anyhow::bail!("another user's open: {other:?}"),
+    }
+}
+
+fn file_fallbacks(session: &mut Session) -> Result<()> {
+    store(session.java()?, "/fallback", 91, 200_003)?;
+    let apache = session.cluster.apache()?.clone();
+    let elsewhere = apache.clone().with_option("-Dos.arch=pdp11");
+    let hedged = ("dfs.client.hedged.read.threadpool.size", "2");
+    let encrypted = ("dfs.data.transfer.protection", "authentication");
+    let cases: [(&str, &Apache, &[(&str, &str)], &str); 3] = [
+        ("files-no-library", &elsewhere, &[], "none for linux-pdp11"),
+        ("files-hedged", &apache, &[hedged], "hedged reads"),
+        ("files-protected", &apache, &[encrypted], "dfs.data.transfer.protection"),
+    ];
+    for (name, apache, changes, reason) in cases {
+        if !name.ends_with("protected") {
+            let (mut java, log) = logged(session, apache, name, changes)?;
+            for _ in 0..3 {
+                carried(&mut java, "/fallback", &[(91, 200_003)])?;
+                ensure!(read_by(&mut java, "/fallback")? == BY_HADOOP, "{name}");
+                java.call("reopen", json!({}))?;
+            }
+            let reports = reports(&log)?;
+            ensure!(reports.len() == 1 && reports[0].contains(reason), "{name}: {reports:?}");
+        }
+        let mut required = changes.to_vec();
+        required.push(("hearth.java.required", "true"));
+        let (mut java, _) = logged(session, apache, &format!("{name}-required"), &required)?;
+        refused_client(&mut java, "/fallback", reason)?;
+    }
+    let (mut java, log) = logged(session, &apache, "files-used", &[])?;
+    for _ in 0..3 {
+        reads(&mut java, "/fallback", &[(91, 200_003)])?;
+    }
+    let reports = reports(&log)?;
+    ensure!(reports.len() == 1 && reports[0].contains("Hearth's client reads the files of hdfs://"), "{reports:?}");
+    Ok(())
+}
+
+/// Checks that a read of `path` fails, because Hearth's client is required and cannot be used for this reason.
+fn refused_client(java: &mut Driver, path: &str, reason: &str) -> Result<()> {
+    match java.call("read", json!({"path": path, "length": 10})) {
+        Err(DriverError::Thrown { message, .. }) => {
+            let is_reason = message.contains("hearth.java.required") && message.contains(reason);
+            ensure!(is_reason, "{message}");
+            Ok(())
+        }
+        other => anyhow::bail!("read of {path}: {other:?}"),
+    }
+}
+
+/// Hearth's client goes on with the other replica, in the middle of a block and with open streams.
+fn one_killed(session: &mut Session) -> Result<()> {
+    let mut java = session.another_java()?;
+    let length = 4 * BLOCK + 5;
+    store(&mut java, "/two-replicas", 50, length)?;
+    java.call("open", json!({"path": "/two-replicas", "handle": "open"}))?;
+    java.call("read", json!({"handle": "open", "length": 1000}))?;
+    session.cluster.datanodes[0].kill();
+    let rest = java.call("read", json!({"handle": "open", "length": length - 1000}))?;
+    ensure!(rest["sha256"] == sha256_hex(&Content::new(50).bytes(1000, length as usize - 1000)), "{rest}");
+    carried(&mut java, "/two-replicas", &[(50, length)])?;
+    session.cluster.start_datanode(0)?;
+    session.cluster.wait_ready()?;
+    session.cluster.datanodes[1].kill();
+    carried(&mut java, "/two-replicas", &[(50, length)])?;
+    session.cluster.start_datanode(1)?;
+    session.cluster.wait_ready()
+}
+
+fn files_as_without(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    let (mut java, log) = logged(session, &apache, "files-stock", &[])?;
+    for (seed, length) in (1..).zip(SIZES) {
+        let path = format!("/files-stock-{length}");
+        store(&mut java, &path, seed, length)?;
+        ensure!(carried(&mut java, &path, &[(seed, length)])? == 0, "bytes came from memory");
+        java.call("buffers", json!({"path": path}))?;
+        java.call("alike", json!({"path": path, "block": BLOCK}))?;
+    }
+    let reports = reports(&log)?;
+    ensure!(reports.len() == 1 && reports[0].contains("no DataNode with the first block"), "{reports:?}");
+    Ok(())
+}
+
+fn required_client(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    store(session.java()?, "/required-client", 1, 1000)?;
+    let (mut java, _) = logged(session, &apache, "required-client", &[("hearth.java.required", "true")])?;
+    refused_client(&mut java, "/required-client", "no DataNode with the first block")
 }

@@ -2,13 +2,17 @@
 
 use std::ffi::{CString, c_void};
 
-use jni_sys::{JNIEnv, JNINativeInterface_, jbyte, jbyteArray, jint, jobject, jsize};
+use jni_sys::{
+    JNIEnv, JNINativeInterface_, jbyte, jbyteArray, jint, jintArray, jlong, jlongArray, jobject, jobjectArray, jsize,
+};
 
 /// A Java exception to be thrown when the native method returns.
 #[derive(Debug)]
 pub enum Thrown {
     /// An `IOException` with this message.
     Io(String),
+    /// An `InterruptedIOException`: the thread was interrupted while it waited.
+    Interrupted,
     /// An `IllegalArgumentException`: a caller in `io.hearth.hdfs` is wrong.
     Argument(&'static str),
     /// The JVM has thrown it already.
@@ -56,6 +60,7 @@ impl Jvm {
     pub fn throw(&self, thrown: Thrown) {
         let (class, message) = match &thrown {
             Thrown::Io(message) => (c"java/io/IOException", message.as_str()),
+            Thrown::Interrupted => (c"java/io/InterruptedIOException", "interrupted while reading from HDFS"),
             Thrown::Argument(message) => (c"java/lang/IllegalArgumentException", *message),
             Thrown::Pending => return,
         };
@@ -104,6 +109,122 @@ impl Jvm {
             call!(self, SetByteArrayRegion, array, offset as jsize, bytes.len() as jsize, from);
         }
         Ok(())
+    }
+
+    /// Returns a new Java array of arrays, with null for `None`.
+    pub fn new_arrays(&self, arrays: &[Option<Vec<u8>>]) -> Result<jobjectArray, Thrown> {
+        // SAFETY: the name ends with NUL; the class is the JVM's own. A failed call leaves an exception pending.
+        let all = unsafe {
+            let class = call!(self, FindClass, c"[B".as_ptr());
+            if class.is_null() {
+                return Err(Thrown::Pending);
+            }
+            let all = call!(self, NewObjectArray, arrays.len() as jsize, class, std::ptr::null_mut());
+            call!(self, DeleteLocalRef, class);
+            all
+        };
+        if all.is_null() {
+            return Err(Thrown::Pending);
+        }
+        for (index, bytes) in arrays.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let array = self.new_bytes(bytes)?;
+            // SAFETY: the index lies in the array of arrays. The reference is local to this method.
+            unsafe {
+                call!(self, SetObjectArrayElement, all, index as jsize, array);
+                call!(self, DeleteLocalRef, array);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns a copy of the array of numbers.
+    pub fn longs(&self, array: jlongArray) -> Result<Vec<jlong>, Thrown> {
+        let mut copy = vec![0; self.length(array)?];
+        // SAFETY: the copy is as long as the array.
+        unsafe { call!(self, GetLongArrayRegion, array, 0, copy.len() as jsize, copy.as_mut_ptr()) };
+        Ok(copy)
+    }
+
+    /// Returns a copy of the array of numbers.
+    pub fn ints(&self, array: jintArray) -> Result<Vec<jint>, Thrown> {
+        let mut copy = vec![0; self.length(array)?];
+        // SAFETY: the copy is as long as the array.
+        unsafe { call!(self, GetIntArrayRegion, array, 0, copy.len() as jsize, copy.as_mut_ptr()) };
+        Ok(copy)
+    }
+
+    /// Calls `use_it` with an element of the array, which stays referenced during the call.
+    pub fn with_element<T>(
+        &self,
+        array: jobjectArray,
+        index: usize,
+        use_it: impl FnOnce(jobject) -> Result<T, Thrown>,
+    ) -> Result<T, Thrown> {
+        // SAFETY: the caller's declaration says that it is an array of objects; the JVM checks the index.
+        let element = unsafe { call!(self, GetObjectArrayElement, array, index as jsize) };
+        if element.is_null() {
+            // The index is outside, or the element is null.
+            return Err(if self.is_pending() {
+                Thrown::Pending
+            } else {
+                Thrown::Argument("null instead of an object")
+            });
+        }
+        let result = use_it(element);
+        // SAFETY: the reference is local to this method and not used any more. Allowed while an exception is pending.
+        unsafe { call!(self, DeleteLocalRef, element) };
+        result
+    }
+
+    fn is_pending(&self) -> bool {
+        // SAFETY: has no precondition.
+        let pending = unsafe { call!(self, ExceptionOccurred) };
+        if pending.is_null() {
+            return false;
+        }
+        // SAFETY: as in `with_element`.
+        unsafe { call!(self, DeleteLocalRef, pending) };
+        true
+    }
+
+    /// Returns a new direct buffer of this memory.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays valid until Java has given up the buffer and all buffers made of it, and Java does not write to it.
+    pub unsafe fn new_direct_buffer(&self, bytes: &[u8]) -> Result<jobject, Thrown> {
+        let start = bytes.as_ptr().cast_mut().cast::<c_void>();
+        // SAFETY: the memory is valid, see above.
+        let buffer = unsafe { call!(self, NewDirectByteBuffer, start, bytes.len() as jlong) };
+        if buffer.is_null() { Err(Thrown::Pending) } else { Ok(buffer) }
+    }
+
+    /// Returns true if the current thread is interrupted. Leaves it interrupted.
+    pub fn is_interrupted(&self) -> bool {
+        // SAFETY: the texts end with NUL, and the methods exist since Java 1.0 with these types and without arguments.
+        // No method is called after one has failed.
+        unsafe {
+            let class = call!(self, FindClass, c"java/lang/Thread".as_ptr());
+            if class.is_null() {
+                call!(self, ExceptionClear);
+                return false;
+            }
+            let current =
+                call!(self, GetStaticMethodID, class, c"currentThread".as_ptr(), c"()Ljava/lang/Thread;".as_ptr());
+            let is_interrupted = call!(self, GetMethodID, class, c"isInterrupted".as_ptr(), c"()Z".as_ptr());
+            let mut answer = false;
+            if !current.is_null() && !is_interrupted.is_null() {
+                let thread = call!(self, CallStaticObjectMethodA, class, current, std::ptr::null());
+                if !thread.is_null() {
+                    answer = call!(self, CallBooleanMethodA, thread, is_interrupted, std::ptr::null());
+                    call!(self, DeleteLocalRef, thread);
+                }
+            }
+            call!(self, ExceptionClear);
+            call!(self, DeleteLocalRef, class);
+            answer
+        }
     }
 
     fn length(&self, array: jbyteArray) -> Result<usize, Thrown> {

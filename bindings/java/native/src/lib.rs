@@ -1,9 +1,10 @@
 //! Native half of the Java class `io.hearth.hdfs.Native`, which documents each function: conversion between Java's types
-//! and [`hearth_client::LocalBlocks`].
+//! and [`hearth_client::LocalBlocks`]. [`files`] is that of `io.hearth.hdfs.NativeFiles`: whole files, by the client.
 //!
 //! Objects of Rust are handed to Java as addresses. The Java classes guarantee that an address is used only between the
 //! call that returned it and the call that closed it, and that no call uses it while another closes it.
 
+mod files;
 mod jvm;
 mod runtime;
 

@@ -21,10 +21,12 @@ fn names(text: &str, prefix: &str) -> Vec<String> {
 
 #[test]
 fn native_methods_are_defined() {
-    let declared = names(&read("src/main/java/io/hearth/hdfs/Native.java"), "static native ");
-    let defined = names(&read("native/src/lib.rs"), "fn Java_io_hearth_hdfs_Native_");
-    assert!(declared.len() >= 8, "{declared:?}");
-    assert_eq!(declared, defined);
+    for (class, file) in [("Native", "lib.rs"), ("NativeFiles", "files.rs")] {
+        let declared = names(&read(&format!("src/main/java/io/hearth/hdfs/{class}.java")), "static native ");
+        let defined = names(&read(&format!("native/src/{file}")), &format!("fn Java_io_hearth_hdfs_{class}_"));
+        assert!(declared.len() >= 8, "{declared:?}");
+        assert_eq!(declared, defined);
+    }
 }
 
 #[test]

@@ -47,6 +47,17 @@ impl Locations {
         Ok(Self::new(session, path, length, open_block, located.blocks))
     }
 
+    /// Creates the cache from `located`, which the caller got from the namenode. An open block has its visible length.
+    pub(super) fn located(session: Arc<Session>, path: String, mut located: LocatedBlocks) -> Self {
+        let last = if located.has_open_block() { located.last_block.take() } else { None };
+        let open_block = last.filter(|last| last.block.length() > 0);
+        let length = match &open_block {
+            Some(last) => located.file_length.max(last.offset) + last.block.length(),
+            None => located.file_length,
+        };
+        Self::new(session, path, length, open_block, located.blocks)
+    }
+
     fn new(
         session: Arc<Session>,
         path: String,

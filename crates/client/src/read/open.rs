@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use hearth_types::ByteRange;
+use hearth_types::{ByteRange, LocatedBlock, LocatedBlocks};
 use tokio::time::Instant;
 
 use super::locate::Locations;
@@ -13,6 +14,9 @@ use super::{PositionedReader, Reader};
 use crate::Error;
 use crate::file_system::FileSystem;
 use crate::session::Session;
+
+/// Time that [`FileSystem::is_on_hearth`] waits for datanodes.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl FileSystem {
     /// Opens a file for reading.
@@ -29,6 +33,38 @@ impl FileSystem {
         let path = self.absolute(path)?;
         let located = self.session.locate(&path, 0, self.session.options.read.prefetch_bytes).await?;
         Reader::open_unverified(Arc::clone(&self.session), path, located).await
+    }
+
+    /// Opens a file for reading whose blocks the caller has located already, without a call to the namenode. For programs
+    /// with another HDFS client in the same process. `located`: the namenode's answer for a range of the file. If its
+    /// last block is being written, the length of `last_block` is the number of bytes that readers may see.
+    ///
+    /// Errors: kind `InvalidPath`. A file that was replaced since is an error of the first read that needs the namenode.
+    pub fn open_located(&self, path: &str, located: LocatedBlocks) -> Result<Reader, Error> {
+        let path = self.absolute(path)?;
+        let locations = Locations::located(Arc::clone(&self.session), path, located);
+        Ok(Reader::of(Arc::clone(&self.session), locations))
+    }
+
+    /// Returns true if a Hearth datanode has a replica of the block. Datanodes that this client does not know are asked,
+    /// and those that do not answer within two seconds count as others.
+    pub async fn is_on_hearth(&self, block: &LocatedBlock) -> bool {
+        let datanodes = &self.session.datanodes;
+        block.locations.iter().for_each(|datanode| datanodes.offers.note(datanode));
+        let asking = block.locations.iter().map(|datanode| async move {
+            let offer = datanodes.offer(&datanode.id).await;
+            matches!(offer, Ok(Some(_)))
+        });
+        let mut asking = stream::iter(asking).buffer_unordered(CONCURRENT_READS);
+        let any = async {
+            while let Some(is_hearth) = asking.next().await {
+                if is_hearth {
+                    return true;
+                }
+            }
+            false
+        };
+        tokio::time::timeout(OFFER_TIMEOUT, any).await.unwrap_or(false)
     }
 
     /// Opens each of `paths` for reading and returns the results in the same order. Hearth's namenode needs one call;

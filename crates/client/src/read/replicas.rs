@@ -16,6 +16,7 @@ use super::candidate::{self, Candidate, Checks, Health};
 use super::locate::Locations;
 use super::mapped_cache::MappedCache;
 use super::view::View;
+use crate::data_path::SMALL_BYTES;
 use crate::error::Failure;
 use crate::session::Session;
 use crate::statistics::FileCounters;
@@ -108,6 +109,21 @@ impl Replicas {
     pub(super) async fn candidate_at(&self, position: u64) -> Option<Candidate> {
         let block = self.locations.block_at(position).await.ok()?;
         self.choose(&block).ok()?
+    }
+
+    /// Maps the replica with the byte at `position`, if a read of it would go through this machine's memory. Returns
+    /// whether it is mapped.
+    pub(super) async fn map_at(&self, position: u64) -> Result<bool, Error> {
+        if position >= self.locations.length() {
+            return Ok(false);
+        }
+        let Some(candidate) = self.candidate_at(position).await else { return Ok(false) };
+        // Short replicas share memory with others and are not mapped.
+        if candidate.path != DataPath::Local || candidate.block.block.length() <= SMALL_BYTES {
+            return Ok(false);
+        }
+        let stream = self.open(position, Some(1), &mut Failures::default()).await?;
+        Ok(stream.local_replica().is_some_and(|replica| replica.mapped().is_some()))
     }
 
     /// Reads `into` from `offset` on.

@@ -162,6 +162,9 @@ async fn view_in_place_copies_nothing() {
     let reader = client(&namenode, "local", &[socket]).open("/local").await.unwrap();
     let view = reader.view_in_place(5, 1000).await.unwrap().unwrap();
     assert!(view.is_shown() && view[..] == bytes[5..1005]);
+    let mut copied = [0; 600];
+    view.copy(400, &mut copied).unwrap();
+    assert!(copied == bytes[405..1005]);
     assert_eq!(reader.statistics().shown_bytes(), 1000);
     assert!(reader.view_in_place(LONG as u64, 10).await.unwrap().unwrap().is_empty(), "the end of the file");
 
@@ -172,6 +175,58 @@ async fn view_in_place_copies_nothing() {
     assert!(reader.view_in_place(5, 1000).await.unwrap().is_none());
     assert_eq!(reader.statistics().total_bytes(), 0);
     assert!(!reader.view(5, 1000).await.unwrap().is_shown());
+}
+
+#[tokio::test]
+async fn mapped_replicas_are_read_without_waiting() {
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, LONG));
+    let local = LocalDatanode::start(LocalBehaviour::of(true, HashMap::from([(1, bytes.clone())])));
+    namenode.put("/local", vec![located(1, 0, LONG, &[DatanodeInfo::of(local_datanode())])]);
+    let socket = ("dfs.domain.socket.path", &*local.socket_pattern());
+    let reader = client(&namenode, "local", &[socket]).open("/local").await.unwrap().positioned();
+    let (mut into, length) = ([0; 1000], LONG as u64);
+    assert_eq!(reader.try_read_at(5, &mut into), 0, "nothing is mapped");
+    assert!(reader.map_at(5).await.unwrap());
+    assert_eq!(reader.try_read_at(5, &mut into), 1000);
+    assert!(into == bytes[5..1005]);
+    assert_eq!(reader.try_read_at(length - 10, &mut into), 10);
+    assert!(into[..10] == bytes[LONG - 10..]);
+    assert_eq!(reader.try_read_at(length + 7, &mut into), 0);
+    assert!(!reader.map_at(length).await.unwrap());
+
+    let replicas = HashMap::from([(1, bytes)]);
+    let remote = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/remote", vec![located(1, 0, LONG, &[remote.info()])]);
+    let reader = client(&namenode, "packets", &[]).open("/remote").await.unwrap().positioned();
+    assert!(!reader.map_at(5).await.unwrap());
+    assert_eq!((reader.try_read_at(5, &mut into), reader.statistics().total_bytes()), (0, 0));
+}
+
+#[tokio::test]
+async fn located_files_are_opened_without_the_namenode() {
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    let block = located(1, 0, bytes.len(), &[datanode.info()]);
+    let fs = client(&namenode, "packets", &[]);
+    for complete in [true, false] {
+        let located = LocatedBlocks {
+            file_length: if complete { bytes.len() as u64 } else { 0 },
+            under_construction: !complete,
+            blocks: if complete { vec![block.clone()] } else { Vec::new() },
+            last_block: Some(block.clone()),
+            last_block_complete: complete,
+        };
+        // The namenode has no such file.
+        let reader = fs.open_located("/file", located).unwrap();
+        assert_eq!(reader.length(), bytes.len() as u64);
+        let mut into = vec![0; bytes.len()];
+        assert_eq!(reader.read_at(0, &mut into).await.unwrap(), bytes.len());
+        assert!(into == bytes);
+    }
+    assert!(fs.is_on_hearth(&block).await, "the datanode's entry has an offer");
+    let stranger = DatanodeId { uuid: DatanodeUuid("stranger".into()), transfer_port: 1, ..datanode.info().id };
+    assert!(!fs.is_on_hearth(&located(2, 0, 1, &[DatanodeInfo::of(stranger)])).await);
 }
 
 /// The position includes the bytes that a read has returned, even while it waits for something else.

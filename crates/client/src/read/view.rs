@@ -61,6 +61,26 @@ impl View {
     }
 }
 
+impl View {
+    /// Fills `into` with the bytes from `offset` of the view on, and verifies them in the same pass.
+    ///
+    /// Errors: the first chunk of the block that does not match. `into` is then unspecified.
+    ///
+    /// Panics if the view has fewer bytes.
+    pub fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
+        assert!(offset + into.len() <= self.len(), "{} bytes at {offset} of {}", into.len(), self.len());
+        match &self.bytes {
+            Bytes::Shown { replica, start, .. } => {
+                replica.mapped().map_or(Ok(()), |all| all.copy(*start + offset, into))
+            }
+            Bytes::Copied(bytes) => {
+                into.copy_from_slice(&bytes[offset..][..into.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Deref for View {
     type Target = [u8];
 

@@ -1,0 +1,309 @@
+package io.hearth.hdfs;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InterruptedIOException;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.hdfs.DFSInputStream;
+import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
+import org.apache.hadoop.io.Text;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.security.token.Token;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Hearth's client of one file system of Hadoop: it reads the files that Hadoop's client opens. File systems with the same
+ * address, user and settings share a native client.
+ */
+final class HearthClient {
+    static final Logger LOG = LoggerFactory.getLogger("io.hearth.hdfs");
+
+    /** Kind of the tokens with which a NameNode recognizes a user that cannot prove its name otherwise. */
+    private static final Text DELEGATION_TOKEN = new Text("HDFS_DELEGATION_TOKEN");
+
+    /** Settings that the native client may need begin with one of these. */
+    private static final String[] PREFIXES = {"dfs.", "fs.defaultFS", "hadoop.", "hearth.", "ipc."};
+
+    /** Settings of this class and of {@link NativeLibrary}, which the native client does not know. */
+    private static final String OWN_PREFIX = "hearth.java.";
+
+    /**
+     * Rounds in which the native client looks for a replica that it can read. Hadoop's client goes on after that, and
+     * reports the failure.
+     */
+    private static final String ROUNDS_KEY = "dfs.client.max.block.acquire.failures";
+    private static final String ROUNDS = "1";
+
+    private static final Map<String, Shared> SHARED = new HashMap<>();
+
+    /** What was logged already. */
+    private static final Set<String> REPORTED = ConcurrentHashMap.newKeySet();
+    private static final int REPORTED_MAX = 64;
+
+    private final String uri;
+    private final FileSystem.Statistics statistics;
+    private final boolean required;
+    private final boolean showsMemory;
+    /** Reason why files cannot be read this way; null if they can. */
+    private final String unusable;
+    private final Shared shared;
+    private volatile boolean closed;
+
+    /** A native client. */
+    private static final class Shared {
+        final String key;
+        final NativeReference client;
+        /** Number of file systems that use it. */
+        int uses;
+
+        Shared(String key, long address) {
+            this.key = key;
+            // It is its own owner: while file systems use it, the table keeps it.
+            this.client = NativeReference.of(this, address, NativeFiles::disconnect);
+        }
+    }
+
+    /**
+     * Makes the client of a file system of the current user.
+     *
+     * @param statistics those that reads are counted in
+     * @throws IOException if it cannot be used, and the configuration demands it
+     */
+    HearthClient(URI uri, Configuration conf, FileSystem.Statistics statistics) throws IOException {
+        this.uri = "hdfs://" + uri.getAuthority();
+        this.statistics = statistics;
+        this.required = conf.getBoolean(LocalDataNodes.REQUIRED_KEY, false);
+        this.showsMemory = conf.getBoolean("dfs.client.mmap.enabled", true);
+        UserGroupInformation user = UserGroupInformation.getCurrentUser();
+        String reason = reasonAgainst(conf, user);
+        Shared found = null;
+        if (reason == null) {
+            try {
+                found = shared(this.uri, user, settings(conf));
+            } catch (IOException | RuntimeException e) {
+                reason = e.getMessage();
+            }
+        }
+        this.shared = found;
+        this.unusable = reason;
+        if (reason != null) {
+            if (required) {
+                throw required(reason);
+            }
+            reportOnce("Hearth's client is not used for " + this.uri + ", and files are read as without it: " + reason);
+        }
+    }
+
+    private static String reasonAgainst(Configuration conf, UserGroupInformation user) {
+        if (UserGroupInformation.isSecurityEnabled()) {
+            return "security is on (hadoop.security.authentication), which it does not support";
+        }
+        for (Token<?> token : user.getTokens()) {
+            if (DELEGATION_TOKEN.equals(token.getKind())) {
+                return "the user has a delegation token, which it does not support";
+            }
+        }
+        if (conf.getBoolean("dfs.encrypt.data.transfer", false)) {
+            return "dfs.encrypt.data.transfer is true, which it does not support";
+        }
+        if (!conf.getTrimmed("dfs.data.transfer.protection", "").isEmpty()) {
+            return "dfs.data.transfer.protection is set, which it does not support";
+        }
+        if (conf.getInt("dfs.client.hedged.read.threadpool.size", 0) > 0) {
+            return "hedged reads are on (dfs.client.hedged.read.threadpool.size), which it does not support";
+        }
+        if (!LocatedFile.isPossible()) {
+            return "this version of Hadoop does not tell the blocks of an open file";
+        }
+        String directory = System.getProperty(NativeLibrary.DIRECTORY_KEY);
+        return NativeLibrary.load(directory == null ? conf.getTrimmed(NativeLibrary.DIRECTORY_KEY) : directory);
+    }
+
+    /** Returns what was set, without Hadoop's defaults: several keys have other defaults in Hearth's client. */
+    private static String settings(Configuration conf) {
+        StringBuilder settings = new StringBuilder();
+        for (Map.Entry<String, String> entry : conf) {
+            String key = entry.getKey();
+            if (!isWanted(key) || isDefault(conf, key)) {
+                continue;
+            }
+            String value = conf.get(key);
+            if (value != null && value.indexOf('\0') < 0) {
+                settings.append(key).append('\0').append(value.trim()).append('\0');
+            }
+        }
+        return settings.append(ROUNDS_KEY).append('\0').append(ROUNDS).append('\0').toString();
+    }
+
+    private static boolean isWanted(String key) {
+        // A deprecated name is there beside the present one, and asking for it is logged.
+        if (key.startsWith(OWN_PREFIX) || Configuration.isDeprecated(key)) {
+            return false;
+        }
+        for (String prefix : PREFIXES) {
+            if (key.startsWith(prefix)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** A job's configuration file has the defaults too. It keeps the name of the file that they came from first. */
+    private static boolean isDefault(Configuration conf, String key) {
+        String[] sources = conf.getPropertySources(key);
+        return sources != null && sources.length > 0 && sources[0].endsWith("-default.xml");
+    }
+
+    private static Shared shared(String uri, UserGroupInformation user, String settings) throws IOException {
+        UserGroupInformation real = user.getRealUser();
+        String realUser = real == null ? "" : real.getUserName();
+        String key = uri + '\0' + user.getUserName() + '\0' + realUser + '\0' + settings;
+        synchronized (SHARED) {
+            Shared found = SHARED.get(key);
+            if (found == null) {
+                found = new Shared(key, NativeFiles.connect(utf8(uri), utf8(user.getUserName()), utf8(realUser),
+                        utf8(settings)));
+                SHARED.put(key, found);
+            }
+            found.uses++;
+            return found;
+        }
+    }
+
+    private static byte[] utf8(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static IOException required(String reason) {
+        return new IOException(LocalDataNodes.REQUIRED_KEY + " is true, but Hearth's client cannot be used: " + reason);
+    }
+
+    private static void reportOnce(String message) {
+        if (REPORTED.size() < REPORTED_MAX && REPORTED.add(message)) {
+            LOG.info(message);
+        }
+    }
+
+    FileSystem.Statistics statistics() {
+        return statistics;
+    }
+
+    /** Returns whether reads may show the DataNode's memory instead of copies. */
+    boolean showsMemory() {
+        return showsMemory;
+    }
+
+    boolean isOpen() {
+        return !closed;
+    }
+
+    /** Returns a stream of the same file whose bytes Hearth's client reads; the same stream if it cannot. */
+    FSDataInputStream reading(FSDataInputStream stream) {
+        if (unusable != null || closed || stream.getClass() != HdfsDataInputStream.class) {
+            return stream;
+        }
+        // Others decrypt, or put together the parts of erasure-coded blocks.
+        InputStream wrapped = ((HdfsDataInputStream) stream).getWrappedStream();
+        if (wrapped.getClass() != DFSInputStream.class) {
+            return stream;
+        }
+        DFSInputStream stock = (DFSInputStream) wrapped;
+        try {
+            LocatedFile file = LocatedFile.of(stock);
+            if (file == null || file.length == 0) {
+                return stream;
+            }
+            return new HearthDataInputStream(stock, new HearthInputStream(this, stock, file));
+        } catch (IOException | RuntimeException e) {
+            LOG.debug("Hearth's client does not read {}", stream, e);
+            return stream;
+        }
+    }
+
+    /**
+     * Opens a file.
+     *
+     * @return its address, for {@link NativeFiles}; 0 if Hadoop's client is to read it
+     * @throws IOException if it cannot be opened, for example if that was demanded and none of its DataNodes is Hearth's
+     */
+    long open(LocatedFile file) throws IOException {
+        long client = closed ? 0 : shared.client.acquire();
+        if (client == 0) {
+            return 0;
+        }
+        long opened;
+        try {
+            opened = NativeFiles.open(client, utf8(file.path), file.encode());
+        } finally {
+            shared.client.release();
+        }
+        if (opened != 0) {
+            reportOnce("Hearth's client reads the files of " + uri);
+            return opened;
+        }
+        String reason = "no DataNode with the first block of a file answers as Hearth's";
+        if (required) {
+            throw new RequiredException(required(reason + " (" + file.path + ")").getMessage());
+        }
+        reportOnce("Hearth's client is not used for " + uri + ", and files are read as without it: " + reason);
+        return 0;
+    }
+
+    /**
+     * Reads the first bytes of files.
+     *
+     * @param paths absolute paths, each followed by NUL
+     * @return for each its bytes, or null if Hadoop's client is to read it; null if that is to read all
+     */
+    byte[][] readStarts(String paths, int length) throws IOException {
+        long client = unusable != null || closed || paths.isEmpty() ? 0 : shared.client.acquire();
+        if (client == 0) {
+            return null;
+        }
+        try {
+            return NativeFiles.readStarts(client, utf8(paths), length);
+        } catch (InterruptedIOException e) {
+            throw e;
+        } catch (IOException e) {
+            LOG.debug("Hearth's client cannot read the starts of files", e);
+            return null;
+        } finally {
+            shared.client.release();
+        }
+    }
+
+    /** Gives up the native client. Streams that are open go on with Hadoop's, which refuses. */
+    void close() {
+        if (shared == null) {
+            return;
+        }
+        synchronized (SHARED) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            if (--shared.uses == 0) {
+                SHARED.remove(shared.key);
+                shared.client.close();
+            }
+        }
+    }
+
+    /** Hearth's client is required and cannot be used. */
+    static final class RequiredException extends IOException {
+        private static final long serialVersionUID = 1L;
+
+        RequiredException(String message) {
+            super(message);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+package io.hearth.hdfs;
+
+import java.io.IOException;
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathHandle;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+
+/**
+ * Hadoop's file system of HDFS, which reads files by Hearth's client: from the memory of DataNodes on the same machine, by
+ * RDMA, or over few connections to Hearth's DataNodes. Set {@code fs.hdfs.impl} to the name of this class, and
+ * {@code fs.AbstractFileSystem.hdfs.impl} to that of {@link HearthHdfs}.
+ *
+ * <p>Everything else is done as without this class, and so are reads that Hearth's client cannot do: files that are
+ * erasure-coded or encrypted, clusters with Kerberos, and clusters of other DataNodes.
+ */
+public class HearthFileSystem extends DistributedFileSystem implements HearthBulk {
+    private HearthClient client;
+    private volatile boolean verifyChecksum = true;
+
+    /** Called by Hadoop. */
+    public HearthFileSystem() {
+    }
+
+    @Override
+    public void initialize(URI uri, Configuration conf) throws IOException {
+        super.initialize(uri, conf);
+        try {
+            client = new HearthClient(getUri(), conf, statistics);
+        } catch (IOException e) {
+            try {
+                super.close();
+            } catch (IOException suppressed) {
+                e.addSuppressed(suppressed);
+            }
+            throw e;
+        }
+    }
+
+    @Override
+    public FSDataInputStream open(Path file, int bufferSize) throws IOException {
+        return reading(super.open(file, bufferSize));
+    }
+
+    @Override
+    public FSDataInputStream open(PathHandle file, int bufferSize) throws IOException {
+        return reading(super.open(file, bufferSize));
+    }
+
+    private FSDataInputStream reading(FSDataInputStream stream) {
+        // Hearth's client always verifies.
+        return verifyChecksum ? client.reading(stream) : stream;
+    }
+
+    @Override
+    public List<FileStart> readStarts(List<Path> files, int length) throws IOException {
+        if (length < 0) {
+            throw new IllegalArgumentException("length is negative: " + length);
+        }
+        StringBuilder paths = new StringBuilder();
+        for (Path file : files) {
+            checkPath(file);
+            paths.append(fixRelativePart(file).toUri().getPath()).append('\0');
+        }
+        byte[][] read = verifyChecksum ? client.readStarts(paths.toString(), length) : null;
+        List<FileStart> starts = new ArrayList<>(files.size());
+        for (int i = 0; i < files.size(); i++) {
+            byte[] bytes = read == null ? null : read[i];
+            if (bytes != null) {
+                statistics.incrementReadOps(1);
+                statistics.incrementBytesRead(bytes.length);
+            }
+            starts.add(bytes == null ? readStart(files.get(i), length) : new FileStart(files.get(i), bytes, null));
+        }
+        return starts;
+    }
+
+    /** Reads the first bytes of one file as every program does. */
+    private FileStart readStart(Path file, int length) {
+        try (FSDataInputStream in = open(file)) {
+            // Not for each file an array of the largest length.
+            byte[] bytes = new byte[Math.min(length, 1 << 16)];
+            int done = 0;
+            while (done < length) {
+                if (done == bytes.length) {
+                    bytes = Arrays.copyOf(bytes, (int) Math.min(length, 2L * done));
+                }
+                int count = in.read(bytes, done, bytes.length - done);
+                if (count < 0) {
+                    break;
+                }
+                done += count;
+            }
+            return new FileStart(file, done == bytes.length ? bytes : Arrays.copyOf(bytes, done), null);
+        } catch (IOException e) {
+            return new FileStart(file, null, e);
+        }
+    }
+
+    @Override
+    public void setVerifyChecksum(boolean verifyChecksum) {
+        super.setVerifyChecksum(verifyChecksum);
+        this.verifyChecksum = verifyChecksum;
+    }
+
+    @Override
+    public void close() throws IOException {
+        try {
+            super.close();
+        } finally {
+            if (client != null) {
+                client.close();
+            }
+        }
+    }
+}
