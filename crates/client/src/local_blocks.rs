@@ -219,12 +219,12 @@ impl LocalBlocks {
     }
 }
 
-/// What a caller wants if the last listing of the sockets is old.
+/// Use of the last listing of the sockets, if it is old.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stale {
-    /// The old one, if it has found a DataNode. A new one is started.
+    /// It is used if it has found a DataNode, and a new one is started in the background.
     Use,
-    /// A new one, for which it waits [`PROBE_TIMEOUT`] at most.
+    /// The caller waits for a new one, [`PROBE_TIMEOUT`] at most.
     Wait,
 }
 

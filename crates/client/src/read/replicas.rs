@@ -295,7 +295,7 @@ impl Replicas {
         Shown::View(view)
     }
 
-    /// Returns the first replica for which the local path is the one to be tried next, or `None` if there is none.
+    /// Returns the first replica for which the local path is the next one to try, or `None` if no replica is like that.
     fn choose_local(&self, block: &Arc<LocatedBlock>) -> Option<Candidate> {
         let paths = || self.checks.paths(&self.session.options.read.paths);
         let being_written = self.locations.is_being_written(block);
