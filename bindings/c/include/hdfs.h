@@ -184,8 +184,9 @@ int hadoopRzOptionsSetSkipChecksum(struct hadoopRzOptions *opts, int skip);
 int hadoopRzOptionsSetByteBufferPool(struct hadoopRzOptions *opts, const char *className);
 void hadoopRzOptionsFree(struct hadoopRzOptions *opts);
 /*
- * Returns at most maxLength bytes from the position on, and moves it. EPROTONOSUPPORT if they can only be copied and
- * there is no pool. The buffer stays valid and unchanged until it is freed, also if the file is deleted.
+ * Returns at most maxLength bytes from the position on, and moves it once they are there: it stays where it is after an
+ * error. EPROTONOSUPPORT if they can only be copied and there is no pool. The buffer stays valid and unchanged until it is
+ * freed, also if the file is deleted.
  */
 struct hadoopRzBuffer *hadoopReadZero(hdfsFile file, struct hadoopRzOptions *opts, int32_t maxLength);
 int32_t hadoopRzBufferLength(const struct hadoopRzBuffer *buffer);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hearth_client::{FileSystem, from_env};
+use hearth_client::{FileSystem, from_env, process};
 use hearth_config::keys;
 use libc::c_int;
 use parking_lot::Mutex;
@@ -214,8 +214,7 @@ pub extern "C" fn hdfsConnectAsUserNewInstance(namenode: Text, port: u16, user: 
 pub extern "C" fn hdfsDisconnect(connection: Owned<Connection>) -> c_int {
     call(-1, || {
         let connection = connection.take().ok_or_else(|| Failure::bad_handle("the hdfsFS is NULL"))?;
-        let _runtime = hearth_client::process::runtime()?.enter();
-        drop(connection);
+        process::drop_inside(connection);
         Ok(0)
     })
 }

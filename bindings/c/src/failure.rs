@@ -46,6 +46,12 @@ impl Failure {
         Self::new(libc::EBADF, "java.io.IOException", message)
     }
 
+    /// A handle that is used in a child of a fork, and that only the parent can use. `what` happened before the fork;
+    /// `cure`: what the child can do.
+    pub fn of_parent(what: &str, cure: &str) -> Self {
+        Self::bad_handle(format!("{what} before the fork of this process, by its parent: {cure}"))
+    }
+
     pub fn out_of_memory() -> Self {
         Self::new(libc::ENOMEM, "java.lang.OutOfMemoryError", "out of memory")
     }
@@ -102,6 +108,7 @@ fn class_of(error: &Error) -> &str {
         ErrorKind::BeyondEnd => "java.io.EOFException",
         ErrorKind::LeaseLost => "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException",
         ErrorKind::Unsupported => "java.lang.UnsupportedOperationException",
+        ErrorKind::OutOfMemory => "java.lang.OutOfMemoryError",
         ErrorKind::Unreachable => "java.net.ConnectException",
         _ => "java.io.IOException",
     }
@@ -124,6 +131,7 @@ fn errno_of(error: &Error) -> c_int {
         ErrorKind::InvalidConfiguration | ErrorKind::InvalidPath | ErrorKind::InvalidInput => libc::EINVAL,
         ErrorKind::LeaseLost => libc::ESTALE,
         ErrorKind::Unsupported => libc::ENOTSUP,
+        ErrorKind::OutOfMemory => libc::ENOMEM,
         _ => EINTERNAL,
     }
 }
@@ -219,6 +227,8 @@ mod tests {
         }
         let beyond = Error::new(ErrorKind::BeyondEnd, "cannot seek");
         assert_eq!(Failure::from(beyond).errno, EINTERNAL);
+        let huge = Error::new(ErrorKind::OutOfMemory, "cannot allocate");
+        assert_eq!(Failure::from(huge).errno, libc::ENOMEM);
     }
 
     #[test]

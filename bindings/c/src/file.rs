@@ -2,28 +2,23 @@
 
 use std::sync::Arc;
 
-use hearth_client::{PositionedReader, Reader, Writer, process};
+use hearth_client::process::{self, OfProcess};
+use hearth_client::{PositionedReader, Reader, Writer};
 use libc::c_int;
 use parking_lot::Mutex;
 
 use crate::failure::{EINTERNAL, Failure, call};
-use crate::file_system::{Connection, wait_for};
+use crate::file_system::{Connection, Waiter};
 use crate::memory::{Handle, Owned};
 
 /// What a `hdfsFile` points to.
 #[derive(Debug)]
-pub struct File {
-    /// The process that opened it.
-    process: u32,
-    /// `None` only while it is dropped.
-    stream: Option<Arc<Stream>>,
-}
+pub struct File(OfProcess<Arc<Stream>>);
 
 #[derive(Debug)]
 pub enum Stream {
     Input(Input),
-    /// `None` after it was closed.
-    Output(Mutex<Option<Box<Writer>>>),
+    Output(Output),
 }
 
 #[derive(Debug)]
@@ -31,23 +26,42 @@ pub struct Input {
     /// For reads at a position, which do not wait for the lock.
     pub positioned: PositionedReader,
     pub reader: Mutex<Reader>,
+    pub waiter: Waiter,
 }
 
-impl From<Reader> for Stream {
-    fn from(reader: Reader) -> Self {
-        Self::Input(Input { positioned: reader.positioned(), reader: Mutex::new(reader) })
+#[derive(Debug)]
+pub struct Output {
+    /// `None` after it was closed.
+    writer: Mutex<Option<Box<Writer>>>,
+    waiter: Waiter,
+}
+
+impl Stream {
+    pub fn input(reader: Reader, waiter: Waiter) -> Self {
+        Self::Input(Input { positioned: reader.positioned(), reader: Mutex::new(reader), waiter })
     }
-}
 
-impl From<Writer> for Stream {
-    fn from(writer: Writer) -> Self {
-        Self::Output(Mutex::new(Some(Box::new(writer))))
+    pub fn output(writer: Writer, waiter: Waiter) -> Self {
+        Self::Output(Output { writer: Mutex::new(Some(Box::new(writer))), waiter })
+    }
+
+    /// Returns the offset of the next byte to read or to write.
+    ///
+    /// Errors: `EBADF` if the file is closed.
+    pub fn position(&self) -> Result<u64, Failure> {
+        match self {
+            Self::Input(input) => Ok(input.reader.lock().position()),
+            Self::Output(output) => match &*output.writer.lock() {
+                Some(writer) => Ok(writer.position()),
+                None => Err(Failure::bad_handle("the file is closed")),
+            },
+        }
     }
 }
 
 impl File {
     pub fn new(stream: Arc<Stream>) -> Self {
-        Self { process: std::process::id(), stream: Some(stream) }
+        Self(OfProcess::new(stream))
     }
 
     /// Returns the stream of a handle.
@@ -55,10 +69,7 @@ impl File {
     /// Errors: `EBADF` for NULL, and in the child of a fork for a file that its parent had open.
     pub fn stream<'a>(handle: Handle<Self>) -> Result<&'a Arc<Stream>, Failure> {
         let file = handle.get().ok_or_else(|| Failure::bad_handle("the hdfsFile is NULL"))?;
-        if file.process != std::process::id() {
-            return Err(Failure::bad_handle("the file was opened before the fork of this process: open it again"));
-        }
-        file.stream.as_ref().ok_or_else(|| Failure::bad_handle("the file is closed"))
+        file.0.get().ok_or_else(|| Failure::of_parent("the file was opened", "open it again"))
     }
 
     /// Errors: `otherwise` if the file is open for writing.
@@ -75,51 +86,38 @@ impl File {
     pub fn output<T>(
         handle: Handle<Self>,
         otherwise: c_int,
-        use_writer: impl FnOnce(&mut Writer) -> Result<T, Failure>,
+        use_writer: impl FnOnce(&mut Writer, Waiter) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         match &**Self::stream(handle)? {
             Stream::Input(_) => Err(Failure::new(otherwise, "java.io.IOException", "the file is open for reading")),
-            Stream::Output(writer) => match &mut *writer.lock() {
-                Some(writer) => use_writer(writer),
+            Stream::Output(output) => match &mut *output.writer.lock() {
+                Some(writer) => use_writer(writer, output.waiter),
                 None => Err(Failure::bad_handle("the file is closed")),
             },
         }
     }
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        let stream = self.stream.take();
-        if self.process != std::process::id() {
-            // Its sockets are the parent's: see `hearth_client::process`.
-            std::mem::forget(stream);
-        } else if let Ok(runtime) = process::runtime() {
-            let _runtime = runtime.enter();
-            drop(stream);
-        }
-    }
-}
-
-/// Closes and frees the file. A file that was written is complete when this returns 0.
+/// Closes and frees the file. A file that was written is complete when this returns 0. In a child of a fork, a file of
+/// the parent is only given up.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsCloseFile(_fs: Handle<Connection>, file: Owned<File>) -> c_int {
     call(-1, || {
         let file = file.take().ok_or_else(|| Failure::bad_handle("the hdfsFile is NULL"))?;
-        if file.process == std::process::id()
-            && let Some(Stream::Output(writer)) = file.stream.as_deref()
-            && let Some(writer) = writer.lock().take()
-        {
+        let Some(Stream::Output(output)) = file.0.get().map(|stream| &**stream) else { return Ok(0) };
+        let writer = output.writer.lock().take();
+        if let Some(writer) = writer {
             // A task of its own: an interrupted call must not leave the file without its last bytes.
             let closing = process::runtime()?.spawn(async move { writer.close().await });
-            wait_for(closing)?
-                .map_err(|_| Failure::new(EINTERNAL, "java.io.IOException", "closing the file panicked"))??;
+            let closed = output.waiter.wait_for(closing)?;
+            closed.map_err(|_| Failure::new(EINTERNAL, "java.io.IOException", "closing the file panicked"))??;
         }
         Ok(0)
     })
 }
 
 fn is(handle: Handle<File>, wanted: impl FnOnce(&Stream) -> bool) -> c_int {
-    let stream = handle.get().and_then(|file| file.stream.as_deref());
+    let stream = handle.get().map(|file| &**file.0.inherited());
     c_int::from(stream.is_some_and(wanted))
 }
 

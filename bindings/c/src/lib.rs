@@ -12,7 +12,10 @@
 //! - All functions may be called by several threads at the same time, also on one file. Calls that move the position of
 //!   a file, and writes, run one after another.
 //! - A child made by `fork` may use a file system of its parent, to which it gets connections of its own. A file that
-//!   was open at the fork fails there with `EBADF`: open it again.
+//!   was open at the fork, and a future of one, fail there with `EBADF`: open the file again. Views and buffers without a
+//!   copy can still be read, because the child inherits their memory. Whatever of these the child closes or frees is
+//!   only given up: the parent's runtime, locks, connections and counts stay as they are
+//!   ([`hearth_client::process::OfProcess`]).
 //! - A panic of the library is an error of the call with `EINTERNAL`.
 
 // The names are Apache's.

@@ -6,6 +6,7 @@
 //! of the `unsafe` blocks here.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void};
 
@@ -206,8 +207,36 @@ pub struct Argument(*mut c_void);
 // SAFETY: the library only passes it on. hearth.h says that the function runs on a thread of the library.
 unsafe impl Send for Argument {}
 
+#[cfg(test)]
+impl Argument {
+    pub const NULL: Self = Self(std::ptr::null_mut());
+}
+
 /// The function that [`Argument`] is for: it gets the number of bytes read, or -1 and an error number.
 pub type Done = extern "C" fn(argument: Argument, count: i64, errno: c_int);
+
+/// The program's function that says whether a call is interrupted: nonzero if it is.
+pub type InterruptCheck = extern "C" fn() -> c_int;
+
+/// A place for the function, without a lock: one that another thread holds at a fork stays locked in the child.
+#[derive(Debug)]
+pub struct InterruptCheckPlace(AtomicPtr<c_void>);
+
+impl InterruptCheckPlace {
+    pub const fn empty() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    pub fn set(&self, check: Option<InterruptCheck>) {
+        self.0.store(check.map_or(std::ptr::null_mut(), |check| check as *mut c_void), Ordering::Release);
+    }
+
+    pub fn get(&self) -> Option<InterruptCheck> {
+        let pointer = self.0.load(Ordering::Acquire);
+        // SAFETY: the pointer is NULL, which is `None`, or `set` made it from such a function.
+        unsafe { std::mem::transmute::<*mut c_void, Option<InterruptCheck>>(pointer) }
+    }
+}
 
 /// Sets the `errno` of this thread.
 pub fn set_errno(errno: c_int) {
@@ -316,6 +345,19 @@ mod tests {
         assert_eq!(Bytes(std::ptr::null()).slice(0).unwrap(), b"");
         assert!(Place::<u8>(std::ptr::null_mut()).put(1).is_err());
         assert_eq!(Text(c"caf\xe9".as_ptr()).optional().unwrap_err().errno, libc::EINVAL);
+    }
+
+    #[test]
+    fn interrupt_check_is_set_and_removed() {
+        extern "C" fn seven() -> c_int {
+            7
+        }
+        let place = InterruptCheckPlace::empty();
+        assert!(place.get().is_none());
+        place.set(Some(seven));
+        assert_eq!(place.get().map(|check| check()), Some(7));
+        place.set(None);
+        assert!(place.get().is_none());
     }
 
     #[test]

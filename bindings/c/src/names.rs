@@ -2,30 +2,30 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hearth_client::{FileSystem, FsPermission};
+use hearth_client::{FileSystem, FsPermission, FsUsage};
 use libc::{c_char, c_int, c_short, time_t};
 
 use crate::failure::{Failure, call};
-use crate::file_system::{Connection, wait};
+use crate::file_system::{Connection, Waiter};
 use crate::memory::{Handle, Space, Text};
 
 /// Runs a call about one path. Returns 0 after a success.
 fn with_path(
     fs: Handle<Connection>,
     path: Text,
-    change: impl FnOnce(&FileSystem, &str) -> Result<(), Failure>,
+    change: impl FnOnce(&FileSystem, &str, Waiter) -> Result<(), Failure>,
 ) -> c_int {
     call(-1, || {
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
-        change(connection.file_system()?, &path).map(|()| 0)
+        change(connection.file_system()?, &path, connection.waiter()).map(|()| 0)
     })
 }
 
 /// Errors: `EIO` if there is nothing at the path, as Apache's.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsDelete(fs: Handle<Connection>, path: Text, recursive: c_int) -> c_int {
-    with_path(fs, path, |fs, path| match wait(fs.delete(path, recursive != 0))? {
+    with_path(fs, path, |fs, path, waiter| match waiter.wait(fs.delete(path, recursive != 0))? {
         true => Ok(()),
         false => Err(Failure::refused(format!("{path} does not exist"))),
     })
@@ -37,7 +37,7 @@ pub extern "C" fn hdfsRename(fs: Handle<Connection>, from: Text, to: Text) -> c_
     call(-1, || {
         let connection = Connection::of(fs)?;
         let (from, to) = (connection.path(from)?, connection.path(to)?);
-        match wait(connection.file_system()?.rename(&from, &to))? {
+        match connection.waiter().wait(connection.file_system()?.rename(&from, &to))? {
             true => Ok(0),
             false => Err(Failure::refused(format!(
                 "cannot rename {from} to {to}: the source is missing, or the target exists"
@@ -56,39 +56,39 @@ pub extern "C" fn hdfsCopy(from_fs: Handle<Connection>, from: Text, to_fs: Handl
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsMove(from_fs: Handle<Connection>, from: Text, to_fs: Handle<Connection>, to: Text) -> c_int {
     call(-1, || {
-        let (fs, from) = copy(from_fs, from, to_fs, to)?;
-        match wait(fs.delete(&from, true))? {
+        let (connection, from) = copy(from_fs, from, to_fs, to)?;
+        match connection.waiter().wait(connection.file_system()?.delete(&from, true))? {
             true => Ok(0),
             false => Err(Failure::refused(format!("{from} was copied, but is no longer there to be removed"))),
         }
     })
 }
 
-/// Returns the source's file system and path.
+/// Returns the source's connection and path.
 fn copy<'a>(
     from_fs: Handle<Connection>,
     from: Text,
     to_fs: Handle<Connection>,
     to: Text,
-) -> Result<(&'a FileSystem, String), Failure> {
+) -> Result<(&'a Connection, String), Failure> {
     let (from_connection, to_connection) = (Connection::of(from_fs)?, Connection::of(to_fs)?);
     let (from, to) = (from_connection.path(from)?, to_connection.path(to)?);
-    let fs = from_connection.file_system()?;
-    wait(fs.copy(&from, to_connection.file_system()?, &to))?;
-    Ok((fs, from))
+    let copying = from_connection.file_system()?.copy(&from, to_connection.file_system()?, &to);
+    from_connection.waiter().wait(copying)?;
+    Ok((from_connection, from))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsCreateDirectory(fs: Handle<Connection>, path: Text) -> c_int {
-    with_path(fs, path, |fs, path| wait(fs.mkdirs(path)))
+    with_path(fs, path, |fs, path, waiter| waiter.wait(fs.mkdirs(path)))
 }
 
 /// Errors: `ENOENT` if the path does not exist or is a directory.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsSetReplication(fs: Handle<Connection>, path: Text, replication: i16) -> c_int {
-    with_path(fs, path, |fs, path| {
+    with_path(fs, path, |fs, path, waiter| {
         let replicas = u16::try_from(replication).map_err(|_| Failure::invalid("the replication is negative"))?;
-        match wait(fs.set_replication(path, replicas))? {
+        match waiter.wait(fs.set_replication(path, replicas))? {
             true => Ok(()),
             false => Err(Failure::not_found(path)),
         }
@@ -98,21 +98,22 @@ pub extern "C" fn hdfsSetReplication(fs: Handle<Connection>, path: Text, replica
 /// Changes owner and group; NULL leaves one as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsChown(fs: Handle<Connection>, path: Text, owner: Text, group: Text) -> c_int {
-    with_path(fs, path, |fs, path| match (owner.optional()?, group.optional()?) {
+    with_path(fs, path, |fs, path, waiter| match (owner.optional()?, group.optional()?) {
         (None, None) => Ok(()),
-        (owner, group) => wait(fs.set_owner(path, owner, group)),
+        (owner, group) => waiter.wait(fs.set_owner(path, owner, group)),
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsChmod(fs: Handle<Connection>, path: Text, mode: c_short) -> c_int {
-    with_path(fs, path, |fs, path| wait(fs.set_permission(path, FsPermission(mode as u16 & FsPermission::MASK))))
+    let permission = FsPermission(mode as u16 & FsPermission::MASK);
+    with_path(fs, path, |fs, path, waiter| waiter.wait(fs.set_permission(path, permission)))
 }
 
 /// Sets the times of last modification and access, in seconds since 1970; -1 leaves one as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsUtime(fs: Handle<Connection>, path: Text, modified: time_t, accessed: time_t) -> c_int {
-    with_path(fs, path, |fs, path| wait(fs.set_times(path, time(modified)?, time(accessed)?)))
+    with_path(fs, path, |fs, path, waiter| waiter.wait(fs.set_times(path, time(modified)?, time(accessed)?)))
 }
 
 fn time(seconds: time_t) -> Result<Option<SystemTime>, Failure> {
@@ -131,7 +132,7 @@ pub extern "C" fn hdfsTruncateFile(fs: Handle<Connection>, path: Text, length: i
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
         let length = u64::try_from(length).map_err(|_| Failure::invalid("Cannot truncate to a negative file size"))?;
-        Ok(c_int::from(wait(connection.file_system()?.truncate(&path, length))?))
+        Ok(c_int::from(connection.waiter().wait(connection.file_system()?.truncate(&path, length))?))
     })
 }
 
@@ -181,14 +182,19 @@ pub extern "C" fn hdfsGetDefaultBlockSizeAtPath(fs: Handle<Connection>, path: Te
     })
 }
 
+fn usage(fs: Handle<Connection>) -> Result<FsUsage, Failure> {
+    let connection = Connection::of(fs)?;
+    connection.waiter().wait(connection.file_system()?.usage())
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsGetCapacity(fs: Handle<Connection>) -> i64 {
-    call(-1, || Ok(bytes(wait(Connection::of(fs)?.file_system()?.usage())?.capacity)))
+    call(-1, || Ok(bytes(usage(fs)?.capacity)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsGetUsed(fs: Handle<Connection>) -> i64 {
-    call(-1, || Ok(bytes(wait(Connection::of(fs)?.file_system()?.usage())?.used)))
+    call(-1, || Ok(bytes(usage(fs)?.used)))
 }
 
 #[cfg(test)]

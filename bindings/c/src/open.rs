@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use hearth_client::CreateOptions;
+use hearth_client::{CreateOptions, process};
 use libc::{O_ACCMODE, O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, c_int, c_short};
 use parking_lot::Mutex;
 
 use crate::failure::{Failure, call};
 use crate::file::{File, Stream};
-use crate::file_system::{Client, Connection, wait};
+use crate::file_system::{Client, Connection, Waiter};
 use crate::memory::{Handle, Owned, Text, give};
 
 /// What a `struct hdfsStreamBuilder *` points to.
 #[derive(Debug)]
 pub struct StreamBuilder {
     client: Arc<Client>,
+    waiter: Waiter,
     path: String,
     flags: c_int,
     options: Mutex<Options>,
@@ -32,7 +33,8 @@ impl StreamBuilder {
     fn new(fs: Handle<Connection>, path: Text, flags: c_int) -> Result<Self, Failure> {
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
-        Ok(Self { client: Arc::clone(&connection.client), path, flags, options: Mutex::default() })
+        let (client, waiter) = (Arc::clone(&connection.client), connection.waiter());
+        Ok(Self { client, waiter, path, flags, options: Mutex::default() })
     }
 
     /// Changes an option of files to be written.
@@ -47,15 +49,16 @@ impl StreamBuilder {
     }
 
     fn open(&self) -> Result<File, Failure> {
-        let (fs, path) = (self.client.get()?, &self.path);
-        let stream: Stream = match self.flags & O_ACCMODE {
-            O_RDONLY => wait(fs.open(path))?.into(),
-            O_WRONLY if self.flags & O_APPEND != 0 => wait(fs.append(path))?.into(),
+        let (fs, path, waiter) = (self.client.get()?, &self.path, self.waiter);
+        let stream = match self.flags & O_ACCMODE {
+            O_RDONLY => Stream::input(waiter.wait(fs.open(path))?, waiter),
+            O_WRONLY if self.flags & O_APPEND != 0 => Stream::output(waiter.wait(fs.append(path))?, waiter),
             O_WRONLY => {
                 let options = self.options.lock().of_create()?;
                 // Apache's library replaces the file in this case as well, with a warning.
                 let exclusive = self.flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
-                wait(fs.create(path, CreateOptions { overwrite: !exclusive, ..options }))?.into()
+                let creating = fs.create(path, CreateOptions { overwrite: !exclusive, ..options });
+                Stream::output(waiter.wait(creating)?, waiter)
             }
             O_RDWR => return Err(Failure::unsupported("cannot open an hdfs file in O_RDWR mode")),
             mode => return Err(Failure::invalid(format!("cannot open an hdfs file in mode 0x{mode:x}"))),
@@ -107,7 +110,8 @@ pub extern "C" fn hdfsStreamBuilderAlloc(fs: Handle<Connection>, path: Text, fla
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsStreamBuilderFree(builder: Owned<StreamBuilder>) {
-    drop(builder.take());
+    // It may hold the last reference to its client.
+    process::drop_inside(builder.take());
 }
 
 #[unsafe(no_mangle)]
@@ -130,6 +134,8 @@ pub extern "C" fn hdfsStreamBuilderSetDefaultBlockSize(handle: Handle<StreamBuil
 pub extern "C" fn hdfsStreamBuilderBuild(builder: Owned<StreamBuilder>) -> *mut File {
     call(std::ptr::null_mut(), || {
         let builder = builder.take().ok_or_else(|| Failure::invalid("the stream builder is NULL"))?;
-        Ok(give(builder.open()?))
+        let opened = builder.open();
+        process::drop_inside(builder);
+        Ok(give(opened?))
     })
 }

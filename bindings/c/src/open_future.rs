@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_client::{Error, ErrorKind, process};
+use hearth_client::process::{self, OfProcess};
+use hearth_client::{Error, ErrorKind};
 use libc::c_int;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::failure::{Failure, call};
 use crate::file::{File, Stream};
-use crate::file_system::{Client, Connection, wait_for};
+use crate::file_system::{Client, Connection, Waiter};
 use crate::memory::{Handle, Owned, Text, give};
 
 /// Options that every file system knows, so that they may be mandatory. Source: `OpenFileOptions`.
@@ -28,28 +29,49 @@ const STANDARD_OPTIONS: [&str; 6] = [
 #[derive(Debug)]
 pub struct OpenFileBuilder {
     client: Arc<Client>,
+    waiter: Waiter,
     path: String,
     /// Mandatory options that this client does not know.
     unknown: Mutex<Vec<String>>,
 }
 
-/// What a `hdfsOpenFileFuture *` points to.
+/// What a `hdfsOpenFileFuture *` points to. The task that opens the file runs in this process only.
 #[derive(Debug)]
-pub struct OpenFileFuture {
-    /// `None` until the file is open, has failed to open, or was cancelled.
-    opened: Arc<watch::Sender<Option<Opened>>>,
+pub struct OpenFileFuture(OfProcess<Opening>);
+
+#[derive(Debug)]
+struct Opening {
+    outcome: Arc<OutcomePlace>,
     task: AbortHandle,
+    waiter: Waiter,
 }
 
 type Opened = Result<Arc<Stream>, Error>;
 
-/// Sets the outcome, unless there is one. Returns true if it was set.
-fn finish(opened: &watch::Sender<Option<Opened>>, outcome: Opened) -> bool {
-    opened.send_if_modified(|slot| {
-        let is_first = slot.is_none();
-        slot.get_or_insert(outcome);
-        is_first
-    })
+/// `None` until the file is open, has failed to open, or was cancelled.
+#[derive(Debug)]
+struct OutcomePlace(watch::Sender<Option<Opened>>);
+
+impl OutcomePlace {
+    /// Sets the outcome, unless there is one. Returns true if it was set.
+    fn set(&self, outcome: Opened) -> bool {
+        self.0.send_if_modified(|slot| {
+            let is_first = slot.is_none();
+            slot.get_or_insert(outcome);
+            is_first
+        })
+    }
+}
+
+/// Sets the outcome of a task when it is dropped: an error, if the task has panicked or was ended by its runtime.
+struct OutcomeGuard(Arc<OutcomePlace>);
+
+impl Drop for OutcomeGuard {
+    fn drop(&mut self) {
+        let message = "opening the file ended without an outcome: the library panicked";
+        // Has no effect after a regular end.
+        self.0.set(Err(Error::new(ErrorKind::Other, message)));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -57,7 +79,8 @@ pub extern "C" fn hdfsOpenFileBuilderAlloc(fs: Handle<Connection>, path: Text) -
     call(std::ptr::null_mut(), || {
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
-        Ok(give(OpenFileBuilder { client: Arc::clone(&connection.client), path, unknown: Mutex::default() }))
+        let (client, waiter) = (Arc::clone(&connection.client), connection.waiter());
+        Ok(give(OpenFileBuilder { client, waiter, path, unknown: Mutex::default() }))
     })
 }
 
@@ -95,7 +118,8 @@ fn option(builder: Handle<OpenFileBuilder>, key: Text, value: Text, mandatory: b
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsOpenFileBuilderFree(builder: Owned<OpenFileBuilder>) {
-    drop(builder.take());
+    // It may hold the last reference to its client.
+    process::drop_inside(builder.take());
 }
 
 /// Starts to open the file, and frees the builder.
@@ -103,29 +127,43 @@ pub extern "C" fn hdfsOpenFileBuilderFree(builder: Owned<OpenFileBuilder>) {
 pub extern "C" fn hdfsOpenFileBuilderBuild(builder: Owned<OpenFileBuilder>) -> *mut OpenFileFuture {
     call(std::ptr::null_mut(), || {
         let builder = builder.take().ok_or_else(|| Failure::invalid("the builder is NULL"))?;
-        let OpenFileBuilder { client, path, unknown } = *builder;
-        if let Some(key) = unknown.into_inner().first() {
-            return Err(Failure::invalid(format!("for {path}: unknown mandatory key {key:?}")));
-        }
-        let fs = client.get()?.clone();
-        let opened = Arc::new(watch::Sender::new(None));
-        let finished = Arc::clone(&opened);
-        let opening = async move {
-            let outcome = fs.open(&path).await.map(|reader| Arc::new(reader.into()));
-            finish(&finished, outcome);
-        };
-        let task = process::runtime()?.spawn(opening).abort_handle();
-        Ok(give(OpenFileFuture { opened, task }))
+        let opening = open(&builder);
+        process::drop_inside(builder);
+        Ok(give(opening?))
     })
 }
 
+fn open(builder: &OpenFileBuilder) -> Result<OpenFileFuture, Failure> {
+    let (path, waiter) = (builder.path.clone(), builder.waiter);
+    if let Some(key) = builder.unknown.lock().first() {
+        return Err(Failure::invalid(format!("for {path}: unknown mandatory key {key:?}")));
+    }
+    let fs = builder.client.get()?.clone();
+    let opening = async move { fs.open(&path).await.map(|reader| Arc::new(Stream::input(reader, waiter))) };
+    OpenFileFuture::start(opening, waiter)
+}
+
 impl OpenFileFuture {
+    /// Starts a task that opens a file.
+    fn start(opening: impl Future<Output = Opened> + Send + 'static, waiter: Waiter) -> Result<Self, Failure> {
+        let outcome = Arc::new(OutcomePlace(watch::Sender::new(None)));
+        let guard = OutcomeGuard(Arc::clone(&outcome));
+        let task = async move {
+            let guard = guard;
+            guard.0.set(opening.await);
+        };
+        let task = process::runtime()?.spawn(task).abort_handle();
+        Ok(Self(OfProcess::new(Opening { outcome, task, waiter })))
+    }
+}
+
+impl Opening {
     /// Returns the file once it is open.
     ///
     /// Errors: `ETIMEDOUT` if it is not open after `timeout`. It can be asked for again.
     fn get(&self, timeout: Option<Duration>) -> Result<File, Failure> {
-        let mut opened = self.opened.subscribe();
-        let outcome = wait_for(async {
+        let mut opened = self.outcome.0.subscribe();
+        let outcome = self.waiter.wait_for(async {
             let outcome = async { opened.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone()) };
             match timeout {
                 Some(timeout) => tokio::time::timeout(timeout, outcome).await.ok().flatten(),
@@ -142,8 +180,13 @@ impl OpenFileFuture {
     }
 }
 
-fn future<'a>(handle: Handle<OpenFileFuture>) -> Result<&'a OpenFileFuture, Failure> {
-    handle.get().ok_or_else(|| Failure::invalid("the future is NULL"))
+/// Errors: `EINVAL` for NULL, and `EBADF` in a child of a fork for a future of its parent.
+fn future<'a>(handle: Handle<OpenFileFuture>) -> Result<&'a Opening, Failure> {
+    of_this_process(handle.get().ok_or_else(|| Failure::invalid("the future is NULL"))?)
+}
+
+fn of_this_process(future: &OpenFileFuture) -> Result<&Opening, Failure> {
+    future.0.get().ok_or_else(|| Failure::of_parent("the file was being opened", "open it again"))
 }
 
 /// Waits until the file is open. Each call returns another handle of the same stream.
@@ -176,7 +219,7 @@ fn duration(timeout: i64, unit: c_int) -> Result<Duration, Failure> {
 pub extern "C" fn hdfsOpenFileFutureCancel(handle: Handle<OpenFileFuture>, _may_interrupt: c_int) -> c_int {
     call(-1, || {
         let future = future(handle)?;
-        if !finish(&future.opened, Err(Error::new(ErrorKind::Other, "opening the file was cancelled"))) {
+        if !future.outcome.set(Err(Error::new(ErrorKind::Other, "opening the file was cancelled"))) {
             return Err(Failure::refused("the file was opened already"));
         }
         future.task.abort();
@@ -184,18 +227,24 @@ pub extern "C" fn hdfsOpenFileFutureCancel(handle: Handle<OpenFileFuture>, _may_
     })
 }
 
+/// In a child of a fork, a future of the parent is only given up.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsOpenFileFutureFree(handle: Owned<OpenFileFuture>) {
-    let Some(future) = handle.take() else { return };
-    if let Ok(runtime) = process::runtime() {
-        let _runtime = runtime.enter();
-        drop(future);
-    }
+    drop(handle.take());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn panic_while_a_file_is_opened_is_an_error() {
+        let future = OpenFileFuture::start(async { panic!("broken") }, Waiter::PATIENT).unwrap();
+        let opening = of_this_process(&future).unwrap();
+        let failure = opening.get(Some(Duration::from_secs(60))).unwrap_err();
+        assert_eq!(failure.errno, crate::failure::EINTERNAL, "{failure:?}");
+        assert!(failure.message().contains("panicked"), "{failure:?}");
+    }
 
     #[test]
     fn timeouts_have_units() {

@@ -4,8 +4,8 @@ use hearth_client::{DataPath, ReadStatistics, Reader};
 use libc::c_int;
 
 use crate::failure::{EINTERNAL, Failure, call, call_for_errno};
-use crate::file::{File, Input, Stream};
-use crate::file_system::{Connection, wait};
+use crate::file::{File, Input};
+use crate::file_system::Connection;
 use crate::memory::{Allocated, Handle, Place, Space, allocate_array};
 
 fn length_of(length: i32) -> Result<usize, Failure> {
@@ -26,10 +26,10 @@ pub extern "C" fn hdfsRead(_fs: Handle<Connection>, file: Handle<File>, buffer: 
         let buffer = buffer.slice(length_of(length)?)?;
         let mut reader = input.reader.lock();
         let start = reader.position();
-        let outcome = wait(reader.read(buffer));
+        let outcome = input.waiter.wait(reader.read(buffer));
         if outcome.is_err() {
-            // A caller that reads again must not miss the bytes that had arrived. Going back waits for nothing.
-            wait(reader.seek(start))?;
+            // A caller that reads again must not miss the bytes that had arrived.
+            reader.set_position(start)?;
         }
         Ok(i32::try_from(outcome?).unwrap_or(length))
     })
@@ -74,14 +74,14 @@ fn read_at(input: &Input, position: i64, buffer: Space, length: i32) -> Result<u
     if buffer.is_empty() {
         return Ok(0);
     }
-    wait(input.positioned.read_at(position_of(position)?, buffer))
+    input.waiter.wait(input.positioned.read_at(position_of(position)?, buffer))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsSeek(_fs: Handle<Connection>, file: Handle<File>, position: i64) -> c_int {
     call(-1, || {
         let input = File::input(file, libc::EBADF)?;
-        wait(input.reader.lock().seek(position_of(position)?))?;
+        input.waiter.wait(input.reader.lock().seek(position_of(position)?))?;
         Ok(0)
     })
 }
@@ -89,16 +89,7 @@ pub extern "C" fn hdfsSeek(_fs: Handle<Connection>, file: Handle<File>, position
 /// Returns the file's position: of the next byte to read, or to write.
 #[unsafe(no_mangle)]
 pub extern "C" fn hdfsTell(_fs: Handle<Connection>, file: Handle<File>) -> i64 {
-    call(-1, || {
-        let position = match &**File::stream(file)? {
-            Stream::Input(input) => input.reader.lock().position(),
-            Stream::Output(writer) => match &*writer.lock() {
-                Some(writer) => writer.position(),
-                None => return Err(Failure::bad_handle("the file is closed")),
-            },
-        };
-        Ok(i64::try_from(position).unwrap_or(i64::MAX))
-    })
+    call(-1, || Ok(i64::try_from(File::stream(file)?.position()?).unwrap_or(i64::MAX)))
 }
 
 /// Returns the number of bytes from the position to the file's end.

@@ -4,7 +4,7 @@ use hearth_client::{Error, ErrorKind, FileFlags, FileKind, FileStatus};
 use libc::{c_char, c_int, c_short, time_t};
 
 use crate::failure::{Failure, call};
-use crate::file_system::{Connection, wait};
+use crate::file_system::Connection;
 use crate::memory::{Allocated, Handle, Place, Text, allocate_array, allocate_text, allocate_text_with};
 use crate::memory::{number_behind_text, set_errno};
 
@@ -80,7 +80,7 @@ pub extern "C" fn hdfsListDirectory(fs: Handle<Connection>, path: Text, count: P
     call(std::ptr::null_mut(), || {
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
-        let entries = wait(connection.file_system()?.list_all(&path))?;
+        let entries = connection.waiter().wait(connection.file_system()?.list_all(&path))?;
         let uri = connection.uri(path.trim_end_matches('/'))?;
         let mut infos = Vec::with_capacity(entries.len());
         let made: Result<(), Failure> = entries.iter().try_for_each(|entry| {
@@ -116,7 +116,7 @@ pub extern "C" fn hdfsGetPathInfo(fs: Handle<Connection>, path: Text) -> *mut Fi
     call(std::ptr::null_mut(), || {
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
-        let status = wait(connection.file_system()?.status(&path))?;
+        let status = connection.waiter().wait(connection.file_system()?.status(&path))?;
         let info = FileInfo::new(&status, &connection.uri(&path)?)?;
         allocate_array(&[info]).inspect_err(|_| info.free())
     })
@@ -148,7 +148,7 @@ pub extern "C" fn hdfsExists(fs: Handle<Connection>, path: Text) -> c_int {
     call(-1, || {
         let connection = Connection::of(fs)?;
         let path = connection.path(path)?;
-        wait(connection.file_system()?.status(&path))?;
+        connection.waiter().wait(connection.file_system()?.status(&path))?;
         Ok(0)
     })
 }
@@ -165,7 +165,7 @@ pub extern "C" fn hdfsGetHosts(fs: Handle<Connection>, path: Text, start: i64, l
         // The NameNode adds the two as signed numbers.
         let length = length.min(i64::MAX as u64 - start);
         let fs = connection.file_system()?;
-        let located = wait(async {
+        let located = connection.waiter().wait(async {
             if fs.status(&path).await?.kind == FileKind::Directory {
                 return Err(Error::new(ErrorKind::NotFound, format!("Path is not a file: {path}")));
             }

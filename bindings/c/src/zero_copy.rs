@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hearth_client::{Reader, View};
+use hearth_client::process::OfProcess;
+use hearth_client::{View, ViewChecks};
 use libc::{c_int, c_void};
 
 use crate::failure::{Failure, call};
-use crate::file::File;
-use crate::file_system::wait;
+use crate::file::{File, Input};
 use crate::memory::{Handle, Owned, Text, give};
 
 /// Class of the one pool. Java's other pools need a JVM.
@@ -23,13 +23,26 @@ pub struct Options {
 
 /// What a `struct hadoopRzBuffer *` points to.
 #[derive(Debug)]
-pub enum Buffer {
+pub struct Buffer(OfProcess<Contents>);
+
+#[derive(Debug)]
+enum Contents {
     End,
     Shown(View),
     Copied(Vec<u8>),
 }
 
+/// Bytes by which a copy grows, so that bytes that no DataNode delivers take no memory.
+const COPY_BYTES: usize = 4 << 20;
+
 impl Buffer {
+    /// Returns the bytes. A child of a fork may read them: it has inherited the memory.
+    fn bytes(&self) -> &[u8] {
+        self.0.inherited().bytes()
+    }
+}
+
+impl Contents {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::End => &[],
@@ -86,37 +99,52 @@ pub extern "C" fn hadoopReadZero(file: Handle<File>, handle: Handle<Options>, le
         let options = options(handle)?;
         let length =
             usize::try_from(length).map_err(|_| Failure::invalid(format!("the length {length} is negative")))?;
-        let mut reader = input.reader.lock();
-        let buffer = read(&mut reader, options, length)?;
+        let buffer = Buffer(OfProcess::new(read(input, options, length)?));
         crate::memory::set_errno(0);
         Ok(give(buffer))
     })
 }
 
-fn read(reader: &mut Reader, options: &Options, length: usize) -> Result<Buffer, Failure> {
+/// Reads from the position on. Moves it once, when the bytes are there, and not after an error.
+fn read(input: &Input, options: &Options, length: usize) -> Result<Contents, Failure> {
+    let mut reader = input.reader.lock();
     let position = reader.position();
     let left = reader.length().saturating_sub(position);
     if left == 0 {
-        return Ok(Buffer::End);
+        return Ok(Contents::End);
     }
     let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
-    if let Some(view) = wait(reader.view_in_place(position, length))? {
-        // The DataNode has verified anchored bytes. A mismatch is left to the copy, which finds another replica.
-        let is_good = options.skip_checksums.load(Ordering::Relaxed) || view.is_anchored() || view.verify().is_ok();
-        if is_good {
-            wait(reader.seek(position + view.len() as u64))?;
-            return Ok(Buffer::Shown(view));
-        }
+    let checks = match options.skip_checksums.load(Ordering::Relaxed) {
+        true => ViewChecks::Unverified,
+        false => ViewChecks::Verified,
+    };
+    if let Some(view) = input.waiter.wait(input.positioned.view_in_place_with(position, length, checks))? {
+        reader.set_position(position + view.len() as u64)?;
+        return Ok(Contents::Shown(view));
     }
     if !options.copies.load(Ordering::Relaxed) {
         let message =
             "zero-copy reads were not available, and the ByteBufferPool did not provide us with a direct buffer.";
         return Err(Failure::new(libc::EPROTONOSUPPORT, "java.lang.UnsupportedOperationException", message));
     }
-    let mut bytes = vec![0; length];
-    let count = wait(reader.read(&mut bytes))?;
-    bytes.truncate(count);
-    Ok(Buffer::Copied(bytes))
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| Failure::out_of_memory())?;
+    while bytes.len() < length {
+        let start = bytes.len();
+        bytes.resize(length.min(start + COPY_BYTES), 0);
+        match input.waiter.wait(reader.read(&mut bytes[start..])) {
+            Ok(0) => {
+                bytes.truncate(start);
+                break;
+            }
+            Ok(count) => bytes.truncate(start + count),
+            Err(failure) => {
+                reader.set_position(position)?;
+                return Err(failure);
+            }
+        }
+    }
+    Ok(Contents::Copied(bytes))
 }
 
 #[unsafe(no_mangle)]
@@ -128,11 +156,12 @@ pub extern "C" fn hadoopRzBufferLength(buffer: Handle<Buffer>) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn hadoopRzBufferGet(buffer: Handle<Buffer>) -> *const c_void {
     match buffer.get() {
-        None | Some(Buffer::End) => std::ptr::null(),
-        Some(buffer) => buffer.bytes().as_ptr().cast(),
+        Some(buffer) if !matches!(buffer.0.inherited(), Contents::End) => buffer.bytes().as_ptr().cast(),
+        _ => std::ptr::null(),
     }
 }
 
+/// In a child of a fork, a buffer of the parent is only given up.
 #[unsafe(no_mangle)]
 pub extern "C" fn hadoopRzBufferFree(_file: Handle<File>, buffer: Owned<Buffer>) {
     drop(buffer.take());

@@ -1,6 +1,7 @@
 """Open files: raw streams, and the buffered file that `FileSystem.open` returns."""
 
 import ctypes
+import errno
 import io
 import os
 import threading
@@ -8,7 +9,8 @@ import weakref
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
 from ._library import (
-    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_VERIFY, StatisticsStructure, error, lib, raise_interrupt,
+    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_UNVERIFIED, VIEW_VERIFY, StatisticsStructure, error, lib, raise_interrupt,
+    read_ranges,
 )
 
 
@@ -43,12 +45,13 @@ class RawFile(io.RawIOBase):
         self._mover: Optional[int] = None
         # The handle of a closed file that calls in flight still use.
         self._closing: Optional[int] = None
-        self._size = lib.hdfsAvailable(file_system._handle, handle) if mode == "rb" else None
-        if self._size is not None and self._size >= 0x7FFFFFFF:
-            self._size = file_system.info(name).size
+        self._size = lib.hearth_file_length(handle) if mode == "rb" else None
 
     def _begin(self, moves: bool = False) -> int:
         """Returns the handle, which stays open until `_end`. `moves`: the call uses the position."""
+        if self._process != os.getpid():
+            # Another thread of the parent may have held the lock at the fork.
+            raise OSError(errno.EBADF, "the file was opened before the fork of this process: open it again", self.name)
         with self._lock:
             if self._handle is None:
                 raise ValueError("I/O operation on closed file")
@@ -69,7 +72,8 @@ class RawFile(io.RawIOBase):
                 return
             handle, self._closing = self._closing, None
         # Another thread, or a signal handler, has closed the file during the last of its calls.
-        lib.hdfsCloseFile(None, handle)
+        if lib.hdfsCloseFile(None, handle) != 0:
+            raise_interrupt()
 
     def _call(self, function: Any, *arguments: Any, moves: bool = False) -> int:
         handle = self._begin(moves)
@@ -152,22 +156,40 @@ class RawFile(io.RawIOBase):
             return total
 
     def read_ranges(self, ranges: Iterable[Tuple[int, int]]) -> List[bytes]:
-        """Returns the bytes of each `(offset, length)`, all requested at once."""
-        return self._file_system.read_ranges([(self.name, offset, length) for offset, length in ranges])
+        """Returns the bytes of each `(offset, length)`, all requested at once. Length -1: to the end of the file.
 
-    def view(self, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: bool = False) -> memoryview:
+        They are those of the file that was opened, also if it has been renamed or replaced since.
+        """
+        file = self._begin()
+        try:
+            found = read_ranges(file, list(ranges), self.name)
+        finally:
+            self._end()
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return found
+
+    def view(
+        self, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: Optional[bool] = None
+    ) -> memoryview:
         """Shows bytes of the file: in the DataNode's own memory if it is on this machine, else in a copy.
 
         Returns a read-only `memoryview` of at most `length` bytes from `offset` on (-1: all), up to the end of a block;
         see `views` for all blocks. NumPy, PyArrow and others take it without a copy. The bytes do not change while it
         is in use, also if the file is closed or deleted.
 
-        in_place: raise `OSError` (ENOTSUP) instead of copying. verify: compare the bytes with their checksums; copies
-        are always verified, and the DataNode has verified what it keeps in memory.
+        in_place: raise `OSError` (ENOTSUP) instead of copying. verify: None, the default, accepts bytes that the
+        DataNode says it has verified, and compares others with their checksums here. True compares them here in any
+        case. False shows them as they are. Copies are always verified. A replica that does not match is reported to the
+        NameNode, and another one is used; `OSError` (EIO) if there is none.
+
+        In a child of a fork, a view of the parent can still be read.
         """
         if offset < 0:
             raise ValueError("negative offset")
-        flags = (VIEW_IN_PLACE if in_place else 0) | (VIEW_VERIFY if verify else 0)
+        checks = 0 if verify is None else VIEW_VERIFY if verify else VIEW_UNVERIFIED
+        flags = (VIEW_IN_PLACE if in_place else 0) | checks
         file = self._begin()
         try:
             handle = lib.hearth_view_open(file, offset, -1 if length < 0 else length, flags)
@@ -184,7 +206,7 @@ class RawFile(io.RawIOBase):
         weakref.finalize(shown, lib.hearth_view_close, handle).atexit = False
         return memoryview(shown).cast("B").toreadonly()
 
-    def views(self, **options: bool) -> List[memoryview]:
+    def views(self, **options: Optional[bool]) -> List[memoryview]:
         """Returns a view of each block of the file, in order. Options as for `view`."""
         found, offset = [], 0
         while offset < self.size:
@@ -196,7 +218,7 @@ class RawFile(io.RawIOBase):
         return found
 
     def statistics(self) -> ReadStatistics:
-        """Returns the number of bytes that were read so far, by any method but `read_ranges`."""
+        """Returns the number of bytes that were read so far, by any method."""
         place = ctypes.POINTER(StatisticsStructure)()
         file = self._begin()
         try:
@@ -256,11 +278,15 @@ class RawFile(io.RawIOBase):
         try:
             super().close()
         finally:
-            with self._lock:
+            if self._process != os.getpid():
+                # Without the lock, see `_begin`. The library leaves the parent's file alone.
                 handle, self._handle = self._handle, None
-                if self._calls:
-                    # The last call in flight closes it.
-                    handle, self._closing = None, handle
+            else:
+                with self._lock:
+                    handle, self._handle = self._handle, None
+                    if self._calls:
+                        # The last call in flight closes it.
+                        handle, self._closing = None, handle
             if handle is not None and lib.hdfsCloseFile(None, handle) != 0 and self._process == os.getpid():
                 raise error(self.name)
 
@@ -298,11 +324,13 @@ class File(io.BufferedReader):
         """See `RawFile.read_ranges`."""
         return self.raw.read_ranges(ranges)
 
-    def view(self, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: bool = False) -> memoryview:
+    def view(
+        self, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: Optional[bool] = None
+    ) -> memoryview:
         """See `RawFile.view`."""
         return self.raw.view(offset, length, in_place=in_place, verify=verify)
 
-    def views(self, **options: bool) -> List[memoryview]:
+    def views(self, **options: Optional[bool]) -> List[memoryview]:
         """See `RawFile.views`."""
         return self.raw.views(**options)
 

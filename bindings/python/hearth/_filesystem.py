@@ -96,6 +96,7 @@ class FileSystem:
         if not self._handle:
             raise error()
         weakref.finalize(self, lib.hdfsDisconnect, self._handle).atexit = False
+        lib.hearth_set_interruptible(self._handle, 1)
         buffer = ctypes.create_string_buffer(4096)
         if not lib.hdfsGetWorkingDirectory(self._handle, buffer, len(buffer)):
             raise error()
@@ -191,8 +192,18 @@ class FileSystem:
                     raise one
         return found
 
-    def view(self, path: Path, offset: int = 0, length: int = -1, *, in_place: bool = False, verify: bool = False) -> memoryview:
-        """Shows bytes of a file without a copy, if they are in memory of this machine: see `RawFile.view`."""
+    def view(
+        self,
+        path: Path,
+        offset: int = 0,
+        length: int = -1,
+        *,
+        in_place: bool = False,
+        verify: Optional[bool] = None,
+    ) -> memoryview:
+        """Shows bytes of a file without a copy, if they are in memory of this machine. They are verified, unless
+        `verify` is False: see `RawFile.view`.
+        """
         with self.open(path, buffering=0) as file:
             return file.view(offset, length, in_place=in_place, verify=verify)
 

@@ -1,9 +1,11 @@
 """The C library, as ctypes sees it: declarations of the functions that this package calls, and their errors.
 
-Calls release the GIL. A call that waits asks ten times a second whether a signal handler wants to run, so Ctrl-C
-interrupts it.
+Calls release the GIL. A call of the main thread that waits asks ten times a second whether a signal handler wants to run,
+so Ctrl-C interrupts it. Only handles of this package do so: PyArrow and other users of the library in this process may
+call while they hold the GIL, or from a thread without a state of Python. From the exit of the interpreter on, no call asks.
 """
 
+import atexit
 import ctypes
 import errno
 import os
@@ -107,7 +109,9 @@ for _name, _result, _arguments in [
     ("hdfsGetLastExceptionStackTrace", c_char_p, []),
     ("hearth_version", c_char_p, []),
     ("hearth_read_many", c_int64, [_HANDLE, POINTER(RangeStructure), c_size_t, POINTER(BytesStructure)]),
+    ("hearth_read_ranges", c_int64, [_HANDLE, POINTER(RangeStructure), c_size_t, POINTER(BytesStructure)]),
     ("hearth_free_bytes", None, [POINTER(BytesStructure), c_size_t]),
+    ("hearth_file_length", c_int64, [_HANDLE]),
     ("hearth_view_open", _HANDLE, [_HANDLE, c_int64, c_int64, c_int]),
     ("hearth_view_data", c_void_p, [_HANDLE]),
     ("hearth_view_length", c_int64, [_HANDLE]),
@@ -115,12 +119,14 @@ for _name, _result, _arguments in [
     ("hearth_view_close", None, [_HANDLE]),
     ("hearth_pread_async", c_int, [_HANDLE, c_int64, c_void_p, c_size_t, c_void_p, c_void_p]),
     ("hearth_set_interrupt_check", None, [c_void_p]),
+    ("hearth_set_interruptible", c_int, [_HANDLE, c_int]),
 ]:
     _declare(_name, _result, *_arguments)
 
 #: Flags of `hearth_view_open`.
 VIEW_IN_PLACE = 1
 VIEW_VERIFY = 2
+VIEW_UNVERIFIED = 4
 
 #: What a signal handler raised while a call of the main thread waited.
 _raised: List[BaseException] = []
@@ -150,6 +156,8 @@ _checks = _interrupt_checks()
 next(_checks)
 _check = ctypes.CFUNCTYPE(c_int)(_checks.__next__)
 lib.hearth_set_interrupt_check(ctypes.cast(_check, c_void_p))
+# The function is freed when the interpreter ends. Destructors of other libraries may make calls after that.
+atexit.register(lib.hearth_set_interrupt_check, None)
 
 
 def error(path: Optional[str] = None) -> BaseException:
@@ -197,20 +205,29 @@ def as_path(path: Any) -> bytes:
 
 def read_many(handle: int, wanted: List[Tuple[Any, int, int]]) -> List[Any]:
     """Reads ranges of files in one call. An element is `bytes`, or the error of its range."""
-    count = len(wanted)
     paths = [as_path(path) for path, _, _ in wanted]
-    ranges = (RangeStructure * count)(*(
-        RangeStructure(path, offset, length) for path, (_, offset, length) in zip(paths, wanted)
-    ))
+    ranges = [(path, offset, length) for path, (_, offset, length) in zip(paths, wanted)]
+    return _read(lib.hearth_read_many, handle, ranges, [path.decode() for path in paths])
+
+
+def read_ranges(file: int, wanted: List[Tuple[int, int]], name: str) -> List[Any]:
+    """Reads ranges of an open file in one call. An element is `bytes`, or the error of its range."""
+    return _read(lib.hearth_read_ranges, file, [(None, offset, length) for offset, length in wanted], [name] * len(wanted))
+
+
+def _read(function: Any, handle: int, wanted: List[Tuple[Optional[bytes], int, int]], names: List[str]) -> List[Any]:
+    """names: of the files, for errors."""
+    count = len(wanted)
+    ranges = (RangeStructure * count)(*(RangeStructure(*one) for one in wanted))
     found = (BytesStructure * count)()
-    if lib.hearth_read_many(handle, ranges, count, found) < 0:
+    if function(handle, ranges, count, found) < 0:
         raise error()
     try:
         return [
             ctypes.string_at(one.data, one.length) if one.error == 0 and one.length else
             b"" if one.error == 0 else
-            make_error(one.error, (one.message or b"").decode(errors="replace"), path.decode())
-            for one, path in zip(found, paths)
+            make_error(one.error, (one.message or b"").decode(errors="replace"), name)
+            for one, name in zip(found, names)
         ]
     finally:
         lib.hearth_free_bytes(found, count)

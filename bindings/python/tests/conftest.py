@@ -1,6 +1,9 @@
 """Fixtures: a file system of the cluster that HADOOP_CONF_DIR names."""
 
 import itertools
+import socket
+import subprocess
+import sys
 
 import hearth
 import pytest
@@ -26,3 +29,35 @@ def directory(hdfs):
     hdfs.make_directory(path)
     yield path
     hdfs.delete(path, recursive=True)
+
+
+@pytest.fixture
+def silent():
+    """Port of a server that accepts connections and never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(5)
+        yield server.getsockname()[1]
+
+
+#: Python code that says "asked" if a signal handler runs during a call that waits for ever, and then ends the process.
+SIGNALS = """
+import faulthandler, os, signal
+def wait_for_ever(call):
+    signal.signal(signal.SIGALRM, lambda *_: os.write(1, b"asked\\n"))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    faulthandler.dump_traceback_later(3, exit=True)
+    os.write(1, b"calling\\n")
+    call()
+"""
+
+
+@pytest.fixture
+def said():
+    """Runs code after `SIGNALS` in a process of its own, and returns what it says."""
+
+    def run(code):
+        child = subprocess.run([sys.executable, "-c", SIGNALS + code], stdout=subprocess.PIPE, text=True, timeout=60)
+        return child.stdout.split()
+
+    return run

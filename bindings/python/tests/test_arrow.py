@@ -20,6 +20,15 @@ def test_parquet(fs, directory, table, by, url):
     assert arrow.get_file_info(f"{directory}/table.parquet").is_file
 
 
+def test_calls_of_pyarrow_do_not_ask_python(silent, said):
+    """They may hold the GIL, or come from a thread without a state of Python."""
+    code = f"""
+import hearth, pyarrow.fs
+wait_for_ever(lambda: pyarrow.fs.HadoopFileSystem('hdfs://127.0.0.1', {silent}).get_file_info('/'))
+"""
+    assert said(code) == ["calling"]
+
+
 def test_other_ways_are_refused():
     with pytest.raises(ValueError):
         hearth.arrow(by="magic")

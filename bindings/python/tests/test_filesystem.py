@@ -201,6 +201,35 @@ def test_views_end_at_blocks(fs, directory):
     assert bytes(fs.view(path, 7, 9)) == data[7:16]
 
 
+def test_views_are_verified_as_the_caller_says(fs, directory):
+    path = f"{directory}/file"
+    data = stored(fs, path, BLOCK)
+    with fs.open(path) as file:
+        for verify in [None, True, False]:
+            assert bytes(file.view(10, 1000, in_place=True, verify=verify)) == data[10:1010]
+            assert b"".join(file.views(verify=verify)) == data
+    assert bytes(fs.view(path, verify=False)) == data
+
+
+def test_open_file_is_read_although_another_is_at_its_path(fs, directory):
+    path = f"{directory}/file"
+    data = stored(fs, path, 2 * BLOCK + 70_001)
+    with fs.open(path) as file:
+        fs.rename(path, f"{directory}/renamed")
+        fs.write_file(path, b"another")
+        assert file.size == file.raw.size == len(data)
+        ranges = [(0, 10), (BLOCK - 2, 4), (len(data) - 3, -1), (len(data), 5)]
+        assert file.read_ranges(ranges) == [data[:10], data[BLOCK - 2 : BLOCK + 2], data[-3:], b""]
+        assert file.pread(5, 10) == data[5:15] and file.read() == data
+        assert file.statistics().total >= len(data)
+        with pytest.raises(OSError):
+            file.read_ranges([(-1, 5)])
+    with fs.open(path) as file:
+        assert file.size == 7 and file.read_ranges([(0, -1)]) == [b"another"]
+    with pytest.raises(ValueError):
+        file.read_ranges([(0, 1)])
+
+
 def test_asyncio(fs, directory):
     async def work():
         paths = [f"{directory}/{number}" for number in range(20)]
@@ -297,6 +326,57 @@ def test_file_open_at_a_fork_must_be_opened_again(fs, directory):
         assert file.pread(0, 1000) == data
 
 
+def read_inherited_views(views, answers):
+    answers.put([bytes(view[-9:]) for view in views])
+    views.clear()
+    gc.collect()
+
+
+def test_child_reads_a_view_of_its_parent(fs, directory):
+    path = f"{directory}/file"
+    data = stored(fs, path, BLOCK)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    views = [fs.view(path, in_place=True), fs.view(path, 100)]
+    child = context.Process(target=read_inherited_views, args=(views, answers))
+    child.start()
+    assert answers.get(timeout=60) == [data[-9:]] * 2
+    child.join(60)
+    assert child.exitcode == 0
+    # The child has given up its copies of them only.
+    assert bytes(views[0]) == data and bytes(views[1]) == data[100:]
+
+
+def test_file_of_a_parent_is_no_trap_for_a_child(fs, directory):
+    """A thread of the parent may hold the file's lock at the fork, as this one does for good."""
+    path = f"{directory}/file"
+    stored(fs, path, 1000)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    file = fs.open(path, buffering=0)
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with file._lock:
+            held.set()
+            done.wait(120)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = context.Process(target=read_inherited, args=(file, fs, path, answers))
+    child.start()
+    try:
+        assert answers.get(timeout=60) == errno.EBADF
+        assert len(answers.get(timeout=60)) == 1000
+        child.join(60)
+        assert child.exitcode == 0
+    finally:
+        done.set()
+        thread.join()
+        child.kill()
+
+
 def test_pickle(fs, directory):
     stored(fs, f"{directory}/file", 10)
     copied = pickle.loads(pickle.dumps(fs))
@@ -315,6 +395,22 @@ def test_ctrl_c_interrupts_a_call_that_waits():
         with pytest.raises(KeyboardInterrupt):
             fs.exists("/")
         assert time.monotonic() - started < 10
+
+
+def test_signal_handlers_run_during_a_call(silent, said):
+    code = f"import hearth; fs = hearth.FileSystem('127.0.0.1:{silent}'); wait_for_ever(lambda: fs.exists('/'))"
+    assert said(code) == ["calling", "asked"]
+
+
+def test_no_call_asks_python_from_its_exit_on(silent, said):
+    # Registered before the package is imported, and so called after its own function.
+    code = f"""
+import atexit
+atexit.register(lambda: wait_for_ever(lambda: fs.exists('/')))
+import hearth
+fs = hearth.FileSystem('127.0.0.1:{silent}')
+"""
+    assert said(code) == ["calling"]
 
 
 def test_objects_are_collected(fs, directory):

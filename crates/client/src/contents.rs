@@ -56,12 +56,7 @@ impl Reader {
 impl PositionedReader {
     /// Reads a range of the file into memory: see [`Reader::read_range`].
     pub async fn read_range(&self, range: Range<u64>) -> Result<Bytes, Error> {
-        let end = range.end.min(self.length());
-        // A file of 2^64 bytes does not fit into memory anyway.
-        let length = usize::try_from(end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; length];
-        let count = self.read_at(range.start, &mut bytes).await?;
-        bytes.truncate(count);
-        Ok(bytes.into())
+        let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        Ok(self.read_vec(range.start, length).await?.into())
     }
 }

@@ -80,6 +80,9 @@ pub(crate) enum Failure {
     LeaseLost { path: String },
     #[error("{path} changed while it was being read: {why}")]
     FileChanged { path: String, why: String },
+    /// The system refuses the memory for the bytes of a read.
+    #[error("cannot allocate {bytes} bytes for a read of {path}: read a shorter range, or into memory of your own")]
+    OutOfMemory { path: String, bytes: u64 },
     /// Made by a user of this crate.
     #[error("{message}")]
     Custom { kind: ErrorKind, message: String },
@@ -205,6 +208,8 @@ pub enum ErrorKind {
     LeaseLost,
     /// The file changed while it was being read.
     FileChanged,
+    /// The system refuses the memory for the result.
+    OutOfMemory,
     /// The servers, or this client, lack the operation or a feature that the file uses.
     Unsupported,
     /// No connection could be made, or the connection broke.
@@ -236,6 +241,7 @@ impl ErrorKind {
             Failure::Unsupported { .. } => Self::Unsupported,
             Failure::LeaseLost { .. } => Self::LeaseLost,
             Failure::FileChanged { .. } => Self::FileChanged,
+            Failure::OutOfMemory { .. } => Self::OutOfMemory,
             Failure::Answer { .. } | Failure::WriterClosed { .. } => Self::Other,
             Failure::Custom { kind, .. } => *kind,
         }
@@ -256,6 +262,7 @@ impl ErrorKind {
             }
             Self::Busy => io::ErrorKind::ResourceBusy,
             Self::LeaseLost | Self::FileChanged => io::ErrorKind::StaleNetworkFileHandle,
+            Self::OutOfMemory => io::ErrorKind::OutOfMemory,
             Self::Unsupported => io::ErrorKind::Unsupported,
             Self::Unreachable => io::ErrorKind::HostUnreachable,
             Self::DataUnavailable | Self::Other => io::ErrorKind::Other,
@@ -313,7 +320,8 @@ impl Error {
             | Failure::GrantedMemory { path, .. }
             | Failure::WriterClosed { path }
             | Failure::LeaseLost { path }
-            | Failure::FileChanged { path, .. } => Some(path),
+            | Failure::FileChanged { path, .. }
+            | Failure::OutOfMemory { path, .. } => Some(path),
             Failure::Configuration(_)
             | Failure::InvalidUri { .. }
             | Failure::Refused { .. }

@@ -111,7 +111,7 @@ pub use namenode::{
 #[cfg(feature = "object_store")]
 pub use object_store::HdfsObjectStore;
 pub use options::ChecksumCombine;
-pub use read::{PositionedReader, Reader, View};
+pub use read::{PositionedReader, Reader, View, ViewChecks};
 pub use statistics::{ReadStatistics, Statistics};
 pub use user::os_user_name;
 pub use webhdfs::{WebFileSystem, WebReader, WebWriter};

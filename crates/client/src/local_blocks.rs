@@ -10,12 +10,15 @@
 //! - A block that no DataNode here has is not asked for again for a minute.
 //! - A replica with bad bytes is not opened again for a minute either, so that the client finds and reports it by its own
 //!   path. This module does not report it: the client may have meant a replica of another DataNode.
+//! - The sockets are listed in the background while a DataNode is known. A DataNode that does not answer in time is left
+//!   alone for a minute, so that it delays one caller, and not the blocks of the other DataNodes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use hearth_config::{Configuration, keys};
 use hearth_protocol::rpc::RpcClientOptions;
 use hearth_types::{
@@ -28,7 +31,7 @@ use crate::checksummed::{Checksummed, FetchedRange};
 use crate::data_path::SMALL_BYTES;
 use crate::datanode::Datanodes;
 use crate::options::{DatanodeOptions, MultiplexOptions, ShortCircuitOptions};
-use crate::short_circuit::{LocalReplica, ShortCircuit};
+use crate::short_circuit::{LocalReplica, Probed, ShortCircuit};
 use crate::{DatanodeError, Error, ErrorKind, backoff};
 
 /// Interval at which the sockets are listed again: with DataNodes found, and without.
@@ -36,7 +39,13 @@ const LIST_INTERVAL: Duration = Duration::from_secs(60);
 const LIST_INTERVAL_WITHOUT: Duration = Duration::from_secs(5);
 
 /// Time-out of one DataNode's answer when the sockets are listed.
-const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time-out of the opening of a replica. The client then reads the block by its own path.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for which a DataNode that did not answer in time is not asked again.
+const SILENT_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Maximum number of DataNodes used on one machine.
 const DATANODES_MAX: usize = 64;
@@ -61,8 +70,13 @@ struct Shared {
     short_circuit: Arc<ShortCircuit>,
     sockets: SocketPattern,
     datanodes: RwLock<Vec<Arc<DatanodeId>>>,
-    /// Time of the last listing. Locked while the sockets are listed.
-    listed: tokio::sync::Mutex<Option<Instant>>,
+    /// Time of the last listing.
+    listed: Mutex<Option<Instant>>,
+    /// Locked while the sockets are listed, which is done once at a time.
+    listing: Arc<tokio::sync::Mutex<()>>,
+    /// Sockets of DataNodes that did not answer in time, with the time. At most [`DATANODES_MAX`], and those that an
+    /// opening adds until the next listing.
+    silent: Mutex<HashMap<PathBuf, Instant>>,
     /// Number of times that each short block was opened.
     opens: Mutex<HashMap<(BlockPoolId, BlockId, GenerationStamp), u8>>,
 }
@@ -87,7 +101,9 @@ impl LocalBlocks {
             short_circuit: Arc::new(ShortCircuit::new(options, datanodes)),
             sockets: SocketPattern::new(pattern),
             datanodes: RwLock::default(),
-            listed: tokio::sync::Mutex::default(),
+            listed: Mutex::default(),
+            listing: Arc::default(),
+            silent: Mutex::default(),
             opens: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -96,7 +112,7 @@ impl LocalBlocks {
     /// Returns the number of Hearth's DataNodes that answer on this machine. Needs a tokio runtime. The number is at most
     /// a minute old.
     pub async fn datanodes(&self) -> usize {
-        self.list_datanodes().await.len()
+        self.list_datanodes(Stale::Wait).await.len()
     }
 
     /// Returns the replica of `block` if it is open, valid and at least as long as `block`. Never waits.
@@ -118,14 +134,18 @@ impl LocalBlocks {
         }
         let located = LocatedBlock { token: token.clone(), ..LocatedBlock::nowhere(block.clone()) };
         let inline = block.length() <= SMALL_BYTES && self.count_open(block) < OPENS_BEFORE_MAPPING;
-        for datanode in self.list_datanodes().await {
+        for datanode in self.list_datanodes(Stale::Use).await {
             if self.shared.short_circuit.failed_lately(&located, &datanode) != Ok(false) {
                 continue;
             }
-            match self.open_at(&located, &datanode, inline).await {
-                Ok(contents) => return Some(self.opened(block, &datanode, contents)),
-                Err(error) => {
+            match tokio::time::timeout(OPEN_TIMEOUT, self.open_at(&located, &datanode, inline)).await {
+                Ok(Ok(contents)) => return Some(self.opened(block, &datanode, contents)),
+                Ok(Err(error)) => {
                     tracing::debug!(%block, %datanode, error = &error as &dyn std::error::Error, "no replica here")
+                }
+                Err(_) => {
+                    tracing::info!(%block, %datanode, "the local DataNode does not answer, leaving it alone for a while");
+                    self.shared.leave_alone(&datanode);
                 }
             }
         }
@@ -173,30 +193,92 @@ impl LocalBlocks {
         before
     }
 
-    async fn list_datanodes(&self) -> Vec<Arc<DatanodeId>> {
-        let mut listed = self.shared.listed.lock().await;
-        let known = self.shared.datanodes.read().clone();
-        let interval = if known.is_empty() { LIST_INTERVAL_WITHOUT } else { LIST_INTERVAL };
-        if listed.is_some_and(|at| at.elapsed() < interval) {
+    /// Returns Hearth's DataNodes on this machine.
+    async fn list_datanodes(&self, stale: Stale) -> Vec<Arc<DatanodeId>> {
+        let shared = &self.shared;
+        if let Some(known) = shared.listed_recently() {
             return known;
         }
-        let mut found = Vec::new();
-        for (port, path) in self.shared.sockets.list().into_iter().take(DATANODES_MAX) {
-            if let Some(uuid) = self.shared.short_circuit.hearth_datanode_at(path, LIST_TIMEOUT).await {
-                found.push(Arc::new(DatanodeId {
-                    ip: "127.0.0.1".to_owned(),
-                    host_name: "localhost".to_owned(),
-                    uuid,
-                    transfer_port: port,
-                    info_port: 0,
-                    ipc_port: 0,
-                    info_secure_port: 0,
-                }));
-            }
+        let known = shared.datanodes.read().clone();
+        if stale == Stale::Wait || known.is_empty() {
+            let _listing = shared.listing.lock().await;
+            // Another caller may have listed them while this one waited for the lock.
+            return match shared.listed_recently() {
+                Some(known) => known,
+                None => shared.list().await,
+            };
         }
-        *self.shared.datanodes.write() = found.clone();
-        *listed = Some(Instant::now());
+        if let Ok(listing) = Arc::clone(&shared.listing).try_lock_owned() {
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move {
+                shared.list().await;
+                drop(listing);
+            });
+        }
+        known
+    }
+}
+
+/// Use of the last listing of the sockets, if it is old.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stale {
+    /// It is used if it has found a DataNode, and a new one is started in the background.
+    Use,
+    /// The caller waits for a new one, [`PROBE_TIMEOUT`] at most.
+    Wait,
+}
+
+impl Shared {
+    /// Returns the known DataNodes, or `None` if the sockets must be listed again.
+    fn listed_recently(&self) -> Option<Vec<Arc<DatanodeId>>> {
+        let at = (*self.listed.lock())?;
+        let known = self.datanodes.read();
+        let interval = if known.is_empty() { LIST_INTERVAL_WITHOUT } else { LIST_INTERVAL };
+        (at.elapsed() < interval).then(|| known.clone())
+    }
+
+    /// Asks the DataNodes at all sockets, at the same time, and stores those that are Hearth's.
+    async fn list(&self) -> Vec<Arc<DatanodeId>> {
+        let mut sockets = self.sockets.list();
+        sockets.truncate(DATANODES_MAX);
+        {
+            let mut silent = self.silent.lock();
+            silent.retain(|path, at| at.elapsed() < SILENT_BACKOFF && sockets.iter().any(|(_, listed)| listed == path));
+            sockets.retain(|(_, path)| !silent.contains_key(path));
+        }
+        let asked = join_all(sockets.into_iter().map(|(port, path)| self.ask(port, path))).await;
+        let found: Vec<_> = asked.into_iter().flatten().collect();
+        *self.datanodes.write() = found.clone();
+        *self.listed.lock() = Some(Instant::now());
         found
+    }
+
+    async fn ask(&self, port: u16, path: PathBuf) -> Option<Arc<DatanodeId>> {
+        let uuid = match self.short_circuit.probe(path.clone(), PROBE_TIMEOUT).await {
+            Probed::Hearth(uuid) => uuid,
+            Probed::Other => return None,
+            Probed::Silent => {
+                self.silent.lock().insert(path, Instant::now());
+                return None;
+            }
+        };
+        Some(Arc::new(DatanodeId {
+            ip: "127.0.0.1".to_owned(),
+            host_name: "localhost".to_owned(),
+            uuid,
+            transfer_port: port,
+            info_port: 0,
+            ipc_port: 0,
+            info_secure_port: 0,
+        }))
+    }
+
+    /// Stops using a DataNode that does not answer, until it is asked again.
+    fn leave_alone(&self, datanode: &DatanodeId) {
+        if let Some(path) = self.sockets.path(datanode.transfer_port) {
+            self.silent.lock().insert(path, Instant::now());
+        }
+        self.datanodes.write().retain(|known| known.uuid != datanode.uuid);
     }
 }
 
@@ -338,6 +420,15 @@ impl SocketPattern {
         Self::Numbered { directory: directory.into(), before: before.to_owned(), after: after.to_owned() }
     }
 
+    /// Returns the path of the socket whose name has `port`.
+    fn path(&self, port: u16) -> Option<PathBuf> {
+        match self {
+            Self::One(path) => Some(path.clone()),
+            Self::Numbered { directory, before, after } => Some(directory.join(format!("{before}{port}{after}"))),
+            Self::Unlisted => None,
+        }
+    }
+
     /// Returns the port in the name of each socket and its path, in the order of the ports.
     fn list(&self) -> Vec<(u16, PathBuf)> {
         match self {
@@ -363,7 +454,74 @@ impl SocketPattern {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use hearth_testkit::StoppedClock;
+    use hearth_types::Block;
+
     use super::*;
+    use crate::short_circuit::tests::{Behaviour, Fake};
+
+    const BLOCK_BYTES: usize = 100_000;
+
+    /// Hearth's DataNode with the blocks 1 and 2.
+    fn two_blocks() -> Behaviour {
+        Behaviour::of(true, HashMap::from([1, 2].map(|id| (id, vec![id as u8; BLOCK_BYTES]))))
+    }
+
+    fn blocks_of(fake: &Fake) -> LocalBlocks {
+        LocalBlocks::new(&Configuration::empty().with("dfs.domain.socket.path", fake.socket_pattern())).unwrap()
+    }
+
+    /// Runs `work` while time passes. Returns its outcome and the time that it took.
+    async fn timed<T>(clock: &StoppedClock, work: impl Future<Output = T>) -> (T, Duration) {
+        let start = Instant::now();
+        let outcome = clock.during(Duration::from_millis(100), work).await;
+        (outcome, start.elapsed())
+    }
+
+    async fn opens(blocks: &LocalBlocks, id: i64) -> bool {
+        let block = Block { id: BlockId(id), stamp: GenerationStamp(1001), length: BLOCK_BYTES as u64 };
+        let block = ExtendedBlock { pool: BlockPoolId::new("BP-1"), block };
+        blocks.open(&block, &Token::default()).await.is_some()
+    }
+
+    /// Less than any time-out.
+    const AT_ONCE: Duration = Duration::from_millis(900);
+
+    #[tokio::test]
+    async fn silent_datanode_delays_the_first_caller_only() {
+        let fake = Fake::start(two_blocks());
+        // Connections to it are made, and no request is answered.
+        let _silent = UnixListener::bind(fake.socket_pattern().replace("_PORT", "50011")).unwrap();
+        let blocks = blocks_of(&fake);
+        let clock = StoppedClock::new();
+        let (opened, took) = timed(&clock, opens(&blocks, 1)).await;
+        assert!(opened && took >= PROBE_TIMEOUT && took < 3 * PROBE_TIMEOUT, "{took:?}");
+        // The sockets are listed again, and the silent DataNode is asked again: in the background.
+        *blocks.shared.listed.lock() = None;
+        blocks.shared.silent.lock().clear();
+        let (opened, took) = timed(&clock, opens(&blocks, 2)).await;
+        assert!(opened && took < AT_ONCE, "{took:?}");
+        clock.pass(2 * PROBE_TIMEOUT).await;
+        assert_eq!(blocks.shared.silent.lock().len(), 1);
+        // It is left alone for a while, so nothing waits for it.
+        *blocks.shared.listed.lock() = None;
+        let (found, took) = timed(&clock, blocks.datanodes()).await;
+        assert!(found == 1 && took < AT_ONCE, "{found} in {took:?}");
+    }
+
+    #[tokio::test]
+    async fn datanode_that_stops_answering_is_left_alone() {
+        let fake = Fake::start(two_blocks().hang());
+        let blocks = blocks_of(&fake);
+        let clock = StoppedClock::new();
+        let (opened, took) = timed(&clock, opens(&blocks, 1)).await;
+        assert!(!opened && took < 2 * OPEN_TIMEOUT, "{took:?}");
+        let (opened, took) = timed(&clock, opens(&blocks, 2)).await;
+        assert!(!opened && took < AT_ONCE, "{took:?}");
+        assert_eq!(blocks.datanodes().await, 0);
+    }
 
     #[test]
     fn sockets_are_listed_by_their_port() {

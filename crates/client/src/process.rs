@@ -2,8 +2,8 @@
 //!
 //! A fork copies only the thread that calls it. In the child, a tokio runtime of the parent has no threads, and its
 //! sockets are the parent's. The child must neither use nor drop them: dropping a socket removes it from the epoll
-//! instance that both processes share. [`PerProcess`] holds this rule: the child gets a value of its own and leaks the
-//! parent's.
+//! instance that both processes share. Two types hold this rule. [`PerProcess`] gives the child a value of its own and
+//! leaks the parent's. [`OfProcess`] keeps a value for the process that made it, and leaks it in a child.
 
 use std::sync::OnceLock;
 
@@ -27,9 +27,63 @@ pub fn runtime() -> Result<&'static Runtime, Error> {
     })
 }
 
+/// Drops `value` inside the runtime of this process, if it has one: some values start a task when they are dropped, for
+/// example to release a slot at a datanode.
+pub fn drop_inside<T>(value: T) {
+    let _runtime = RUNTIME.get().map(Runtime::enter);
+    drop(value);
+}
+
+/// A value of the process that made it, for handles of languages that cannot know about forks. In a child it is neither
+/// used nor dropped. In its own process it is dropped inside the runtime ([`drop_inside`]).
+#[derive(Debug)]
+pub struct OfProcess<T> {
+    process: u32,
+    /// Always there until it is dropped.
+    value: Option<T>,
+}
+
+impl<T> OfProcess<T> {
+    /// Creates the value of this process.
+    pub fn new(value: T) -> Self {
+        Self { process: std::process::id(), value: Some(value) }
+    }
+
+    /// Returns the value, or `None` in a child of a fork.
+    pub fn get(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.process == std::process::id())
+    }
+
+    /// Returns the value in a child of a fork, too. The child may only read its memory there: it must not take a lock,
+    /// wait, or use a socket.
+    pub fn inherited(&self) -> &T {
+        self.value.as_ref().expect("the value is there until the drop")
+    }
+
+    /// Makes this look as in a child of a fork.
+    #[cfg(test)]
+    fn as_in_child(mut self) -> Self {
+        self.process = std::process::id().wrapping_add(1);
+        self
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if self.process == std::process::id() {
+            drop_inside(value);
+        } else {
+            std::mem::forget(value);
+        }
+    }
+}
+
 /// A value that each process makes for itself: after a fork, the child makes another, and leaks its parent's.
 ///
-/// A child of a process that was making the value in another thread at the fork may wait for ever.
+/// A value is made outside of any lock, so a fork during that harms no child. Several threads may make one at the same
+/// time; the first is used. A thread that stores its finished value holds a lock for some instructions. A child of a fork
+/// at that very moment would wait for ever.
 #[derive(Debug)]
 pub struct PerProcess<T> {
     first: OnceLock<Box<Made<T>>>,
@@ -50,6 +104,18 @@ impl<T> PerProcess<T> {
         Self { first: OnceLock::new() }
     }
 
+    /// Returns the value of this process, if it has made one.
+    pub fn get(&self) -> Option<&T> {
+        let (process, mut place) = (std::process::id(), &self.first);
+        loop {
+            let made = place.get()?;
+            match &made.value {
+                Some(value) if made.process == process => return Some(value),
+                _ => place = &made.next,
+            }
+        }
+    }
+
     /// Returns the value of this process, which `make` makes in the first call.
     pub fn get_or_try<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         self.get_for(std::process::id(), make)
@@ -64,9 +130,9 @@ impl<T> PerProcess<T> {
                     made
                 }
                 (None, Some(make)) => {
-                    let value = Some(make()?);
+                    let made = Box::new(Made { process, value: Some(make()?), next: OnceLock::new() });
                     // Another thread may have been faster. Its value is then used, and this one is dropped.
-                    place.get_or_init(|| Box::new(Made { process, value, next: OnceLock::new() }))
+                    place.get_or_init(|| made)
                 }
                 // Only if another process made the value that was found after `make` ran, which does not happen: a fork
                 // keeps the thread that found nothing out of the child.
@@ -118,6 +184,40 @@ mod tests {
         assert_eq!(Rc::strong_count(&counted), 3);
         drop(per_process);
         assert_eq!(Rc::strong_count(&counted), 2, "the parent's value is left alone");
+    }
+
+    #[test]
+    fn value_of_the_parent_is_neither_used_nor_dropped_in_a_child() {
+        let counted = Rc::new(());
+        let own = OfProcess::new(Rc::clone(&counted));
+        assert!(own.get().is_some_and(|value| Rc::ptr_eq(value, &counted)));
+        drop(own);
+        assert_eq!(Rc::strong_count(&counted), 1);
+        let inherited = OfProcess::new(Rc::clone(&counted)).as_in_child();
+        assert!(inherited.get().is_none() && Rc::ptr_eq(inherited.inherited(), &counted));
+        drop(inherited);
+        assert_eq!(Rc::strong_count(&counted), 2, "the parent's value is left alone");
+    }
+
+    /// Otherwise a child of a fork during the long work of making a value would wait for a thread that it does not have.
+    #[test]
+    fn value_is_made_without_a_lock() {
+        static PLACE: PerProcess<u8> = PerProcess::new();
+        let (entered, making) = std::sync::mpsc::channel();
+        let (finish, finished) = std::sync::mpsc::channel();
+        let slow = std::thread::spawn(move || {
+            let value = PLACE.get_or_try(|| {
+                entered.send(()).unwrap();
+                finished.recv().unwrap();
+                Ok::<_, Infallible>(1)
+            });
+            *value.unwrap()
+        });
+        making.recv().unwrap();
+        assert_eq!(PLACE.get(), None);
+        assert_eq!(PLACE.get_or_try(|| Ok::<_, Infallible>(2)), Ok(&2));
+        finish.send(()).unwrap();
+        assert_eq!((slow.join().unwrap(), PLACE.get()), (2, Some(&2)));
     }
 
     #[test]

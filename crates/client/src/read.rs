@@ -37,7 +37,7 @@ use locate::Locations;
 use many::{FileRange, read_ranges};
 use replicas::{Failures, Replicas};
 
-pub use view::View;
+pub use view::{View, ViewChecks};
 
 /// A file open for reading. `read`, `next` and `seek` move the reader's position; `read_at` does not, and many tasks
 /// may call it at once.
@@ -136,10 +136,23 @@ impl Reader {
                     left -= count;
                 }
             }
-            _ => {
-                self.current = None;
-                self.position = position;
-            }
+            _ => self.set_position(position)?,
+        }
+        Ok(())
+    }
+
+    /// Moves the position like [`Reader::seek`], but never waits: the stream and the bytes that it has received are given
+    /// up, unless the position stays where it is.
+    ///
+    /// Errors: kind `BeyondEnd` for a position beyond the end. The position has then not moved.
+    pub fn set_position(&mut self, position: u64) -> Result<(), Error> {
+        let length = self.length();
+        if position > length {
+            return Err(Failure::SeekBeyondEnd { path: self.path().to_owned(), position, length }.into());
+        }
+        if position != self.position {
+            self.current = None;
+            self.position = position;
         }
         Ok(())
     }
@@ -215,24 +228,41 @@ impl Reader {
     }
 
     /// Returns the file's bytes from `offset` on: at most `length`, fewer at the end of a block or of the file. If the
-    /// replica is in memory on this machine, they are shown there without a copy, and not verified until
-    /// [`View::verify`] is called. Otherwise they are a verified copy.
+    /// replica is in memory on this machine, they are shown there without a copy. Otherwise they are a copy.
+    ///
+    /// Either way they are verified ([`ViewChecks::Verified`]). If a replica's bytes do not match their checksums, it is
+    /// reported to the namenode, and another replica is used.
     ///
     /// ```no_run
-    /// # async fn example(fs: hearth_client::FileSystem) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example(fs: hearth_client::FileSystem) -> Result<(), hearth_client::Error> {
     /// let reader = fs.open("/data/index").await?;
     /// let view = reader.view(4096, 1 << 20).await?;
-    /// view.verify()?;
     /// let sum: u64 = view.iter().map(|byte| u64::from(*byte)).sum();
     /// # Ok(()) }
     /// ```
     pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
-        self.replicas.view(offset, length).await
+        self.view_with(offset, length, ViewChecks::default()).await
     }
 
-    /// Like [`Reader::view`], but returns `None` if the bytes cannot be shown in place, instead of a copy.
+    /// Like [`Reader::view`], but the caller says how bytes that are shown in place are verified.
+    pub async fn view_with(&self, offset: u64, length: usize, checks: ViewChecks) -> Result<View, Error> {
+        self.replicas.view(offset, length, checks).await
+    }
+
+    /// Like [`Reader::view`], but returns `None` instead of a copy if the bytes cannot be shown in place, or those in
+    /// memory on this machine do not match their checksums.
     pub async fn view_in_place(&self, offset: u64, length: usize) -> Result<Option<View>, Error> {
-        self.replicas.view_in_place(offset, length).await
+        self.view_in_place_with(offset, length, ViewChecks::default()).await
+    }
+
+    /// Like [`Reader::view_in_place`], but the caller says how the bytes are verified.
+    pub async fn view_in_place_with(
+        &self,
+        offset: u64,
+        length: usize,
+        checks: ViewChecks,
+    ) -> Result<Option<View>, Error> {
+        self.replicas.view_in_place(offset, length, checks).await
     }
 
     /// Returns the bytes of each of `ranges`, in order. All are requested at once. A range beyond the end of the file
@@ -335,12 +365,32 @@ impl PositionedReader {
 
     /// Returns a view of the file's bytes: see [`Reader::view`].
     pub async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
-        self.replicas.view(offset, length).await
+        self.view_with(offset, length, ViewChecks::default()).await
+    }
+
+    /// Returns a view of the file's bytes: see [`Reader::view_with`].
+    pub async fn view_with(&self, offset: u64, length: usize, checks: ViewChecks) -> Result<View, Error> {
+        self.replicas.view(offset, length, checks).await
     }
 
     /// Returns a view of the file's bytes if they can be shown in place: see [`Reader::view_in_place`].
     pub async fn view_in_place(&self, offset: u64, length: usize) -> Result<Option<View>, Error> {
-        self.replicas.view_in_place(offset, length).await
+        self.view_in_place_with(offset, length, ViewChecks::default()).await
+    }
+
+    /// Returns a view of the file's bytes if they can be shown in place: see [`Reader::view_in_place_with`].
+    pub async fn view_in_place_with(
+        &self,
+        offset: u64,
+        length: usize,
+        checks: ViewChecks,
+    ) -> Result<Option<View>, Error> {
+        self.replicas.view_in_place(offset, length, checks).await
+    }
+
+    /// Returns at most `length` bytes from `offset` on in memory of their own, fewer only at the end of the file.
+    pub(crate) async fn read_vec(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
+        self.replicas.read_vec(offset, length).await
     }
 
     /// Returns the number of bytes that the file's reader and positioned handles have returned.

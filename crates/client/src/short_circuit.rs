@@ -345,17 +345,26 @@ impl ShortCircuit {
         Some(self.socket_at(path))
     }
 
-    /// Returns the identity of the Hearth datanode that listens on the socket at `path`, which contains its transfer
-    /// port. The socket is enabled if it had failed. `None`: the datanode is not Hearth's, or does not answer within
-    /// `timeout`.
-    pub(crate) async fn hearth_datanode_at(&self, path: PathBuf, timeout: Duration) -> Option<DatanodeUuid> {
+    /// Asks the process that listens on the socket at `path`, which contains its transfer port, whether it is one of
+    /// Hearth's datanodes. If so, the socket is enabled if it had failed.
+    pub(crate) async fn probe(&self, path: PathBuf, timeout: Duration) -> Probed {
         let socket = self.socket_at(path);
-        let described = tokio::time::timeout(timeout, socket.describe(&self.datanodes.client_name)).await.ok()?;
-        let description = described
-            .inspect_err(|error| tracing::debug!(socket = %socket.path().display(), %error, "no datanode answers"));
-        let datanode = description.ok()??.datanode.clone();
-        socket.enable();
-        Some(datanode)
+        let described = tokio::time::timeout(timeout, socket.describe(&self.datanodes.client_name)).await;
+        match described {
+            Ok(Ok(Some(description))) => {
+                socket.enable();
+                Probed::Hearth(description.datanode.clone())
+            }
+            Ok(Ok(None)) => Probed::Other,
+            Ok(Err(error)) => {
+                tracing::debug!(socket = %socket.path().display(), %error, "no datanode answers");
+                Probed::Other
+            }
+            Err(_) => {
+                tracing::debug!(socket = %socket.path().display(), ?timeout, "the datanode does not answer in time");
+                Probed::Silent
+            }
+        }
     }
 
     fn socket_at(&self, path: PathBuf) -> Arc<DomainSocket> {
@@ -423,6 +432,17 @@ const NO_SOCKET: &str =
 
 fn no_socket(datanode: &DatanodeId) -> DatanodeError {
     DatanodeError::NoDomainSocket { datanode: Box::new(datanode.clone()), why: NO_SOCKET }
+}
+
+/// Answer of the process that listens on a domain socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Probed {
+    /// One of Hearth's datanodes.
+    Hearth(DatanodeUuid),
+    /// A datanode of another make, or no process at all.
+    Other,
+    /// It did not answer in time.
+    Silent,
 }
 
 /// A replica on this machine, ready to be read.

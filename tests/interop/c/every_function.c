@@ -246,6 +246,16 @@ static void zero_copy(hdfsFS fs, int in_place) {
         CHECK(hdfsFileGetReadStatistics(file, &statistics) == 0 && statistics->totalZeroCopyBytesRead == BLOCK + 100);
         hdfsFileFreeReadStatistics(statistics);
         CHECK(hdfsSeek(fs, file, 0) == 0);
+        /* The position moves once, and no stream is read to get there. */
+        char byte;
+        CHECK(hdfsSeek(fs, file, 0) == 0 && hdfsRead(fs, file, &byte, 1) == 1 && hdfsFileClearReadStatistics(file) == 0);
+        struct hadoopRzBuffer *next = hadoopReadZero(file, options, 1000);
+        CHECK(next != NULL && hadoopRzBufferLength(next) == 1000 && hdfsTell(fs, file) == 1001);
+        CHECK(memcmp(hadoopRzBufferGet(next), content + 1, 1000) == 0);
+        CHECK(hdfsFileGetReadStatistics(file, &statistics) == 0 && statistics->totalBytesRead == 1000);
+        hdfsFileFreeReadStatistics(statistics);
+        hadoopRzBufferFree(file, next);
+        CHECK(hdfsRead(fs, file, &byte, 1) == 1 && byte == content[1001]);
         /* The memory outlives the file. */
         CHECK(hdfsCloseFile(fs, file) == 0);
         CHECK(memcmp(hadoopRzBufferGet(buffer), content + BLOCK, 100) == 0);
@@ -360,6 +370,25 @@ static void many_files(hdfsFS fs) {
     CHECK(bytes[2].data == NULL);
     ranges[0].length = -2;
     FAILS(hearth_read_many(fs, ranges, 4, bytes) == -1, EINVAL);
+
+    /* An open file is read, and not the one that is at its path by now. */
+    CHECK(hdfsCopy(fs, "/c/file", fs, "/c/taken") == 0);
+    hdfsFile file = hdfsOpenFile(fs, "/c/taken", O_RDONLY, 0, 0, 0);
+    CHECK(hdfsRename(fs, "/c/taken", "/c/away") == 0 && hdfsCopy(fs, "/c/built", fs, "/c/taken") == 0);
+    CHECK(hearth_file_length(file) == LENGTH);
+    struct hearth_range parts[] = {{NULL, BLOCK - 5, 10}, {NULL, LENGTH - 3, -1}};
+    CHECK(hearth_read_ranges(file, parts, 2, bytes) == 0);
+    CHECK(bytes[0].length == 10 && memcmp(bytes[0].data, content + BLOCK - 5, 10) == 0);
+    CHECK(bytes[1].length == 3 && memcmp(bytes[1].data, content + LENGTH - 3, 3) == 0);
+    hearth_free_bytes(bytes, 2);
+    FAILS(hearth_read_ranges(file, ranges + 1, 1, bytes) == -1, EINVAL);
+    parts[1].offset = -1;
+    FAILS(hearth_read_ranges(file, parts, 2, bytes) == -1, EINVAL);
+    CHECK(hdfsCloseFile(fs, file) == 0 && hdfsDelete(fs, "/c/taken", 0) == 0 && hdfsDelete(fs, "/c/away", 0) == 0);
+    file = hdfsOpenFile(fs, "/c/written", O_WRONLY, 0, 0, 0);
+    FAILS(hearth_file_length(file) == -1, EINVAL);
+    FAILS(hearth_read_ranges(file, parts, 1, bytes) == -1, EINVAL);
+    CHECK(hdfsCloseFile(fs, file) == 0 && hdfsDelete(fs, "/c/written", 0) == 0);
     CHECK(hearth_read_many(fs, NULL, 0, NULL) == 0);
     CHECK(strchr(hearth_version(), '.') != NULL);
 }
@@ -378,6 +407,10 @@ static void views(hdfsFS fs, int in_place) {
     } else {
         FAILS(hearth_view_open(file, 0, 100, HEARTH_VIEW_IN_PLACE) == NULL, ENOTSUP);
     }
+    CHECK((view = hearth_view_open(file, 5, 100, HEARTH_VIEW_UNVERIFIED)) != NULL);
+    CHECK(hearth_view_length(view) == 100 && memcmp(hearth_view_data(view), content + 5, 100) == 0);
+    hearth_view_close(view);
+    FAILS(hearth_view_open(file, 0, 100, HEARTH_VIEW_VERIFY | HEARTH_VIEW_UNVERIFIED) == NULL, EINVAL);
     FAILS(hearth_view_open(file, 0, 100, 8) == NULL, EINVAL);
     FAILS(hearth_view_open(file, -1, 100, 0) == NULL, EINVAL);
     CHECK(hdfsCloseFile(fs, file) == 0);
@@ -421,6 +454,8 @@ static void interrupting(void) {
     hdfsFS fs = hdfsConnectNewInstance("127.0.0.1", ntohs(address.sin_port));
     checks_until_interrupt = 2;
     hearth_set_interrupt_check(interrupted);
+    FAILS(hearth_set_interruptible(NULL, 1) == -1, EBADF);
+    CHECK(hearth_set_interruptible(fs, 1) == 0);
     FAILS(hdfsExists(fs, "/") == -1, EINTR);
     CHECK(checks_until_interrupt == 0);
     hearth_set_interrupt_check(NULL);
@@ -459,29 +494,99 @@ static void threads(hdfsFS fs) {
     CHECK(hdfsCloseFile(fs, shared.file) == 0);
 }
 
+/* Waits for a child, and checks that it found nothing wrong. */
+static void join(pid_t child) {
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Ends a child without a check for leaks: it does not free what belongs to its parent. */
+static void leave(void) {
+    fflush(stdout);
+    execl(failures ? "/bin/false" : "/bin/true", "child", NULL);
+    _exit(1);
+}
+
 /* A child uses the file system of its parent, but not its files. */
-static void after_fork(hdfsFS fs) {
+static void after_fork(hdfsFS fs, int in_place) {
     hdfsFile file = hdfsOpenFile(fs, "/c/file", O_RDONLY, 0, 0, 0);
     char byte;
     CHECK(hdfsRead(fs, file, &byte, 1) == 1);
+    hdfsOpenFileFuture *future = hdfsOpenFileBuilderBuild(hdfsOpenFileBuilderAlloc(fs, "/c/file"));
+    struct hearth_view *view = hearth_view_open(file, 1, 1000, 0);
+    struct hadoopRzOptions *options = hadoopRzOptionsAlloc();
+    CHECK(hadoopRzOptionsSetByteBufferPool(options, ELASTIC_BYTE_BUFFER_POOL_CLASS) == 0);
+    struct hadoopRzBuffer *buffer = hadoopReadZero(file, options, 1000);
+    CHECK(future != NULL && view != NULL && buffer != NULL && hdfsSeek(fs, file, 1) == 0);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         failures = 0;
+        alarm(60);
         FAILS(hdfsPread(fs, file, 0, &byte, 1) == -1, EBADF);
-        CHECK(hdfsCloseFile(fs, file) == 0);
+        CHECK(hdfsFileIsOpenForRead(file) == 1 && hdfsCloseFile(fs, file) == 0);
+        FAILS(hdfsOpenFileFutureGet(future) == NULL, EBADF);
+        FAILS(hdfsOpenFileFutureGetWithTimeout(future, 1, jSeconds) == NULL, EBADF);
+        FAILS(hdfsOpenFileFutureCancel(future, 0) == -1, EBADF);
+        hdfsOpenFileFutureFree(future);
+        /* The memory was inherited. The counts of its users are the parent's. */
+        CHECK(hearth_view_length(view) == 1000 && hearth_view_is_in_place(view) == in_place);
+        CHECK(memcmp(hearth_view_data(view), content + 1, 1000) == 0);
+        hearth_view_close(view);
+        CHECK(hadoopRzBufferLength(buffer) == 1000 && memcmp(hadoopRzBufferGet(buffer), content + 1, 1000) == 0);
+        hadoopRzBufferFree(NULL, buffer);
         file = hdfsOpenFile(fs, "/c/file", O_RDONLY, 0, 0, 0);
         CHECK(file != NULL && hdfsPread(fs, file, LENGTH - 1, &byte, 1) == 1 && byte == content[LENGTH - 1]);
         CHECK(hdfsCloseFile(fs, file) == 0 && hdfsDisconnect(fs) == 0);
-        fflush(stdout);
-        /* Leaves without a check for leaks: the child does not free what belongs to its parent. */
-        execl(failures ? "/bin/false" : "/bin/true", "child", NULL);
-        _exit(1);
+        leave();
     }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    join(child);
     CHECK(hdfsRead(fs, file, &byte, 1) == 1 && byte == content[1]);
+    CHECK(memcmp(hearth_view_data(view), content + 1, 1000) == 0);
+    CHECK(memcmp(hadoopRzBufferGet(buffer), content + 1, 1000) == 0);
+    hearth_view_close(view);
+    hadoopRzBufferFree(file, buffer);
+    hadoopRzOptionsFree(options);
     CHECK(hdfsCloseFile(fs, file) == 0 && hdfsExists(fs, "/c/file") == 0);
+    CHECK((file = hdfsOpenFileFutureGet(future)) != NULL && hdfsCloseFile(fs, file) == 0);
+    hdfsOpenFileFutureFree(future);
+}
+
+static volatile int connecting_goes_on = 1;
+
+/* Each connection has a user of its own, so that each is made. */
+static void *connect_again_and_again(void *host) {
+    char user[30];
+    for (int i = 0; connecting_goes_on; i++) {
+        snprintf(user, sizeof user, "user%d", i);
+        hdfsFS fs = hdfsConnectAsUser(host, 1, user);
+        if (fs == NULL || hdfsDisconnect(fs) != 0)
+            return "cannot connect";
+    }
+    return NULL;
+}
+
+/* A child connects, whatever another thread of its parent was doing at the fork. */
+static void forks_while_another_thread_connects(void) {
+    pthread_t thread;
+    char host[] = "127.0.0.1";
+    CHECK(pthread_create(&thread, NULL, connect_again_and_again, host) == 0);
+    for (int i = 0; i < 5; i++) {
+        usleep(20000);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            failures = 0;
+            alarm(60);
+            hdfsFS fs = hdfsConnectAsUser("127.0.0.1", 1, "child");
+            CHECK(fs != NULL && hdfsDisconnect(fs) == 0);
+            leave();
+        }
+        join(child);
+    }
+    connecting_goes_on = 0;
+    void *wrong = NULL;
+    CHECK(pthread_join(thread, &wrong) == 0 && wrong == NULL);
 }
 
 int main(int arguments, char **argument) {
@@ -505,7 +610,8 @@ int main(int arguments, char **argument) {
     reads_in_the_background(fs);
     interrupting();
     threads(fs);
-    after_fork(fs);
+    after_fork(fs, in_place);
+    forks_while_another_thread_connects();
     CHECK(hdfsDisconnect(fs) == 0);
     printf("%d checks failed\n", failures);
     return failures != 0;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hearth_types::ByteRange;
+use hearth_types::{ByteRange, ChecksumError};
 
 use super::candidate::{Candidate, Checks};
 use super::local_stream::LocalStream;
@@ -73,6 +73,17 @@ impl BlockStream {
         match &self.source {
             PathStream::Local(stream) => stream.replica(),
             PathStream::OneSided(_) | PathStream::Packets(_) | PathStream::Multiplexed(_) => None,
+        }
+    }
+
+    /// Builds the error for bytes of the replica that a caller found not to match their checksums, at `offset` of the
+    /// block.
+    pub(super) fn bad(&self, session: &Session, offset: u64, source: ChecksumError) -> DatanodeError {
+        match &self.source {
+            PathStream::Local(stream) => stream.bad(&session.short_circuit, &self.candidate, offset, source),
+            PathStream::OneSided(_) | PathStream::Packets(_) | PathStream::Multiplexed(_) => {
+                self.candidate.checksum_error(offset, source)
+            }
         }
     }
 

@@ -148,8 +148,8 @@ impl LocalStream {
         if replica.is_valid() { Ok(()) } else { Err(withdrawn(candidate)) }
     }
 
-    /// Builds the error for bytes at `offset` that do not match their CRCs.
-    fn bad(
+    /// Builds the error for bytes at `offset` of the block that do not match their CRCs, and closes the replica.
+    pub(super) fn bad(
         &self,
         short_circuit: &ShortCircuit,
         candidate: &Candidate,

@@ -9,6 +9,7 @@ use hearth_types::{ByteRange, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 
 use super::candidate::Candidate;
+use super::mapped_cache::READ_BYTES_MAX as MAPPED_BYTES_MAX;
 use super::replicas::Replicas;
 use crate::data_path::SMALL_BYTES;
 use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
@@ -79,14 +80,20 @@ pub(super) async fn visit_ranges(
     let mut groups: Vec<Group> = Vec::new();
     let mut known = Vec::new();
     for (index, FileRange { replicas, range }) in ranges.iter().enumerate() {
-        let length = usize::try_from(length_of(replicas, *range)).unwrap_or(usize::MAX);
-        // A file this small is never mapped, and its bytes arrive in their own buffer.
-        let mut bytes = if replicas.locations.length() <= SMALL_BYTES { Vec::new() } else { vec![0; length] };
-        if replicas.read_mapped(range.start(), &mut bytes) == length {
-            show(index, Ok(Cow::Owned(bytes)));
+        let length = length_of(replicas, *range);
+        if length == 0 {
+            show(index, Ok(Cow::Owned(Vec::new())));
             continue;
         }
-        match group_for(session, &mut known, replicas, index, range.start(), length as u64).await {
+        // A file of at most `SMALL_BYTES` is never mapped, and its bytes arrive in their own buffer.
+        if replicas.locations.length() > SMALL_BYTES && length <= MAPPED_BYTES_MAX as u64 {
+            let mut bytes = vec![0; length as usize];
+            if replicas.read_mapped(range.start(), &mut bytes) == bytes.len() {
+                show(index, Ok(Cow::Owned(bytes)));
+                continue;
+            }
+        }
+        match group_for(session, &mut known, replicas, index, range.start(), length).await {
             Some((connection_pool, path, piece)) => {
                 let group = groups.iter_mut().find(|group| Arc::ptr_eq(&group.connection_pool, &connection_pool));
                 match group {
@@ -198,13 +205,8 @@ async fn read_alone(ranges: &[FileRange], left: Vec<usize>, show: impl Fn(usize,
         {
             let FileRange { replicas, range } = ranges[index].clone();
             running.spawn(async move {
-                let mut bytes = vec![0; length_of(&replicas, range) as usize];
-                let read = replicas.read_at(range.start(), &mut bytes).await;
-                let read = read.map(|count| {
-                    bytes.truncate(count);
-                    bytes
-                });
-                (index, read)
+                let length = usize::try_from(range.length()).unwrap_or(usize::MAX);
+                (index, replicas.read_vec(range.start(), length).await)
             });
         }
         match running.join_next().await {

@@ -26,8 +26,8 @@ struct Block {
     replica: Weak<LocalReplica>,
 }
 
-/// Longer reads use the normal path, on which other tasks get their turn.
-const READ_BYTES_MAX: usize = 1 << 20;
+/// Longest read by this shortcut. Longer ones use the normal path, on which other tasks get their turn.
+pub(super) const READ_BYTES_MAX: usize = 1 << 20;
 
 impl MappedCache {
     /// Adds `replica` of `block`, which is open.
@@ -87,9 +87,9 @@ impl MappedCache {
         filled
     }
 
-    /// Returns a view of at most `length` bytes from `offset` on.
+    /// Returns a view of at most `length` bytes from `offset` on. They are not verified yet.
     pub(super) fn view(&self, offset: u64, length: usize) -> Option<View> {
         let (replica, start, end) = self.at(offset)?;
-        View::of(&replica, offset - start, end.min(offset + length as u64) - start)
+        View::of(&replica, offset - start, end.min(offset.saturating_add(length as u64)) - start)
     }
 }

@@ -15,7 +15,7 @@ use super::block_stream::BlockStream;
 use super::candidate::{self, Candidate, Checks, Health};
 use super::locate::Locations;
 use super::mapped_cache::MappedCache;
-use super::view::View;
+use super::view::{View, ViewChecks};
 use crate::data_path::SMALL_BYTES;
 use crate::error::Failure;
 use crate::session::Session;
@@ -35,6 +35,41 @@ pub(super) struct Replicas {
     /// Replicas with checksum errors, not yet reported; each datanode of a block is listed once.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
     pub(super) counters: FileCounters,
+}
+
+/// Memory that a read at a position fills.
+enum Destination<'a> {
+    Slice(&'a mut [u8]),
+    /// Grows as bytes arrive, so that bytes that no datanode delivers take no memory.
+    Growing(&'a mut Vec<u8>),
+}
+
+/// Room by which a vector grows: as many bytes as a stream of the local path copies at once.
+const GROWTH_BYTES: usize = 4 << 20;
+
+impl Destination<'_> {
+    /// Returns the room for the bytes from `filled` to `wanted`, or for the first of them.
+    fn room(&mut self, filled: usize, wanted: usize) -> &mut [u8] {
+        match self {
+            Self::Slice(into) => &mut into[filled..wanted],
+            Self::Growing(bytes) => {
+                let end = wanted.min(filled.saturating_add(GROWTH_BYTES));
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                &mut bytes[filled..end]
+            }
+        }
+    }
+}
+
+/// Outcome of an attempt to show bytes in place.
+enum Shown {
+    View(View),
+    /// No replica that may be read locally can be mapped.
+    NotMapped,
+    /// The same, because the bytes of one did not match their checksums.
+    Corrupt,
 }
 
 /// Failures of one read, and the number of rounds in which all replicas failed.
@@ -78,22 +113,40 @@ impl Replicas {
                 self.handle_exhausted(&block, position, failures).await?;
                 continue;
             };
-            let start = position - block.offset;
-            let end = length.map_or(block.block.length(), |length| (start + length).min(block.block.length()));
-            let range = ByteRange::new(start, end).ok_or_else(|| Failure::FileChanged {
-                path: self.locations.path().to_owned(),
-                why: format!("block {} is shorter than it was", block.block),
-            })?;
-            match BlockStream::open(&self.session, candidate, range, self.checks).await {
-                Ok(stream) => {
-                    if self.session.options.read.paths.first() == DataPath::Local
-                        && let Some(replica) = stream.local_replica()
-                    {
-                        self.mapped_cache.insert(&block, replica);
-                    }
-                    return Ok(stream);
+            if let Some(stream) = self.open_candidate(candidate, position, length, failures).await? {
+                return Ok(stream);
+            }
+        }
+    }
+
+    /// Opens a stream of the bytes from `position` on over `candidate`: at most `length`, and not beyond the end of the
+    /// block. Returns `None` after a failure that leaves other candidates.
+    async fn open_candidate(
+        &self,
+        candidate: Candidate,
+        position: u64,
+        length: Option<u64>,
+        failures: &mut Failures,
+    ) -> Result<Option<BlockStream>, Error> {
+        let block = &candidate.block;
+        let (start, all) = (position - block.offset, block.block.length());
+        let end = length.map_or(all, |length| start.saturating_add(length).min(all));
+        let range = ByteRange::new(start, end).ok_or_else(|| Failure::FileChanged {
+            path: self.locations.path().to_owned(),
+            why: format!("block {} is shorter than it was", block.block),
+        })?;
+        match BlockStream::open(&self.session, candidate, range, self.checks).await {
+            Ok(stream) => {
+                if self.session.options.read.paths.first() == DataPath::Local
+                    && let Some(replica) = stream.local_replica()
+                {
+                    self.mapped_cache.insert(&stream.candidate().block, replica);
                 }
-                Err((candidate, error)) => self.handle_failure(&candidate, error, failures).await?,
+                Ok(Some(stream))
+            }
+            Err((candidate, error)) => {
+                self.handle_failure(&candidate, error, failures).await?;
+                Ok(None)
             }
         }
     }
@@ -126,17 +179,41 @@ impl Replicas {
         Ok(stream.local_replica().is_some_and(|replica| replica.mapped().is_some()))
     }
 
+    /// Returns how many of `length` bytes from `offset` on the file has.
+    fn available(&self, offset: u64, length: usize) -> usize {
+        let available = self.locations.length().saturating_sub(offset);
+        length.min(usize::try_from(available).unwrap_or(usize::MAX))
+    }
+
     /// Reads `into` from `offset` on.
     pub(super) async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
-        let available = self.locations.length().saturating_sub(offset);
-        let wanted = into.len().min(usize::try_from(available).unwrap_or(usize::MAX));
-        let mut filled = self.read_mapped(offset, &mut into[..wanted]);
+        let wanted = self.available(offset, into.len());
+        self.fill(offset, wanted, Destination::Slice(into)).await
+    }
+
+    /// Returns at most `length` bytes from `offset` on, fewer only at the end of the file.
+    ///
+    /// Errors: also kind `OutOfMemory`, if the system refuses that much memory.
+    pub(super) async fn read_vec(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
+        let wanted = self.available(offset, length);
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(wanted)
+            .map_err(|_| Failure::OutOfMemory { path: self.locations.path().to_owned(), bytes: wanted as u64 })?;
+        let filled = self.fill(offset, wanted, Destination::Growing(&mut bytes)).await?;
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Reads `wanted` bytes of the file, which has them, from `offset` on.
+    async fn fill(&self, offset: u64, wanted: usize, mut into: Destination<'_>) -> Result<usize, Error> {
+        let mut filled = self.read_mapped(offset, into.room(0, wanted));
         let mut failures = Failures::default();
         while filled < wanted {
             let position = offset + filled as u64;
             let mut stream = self.open(position, Some((wanted - filled) as u64), &mut failures).await?;
             loop {
-                match stream.read(&self.session, &mut into[filled..wanted]).await {
+                match stream.read(&self.session, into.room(filled, wanted)).await {
                     Ok(0) => {
                         stream.finish(&self.session);
                         break;
@@ -157,42 +234,106 @@ impl Replicas {
     }
 
     /// Returns the bytes from `offset` on: at most `length`, and not beyond the end of their block. Shown in place if
-    /// possible.
-    pub(super) async fn view(&self, offset: u64, length: usize) -> Result<View, Error> {
-        if let Some(view) = self.view_in_place(offset, length).await? {
-            return Ok(view);
+    /// possible, and verified as `checks` says.
+    pub(super) async fn view(&self, offset: u64, length: usize, checks: ViewChecks) -> Result<View, Error> {
+        let wanted = self.available(offset, length);
+        match self.show(offset, wanted, checks).await? {
+            Shown::View(view) => Ok(view),
+            Shown::NotMapped | Shown::Corrupt => self.copied(offset, wanted).await,
         }
-        // Bytes that cannot be shown are copied, also only up to the end of the block.
-        let block = self.locations.block_at(offset).await?;
-        let left = (block.offset + block.block.length()).min(self.locations.length()).saturating_sub(offset);
-        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
-        let filled = self.read_at(offset, &mut bytes).await?;
-        bytes.truncate(filled);
-        Ok(View::copied(bytes))
     }
 
     /// Like `view`, but returns `None` if the bytes cannot be shown in place.
-    pub(super) async fn view_in_place(&self, offset: u64, length: usize) -> Result<Option<View>, Error> {
-        let available = self.locations.length().saturating_sub(offset);
-        let wanted = length.min(usize::try_from(available).unwrap_or(usize::MAX));
-        if wanted == 0 {
-            return Ok(Some(View::copied(Vec::new())));
+    pub(super) async fn view_in_place(
+        &self,
+        offset: u64,
+        length: usize,
+        checks: ViewChecks,
+    ) -> Result<Option<View>, Error> {
+        let wanted = self.available(offset, length);
+        match self.show(offset, wanted, checks).await? {
+            Shown::View(view) => Ok(Some(view)),
+            Shown::NotMapped => Ok(None),
+            // The last path to the replica decides whether it is corrupt and reported. A caller that wants no copy reads
+            // none of the others, so they are read for it.
+            Shown::Corrupt => self.copied(offset, wanted).await.map(|_| None),
         }
-        if let Some(view) = self.mapped_cache.view(offset, wanted) {
-            return Ok(Some(self.viewed(view)));
-        }
-        let stream = self.open(offset, Some(wanted as u64), &mut Failures::default()).await?;
-        let block = &stream.candidate().block;
-        let start = offset - block.offset;
-        let end = (start + wanted as u64).min(block.block.length());
-        let view = stream.local_replica().and_then(|replica| View::of(replica, start, end));
-        Ok(view.map(|view| self.viewed(view)))
     }
 
-    fn viewed(&self, view: View) -> View {
+    /// Copies at most `wanted` bytes from `offset` on, up to the end of their block.
+    async fn copied(&self, offset: u64, wanted: usize) -> Result<View, Error> {
+        let block = self.locations.block_at(offset).await?;
+        let left = block.offset.saturating_add(block.block.length()).saturating_sub(offset);
+        let bytes = self.read_vec(offset, wanted.min(usize::try_from(left).unwrap_or(usize::MAX))).await?;
+        Ok(View::copied(bytes))
+    }
+
+    /// Shows at most `wanted` bytes from `offset` on, up to the end of their block. A replica whose bytes do not pass
+    /// `checks` counts as failed, as if a stream had read it.
+    async fn show(&self, offset: u64, wanted: usize, checks: ViewChecks) -> Result<Shown, Error> {
+        if wanted == 0 {
+            return Ok(Shown::View(View::copied(Vec::new())));
+        }
+        if let Some(view) = self.mapped_cache.view(offset, wanted)
+            && view.check(checks).await.is_ok()
+        {
+            return Ok(self.viewed(view));
+        }
+        let (mut failures, mut corrupt) = (Failures::default(), false);
+        loop {
+            let block = self.locations.block_at(offset).await?;
+            let Some(candidate) = self.choose_local(&block) else { break };
+            let Some(stream) = self.open_candidate(candidate, offset, Some(wanted as u64), &mut failures).await? else {
+                continue;
+            };
+            let candidate = stream.candidate();
+            let start = offset - candidate.block.offset;
+            let end = start.saturating_add(wanted as u64).min(candidate.block.block.length());
+            let Some(view) = stream.local_replica().and_then(|replica| View::of(replica, start, end)) else { break };
+            match view.check(checks).await {
+                Ok(()) => {
+                    self.note_success(&candidate.block, &mut failures).await;
+                    return Ok(self.viewed(view));
+                }
+                Err(source) => {
+                    let error = stream.bad(&self.session, start, source);
+                    corrupt |= matches!(error, DatanodeError::Checksum { .. });
+                    self.handle_failure(candidate, error, &mut failures).await?;
+                }
+            }
+        }
+        Ok(if corrupt { Shown::Corrupt } else { Shown::NotMapped })
+    }
+
+    fn viewed(&self, view: View) -> Shown {
         self.session.counters.count_read(DataPath::Local, view.len());
         self.counters.count_shown(view.len());
-        view
+        Shown::View(view)
+    }
+
+    /// Returns the first replica for which the local path is the next one to try, or `None` if no replica is like that.
+    fn choose_local(&self, block: &Arc<LocatedBlock>) -> Option<Candidate> {
+        let paths = || self.checks.paths(&self.session.options.read.paths);
+        let being_written = self.locations.is_being_written(block);
+        let dead = self.dead.lock();
+        let mut suspect = None;
+        for (replica, datanode) in block.locations.iter().enumerate() {
+            for path in paths() {
+                let candidate = || Candidate { block: Arc::clone(block), replica, path };
+                if is_dead(&dead, &datanode.id.uuid, path) {
+                    continue;
+                }
+                match candidate::health(&self.session, block, being_written, datanode, path) {
+                    Health::Healthy if path == DataPath::Local => return Some(candidate()),
+                    // The configuration prefers this path to the local one.
+                    Health::Healthy => break,
+                    Health::Suspect if path == DataPath::Local => suspect = suspect.or_else(|| Some(candidate())),
+                    Health::Suspect | Health::Unusable(_) => {}
+                }
+            }
+        }
+        // As for streams, a path that failed other readers is used only if there is no other.
+        suspect.filter(|_| paths().all(|path| path == DataPath::Local))
     }
 
     /// Returns the first path to the first replica that has not failed. Candidates that recently failed other readers

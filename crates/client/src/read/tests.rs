@@ -229,6 +229,132 @@ async fn located_files_are_opened_without_the_namenode() {
     assert!(!fs.is_on_hearth(&located(2, 0, 1, &[DatanodeInfo::of(stranger)])).await);
 }
 
+/// A replica in memory on this machine whose last bytes do not match their CRCs there or over TCP, and a good one that
+/// can only be read over TCP.
+struct CorruptMemory {
+    namenode: FakeNamenode,
+    reader: Reader,
+    bytes: Vec<u8>,
+    bad: DatanodeUuid,
+    _datanodes: (LocalDatanode, FakeDatanode, FakeDatanode),
+}
+
+impl CorruptMemory {
+    /// `verified`: the local datanode says in a slot that it has verified its replica.
+    async fn start(verified: bool) -> Self {
+        let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
+        let replicas = HashMap::from([(1, bytes.clone())]);
+        let local = LocalBehaviour::of(true, replicas.clone()).spoil(&[1]);
+        let local = LocalDatanode::start(if verified { local } else { local.without_slots() });
+        let spoiled = Behaviour { replicas: replicas.clone(), spoiled: true, ..Behaviour::default() };
+        let (spoiled, good) =
+            (FakeDatanode::start(spoiled), FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() }));
+        // One datanode, with a socket and a port.
+        let mut bad = spoiled.info();
+        bad.id.uuid = local_datanode().uuid;
+        let uuid = bad.id.uuid.clone();
+        namenode.put("/file", vec![located(1, 0, bytes.len(), &[bad, good.info()])]);
+        let socket = local.socket_pattern().replace("_PORT", &local_datanode().transfer_port.to_string());
+        let fs = client(&namenode, "local,packets", &[("dfs.domain.socket.path", socket.as_str())]);
+        let reader = fs.open("/file").await.unwrap();
+        Self { namenode, reader, bytes, bad: uuid, _datanodes: (local, spoiled, good) }
+    }
+
+    /// Returns the datanodes whose replica was reported as corrupt.
+    fn reported(&self) -> Vec<DatanodeUuid> {
+        let bad = self.namenode.bad();
+        bad.iter().flat_map(|block| block.locations.iter().map(|datanode| datanode.id.uuid.clone())).collect()
+    }
+}
+
+#[tokio::test]
+async fn view_of_corrupt_memory_is_of_another_replica() {
+    let cluster = CorruptMemory::start(false).await;
+    let view = cluster.reader.view(5, LONG).await.unwrap();
+    assert!(!view.is_shown() && view[..] == cluster.bytes[5..]);
+    assert_eq!(cluster.reported(), [cluster.bad.clone()]);
+    // And so is the next one.
+    let view = cluster.reader.view_with(5, LONG, ViewChecks::VerifiedHere).await.unwrap();
+    assert!(!view.is_shown() && view[..] == cluster.bytes[5..]);
+
+    let cluster = CorruptMemory::start(false).await;
+    assert!(cluster.reader.view_in_place(5, LONG).await.unwrap().is_none());
+    assert_eq!(cluster.reported(), [cluster.bad.clone()]);
+}
+
+#[tokio::test]
+async fn view_is_verified_as_the_caller_says() {
+    // The bytes that match their CRCs are shown where they are, also beside others.
+    let cluster = CorruptMemory::start(false).await;
+    let view = cluster.reader.view(0, PACKET_BYTES).await.unwrap();
+    assert!(view.is_shown() && !view.is_anchored() && view[..] == cluster.bytes[..PACKET_BYTES]);
+    let view = cluster.reader.view_with(0, LONG, ViewChecks::Unverified).await.unwrap();
+    assert!(view.is_shown() && view.verify().is_err());
+    assert!(cluster.reported().is_empty());
+
+    // The datanode says that it has verified them, which is enough unless the caller wants more.
+    let cluster = CorruptMemory::start(true).await;
+    let view = cluster.reader.view_in_place(0, LONG).await.unwrap().unwrap();
+    assert!(view.is_shown() && view.is_anchored());
+    let view = cluster.reader.view_with(0, LONG, ViewChecks::VerifiedHere).await.unwrap();
+    assert!(!view.is_shown() && view[..] == cluster.bytes[..]);
+    assert_eq!(cluster.reported(), [cluster.bad.clone()]);
+}
+
+/// The length is the namenode's, which may be wrong or hostile.
+#[tokio::test]
+async fn length_beyond_all_memory_is_an_error() {
+    const HUGE: usize = 1 << 62;
+    let (namenode, bytes) = (FakeNamenode::start().await, content(2, 1000));
+    let replicas = HashMap::from([(2, bytes.clone())]);
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/huge", vec![located(1, 0, HUGE, &[datanode.info()])]);
+    namenode.put("/small", vec![located(2, 0, bytes.len(), &[datanode.info()])]);
+    let fs = client(&namenode, "packets", &[]);
+    let outcomes = fs.read_files(&["/huge", "/small"]).await;
+    let error = outcomes[0].as_ref().unwrap_err();
+    assert_eq!((error.kind(), error.path()), (crate::ErrorKind::OutOfMemory, Some("/huge")), "{error}");
+    assert!(*outcomes[1].as_ref().unwrap() == bytes);
+    let reader = fs.open("/huge").await.unwrap();
+    let all = ByteRange::new(1, u64::MAX).unwrap();
+    for outcome in reader.read_ranges(&[all, all]).await {
+        assert_eq!(outcome.unwrap_err().kind(), crate::ErrorKind::OutOfMemory);
+    }
+    assert_eq!(reader.read_range(0..u64::MAX).await.unwrap_err().kind(), crate::ErrorKind::OutOfMemory);
+    assert_eq!(reader.view(0, usize::MAX).await.unwrap_err().kind(), crate::ErrorKind::OutOfMemory);
+}
+
+#[tokio::test]
+async fn range_longer_than_the_growing_buffer_is_complete() {
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, LONG));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, LONG, &[datanode.info()])]);
+    let reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
+    for start in [0, 1, LONG - 10, LONG] {
+        let read = reader.read_range(start as u64..u64::MAX).await.unwrap();
+        assert!(read == bytes[start..], "from {start} on");
+    }
+}
+
+#[tokio::test]
+async fn set_position_reads_nothing() {
+    let (namenode, bytes) = (FakeNamenode::start().await, content(1, 3 * PACKET_BYTES));
+    let replicas = HashMap::from([(1, bytes.clone())]);
+    let datanode = FakeDatanode::start(Behaviour { replicas, ..Behaviour::default() });
+    namenode.put("/file", vec![located(1, 0, bytes.len(), &[datanode.info()])]);
+    let mut reader = client(&namenode, "packets", &[]).open("/file").await.unwrap();
+    let mut into = vec![0; 100];
+    reader.read(&mut into).await.unwrap();
+    let read = reader.statistics().total_bytes();
+    reader.set_position(1000).unwrap();
+    assert_eq!((reader.position(), reader.statistics().total_bytes()), (1000, read));
+    let error = reader.set_position(bytes.len() as u64 + 1).unwrap_err();
+    assert_eq!((error.kind(), reader.position()), (crate::ErrorKind::BeyondEnd, 1000));
+    reader.read(&mut into).await.unwrap();
+    assert!(into == bytes[1000..1100]);
+}
+
 /// The position includes the bytes that a read has returned, even while it waits for something else.
 #[tokio::test]
 async fn cancelled_corruption_report_keeps_position() {

@@ -8,6 +8,22 @@ use hearth_types::ChecksumError;
 
 use crate::short_circuit::LocalReplica;
 
+/// Verification of the bytes that a [`View`] shows in the datanode's memory. Copies are always verified.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ViewChecks {
+    /// The bytes match their CRCs. The datanode has verified them and says so ([`View::is_anchored`]), or they are
+    /// compared here.
+    #[default]
+    Verified,
+    /// The bytes are compared with their CRCs here, also if the datanode has verified them.
+    VerifiedHere,
+    /// The bytes are shown as they are.
+    Unverified,
+}
+
+/// Bytes that are verified before other tasks get their turn on this thread.
+const BYTES_BETWEEN_YIELDS: usize = 4 << 20;
+
 /// Bytes of a file, as `&[u8]`: in the datanode's own memory if possible, else a copy.
 ///
 /// The memory does not change while the view lives, even if the file is changed or deleted.
@@ -48,6 +64,29 @@ impl View {
     /// verified it.
     pub fn is_anchored(&self) -> bool {
         matches!(self.bytes, Bytes::Shown { anchored: true, .. })
+    }
+
+    /// Verifies the bytes as far as `checks` asks for it.
+    ///
+    /// Errors: see `verify`.
+    pub(super) async fn check(&self, checks: ViewChecks) -> Result<(), ChecksumError> {
+        let Bytes::Shown { replica, start, end, anchored } = &self.bytes else { return Ok(()) };
+        let is_enough = match checks {
+            ViewChecks::Verified => *anchored,
+            ViewChecks::VerifiedHere => false,
+            ViewChecks::Unverified => true,
+        };
+        let Some(all) = replica.mapped().filter(|_| !is_enough) else { return Ok(()) };
+        let mut at = *start;
+        while at < *end {
+            let next = (at + BYTES_BETWEEN_YIELDS).min(*end);
+            all.verify(at, next)?;
+            at = next;
+            if at < *end {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
     }
 
     /// Verifies the bytes against their CRCs. A copy was verified when it was made.

@@ -31,6 +31,8 @@ pub(crate) struct Behaviour {
     /// Answers DESCRIBE and READ_MANY.
     hearth: bool,
     without_slots: bool,
+    /// Requests for descriptors are not answered.
+    hanging: bool,
     /// Status with which requests for descriptors are refused.
     refuse: Option<Status>,
     blocks: HashMap<i64, Vec<u8>>,
@@ -46,6 +48,21 @@ impl Behaviour {
     /// A Hearth datanode or a foreign one, with these blocks.
     pub(crate) fn of(hearth: bool, blocks: HashMap<i64, Vec<u8>>) -> Self {
         Self { hearth, blocks, ..Self::default() }
+    }
+
+    /// The last CRCs of these blocks are wrong.
+    pub(crate) fn spoil(self, ids: &[i64]) -> Self {
+        Self { spoiled: ids.to_vec(), ..self }
+    }
+
+    /// It provides no slots, so it cannot say that it has verified a replica.
+    pub(crate) fn without_slots(self) -> Self {
+        Self { without_slots: true, ..self }
+    }
+
+    /// It does not answer requests for descriptors.
+    pub(crate) fn hang(self) -> Self {
+        Self { hanging: true, ..self }
     }
 }
 
@@ -227,6 +244,10 @@ async fn serve(connection: Arc<Connection>, behaviour: Arc<Mutex<Behaviour>>, as
             }
             Operation::RequestShortCircuitFds(request) => {
                 asked.descriptors.fetch_add(1, Ordering::Relaxed);
+                let hanging = behaviour.lock().hanging;
+                if hanging {
+                    std::future::pending::<()>().await;
+                }
                 hand_over(&connection, &mut buffer, &behaviour, request).await
             }
             Operation::ReleaseShortCircuitFds(slot) => {
