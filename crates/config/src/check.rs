@@ -43,6 +43,14 @@ impl fmt::Display for Finding {
     }
 }
 
+impl Finding {
+    /// Logs a warning. Each server does so at start.
+    pub fn warn(&self) {
+        let Self { key, value, place, problem, cure, .. } = self;
+        tracing::warn!(key, value, from = place, "{problem}; {cure}");
+    }
+}
+
 impl Configuration {
     /// Checks all values that `programs` read, and the names of all keys that are set.
     pub fn check(&self, programs: &[Program]) -> CheckReport {
@@ -57,6 +65,7 @@ impl Configuration {
                 Program::Namenode | Program::Datanode => self.missing_protection(),
             };
             let all = values.into_iter().chain(protection).chain(unsupported).chain(self.contradictions(*program));
+            let all = all.chain(self.check_addresses(*program).err());
             // The first fault of a key is the most basic one.
             for fault in all.map(|error| self.fault(error)) {
                 let known = faults.entry(fault.key.clone()).or_insert(fault);
@@ -76,6 +85,29 @@ impl Configuration {
         }
     }
 
+    /// Checks that the program finds the address that it needs to start.
+    fn check_addresses(&self, program: Program) -> Result<(), ConfigError> {
+        match program {
+            Program::Namenode => {
+                // Of several nameservices, the one of this NameNode follows from the machine's addresses.
+                let own = self.for_namenode(|_| false)?;
+                if own.own_nameservice()?.is_some() || own.nameservices_here()?.is_empty() {
+                    own.single_namenode()?;
+                }
+            }
+            Program::Datanode => {
+                self.datanode_nameservices()?;
+            }
+            Program::Client => {
+                let default_fs = self.get(keys::FS_DEFAULT_FS)?;
+                if let Some(authority) = default_fs.strip_prefix("hdfs://") {
+                    self.client_nameservice(authority.split('/').next().unwrap_or(authority))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns an error for each invalid value of the chosen keys, those of a single nameservice or NameNode included.
     fn invalid_values(&self, is_chosen: impl Fn(&KeyInfo) -> bool) -> Vec<ConfigError> {
         let plain = keys::ALL.iter().map(|key| (key.name, key));
@@ -88,17 +120,22 @@ impl Configuration {
         let (key, value, problem) = match error {
             ConfigError::Value { key, value, wanted, .. } => (key, value, wanted),
             ConfigError::ExpansionDepth { key, value } => (key, value, "its variables refer to each other".to_owned()),
-            ConfigError::Missing { key, why } => (key, String::new(), format!("is not set {why}")),
+            ConfigError::Missing { key, why } => {
+                (key, String::new(), format!("missing; {}", why.trim_start_matches("and ")))
+            }
             // Files were read before.
             other => (String::new(), String::new(), other.to_string()),
         };
-        let place = self.place(&key);
+        let place = match self.is_set(&key) || KeyInfo::of(&key).is_some_and(|row| row.default.is_some()) {
+            true => self.place(&key),
+            false => "not set".to_owned(),
+        };
         let default = KeyInfo::of(&key).and_then(|row| row.default).filter(|default| !default.is_empty());
         let cure = match (self.is_set(&key), default) {
             _ if problem.ends_with("remove the key") => String::new(),
             (true, Some(default)) => format!("correct it there, or remove it for the default {default}"),
             (true, None) => "correct it there, or remove it".to_owned(),
-            (false, _) => "set it to a valid value".to_owned(),
+            (false, _) => "set it".to_owned(),
         };
         let value = redacted(&key, &value).to_owned();
         Finding { key, value, place, problem, cure, programs: Vec::new() }
@@ -163,6 +200,9 @@ mod tests {
     use super::*;
     use crate::Environment;
 
+    /// Needed by servers.
+    const NAMENODE: (&str, &str) = ("fs.defaultFS", "hdfs://nn:8020");
+
     fn with(settings: &[(&str, &str)]) -> Configuration {
         settings.iter().fold(Configuration::empty(), |conf, (key, value)| conf.with(key, *value))
     }
@@ -174,9 +214,31 @@ mod tests {
     #[test]
     fn defaults_are_clean() {
         let conf = Configuration::empty().with_environment(Environment::empty().with_property("user.name", "ada"));
-        let report = conf.check(Program::ALL);
+        let report = conf.clone().with(NAMENODE.0, NAMENODE.1).check(Program::ALL);
         assert!(report.faults.is_empty() && report.warnings.is_empty(), "{report:?}");
         assert!(report.ineffective.is_empty());
+        // Servers need an address.
+        let report = conf.check(Program::ALL);
+        assert_eq!(keys_of(&report.faults), ["dfs.namenode.rpc-address"]);
+        assert_eq!(report.faults[0].programs, [Program::Namenode, Program::Datanode]);
+        let said = report.faults[0].to_string();
+        assert!(said.contains("(not set): missing; fs.defaultFS") && said.ends_with("set it"), "{said}");
+    }
+
+    #[test]
+    fn addresses_are_found_by_each_program() {
+        let check = |settings: &[(&str, &str)], program| with(settings).check(&[program]).faults;
+        for program in Program::ALL {
+            let faults = check(&[("fs.defaultFS", "hdfs://nn:port")], *program);
+            assert_eq!(keys_of(&faults), ["fs.defaultFS"], "{program:?}");
+        }
+        let of_namenode = [("dfs.nameservices", "ns"), ("dfs.namenode.rpc-address.ns", "nn:1")];
+        assert!(check(&of_namenode, Program::Namenode).is_empty());
+        assert!(check(&of_namenode, Program::Datanode).is_empty());
+        assert_eq!(keys_of(&check(&of_namenode[..1], Program::Datanode)), ["dfs.namenode.rpc-address.ns"]);
+        // Which of two nameservices it serves depends on the machine.
+        let two = [("dfs.nameservices", "a,b"), ("dfs.namenode.rpc-address.a", "nn:1")];
+        assert!(check(&two, Program::Namenode).is_empty());
     }
 
     #[test]
@@ -190,6 +252,7 @@ mod tests {
             <property><name>dfs.encrypt.data.transfer</name><value>true</value></property>
             <property><name>dfs.namenode.rpc-address.ns.a</name><value>nn:lots</value></property>
             <property><name>dfs.nameservices</name><value>ns</value></property>
+            <property><name>fs.defaultFS</name><value>hdfs://nn:8020</value></property>
             </configuration>";
         std::fs::write(&file, text).unwrap();
         let conf = Configuration::load_dir(dir.path(), Environment::empty()).unwrap();
@@ -217,7 +280,8 @@ mod tests {
 
     #[test]
     fn faults_of_other_programs_are_warnings() {
-        let conf = with(&[("dfs.client.failover.max.attempts", "many"), ("dfs.datanode.data.dir", "relative")]);
+        let conf =
+            with(&[NAMENODE, ("dfs.client.failover.max.attempts", "many"), ("dfs.datanode.data.dir", "relative")]);
         let report = conf.check(&[Program::Namenode]);
         assert!(report.faults.is_empty(), "{report:?}");
         assert_eq!(keys_of(&report.warnings), ["dfs.client.failover.max.attempts", "dfs.datanode.data.dir"]);
@@ -229,6 +293,7 @@ mod tests {
     #[test]
     fn names_are_questioned_once_each() {
         let conf = with(&[
+            NAMENODE,
             ("hearth.memroy.limit", "1g"),
             ("hearth.no.such.key", "1"),
             ("dfs.replicaton", "2"),
@@ -255,6 +320,7 @@ mod tests {
     #[test]
     fn unsupported_values_are_faults_of_their_programs() {
         let conf = with(&[
+            NAMENODE,
             ("hadoop.security.authentication", "kerberos"),
             ("dfs.namenode.inode.attributes.provider.class", "org.apache.ranger.Authorizer"),
             ("dfs.namenode.plugins", "com.example.Plugin"),
@@ -271,6 +337,7 @@ mod tests {
     #[test]
     fn circular_variables_are_faults_and_secrets_are_hidden() {
         let conf = with(&[
+            NAMENODE,
             ("dfs.domain.socket.path", "${a.first}"),
             ("a.first", "${a.second}"),
             ("a.second", "${a.first}"),

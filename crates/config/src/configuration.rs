@@ -116,6 +116,11 @@ impl Configuration {
         Ok(configuration)
     }
 
+    /// Returns the files that values were read from, in this order.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path()).filter(|path| path.exists())
+    }
+
     /// Replaces the environment that `${env.NAME}` and `${user.name}` refer to.
     pub fn with_environment(mut self, environment: Environment) -> Self {
         self.environment = environment;

@@ -50,7 +50,7 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// Returns the current name of a key: the replacement if `name` is deprecated, else `name` itself.
-pub(crate) fn current_name(name: &str) -> &str {
+pub fn current_name(name: &str) -> &str {
     match RENAMED.binary_search_by_key(&name, |(old, _)| old) {
         Ok(index) => RENAMED[index].1,
         Err(_) => name,

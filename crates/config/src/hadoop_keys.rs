@@ -71,6 +71,11 @@ pub struct HadoopKey {
 }
 
 impl HadoopKey {
+    /// Returns true if the row applies to this program.
+    pub fn is_for(&self, program: Program) -> bool {
+        program.is_one_of(self.programs)
+    }
+
     /// Returns the row of a key: an exact match, else a row whose bracketed parts match.
     pub fn of(name: &str) -> Option<&'static Self> {
         match ROWS.binary_search_by(|row| row.name.cmp(name)) {
@@ -160,7 +165,7 @@ impl Configuration {
         for entry in self.entries_set() {
             let Some(row) = HadoopKey::of(entry.name) else { continue };
             let handled = matches!(row.handling, Handling::Done | Handling::NotApplicable);
-            if handled || !program.is_one_of(row.programs) {
+            if handled || !row.is_for(program) {
                 continue;
             }
             let value = match self.text(entry.name) {

@@ -77,8 +77,8 @@ fn names_that_matter() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the name of the key that was probably meant: the same but for case and separators, with another first or
-/// second part, or with at most two differing characters.
-fn suggestion(name: &str) -> Option<&'static str> {
+/// second part, or with at most two differing characters. `name`: not the name of a key.
+pub fn suggestion(name: &str) -> Option<&'static str> {
     let of_hadoop = hadoop_keys().iter().map(|row| row.name);
     let mut all = names_that_matter().chain(of_hadoop);
     if let Some(found) = all.find(|known| folded(known).eq(folded(name))) {
