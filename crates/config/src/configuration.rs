@@ -184,6 +184,16 @@ impl Configuration {
         Ok(true)
     }
 
+    /// Takes over the value of a key from another configuration, or its default if it is unset there.
+    pub(crate) fn adopt(&mut self, name: &str, from: &Self) {
+        match from.set.get(name) {
+            Some(stored) => {
+                self.set.insert(name.to_owned(), stored.clone());
+            }
+            None => self.unset(name),
+        }
+    }
+
     /// Resets a key to its default.
     pub fn unset(&mut self, name: &str) {
         self.set.remove(current_name(name));

@@ -22,6 +22,7 @@ mod namenodes;
 pub mod parse;
 mod protection;
 mod proxy_users;
+mod reconfiguration;
 mod unknown;
 mod xml;
 
@@ -36,5 +37,6 @@ pub use key::{ConfigKey, Key, KeyInfo, OptionalKey};
 pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice, ServedNamenodes};
 pub use parse::{Engine, HostPort, StorageDirectory};
 pub use proxy_users::ProxyUsers;
+pub use reconfiguration::{ChangedKey, Reconfiguration, ReconfigurationError, ReconfigurationTask};
 pub use unknown::suggestion;
 pub use xml::{Property, to_xml};
