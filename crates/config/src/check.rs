@@ -143,7 +143,8 @@ impl Configuration {
 
     fn warning_for_others(&self, error: ConfigError) -> Finding {
         let fault = self.fault(error);
-        let readers = KeyInfo::of(&fault.key).map_or(Program::ALL, KeyInfo::programs);
+        let row = KeyInfo::of(&fault.key).or_else(|| base_of(&fault.key));
+        let readers = row.map_or(Program::ALL, KeyInfo::programs);
         let names: Vec<_> = readers.iter().map(|program| program.name()).collect();
         Finding { problem: format!("{} (read by: {})", fault.problem, names.join(", ")), ..fault }
     }
@@ -287,7 +288,11 @@ mod tests {
         assert_eq!(keys_of(&report.warnings), ["dfs.client.failover.max.attempts", "dfs.datanode.data.dir"]);
         assert!(report.warnings[0].problem.ends_with("(read by: client)"), "{}", report.warnings[0]);
         assert_eq!(keys_of(&conf.check(&[Program::Datanode]).faults), ["dfs.datanode.data.dir"]);
-        assert_eq!(keys_of(&conf.check(Program::ALL).faults).len(), 2);
+        assert_eq!(conf.check(Program::ALL).faults.len(), 2);
+        // Values of one nameservice have the readers of their key.
+        let conf = with(&[NAMENODE, ("dfs.nameservices", "ns"), ("dfs.namenode.http-address.ns", "nn:port")]);
+        let report = conf.check(&[Program::Datanode]);
+        assert!(report.warnings[0].problem.ends_with("(read by: namenode, client)"), "{report:?}");
     }
 
     #[test]
