@@ -1,33 +1,126 @@
-//! No key is declared that no program reads.
+//! Holds the table of keys against the code: no key is declared that no program reads, and the programs of a row are
+//! those that read it.
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use common::rust_files;
+use common::{rust_files, text_of};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// A row of the table.
+struct Row {
+    constant: String,
+    key: String,
+    /// What stands in brackets behind `for`.
+    programs: Option<BTreeSet<String>>,
+}
+
+/// Returns the rows of `crates/config/src/keys.rs`.
+fn rows() -> Vec<Row> {
+    let text = fs::read_to_string(root().join("crates/config/src/keys.rs")).unwrap();
+    let declared = text.lines().enumerate().filter_map(|(number, line)| {
+        let (constant, rest) = line.trim_start().split_once(": ")?;
+        (rest.starts_with("Key<") || rest.starts_with("OptionalKey<")).then_some((number, constant))
+    });
+    let rows: Vec<Row> = declared
+        // The row of the example in the documentation begins with slashes.
+        .filter(|(_, constant)| !constant.starts_with('/'))
+        .map(|(number, constant)| {
+            let lines: Vec<&str> = text.lines().skip(number).collect();
+            let row = lines.join(" ");
+            let row = &row[..row.find(';').unwrap()];
+            let key = row.split('"').nth(1).unwrap().to_owned();
+            let programs = row.split_once(" for [").map(|(_, rest)| {
+                let (names, _) = rest.split_once(']').unwrap();
+                names.split(", ").map(str::to_lowercase).collect()
+            });
+            Row { constant: constant.to_owned(), key, programs }
+        })
+        .collect();
+    assert!(rows.len() > 150, "{} keys were found", rows.len());
+    rows
+}
+
+/// Returns the programs that the documentation of the table's macro gives a row.
+fn programs_of(row: &Row) -> BTreeSet<String> {
+    let all = ["namenode", "datanode", "client"];
+    let own = row.key.strip_prefix("dfs.").or_else(|| row.key.strip_prefix("hearth."));
+    let part = own.and_then(|rest| rest.split(['.', '-']).next());
+    match (&row.programs, part.filter(|part| all.contains(part))) {
+        (Some(programs), _) => programs.clone(),
+        (None, Some(part)) => BTreeSet::from([part.to_owned()]),
+        (None, None) => all.map(str::to_owned).into(),
+    }
+}
+
+/// Returns whether the code uses a key.
+fn reads(code: &str, constant: &str) -> bool {
+    code.match_indices(&format!("keys::{constant}")).any(|(at, found)| {
+        let next = code[at + found.len()..].chars().next();
+        !next.is_some_and(|next| next.is_ascii_alphanumeric() || next == '_')
+    }) || code.contains(&format!(" {constant},"))
+}
 
 #[test]
 fn every_declared_key_is_read() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    let crates = root().join("crates");
     let keys = crates.join("config/src/keys.rs");
-    let files = rust_files(&crates, "tests");
-    let code: String =
-        files.iter().filter(|file| **file != keys).map(|file| fs::read_to_string(file).unwrap()).collect();
-    let declared = fs::read_to_string(&keys).unwrap();
-    let names: Vec<&str> = declared
-        .lines()
-        .filter_map(|line| line.trim_start().split_once(": "))
-        .filter(|(_, rest)| rest.starts_with("Key<") || rest.starts_with("OptionalKey<"))
-        .map(|(name, _)| name)
-        .collect();
-    assert!(names.len() > 150, "{} keys were found in {}", names.len(), keys.display());
+    let files: Vec<PathBuf> = rust_files(&crates, "tests").into_iter().filter(|file| *file != keys).collect();
+    let code = text_of(&files);
     // Only other keys' defaults refer to it.
-    let unread: Vec<_> = names
+    let unread: Vec<_> = rows()
         .into_iter()
-        .filter(|name| {
-            *name != "HADOOP_TMP_DIR" && !code.contains(&format!("keys::{name}")) && !code.contains(&format!("{name},"))
-        })
+        .map(|row| row.constant)
+        .filter(|constant| constant != "HADOOP_TMP_DIR" && !reads(&code, constant))
         .collect();
     assert!(unread.is_empty(), "declared in keys.rs and read nowhere: {unread:?}");
+}
+
+#[test]
+fn programs_of_a_key_are_those_that_read_it() {
+    let crates = root().join("crates");
+    let rooms: BTreeMap<&str, String> = ["namenode", "datanode", "webhdfs", "client", "config", "cli"]
+        .into_iter()
+        .map(|room| (room, text_of(&rust_files(&crates.join(room).join("src"), "tests"))))
+        .collect();
+    let mut wrong = Vec::new();
+    for row in rows() {
+        let in_room = |room: &str| reads(&rooms[room], &row.constant);
+        let mut readers = BTreeSet::new();
+        for (program, rooms) in
+            [("namenode", &["namenode"][..]), ("datanode", &["datanode", "webhdfs"]), ("client", &["client"])]
+        {
+            if rooms.iter().any(|room| in_room(room)) {
+                readers.insert(program.to_owned());
+            }
+        }
+        let programs = programs_of(&row);
+        // Other rooms may read a key for any program.
+        let read_elsewhere = in_room("config") || in_room("cli") || row.constant == "HADOOP_TMP_DIR";
+        if !readers.is_subset(&programs) || !read_elsewhere && row.programs.is_some() && readers != programs {
+            wrong.push(format!("{}: the table has {programs:?}, read by {readers:?}", row.key));
+        }
+    }
+    assert!(wrong.is_empty(), "crates/config/src/keys.rs:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn keys_of_the_java_binding_are_known() {
+    let table = fs::read_to_string(root().join("crates/config/src/keys.rs")).unwrap();
+    let mut count = 0;
+    for file in ["NativeLibrary.java", "LocalDataNodes.java"] {
+        let path = root().join("bindings/java/src/main/java/io/hearth/hdfs").join(file);
+        let text = fs::read_to_string(path).unwrap();
+        for key in text.split('"').skip(1).step_by(2).filter(|text| text.starts_with("hearth.java.")) {
+            count += 1;
+            assert!(table.contains(&format!("\"{key}\"")), "{key} of {file} is not in JAVA_KEYS");
+        }
+    }
+    assert!(count >= 2, "{count} keys were found");
 }

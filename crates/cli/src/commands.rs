@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 mod admin;
 mod admin_helper;
 mod cacheadmin;
+mod config;
 mod datanode;
 mod debug;
 mod demo;
@@ -75,6 +76,9 @@ enum Command {
     /// Work with files: -ls, -put, -get and the other commands of `hdfs dfs`.
     #[command(disable_help_flag = true, visible_alias = "dfs")]
     Fs(fs::FsArguments),
+    /// Check the configuration, or show its values and where they come from.
+    #[command(disable_help_subcommand = true)]
+    Config(config::Arguments),
     /// Print values of the configuration, like `hdfs getconf`.
     #[command(disable_help_flag = true)]
     Getconf(tool::ToolArguments),
@@ -123,6 +127,7 @@ pub fn run() -> ExitCode {
         Command::Namenode(arguments) => namenode::run(&arguments),
         Command::Admin(arguments) => admin::run(arguments),
         Command::Cacheadmin(arguments) => cacheadmin::run(arguments),
+        Command::Config(arguments) => config::run(arguments),
         Command::Debug(arguments) => debug::run(arguments),
         Command::Getconf(arguments) => getconf::run(arguments),
         Command::Groups(arguments) => groups::run(arguments),

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 pub use hearth_client::from_env::{Identity, user_name as user};
 use hearth_client::{FileSystem, WebFileSystem};
-use hearth_config::Configuration;
+use hearth_config::{Configuration, Finding, Program};
 
 /// Directory of `--config`.
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
@@ -26,6 +26,27 @@ pub fn load() -> anyhow::Result<Configuration> {
     }
     hearth_client::from_env::configuration()
         .context("cannot read the configuration in HADOOP_CONF_DIR, HADOOP_HOME/etc/hadoop or /etc/hearth")
+}
+
+/// Checks the configuration of a server that is about to start, and logs a warning for each key that is probably wrong.
+///
+/// Errors: all values with which `program` does not start.
+pub fn check(configuration: &Configuration, program: Program) -> anyhow::Result<()> {
+    let report = configuration.check(&[program]);
+    report.warnings.iter().for_each(Finding::warn);
+    refuse(&report.faults)
+}
+
+/// Returns an error that lists all faults, if there are any.
+pub fn refuse(faults: &[Finding]) -> anyhow::Result<()> {
+    match faults {
+        [] => Ok(()),
+        [fault] => bail!("a value of the configuration cannot be used: {fault}"),
+        faults => {
+            let lines: String = faults.iter().map(|fault| format!("\n  {fault}")).collect();
+            bail!("{} values of the configuration cannot be used:{lines}", faults.len())
+        }
+    }
 }
 
 /// Connects to the file system at `uri`, or of `fs.defaultFS`, as this process's user. With HADOOP_PROXY_USER it acts

@@ -32,6 +32,10 @@ impl fmt::Display for Source {
 struct Stored {
     value: String,
     source: Source,
+    /// Line of the property in its file.
+    line: Option<u32>,
+    /// Deprecated name under which the value was set.
+    deprecated: Option<String>,
     is_final: bool,
 }
 
@@ -42,7 +46,27 @@ pub struct Entry<'a> {
     /// The value before variables are expanded.
     pub value: &'a str,
     pub source: Source,
+    /// Line of the property in its file.
+    pub line: Option<u32>,
+    /// Deprecated name under which the value was set.
+    pub deprecated: Option<&'a str>,
     pub is_final: bool,
+}
+
+impl Entry<'_> {
+    /// Returns where the value comes from, for messages: file and line if it is from a file.
+    pub fn place(&self) -> String {
+        place(&self.source, self.line)
+    }
+}
+
+/// Describes where a value comes from.
+fn place(source: &Source, line: Option<u32>) -> String {
+    match (source, line) {
+        (Source::File(path), Some(line)) => format!("{} line {line}", path.display()),
+        (Source::Set, _) => "-D or the program".to_owned(),
+        (source, _) => source.to_string(),
+    }
 }
 
 /// The values of all keys that were set, and the defaults of the others. Cloning copies everything.
@@ -92,6 +116,11 @@ impl Configuration {
         Ok(configuration)
     }
 
+    /// Returns the files that values were read from, in this order.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path()).filter(|path| path.exists())
+    }
+
     /// Replaces the environment that `${env.NAME}` and `${user.name}` refer to.
     pub fn with_environment(mut self, environment: Environment) -> Self {
         self.environment = environment;
@@ -115,17 +144,30 @@ impl Configuration {
             if self.set.get(name).is_some_and(|stored| stored.is_final || matches!(stored.source, Source::Set)) {
                 continue;
             }
-            let stored =
-                Stored { value: property.value, source: Source::File(property.file), is_final: property.is_final };
-            self.set.insert(name.to_owned(), stored);
+            let name = name.to_owned();
+            let stored = Stored {
+                value: property.value,
+                source: Source::File(property.file),
+                line: Some(property.line),
+                deprecated: (name != property.name).then_some(property.name),
+                is_final: property.is_final,
+            };
+            self.set.insert(name, stored);
         }
         Ok(())
     }
 
     /// Sets a value. It overrides values from files, even final ones (Hadoop's rule for programs and `-D`).
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
-        let stored = Stored { value: value.into(), source: Source::Set, is_final: false };
-        self.set.insert(current_name(name).to_owned(), stored);
+        let current = current_name(name);
+        let stored = Stored {
+            value: value.into(),
+            source: Source::Set,
+            line: None,
+            deprecated: (current != name).then(|| name.to_owned()),
+            is_final: false,
+        };
+        self.set.insert(current.to_owned(), stored);
     }
 
     /// Like `set`, for building a configuration in an expression.
@@ -140,6 +182,16 @@ impl Configuration {
         let stored = Stored { value, ..self.set[current_name(from)].clone() };
         self.set.insert(current_name(to).to_owned(), stored);
         Ok(true)
+    }
+
+    /// Takes over the value of a key from another configuration, or its default if it is unset there.
+    pub(crate) fn adopt(&mut self, name: &str, from: &Self) {
+        match from.set.get(name) {
+            Some(stored) => {
+                self.set.insert(name.to_owned(), stored.clone());
+            }
+            None => self.unset(name),
+        }
     }
 
     /// Resets a key to its default.
@@ -215,16 +267,35 @@ impl Configuration {
 
     /// Creates an error about the value of `name`, for checks that involve more than one key.
     pub fn value_error(&self, name: &str, value: &str, wanted: impl Into<String>) -> ConfigError {
-        let source = match self.set.get(current_name(name)) {
-            Some(stored) => stored.source.clone(),
-            None => default_source(name),
-        };
         ConfigError::Value {
             key: name.to_owned(),
             value: value.to_owned(),
-            source_name: source.to_string(),
+            source_name: self.place(name),
             wanted: wanted.into(),
         }
+    }
+
+    /// Returns where the value of a key, or its default, comes from.
+    pub(crate) fn place(&self, name: &str) -> String {
+        match self.set.get(current_name(name)) {
+            Some(stored) => place(&stored.source, stored.line),
+            None => default_source(name).to_string(),
+        }
+    }
+
+    /// Checks the value of a key, or its default, against the table of keys. `name`: the key, possibly with the suffix
+    /// of a nameservice or NameNode. An unset key without a default is valid.
+    ///
+    /// Errors: `Value`, with a description of valid values.
+    pub(crate) fn check_value(&self, name: &str, key: &KeyInfo) -> Result<(), ConfigError> {
+        let value = match self.get_as(name, crate::parse::text)? {
+            Some(value) => value,
+            None => match key.default.filter(|default| name == key.name && !default.is_empty()) {
+                Some(default) => self.expanded(name, default)?.trim().to_owned(),
+                None => return Ok(()),
+            },
+        };
+        key.check(&value).map_err(|wanted| self.value_error(name, &value, wanted))
     }
 
     /// Returns all entries, including defaults, sorted by name.
@@ -235,6 +306,8 @@ impl Configuration {
                 name: key.name,
                 value,
                 source: default_source(key.name),
+                line: None,
+                deprecated: None,
                 is_final: false,
             })
         });
@@ -244,11 +317,13 @@ impl Configuration {
     }
 
     /// Returns the entries set by files or the program, sorted by name.
-    pub(crate) fn entries_set(&self) -> impl Iterator<Item = Entry<'_>> {
+    pub fn entries_set(&self) -> impl Iterator<Item = Entry<'_>> {
         self.set.iter().map(|(name, stored)| Entry {
             name,
             value: &stored.value,
             source: stored.source.clone(),
+            line: stored.line,
+            deprecated: stored.deprecated.as_deref(),
             is_final: stored.is_final,
         })
     }
@@ -256,8 +331,8 @@ impl Configuration {
     /// Like [`entries`](Self::entries), but with secret values redacted, for display (`/conf`).
     pub fn redacted_entries(&self) -> Vec<Entry<'_>> {
         let mut entries = self.entries();
-        for entry in entries.iter_mut().filter(|entry| is_sensitive(entry.name)) {
-            entry.value = REDACTED;
+        for entry in &mut entries {
+            entry.value = redacted(entry.name, entry.value);
         }
         entries
     }
@@ -293,6 +368,11 @@ impl Configuration {
 }
 
 const REDACTED: &str = "<redacted>";
+
+/// Returns the value for display: a placeholder if the key is that of a secret.
+pub(crate) fn redacted<'a>(name: &str, value: &'a str) -> &'a str {
+    if is_sensitive(name) { REDACTED } else { value }
+}
 
 /// Returns true for keys whose value is a secret. Source: core-default.xml, `hadoop.security.sensitive-config-keys`. A
 /// configured value of that key is ignored.
@@ -348,7 +428,7 @@ mod tests {
         assert_eq!(conf.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://nn:1");
         let error = conf.get(keys::DFS_REPLICATION).unwrap_err().to_string();
         assert!(error.contains("dfs.replication") && error.contains("five"), "{error}");
-        assert!(error.contains("hdfs-site.xml"), "{error}");
+        assert!(error.contains("hdfs-site.xml line 2"), "{error}");
         conf.set("fs.default.name", "hdfs://set");
         assert_eq!(conf.get(keys::FS_DEFAULT_FS).unwrap(), "hdfs://set");
         // The set value also overrides a file that is read later.
@@ -430,7 +510,9 @@ mod tests {
     #[test]
     fn every_default_parses() {
         let conf = Configuration::empty().with_environment(Environment::empty().with_property("user.name", "ada"));
-        keys::check_all(&conf).unwrap();
+        for key in keys::ALL {
+            conf.check_value(key.name, key).unwrap();
+        }
         assert_eq!(conf.get(keys::DFS_HEARTBEAT_INTERVAL).unwrap(), Duration::from_secs(3));
         let dirs = conf.get(keys::DFS_DATANODE_DATA_DIR).unwrap();
         assert_eq!(dirs[0].path, Path::new("/tmp/hadoop-ada/dfs/data"));

@@ -1,18 +1,28 @@
-//! Deprecated names of the keys that Hearth uses. A value set under a deprecated name applies to the current one.
-//! Source: Hadoop's DeprecatedProperties page.
+//! Deprecated names of Hadoop's keys. A value set under a deprecated name applies to the current one.
+//! Source: HdfsConfiguration.java of Hadoop 3.4, and the DeprecatedProperties page for the keys of core-site.xml.
 
 const RENAMED: &[(&str, &str)] = &[
     ("dfs.access.time.precision", "dfs.namenode.accesstime.precision"),
+    ("dfs.backup.address", "dfs.namenode.backup.address"),
+    ("dfs.backup.http.address", "dfs.namenode.backup.http-address"),
     ("dfs.balance.bandwidthPerSec", "dfs.datanode.balance.bandwidthPerSec"),
     ("dfs.block.size", "dfs.blocksize"),
     ("dfs.data.dir", "dfs.datanode.data.dir"),
     ("dfs.datanode.max.xcievers", "dfs.datanode.max.transfer.threads"),
+    ("dfs.encryption.key.provider.uri", "hadoop.security.key.provider.path"),
     ("dfs.federation.nameservice.id", "dfs.nameservice.id"),
     ("dfs.federation.nameservices", "dfs.nameservices"),
     ("dfs.http.address", "dfs.namenode.http-address"),
     ("dfs.https.address", "dfs.namenode.https-address"),
+    ("dfs.https.client.keystore.resource", "dfs.client.https.keystore.resource"),
+    ("dfs.https.need.client.auth", "dfs.client.https.need-auth"),
+    ("dfs.max-repl-streams", "dfs.namenode.replication.max-streams"),
+    ("dfs.max.objects", "dfs.namenode.max.objects"),
     ("dfs.name.dir", "dfs.namenode.name.dir"),
+    ("dfs.name.dir.restore", "dfs.namenode.name.dir.restore"),
+    ("dfs.name.edits.dir", "dfs.namenode.edits.dir"),
     ("dfs.namenode.replication.considerLoad", "dfs.namenode.redundancy.considerLoad"),
+    ("dfs.namenode.replication.considerLoad.factor", "dfs.namenode.redundancy.considerLoad.factor"),
     ("dfs.namenode.replication.interval", "dfs.namenode.redundancy.interval.seconds"),
     ("dfs.namenode.replication.pending.timeout-sec", "dfs.namenode.reconstruction.pending.timeout-sec"),
     ("dfs.permissions", "dfs.permissions.enabled"),
@@ -24,9 +34,13 @@ const RENAMED: &[(&str, &str)] = &[
     ("dfs.replication.pending.timeout.sec", "dfs.namenode.reconstruction.pending.timeout-sec"),
     ("dfs.safemode.extension", "dfs.namenode.safemode.extension"),
     ("dfs.safemode.threshold.pct", "dfs.namenode.safemode.threshold-pct"),
+    ("dfs.secondary.http.address", "dfs.namenode.secondary.http-address"),
     ("dfs.socket.timeout", "dfs.client.socket-timeout"),
     ("dfs.umaskmode", "fs.permissions.umask-mode"),
     ("dfs.write.packet.size", "dfs.client-write-packet-size"),
+    ("fs.checkpoint.dir", "dfs.namenode.checkpoint.dir"),
+    ("fs.checkpoint.edits.dir", "dfs.namenode.checkpoint.edits.dir"),
+    ("fs.checkpoint.period", "dfs.namenode.checkpoint.period"),
     ("fs.default.name", "fs.defaultFS"),
     ("heartbeat.recheck.interval", "dfs.namenode.heartbeat.recheck-interval"),
     ("io.bytes.per.checksum", "dfs.bytes-per-checksum"),
@@ -36,7 +50,7 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// Returns the current name of a key: the replacement if `name` is deprecated, else `name` itself.
-pub(crate) fn current_name(name: &str) -> &str {
+pub fn current_name(name: &str) -> &str {
     match RENAMED.binary_search_by_key(&name, |(old, _)| old) {
         Ok(index) => RENAMED[index].1,
         Err(_) => name,

@@ -11,7 +11,7 @@ use crate::{ConfigError, Configuration};
 const TABLE: &str = include_str!("../hadoop-keys.tsv");
 
 /// A program that reads the configuration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Program {
     Namenode,
     Datanode,
@@ -19,6 +19,17 @@ pub enum Program {
 }
 
 impl Program {
+    pub const ALL: &'static [Self] = &[Self::Namenode, Self::Datanode, Self::Client];
+
+    /// Returns the name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Namenode => "namenode",
+            Self::Datanode => "datanode",
+            Self::Client => "client",
+        }
+    }
+
     /// Returns true if a row of the table with these `programs` applies to this program.
     fn is_one_of(self, programs: &str) -> bool {
         match self {
@@ -60,6 +71,19 @@ pub struct HadoopKey {
 }
 
 impl HadoopKey {
+    /// Returns true if the row applies to this program.
+    pub fn is_for(&self, program: Program) -> bool {
+        program.is_one_of(self.programs)
+    }
+
+    /// Returns the row of a key: an exact match, else a row whose bracketed parts match.
+    pub fn of(name: &str) -> Option<&'static Self> {
+        match ROWS.binary_search_by(|row| row.name.cmp(name)) {
+            Ok(at) => ROWS.get(at),
+            Err(_) => ROWS.iter().find(|row| row.matches(name)),
+        }
+    }
+
     fn parse(line: &'static str) -> Option<Self> {
         let mut columns = line.split('\t');
         let mut next = || columns.next().unwrap_or_default();
@@ -122,46 +146,47 @@ impl IneffectiveSetting {
     }
 }
 
-/// Returns the row of a key: an exact match, else a row whose bracketed parts match.
-fn row_of(name: &str) -> Option<&'static HadoopKey> {
-    match ROWS.binary_search_by(|row| row.name.cmp(name)) {
-        Ok(at) => ROWS.get(at),
-        Err(_) => ROWS.iter().find(|row| row.matches(name)),
-    }
-}
-
 impl Configuration {
     /// Returns the values of Hadoop's keys that have no effect in `program` and require a warning.
     ///
     /// Errors: a value that `program` must refuse, because a user would otherwise rely on a missing feature. The error
     /// names the key.
     pub fn ineffective_settings(&self, program: Program) -> Result<Vec<IneffectiveSetting>, ConfigError> {
-        let mut found = Vec::new();
+        let (ineffective, refused) = self.unsupported_settings(program);
+        match refused.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(ineffective),
+        }
+    }
+
+    /// Returns the values of Hadoop's keys that have no effect in `program`, and errors for those that it must refuse.
+    pub(crate) fn unsupported_settings(&self, program: Program) -> (Vec<IneffectiveSetting>, Vec<ConfigError>) {
+        let (mut ineffective, mut refused) = (Vec::new(), Vec::new());
         for entry in self.entries_set() {
-            let Some(row) = row_of(entry.name) else { continue };
+            let Some(row) = HadoopKey::of(entry.name) else { continue };
             let handled = matches!(row.handling, Handling::Done | Handling::NotApplicable);
-            if handled || !program.is_one_of(row.programs) {
+            if handled || !row.is_for(program) {
                 continue;
             }
-            let value = self.text(entry.name)?.unwrap_or_default();
+            let value = match self.text(entry.name) {
+                Ok(value) => value.unwrap_or_default(),
+                Err(error) => {
+                    refused.push(error);
+                    continue;
+                }
+            };
             if row.accepts(&value) {
                 continue;
             }
             if row.handling == Handling::Refused {
-                return Err(self.value_error(
-                    entry.name,
-                    &value,
-                    format!("not supported: {}; remove the key", row.why),
-                ));
+                let wanted = format!("not supported: {}; remove the key", row.why);
+                refused.push(self.value_error(entry.name, &value, wanted));
+                continue;
             }
-            found.push(IneffectiveSetting {
-                key: entry.name.to_owned(),
-                value,
-                source: entry.source.to_string(),
-                why: row.why,
-            });
+            let (key, source) = (entry.name.to_owned(), entry.place());
+            ineffective.push(IneffectiveSetting { key, value, source, why: row.why });
         }
-        Ok(found)
+        (ineffective, refused)
     }
 }
 

@@ -3,9 +3,13 @@
 //!
 //! A [`Configuration`] is loaded once by the command line and passed down. This crate never reads the process's
 //! environment: variables for `${env.NAME}` are passed in as an [`Environment`]. Values are read by the typed keys of
-//! [`keys`]: `conf.get(keys::DFS_REPLICATION)?`. An error names the key, the value and its file.
+//! [`keys`]: `conf.get(keys::DFS_REPLICATION)?`. An error names the key, the value and its file. Programs call
+//! [`Configuration::check`] at start, so that all faults are reported together and before they matter.
 
+mod allowed;
+mod check;
 mod configuration;
+mod contradictions;
 mod deprecated;
 mod environment;
 mod error;
@@ -18,9 +22,14 @@ mod namenodes;
 pub mod parse;
 mod protection;
 mod proxy_users;
+mod reconfiguration;
+mod unknown;
 mod xml;
 
+pub use allowed::{Allowed, NameForm};
+pub use check::{CheckReport, Finding};
 pub use configuration::{Configuration, Entry, Source};
+pub use deprecated::current_name;
 pub use environment::Environment;
 pub use error::ConfigError;
 pub use hadoop_keys::{HadoopKey, Handling, IneffectiveSetting, Program, hadoop_keys};
@@ -28,4 +37,6 @@ pub use key::{ConfigKey, Key, KeyInfo, OptionalKey};
 pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice, ServedNamenodes};
 pub use parse::{Engine, HostPort, StorageDirectory};
 pub use proxy_users::ProxyUsers;
+pub use reconfiguration::{ChangedKey, Reconfiguration, ReconfigurationError, ReconfigurationTask};
+pub use unknown::suggestion;
 pub use xml::{Property, to_xml};

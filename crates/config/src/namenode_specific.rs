@@ -5,7 +5,7 @@ use crate::{ConfigError, Configuration, HostPort, keys, parse};
 
 /// Keys that may be set per nameservice or per namenode, including those that Hearth does not use.
 /// Source: NameNode.java of Hadoop 3.4, `NAMENODE_SPECIFIC_KEYS`.
-const NAMENODE_SPECIFIC_KEYS: &[&str] = &[
+pub(crate) const NAMENODE_SPECIFIC_KEYS: &[&str] = &[
     "dfs.namenode.rpc-address",
     "dfs.namenode.rpc-bind-host",
     "dfs.namenode.name.dir",
@@ -35,7 +35,7 @@ const NAMENODE_SPECIFIC_KEYS: &[&str] = &[
 ];
 
 /// Keys that may be set per nameservice only. Source: the same, `NAMESERVICE_SPECIFIC_KEYS`.
-const NAMESERVICE_SPECIFIC_KEYS: &[&str] = &["dfs.ha.automatic-failover.enabled"];
+pub(crate) const NAMESERVICE_SPECIFIC_KEYS: &[&str] = &["dfs.ha.automatic-failover.enabled"];
 
 impl Configuration {
     /// Resolves the keys of one NameNode: for each key, `KEY.NS.NN` overrides `KEY.NS`, which overrides `KEY`. The

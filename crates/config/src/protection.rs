@@ -20,36 +20,83 @@ impl Configuration {
     /// Errors: the configuration requires authentication by Kerberos, service-level authorization, or encryption or
     /// signing of data in transit.
     pub fn refuse_protection(&self) -> Result<(), ConfigError> {
-        let refuse = |key: &str, value: &str, wanted: &str| Err(self.value_error(key, value, wanted));
-        let authentication = self.get(keys::HADOOP_SECURITY_AUTHENTICATION)?;
-        if !authentication.eq_ignore_ascii_case("simple") {
-            let wanted = "`simple`: Hearth's servers do not speak Kerberos";
-            return refuse(keys::HADOOP_SECURITY_AUTHENTICATION.name, &authentication, wanted);
+        match self.missing_protection().into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
-        if self.get(keys::HADOOP_SECURITY_AUTHORIZATION)? {
-            let wanted = "`false`: Hearth's servers do not read hadoop-policy.xml";
-            return refuse(keys::HADOOP_SECURITY_AUTHORIZATION.name, "true", wanted);
+    }
+
+    /// Returns an error for each key that demands a protection which Hearth's servers lack.
+    pub(crate) fn missing_protection(&self) -> Vec<ConfigError> {
+        let checks = [
+            self.refuse_kerberos(),
+            self.refuse_authorization(),
+            self.refuse_rpc_protection(),
+            self.refuse_encryption(),
+            self.refuse_transfer_protection(),
+            self.refuse_https(),
+        ];
+        checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn refuse(&self, key: &str, value: &str, wanted: &str) -> Result<(), ConfigError> {
+        Err(self.value_error(key, value, wanted))
+    }
+
+    fn refuse_kerberos(&self) -> Result<(), ConfigError> {
+        let key = keys::HADOOP_SECURITY_AUTHENTICATION;
+        let authentication = self.get(key)?;
+        match authentication.eq_ignore_ascii_case("simple") {
+            true => Ok(()),
+            false => self.refuse(key.name, &authentication, "`simple`: Hearth's servers do not speak Kerberos"),
         }
+    }
+
+    fn refuse_authorization(&self) -> Result<(), ConfigError> {
+        let key = keys::HADOOP_SECURITY_AUTHORIZATION;
+        match self.get(key)? {
+            true => self.refuse(key.name, "true", "`false`: Hearth's servers do not read hadoop-policy.xml"),
+            false => Ok(()),
+        }
+    }
+
+    fn refuse_rpc_protection(&self) -> Result<(), ConfigError> {
+        let key = keys::HADOOP_RPC_PROTECTION;
         // The key is a list of levels, of which a client may use any.
-        let protection = self.get(keys::HADOOP_RPC_PROTECTION)?;
-        if !protection.split(',').any(|level| level.trim().eq_ignore_ascii_case("authentication")) {
-            let wanted = "`authentication`: Hearth's servers neither sign nor encrypt calls";
-            return refuse(keys::HADOOP_RPC_PROTECTION.name, &protection, wanted);
+        let protection = self.get(key)?;
+        match protection.split(',').any(|level| level.trim().eq_ignore_ascii_case("authentication")) {
+            true => Ok(()),
+            false => {
+                self.refuse(key.name, &protection, "`authentication`: Hearth's servers neither sign nor encrypt calls")
+            }
         }
-        if self.get(keys::DFS_ENCRYPT_DATA_TRANSFER)? {
-            let wanted = "`false`: Hearth's servers do not encrypt block data on the wire";
-            return refuse(keys::DFS_ENCRYPT_DATA_TRANSFER.name, "true", wanted);
+    }
+
+    fn refuse_encryption(&self) -> Result<(), ConfigError> {
+        let key = keys::DFS_ENCRYPT_DATA_TRANSFER;
+        match self.get(key)? {
+            true => self.refuse(key.name, "true", "`false`: Hearth's servers do not encrypt block data on the wire"),
+            false => Ok(()),
         }
-        if let Some(protection) = self.get(keys::DFS_DATA_TRANSFER_PROTECTION)?.filter(|text| !text.trim().is_empty()) {
-            let wanted = "nothing: Hearth's DataNodes do not speak SASL with clients";
-            return refuse(keys::DFS_DATA_TRANSFER_PROTECTION.name, &protection, wanted);
+    }
+
+    fn refuse_transfer_protection(&self) -> Result<(), ConfigError> {
+        let key = keys::DFS_DATA_TRANSFER_PROTECTION;
+        match self.get(key)?.filter(|text| !text.trim().is_empty()) {
+            Some(protection) => {
+                self.refuse(key.name, &protection, "nothing: Hearth's DataNodes do not speak SASL with clients")
+            }
+            None => Ok(()),
         }
-        let policy = self.get(keys::DFS_HTTP_POLICY)?;
-        if !policy.eq_ignore_ascii_case("HTTP_ONLY") {
-            let wanted = "`HTTP_ONLY`: Hearth's web pages have no HTTPS";
-            return refuse(keys::DFS_HTTP_POLICY.name, &policy, wanted);
+    }
+
+    fn refuse_https(&self) -> Result<(), ConfigError> {
+        let key = keys::DFS_HTTP_POLICY;
+        let policy = self.get(key)?;
+        match policy.eq_ignore_ascii_case("HTTP_ONLY") {
+            true => Ok(()),
+            false => self.refuse(key.name, &policy, "`HTTP_ONLY`: Hearth's web pages have no HTTPS"),
         }
-        Ok(())
     }
 }
 

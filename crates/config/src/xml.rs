@@ -25,6 +25,8 @@ pub struct Property {
     pub is_final: bool,
     /// The file that contains it.
     pub file: PathBuf,
+    /// Line of `<property>` in that file, from 1.
+    pub line: u32,
 }
 
 /// Reads the properties of `path` and of the files that it includes, in document order.
@@ -47,7 +49,8 @@ fn read_into(path: &Path, depth: usize, properties: &mut Vec<Property>) -> Resul
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let document = Document::parse_with_options(&text, options)
         .map_err(|source| ConfigError::Xml { path: path.to_owned(), source })?;
-    let file = File { path, document: &document, depth };
+    let line_ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
+    let file = File { path, line_ends, depth };
     let root = document.root_element();
     if root.tag_name().name() != "configuration" {
         return Err(file.wrong(root, "the top element is not <configuration>"));
@@ -55,13 +58,14 @@ fn read_into(path: &Path, depth: usize, properties: &mut Vec<Property>) -> Resul
     file.configuration(root, properties)
 }
 
-struct File<'a, 'input> {
+struct File<'a> {
     path: &'a Path,
-    document: &'a Document<'input>,
+    /// Positions of the line ends, in order.
+    line_ends: Vec<usize>,
     depth: usize,
 }
 
-impl File<'_, '_> {
+impl File<'_> {
     fn configuration(&self, element: Node<'_, '_>, properties: &mut Vec<Property>) -> Result<(), ConfigError> {
         for child in element.children().filter(Node::is_element) {
             match (child.tag_name().namespace(), child.tag_name().name()) {
@@ -103,11 +107,17 @@ impl File<'_, '_> {
         }
         let name = name.filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| self.wrong(element, "a <property> without <name>"))?;
-        Ok(value.map(|value| Property { name, value, is_final, file: self.path.to_owned() }))
+        let line = self.line(element);
+        Ok(value.map(|value| Property { name, value, is_final, file: self.path.to_owned(), line }))
+    }
+
+    fn line(&self, element: Node<'_, '_>) -> u32 {
+        let start = element.range().start;
+        self.line_ends.partition_point(|end| *end < start) as u32 + 1
     }
 
     fn wrong(&self, element: Node<'_, '_>, problem: &str) -> ConfigError {
-        let line = self.document.text_pos_at(element.range().start).row;
+        let line = self.line(element);
         ConfigError::Structure { path: self.path.to_owned(), line, problem: problem.to_owned() }
     }
 }
@@ -168,6 +178,7 @@ mod tests {
         let properties = read_file(&path).unwrap();
         let seen: Vec<_> = properties.iter().map(|p| (p.name.as_str(), p.value.as_str(), p.is_final)).collect();
         assert_eq!(seen, [("a", "12", true), ("b", "3", false), ("c", "<&", false)]);
+        assert_eq!(properties.iter().map(|p| p.line).collect::<Vec<_>>(), [2, 3, 4]);
     }
 
     #[test]

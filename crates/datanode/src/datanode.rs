@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_config::Reconfiguration;
 use hearth_protocol::rpc::RpcClient;
 use hearth_wire::data_transfer::OpCode;
 use hearth_wire::offer::Offer;
@@ -48,6 +49,8 @@ pub struct Datanode {
     pub(crate) move_permits: Arc<Semaphore>,
     pub(crate) rpc: RpcClient,
     pub(crate) services: BlockPoolServices,
+    /// Keys that can change at run time; see [`Datanode::reconfigure`].
+    pub(crate) reconfiguration: Reconfiguration,
 }
 
 impl Datanode {

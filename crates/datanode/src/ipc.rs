@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_blockstore::StoreError;
+use hearth_config::ReconfigurationTask;
 use hearth_protocol::rpc::{Call, RemoteError, Service, application_error, no_such_method, undecodable};
 use hearth_types::{BlockId, BlockPoolId, ExtendedBlock, GenerationStamp};
 use hearth_wire::proto::hdfs::{
     BlockProto, DatanodeLocalInfoProto, DatanodeVolumeInfoProto, DeleteBlockPoolRequestProto,
     DeleteBlockPoolResponseProto, EvictWritersResponseProto, GetBalancerBandwidthResponseProto,
-    GetBlockLocalPathInfoRequestProto, GetDatanodeInfoResponseProto, GetReconfigurationStatusResponseProto,
-    GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto, GetVolumeReportResponseProto,
-    InitReplicaRecoveryRequestProto, InitReplicaRecoveryResponseProto, ListReconfigurablePropertiesResponseProto,
-    ShutdownDatanodeRequestProto, ShutdownDatanodeResponseProto, TriggerBlockReportRequestProto,
-    TriggerBlockReportResponseProto, UpdateReplicaUnderRecoveryRequestProto, UpdateReplicaUnderRecoveryResponseProto,
+    GetBlockLocalPathInfoRequestProto, GetDatanodeInfoResponseProto, GetReconfigurationStatusConfigChangeProto,
+    GetReconfigurationStatusResponseProto, GetReplicaVisibleLengthRequestProto, GetReplicaVisibleLengthResponseProto,
+    GetVolumeReportResponseProto, InitReplicaRecoveryRequestProto, InitReplicaRecoveryResponseProto,
+    ListReconfigurablePropertiesResponseProto, ShutdownDatanodeRequestProto, ShutdownDatanodeResponseProto,
+    TriggerBlockReportRequestProto, TriggerBlockReportResponseProto, UpdateReplicaUnderRecoveryRequestProto,
+    UpdateReplicaUnderRecoveryResponseProto,
 };
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
@@ -57,7 +59,7 @@ impl Service for IpcService {
         match call.protocol.as_str() {
             protocols::INTER_DATANODE => self.inter_datanode(call).await,
             protocols::CLIENT_DATANODE => self.client_datanode(call).await,
-            _ => self.reconfiguration(call),
+            _ => self.reconfiguration(call).await,
         }
     }
 }
@@ -83,6 +85,22 @@ fn exception(error: &OpError) -> RemoteError {
         _ => exceptions::IO,
     };
     application_error(class, error.to_string())
+}
+
+/// `None`: no task has run, whose start Apache's tool recognizes by 0.
+fn reconfiguration_status(last: Option<ReconfigurationTask>) -> GetReconfigurationStatusResponseProto {
+    let Some(task) = last else { return GetReconfigurationStatusResponseProto::default() };
+    let changes = task.changes.into_iter().map(|change| GetReconfigurationStatusConfigChangeProto {
+        name: change.key.to_owned(),
+        old_value: change.old,
+        new_value: change.new,
+        error_message: change.error,
+    });
+    GetReconfigurationStatusResponseProto {
+        start_time: task.started_ms as i64,
+        end_time: Some(task.ended_ms as i64),
+        changes: changes.collect(),
+    }
 }
 
 fn block_of(message: hearth_wire::proto::hdfs::ExtendedBlockProto) -> Result<ExtendedBlock, RemoteError> {
@@ -130,20 +148,29 @@ impl IpcService {
             | "getDiskBalancerSetting" => {
                 Err(application_error(exceptions::DISK_BALANCER, "Disk Balancer is not enabled."))
             }
-            _ => self.reconfiguration(call),
+            _ => self.reconfiguration(call).await,
         }
     }
 
-    /// Answers reconfiguration calls: nothing can be changed while the DataNode runs.
-    fn reconfiguration(&self, call: Call) -> Result<Bytes, RemoteError> {
+    /// Answers reconfiguration calls. The task of a start is done when the start is answered.
+    async fn reconfiguration(&self, call: Call) -> Result<Bytes, RemoteError> {
         self.require_administrator(&call)?;
+        let reconfiguration = &self.datanode.reconfiguration;
         match call.method.as_str() {
-            "getReconfigurationStatus" => Ok(encoded(&GetReconfigurationStatusResponseProto::default())),
-            "listReconfigurableProperties" => Ok(encoded(&ListReconfigurablePropertiesResponseProto::default())),
-            "startReconfiguration" => Err(application_error(
-                exceptions::IO,
-                "this datanode has no properties that can be changed at run time",
-            )),
+            "getReconfigurationStatus" => Ok(encoded(&reconfiguration_status(reconfiguration.last()))),
+            "listReconfigurableProperties" => {
+                let name = reconfiguration.keys().iter().map(|key| (*key).to_owned()).collect();
+                Ok(encoded(&ListReconfigurablePropertiesResponseProto { name }))
+            }
+            "startReconfiguration" => {
+                let datanode = self.datanode.clone();
+                let done = tokio::task::spawn_blocking(move || datanode.reconfigure()).await;
+                let done =
+                    done.map_err(|error| error.to_string()).and_then(|done| done.map_err(|error| error.to_string()));
+                done.map_err(|message| application_error(exceptions::IO, message))?;
+                // An empty message.
+                Ok(encoded(&()))
+            }
             method => Err(no_such_method(&call.protocol, method)),
         }
     }

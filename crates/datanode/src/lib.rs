@@ -51,6 +51,7 @@ mod peer_offers;
 mod pool;
 mod read_ahead;
 mod receiver;
+mod reconfiguration;
 mod replica_recovery;
 mod replica_service;
 mod reports;

@@ -29,6 +29,7 @@ use crate::locked_memory::LockedMemory;
 use crate::metrics::Metrics;
 use crate::one_sided::OneSidedAccess;
 use crate::options::DatanodeOptions;
+use crate::reconfiguration::reconfiguration;
 use crate::replica_service::ReplicaService;
 use crate::slots::Slots;
 use crate::streams::Streams;
@@ -98,6 +99,7 @@ impl Datanode {
             move_permits: Arc::new(Semaphore::new(options.balance_moves_max)),
             rpc,
             services: BlockPoolServices::default(),
+            reconfiguration: reconfiguration(&options.configuration),
             options,
         });
         let ipc = RpcServer::start(

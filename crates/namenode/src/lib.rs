@@ -25,6 +25,7 @@ pub mod ops;
 mod packed;
 mod parallel;
 pub mod proxy_users;
+mod reconfiguration;
 pub mod retries;
 mod round_robin;
 pub mod service;

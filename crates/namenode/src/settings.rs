@@ -10,11 +10,6 @@ use crate::blocks::BlockSettings;
 use crate::leases::LeaseLimits;
 use crate::namespace::Limits;
 
-/// The largest `dfs.namenode.fs-limits.max-directory-items`.
-const DIRECTORY_ITEMS_MAX: u32 = 6_400_000;
-/// The largest `dfs.namenode.fs-limits.max-xattr-size`, bytes.
-const XATTR_BYTES_MAX: u32 = 32_768;
-
 /// All settings except those of blocks and leases.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -70,7 +65,7 @@ impl Settings {
     /// Errors give key, value and file.
     pub fn read(conf: &Configuration, host_name: String) -> Result<Self, ConfigError> {
         conf.refuse_protection()?;
-        refuse_pair(conf)?;
+        conf.refuse_contradictions(Program::Namenode)?;
         conf.ineffective_settings(Program::Namenode)?.iter().for_each(IneffectiveSetting::warn);
         let checksum_name = conf.get(keys::DFS_CHECKSUM_TYPE)?;
         let checksum = checksum_kind(&checksum_name).ok_or_else(|| {
@@ -124,21 +119,6 @@ impl Settings {
     }
 }
 
-/// Rejects a nameservice with several NameNodes. Two NameNodes that both considered themselves active would each have a
-/// namespace of its own.
-///
-/// Errors: this NameNode's nameservice has several.
-fn refuse_pair(conf: &Configuration) -> Result<(), ConfigError> {
-    let Some(own) = conf.own_nameservice()? else { return Ok(()) };
-    let ids = conf.namenode_ids(&own)?;
-    if ids.len() < 2 {
-        return Ok(());
-    }
-    let key = format!("dfs.ha.namenodes.{own}");
-    let wanted = "one name: Hearth's NameNode has no standby (a pair of Apache's takes Hearth's DataNodes)";
-    Err(conf.value_error(&key, &ids.join(","), wanted))
-}
-
 fn narrow<T: TryFrom<u64> + Bounded>(value: u64) -> T {
     T::try_from(value).unwrap_or(T::MAX)
 }
@@ -159,31 +139,9 @@ fn at_least_one(count: u32) -> usize {
     count.max(1) as usize
 }
 
-/// Checks the ranges of limits. Source: the constructor of `FSDirectory`.
-fn check_directory_limits(conf: &Configuration) -> Result<(), ConfigError> {
-    let items = keys::DFS_NAMENODE_FS_LIMITS_MAX_DIRECTORY_ITEMS;
-    let xattr = keys::DFS_NAMENODE_FS_LIMITS_MAX_XATTR_SIZE;
-    for (name, value, most) in
-        [(items.name, conf.get(items)?, DIRECTORY_ITEMS_MAX), (xattr.name, conf.get(xattr)?, XATTR_BYTES_MAX)]
-    {
-        if value == 0 || value > most {
-            return Err(conf.value_error(name, &value.to_string(), format!("wanted 1 to {most}")));
-        }
-    }
-    Ok(())
-}
-
 fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
-    check_directory_limits(conf)?;
     let snapshots_max = conf.get(keys::DFS_NAMENODE_SNAPSHOT_MAX_LIMIT)? as usize;
     let snapshots_total_max = conf.get(keys::DFS_NAMENODE_SNAPSHOT_FILESYSTEM_LIMIT)? as usize;
-    if snapshots_max > snapshots_total_max {
-        return Err(conf.value_error(
-            keys::DFS_NAMENODE_SNAPSHOT_MAX_LIMIT.name,
-            &snapshots_max.to_string(),
-            "cannot be greater than dfs.namenode.snapshot.filesystem.limit",
-        ));
-    }
     Ok(Limits {
         permissions_enabled: conf.get(keys::DFS_PERMISSIONS_ENABLED)?,
         component_length_max: conf.get(keys::DFS_NAMENODE_FS_LIMITS_MAX_COMPONENT_LENGTH)? as usize,

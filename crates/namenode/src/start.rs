@@ -24,6 +24,7 @@ use crate::leases::Leases;
 use crate::namespace::{Inode, Namespace, RecordState, Slot};
 use crate::ops::synchronize_block::synchronize_block;
 use crate::proxy_users::Impersonation;
+use crate::reconfiguration::reconfiguration;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
@@ -158,6 +159,7 @@ impl Namenode {
             impersonation,
             tokens: tokens.clone(),
             audit,
+            reconfiguration: reconfiguration(conf),
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),

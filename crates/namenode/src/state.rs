@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use hearth_config::Reconfiguration;
 use hearth_types::{Clock, PoolIdentity};
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -50,6 +51,8 @@ pub struct Namenode {
     pub tokens: Arc<BlockTokens>,
     /// `None` if the audit log is off.
     pub audit: Option<AuditLog>,
+    /// Keys that can change at run time; see [`Namenode::reconfigure`].
+    pub reconfiguration: Reconfiguration,
 }
 
 /// One call, from an operation's view.

@@ -3,7 +3,12 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::to_xml;
 use hearth_protocol::rpc::{RpcError, Target, hadoop_methods};
+use hearth_types::ManualClock;
 use hearth_wire::proto::common::*;
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rpc::{exceptions, protocols};
@@ -167,19 +172,57 @@ async fn refreshes_answer_like_apache() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_reconfigured_while_the_namenode_runs() {
-    let n = TestNamenode::start().await;
+async fn changed_keys_apply_while_the_namenode_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("hdfs-site.xml");
+    let write = |properties: &[(&str, &str)]| std::fs::write(&file, to_xml(properties.iter().copied())).unwrap();
+    write(&[("dfs.heartbeat.interval", "3")]);
+    let mut conf = configuration();
+    conf.add_file(&file).unwrap();
+    let n = TestNamenode::start_with(conf, Arc::new(ManualClock::at(1000))).await;
     let list: ListReconfigurablePropertiesResponseProto =
         call(&n, protocols::RECONFIGURATION, "listReconfigurableProperties").await.unwrap();
-    assert!(list.name.is_empty());
-    let status: GetReconfigurationStatusResponseProto =
-        call(&n, protocols::RECONFIGURATION, "getReconfigurationStatus").await.unwrap();
+    assert!(list.name.contains(&"dfs.heartbeat.interval".to_owned()), "{list:?}");
+    let ask = async || -> GetReconfigurationStatusResponseProto {
+        call(&n, protocols::RECONFIGURATION, "getReconfigurationStatus").await.unwrap()
+    };
+    let status = ask().await;
     assert_eq!((status.start_time, status.end_time), (0, None));
+    write(&[
+        ("dfs.heartbeat.interval", "1"),
+        ("dfs.namenode.heartbeat.recheck-interval", "2s"),
+        ("dfs.block.invalidate.limit", "-1"),
+        ("dfs.replication", "1"),
+    ]);
+    for method in ["listReconfigurableProperties", "startReconfiguration", "getReconfigurationStatus"] {
+        let denied = refusal(call_as::<()>(&n, "bob", protocols::RECONFIGURATION, method, &()).await);
+        assert_eq!(denied.0, exceptions::ACCESS_CONTROL, "{method}");
+    }
+    let dead_after = || n.handle().namenode().read().blocks.settings().dead_after();
+    assert_eq!(dead_after(), Duration::from_secs(630));
+    call::<()>(&n, protocols::RECONFIGURATION, "startReconfiguration").await.unwrap();
+    assert_eq!(dead_after(), Duration::from_secs(14));
+    let status = ask().await;
+    assert_eq!((status.start_time, status.end_time), (1000, Some(1000)));
+    let changes: Vec<_> = status
+        .changes
+        .iter()
+        .map(|change| (change.name.as_str(), change.old_value.as_str(), change.new_value.as_deref()))
+        .collect();
+    let wanted = [
+        ("dfs.block.invalidate.limit", "1000", Some("-1")),
+        ("dfs.heartbeat.interval", "3", Some("1")),
+        ("dfs.namenode.heartbeat.recheck-interval", "300000", Some("2s")),
+    ];
+    assert_eq!(changes, wanted);
+    let error = status.changes[0].error_message.as_deref().unwrap_or_default();
+    assert!(error.contains("dfs.block.invalidate.limit") && error.contains("line"), "{error}");
+    assert!(status.changes[1..].iter().all(|change| change.error_message.is_none()), "{status:?}");
+    // A file that cannot be read changes nothing.
+    std::fs::write(&file, "<configuration>").unwrap();
     let refused = refusal(call::<()>(&n, protocols::RECONFIGURATION, "startReconfiguration").await);
-    assert_eq!(refused.0, exceptions::IO);
-    let denied =
-        refusal(call_as::<()>(&n, "bob", protocols::RECONFIGURATION, "listReconfigurableProperties", &()).await);
-    assert_eq!(denied.0, exceptions::ACCESS_CONTROL);
+    assert!(refused.0 == exceptions::IO && refused.1.contains("XML"), "{refused:?}");
+    assert_eq!(ask().await.changes.len(), 3);
 }
 
 #[tokio::test]

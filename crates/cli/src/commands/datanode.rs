@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use hearth_config::Configuration;
+use hearth_config::{Configuration, Program};
 use hearth_datanode::{Datanode, DatanodeOptions, EndReason};
 use hearth_types::SystemClock;
 use hearth_webhdfs::WebHdfs;
@@ -26,6 +26,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     logging::start("info");
     let configuration = configuration::load()?;
+    configuration::check(&configuration, Program::Datanode)?;
     let options = options(Arc::new(configuration), &configuration::user(), &configuration::host_name())?;
     if arguments.flush {
         return flush(options);

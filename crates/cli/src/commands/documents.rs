@@ -118,6 +118,9 @@ fn pages() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let name = subcommand.get_name();
         let usage = with_words.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage);
         pages.push((format!("hearth-{name}"), page(subcommand, usage)?));
+        for nested in subcommand.get_subcommands() {
+            pages.push((format!("hearth-{name}-{}", nested.get_name()), page(nested, None)?));
+        }
         for alias in subcommand.get_visible_aliases() {
             pages.push((format!("hearth-{alias}"), format!(".so man1/hearth-{name}.1\n").into_bytes()));
         }
@@ -196,6 +199,8 @@ mod tests {
                 assert!(text.contains(&escaped(&format!("--{argument}"))), "{name}: --{argument}");
             }
         }
+        assert!(page("hearth-config").contains(&escaped("hearth-config-check(1)")));
+        assert!(page("hearth-config-check").contains(&escaped("--role")));
         for (name, usage) in with_words() {
             let text = page(&format!("hearth-{name}"));
             let mut count = 0;

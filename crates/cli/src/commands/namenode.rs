@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use hearth_config::Program;
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, RecoveryReport, format_directory, recover_directory};
 use hearth_types::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
@@ -51,8 +52,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         bail!("unexpected {}: only -recover takes a directory; set dfs.namenode.name.dir", directory.display());
     }
     logging::start("info");
+    let configuration = configuration::load()?;
+    if !format && !recover {
+        configuration::check(&configuration, Program::Namenode)?;
+    }
     let options = NamenodeOptions {
-        configuration: configuration::load()?,
+        configuration,
         user: configuration::user(),
         host_name: configuration::host_name(),
         clock: Arc::new(SystemClock::new()),

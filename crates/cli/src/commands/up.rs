@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use hearth_config::{Configuration, Program, keys};
 use hearth_datanode::Datanode;
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_types::SystemClock;
@@ -44,6 +45,7 @@ pub struct UpArguments {
 }
 
 pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
+    check(&arguments.settings)?;
     let cluster = LocalCluster::prepare(LocalClusterOptions {
         dir: arguments.dir,
         memory_root: arguments.memory,
@@ -147,9 +149,23 @@ fn announce(
     Ok(())
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+/// Parses `KEY=VALUE`.
+pub fn setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
         _ => Err("wanted KEY=VALUE".to_string()),
     }
+}
+
+/// Prints what is questionable about the settings of `-D`; the others are this program's own. With `--processes` each
+/// server also checks them, and logs to a file of its own.
+///
+/// Errors: all values with which a server would not start.
+fn check(settings: &[(String, String)]) -> anyhow::Result<()> {
+    // Servers need an address, which the cluster chooses.
+    let address = Configuration::empty().with(keys::FS_DEFAULT_FS.name, "hdfs://127.0.0.1:8020");
+    let configuration = settings.iter().fold(address, |all, (key, value)| all.with(key, value.clone()));
+    let report = configuration.check(Program::ALL);
+    report.warnings.iter().for_each(|warning| eprintln!("hearth: warning: {warning}"));
+    configuration::refuse(&report.faults)
 }

@@ -168,6 +168,11 @@ impl BlockMap {
         &self.settings
     }
 
+    /// Settings to change: each value is read anew where it is used.
+    pub(crate) fn settings_mut(&mut self) -> &mut BlockSettings {
+        &mut self.settings
+    }
+
     /// The newest stamp that was issued.
     pub fn newest_stamp(&self) -> GenerationStamp {
         self.newest_stamp

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, keys, parse};
+use hearth_config::{ConfigError, Configuration, Program, keys, parse};
 
 use super::StoragePolicy;
 
@@ -123,7 +123,7 @@ impl Default for BlockSettings {
 impl BlockSettings {
     pub fn from_configuration(configuration: &Configuration) -> Result<Self, ConfigError> {
         let narrow = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
-        check_replications(configuration)?;
+        configuration.refuse_contradictions(Program::Namenode)?;
         let min_replication = narrow(configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?);
         let policy = configuration.get(keys::DFS_STORAGE_DEFAULT_POLICY)?;
         let default_policy = StoragePolicy::by_name(&policy).ok_or_else(|| {
@@ -183,31 +183,6 @@ impl BlockSettings {
     pub fn recovery_retry(&self) -> Duration {
         self.heartbeat_interval * 30
     }
-}
-
-/// Rejects contradictory limits. Source: `BlockManager.initMinReplication`, `initMaxReplication`,
-/// `initMinReplicationToBeInMaintenance`.
-fn check_replications(configuration: &Configuration) -> Result<(), ConfigError> {
-    let minimum = configuration.get(keys::DFS_NAMENODE_REPLICATION_MIN)?;
-    let maximum = configuration.get(keys::DFS_REPLICATION_MAX)?;
-    let maintenance = configuration.get(keys::DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN)?;
-    let usual = u32::from(configuration.get(keys::DFS_REPLICATION)?);
-    let wrong = |key: &str, value: u32, wanted: String| Err(configuration.value_error(key, &value.to_string(), wanted));
-    if minimum == 0 {
-        return wrong(keys::DFS_NAMENODE_REPLICATION_MIN.name, minimum, "wanted 1 or more".to_owned());
-    }
-    if maximum > i16::MAX as u32 {
-        return wrong(keys::DFS_REPLICATION_MAX.name, maximum, format!("wanted {} or less", i16::MAX));
-    }
-    if minimum > maximum {
-        let wanted = format!("wanted {} = {maximum} or less", keys::DFS_REPLICATION_MAX.name);
-        return wrong(keys::DFS_NAMENODE_REPLICATION_MIN.name, minimum, wanted);
-    }
-    if maintenance > usual {
-        let wanted = format!("wanted {} = {usual} or less", keys::DFS_REPLICATION.name);
-        return wrong(keys::DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN.name, maintenance, wanted);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,12 +4,16 @@
 //! answers it, or refused with a class that its clients know. `docs/compatibility/rpc.md` has the table.
 
 use bytes::Bytes;
+use hearth_config::ReconfigurationTask;
 use hearth_protocol::rpc::{Call, RemoteError, application_error, no_such_method, undecodable};
 use hearth_wire::proto::common::{
     GenericRefreshRequestProto, GetServiceStatusResponseProto, HaRequestSource, HaServiceStateProto,
     MonitorHealthResponseProto, RefreshCallQueueResponseProto, TransitionToActiveRequestProto,
 };
-use hearth_wire::proto::hdfs::{GetReconfigurationStatusResponseProto, ListReconfigurablePropertiesResponseProto};
+use hearth_wire::proto::hdfs::{
+    GetReconfigurationStatusConfigChangeProto, GetReconfigurationStatusResponseProto,
+    ListReconfigurablePropertiesResponseProto,
+};
 use hearth_wire::rpc::{exceptions, protocols};
 use prost::Message;
 
@@ -122,7 +126,7 @@ fn refuse_transition(
     Err(application_error(exceptions::SERVICE_FAILED, "HA for namenode is not enabled"))
 }
 
-/// No setting can be changed while the NameNode runs: the list is empty, no task ever ran, and a start is refused.
+/// The task of a start is done when the start is answered.
 async fn reconfiguration(service: &NamenodeService, caller: &Caller, call: &Call) -> Result<Bytes, RemoteError> {
     let operation = match call.method.as_str() {
         "startReconfiguration" => "startNamenodeReconfiguration",
@@ -132,15 +136,38 @@ async fn reconfiguration(service: &NamenodeService, caller: &Caller, call: &Call
     };
     require_superuser(service, caller, operation)?;
     let answer = match call.method.as_str() {
-        "getReconfigurationStatus" => encode(&GetReconfigurationStatusResponseProto::default()),
-        "listReconfigurableProperties" => encode(&ListReconfigurablePropertiesResponseProto::default()),
+        "getReconfigurationStatus" => encode(&status(service.namenode.reconfiguration.last())),
+        "listReconfigurableProperties" => {
+            let keys = service.namenode.reconfiguration.keys().iter();
+            encode(&ListReconfigurablePropertiesResponseProto { name: keys.map(|key| (*key).to_owned()).collect() })
+        }
         _ => {
-            let message = "this namenode has no properties that can be changed while it runs; change the configuration and restart it";
-            return Err(application_error(exceptions::IO, message));
+            let namenode = service.namenode.clone();
+            let done = tokio::task::spawn_blocking(move || namenode.reconfigure()).await;
+            let done = done.map_err(|error| error.to_string()).and_then(|done| done.map_err(|error| error.to_string()));
+            done.map_err(|message| application_error(exceptions::IO, message))?;
+            // An empty message.
+            encode(&())
         }
     };
     write_audit(service, caller, operation).await;
     Ok(answer)
+}
+
+/// `None`: no task has run, whose start Apache's tool recognizes by 0.
+fn status(last: Option<ReconfigurationTask>) -> GetReconfigurationStatusResponseProto {
+    let Some(task) = last else { return GetReconfigurationStatusResponseProto::default() };
+    let changes = task.changes.into_iter().map(|change| GetReconfigurationStatusConfigChangeProto {
+        name: change.key.to_owned(),
+        old_value: change.old,
+        new_value: change.new,
+        error_message: change.error,
+    });
+    GetReconfigurationStatusResponseProto {
+        start_time: task.started_ms as i64,
+        end_time: Some(task.ended_ms as i64),
+        changes: changes.collect(),
+    }
 }
 
 fn decode<M: Message + Default>(call: &Call) -> Result<M, RemoteError> {

@@ -1,0 +1,118 @@
+//! `hearth dfsadmin -reconfig`: servers change keys while they run.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use hearth_config::to_xml;
+use hearth_testkit::free_port;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
+
+/// A server. Dropping it kills it.
+struct Server {
+    child: Child,
+    /// The line that it prints when it is ready.
+    ready: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(arguments: &[&str], conf: &Path) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("HADOOP_CONF_DIR", conf).env("HADOOP_USER_NAME", "root");
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let server = Self { child, ready };
+        assert!(server.ready.starts_with("READY"), "{arguments:?} did not start");
+        server
+    }
+
+    /// Returns one of its addresses.
+    fn address(&self, name: &str) -> &str {
+        let prefix = format!("{name}=");
+        self.ready.split_whitespace().find_map(|word| word.strip_prefix(&prefix)).unwrap()
+    }
+}
+
+/// Writes the servers' file. `changed`: values besides the fixed ones.
+fn write(root: &Path, namenode: u16, changed: &[(&str, &str)]) {
+    let at = |name: &str| root.join(name).display().to_string();
+    let fixed = [
+        ("fs.defaultFS", format!("hdfs://127.0.0.1:{namenode}")),
+        ("dfs.namenode.http-address", "127.0.0.1:0".to_owned()),
+        ("dfs.namenode.name.dir", at("name")),
+        ("dfs.namenode.safemode.extension", "0".to_owned()),
+        ("dfs.namenode.resource.du.reserved", "0".to_owned()),
+        ("dfs.namenode.datanode.registration.ip-hostname-check", "false".to_owned()),
+        ("dfs.datanode.address", "127.0.0.1:0".to_owned()),
+        ("dfs.datanode.ipc.address", "127.0.0.1:0".to_owned()),
+        ("dfs.datanode.http.address", "127.0.0.1:0".to_owned()),
+        ("dfs.datanode.data.dir", at("data")),
+        ("hearth.memory.dir", at("memory")),
+        ("hearth.memory.limit", "16m".to_owned()),
+    ];
+    let all = fixed.iter().map(|(name, value)| (*name, value.as_str())).chain(changed.iter().copied());
+    std::fs::write(root.join("hdfs-site.xml"), to_xml(all)).unwrap();
+}
+
+#[test]
+fn servers_change_keys_while_they_run() {
+    // On a tmpfs, because of the replicas in memory.
+    let root = tempfile::Builder::new().prefix("hearth-re-").tempdir_in("/dev/shm").unwrap();
+    let (root, namenode_port) = (root.path(), free_port());
+    write(root, namenode_port, &[("dfs.heartbeat.interval", "1")]);
+    let namenode = Server::start(&["namenode", "-format-if-empty"], root);
+    let datanode = Server::start(&["datanode"], root);
+    let hearth = |line: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(line.split(' ')).env("HADOOP_CONF_DIR", root).env("HADOOP_USER_NAME", "root");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let at_namenode = format!("dfsadmin -reconfig namenode {}", namenode.address("rpc"));
+    let at_datanode = format!("dfsadmin -reconfig datanode {}", datanode.address("ipc"));
+    for (server, key) in
+        [(&at_namenode, "dfs.heartbeat.interval"), (&at_datanode, "dfs.datanode.balance.bandwidthPerSec")]
+    {
+        let listed = hearth(&format!("{server} properties"));
+        assert!(listed.contains("Reconfigurable properties:\n") && listed.contains(&format!("{key}\n")), "{listed}");
+        let status = hearth(&format!("{server} status"));
+        assert!(status.ends_with("no task was found.\n"), "{status}");
+    }
+    let changed = [
+        ("dfs.heartbeat.interval", "2"),
+        ("dfs.datanode.balance.bandwidthPerSec", "7m"),
+        // Cannot change, and so is not mentioned.
+        ("dfs.replication", "1"),
+    ];
+    write(root, namenode_port, &changed);
+    for server in [&at_namenode, &at_datanode] {
+        assert!(hearth(&format!("{server} start")).starts_with("Started reconfiguration task on node ["));
+    }
+    let status = hearth(&format!("{at_namenode} status"));
+    let change = "SUCCESS: Changed property dfs.heartbeat.interval\n\tFrom: \"1\"\n\tTo: \"2\"\n";
+    assert!(status.contains(" and finished at ") && status.ends_with(change), "{status}");
+    let status = hearth(&format!("{at_datanode} status"));
+    let change = "SUCCESS: Changed property dfs.datanode.balance.bandwidthPerSec\n\tFrom: \"100m\"\n\tTo: \"7m\"\n";
+    assert!(status.ends_with(change), "{status}");
+    let bandwidth = hearth(&format!("dfsadmin -getBalancerBandwidth {}", datanode.address("ipc")));
+    assert!(bandwidth.contains(&(7 << 20).to_string()), "{bandwidth}");
+    // A value that cannot be used changes nothing, and is reported.
+    write(root, namenode_port, &[("dfs.heartbeat.interval", "0"), ("dfs.datanode.balance.bandwidthPerSec", "7m")]);
+    hearth(&format!("{at_namenode} start"));
+    let status = hearth(&format!("{at_namenode} status"));
+    assert!(
+        status.contains("FAILED: Change property dfs.heartbeat.interval\n\tFrom: \"2\"\n\tTo: \"0\"\n"),
+        "{status}"
+    );
+    assert!(status.contains("wanted 1ms to 1d"), "{status}");
+}
