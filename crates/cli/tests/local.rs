@@ -5,7 +5,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -25,24 +26,32 @@ struct Up {
     web: String,
     complaints: Receiver<String>,
     /// Directory of the replicas in memory and on disk.
-    directory: tempfile::TempDir,
+    directory: Rc<tempfile::TempDir>,
+    /// Exit status, once it has ended.
+    ended: Option<ExitStatus>,
 }
 
 impl Drop for Up {
     fn drop(&mut self) {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
 fn start(datanodes: usize) -> Up {
-    // On a tmpfs, like replicas in memory.
-    let directory = tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap();
+    start_in(&directory(), &["--processes", "--datanodes", &datanodes.to_string()])
+}
+
+/// A directory on a tmpfs, like replicas in memory.
+fn directory() -> Rc<tempfile::TempDir> {
+    Rc::new(tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap())
+}
+
+fn start_in(directory: &Rc<tempfile::TempDir>, options: &[&str]) -> Up {
     let (data, conf) = (directory.path().join("data"), directory.path().join("conf"));
     let mut child = Command::new(PROGRAM)
-        .args(["up", "--processes", "--port", "0", "--http-port", "0", "--datanodes", &datanodes.to_string(), "--dir"])
+        .args(["up", "--port", "0", "--http-port", "0"])
+        .args(options)
+        .arg("--dir")
         .arg(&data)
         .arg("--memory")
         .arg(directory.path().join("memory"))
@@ -76,10 +85,37 @@ fn start(datanodes: usize) -> Up {
     }
     assert!(!uri.is_empty() && !web.is_empty(), "hearth up did not start");
     std::thread::spawn(move || lines.for_each(drop));
-    Up { child, conf, uri, web, complaints, directory }
+    Up { child, conf, uri, web, complaints, directory: directory.clone(), ended: None }
 }
 
 impl Up {
+    /// Ends it in good order.
+    fn end(&mut self) -> ExitStatus {
+        if let Some(status) = self.ended {
+            return status;
+        }
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let status = self.child.wait().unwrap();
+        *self.ended.insert(status)
+    }
+
+    /// Returns the files and directories in the tmpfs of the replicas in memory, with the bytes of the files.
+    fn in_memory(&self) -> (usize, u64) {
+        fn look(directory: &Path) -> (usize, u64) {
+            let mut found = (0, 0);
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                // The DataNodes may remove one at any moment.
+                let Ok(about) = entry.metadata() else { continue };
+                let (count, bytes) = if about.is_dir() { look(&entry.path()) } else { (0, about.len()) };
+                found = (found.0 + count + 1, found.1 + bytes);
+            }
+            found
+        }
+        look(&self.directory.path().join("memory"))
+    }
+
     fn hearth_as(&self, user: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).env("HADOOP_CONF_DIR", &self.conf).env("HADOOP_USER_NAME", user);
@@ -172,6 +208,36 @@ fn killed_datanode_is_restarted() {
     up.done(&["fs", "-put", &local, "/another"]);
     let is_healthy = || Ok((up.hearth(&["fsck", "/"]).status.code() == Some(0)).then_some(()));
     wait_until("a healthy file system", PATIENCE, is_healthy).unwrap();
+}
+
+#[test]
+fn memory_is_free_after_a_good_end() {
+    for processes in [&["--processes"][..], &[]] {
+        let directory = directory();
+        let bytes = content();
+        let mut up = start_in(&directory, &[processes, &["--datanodes", "2"]].concat());
+        let local = up.local_file("local", &bytes);
+        for name in ["/file", "/small"] {
+            up.done(&["fs", "-put", &local, name]);
+        }
+        up.done(&["fs", "-truncate", "-w", "100", "/small"]);
+        assert!(up.in_memory().1 > bytes.len() as u64, "{:?}", up.in_memory());
+        assert!(up.end().success(), "{processes:?}");
+        up.complains("everything is on disk, and the memory is free");
+        assert_eq!(up.in_memory(), (0, 0), "{processes:?}");
+
+        // The next one has it from disk, and keeps it in memory when it is told to.
+        let keeping = [processes, &["--datanodes", "2", "-D", "hearth.memory.keep=true"]].concat();
+        let mut up = start_in(&directory, &keeping);
+        assert!(up.hearth(&["fs", "-cat", "/file"]).stdout == bytes, "{processes:?}");
+        assert!(up.hearth(&["fs", "-cat", "/small"]).stdout == bytes[..100], "{processes:?}");
+        up.done(&["fs", "-put", &local, "/another"]);
+        assert!(up.end().success(), "{processes:?}");
+        up.complains("for the next start");
+        assert!(up.in_memory().1 > bytes.len() as u64, "{processes:?}: {:?}", up.in_memory());
+        let up = start_in(&directory, &keeping);
+        assert!(up.hearth(&["fs", "-cat", "/another"]).stdout == bytes, "{processes:?}");
+    }
 }
 
 #[test]
