@@ -1,4 +1,5 @@
-//! `hearth up --processes` as a process, with `hearth fs` and `hearth fsck` as its clients.
+//! `hearth up` as a process, with `hearth fs` and `hearth fsck` as its clients; `hearth demo`, with the commands that it
+//! ends with.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for other processes")]
 
@@ -238,6 +239,42 @@ fn memory_is_free_after_a_good_end() {
         let up = start_in(&directory, &keeping);
         assert!(up.hearth(&["fs", "-cat", "/another"]).stdout == bytes, "{processes:?}");
     }
+}
+
+#[test]
+fn demo_fits_80_columns_and_its_commands_work() {
+    let (memory, place) = (directory(), tempfile::tempdir().unwrap());
+    // The commands are printed with the program's name, which is found by PATH.
+    let programs = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let command = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(place.path()).env("PATH", &path).env_remove("HADOOP_CONF_DIR");
+        command
+    };
+    let demo = command(PROGRAM, &["demo", "--size", "64m", "--memory", memory.path().to_str().unwrap()]).output();
+    let demo = demo.unwrap();
+    assert!(demo.status.success(), "{demo:?}");
+    let said = text(&demo.stdout);
+    for line in said.lines() {
+        assert!(line.chars().count() <= 80 && !line.contains('\x1b'), "{line:?}");
+    }
+    for part in
+        ["of varied content", "a random read of 4.0 KiB", "a view of all 64.0 MiB", "datanode1 killed", "memcpy, "]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0);
+
+    let commands: Vec<&str> = said.lines().skip(said.lines().count() - 3).map(str::trim).collect();
+    let mut up = command("sh", &["-c", &format!("exec {}", commands[0])]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("Try:")), "{} did not start", commands[0]);
+    let [put, list] = [commands[1], commands[2]].map(|line| command("sh", &["-c", line]).output().unwrap());
+    kill_process(Pid::from_raw(up.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert!(up.wait().unwrap().success());
+    assert!(put.status.success() && list.status.success(), "{put:?} {list:?}");
+    assert!(text(&list.stdout).contains(" /hosts\n"), "{list:?}");
 }
 
 #[test]
