@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use hearth_testkit::wait_until;
+use hearth_testkit::{skip_or_fail, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
@@ -275,6 +275,49 @@ fn demo_fits_80_columns_and_its_commands_work() {
     assert!(up.wait().unwrap().success());
     assert!(put.status.success() && list.status.success(), "{put:?} {list:?}");
     assert!(text(&list.stdout).contains(" /hosts\n"), "{list:?}");
+}
+
+#[test]
+fn up_names_the_option_for_a_port_that_is_in_use() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let directory = directory();
+    for option in ["--port", "--http-port"] {
+        let other = if option == "--port" { "--http-port" } else { "--port" };
+        let mut command = Command::new(PROGRAM);
+        let refused = command.args(["up", other, "0", option, &port]).current_dir(directory.path()).output().unwrap();
+        let said = text(&refused.stderr);
+        assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with(&format!("hearth: port {port} is in use")) && said.contains(option), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
+}
+
+#[test]
+fn refused_connection_is_shown_at_once_on_a_terminal_only() {
+    // A port on which nothing listens.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let uri = format!("hdfs://{free}/");
+    let retries = ["-D", "ipc.client.connect.max.retries=1", "-D", "ipc.client.connect.retry.interval=100"];
+    let words = [&["fs"][..], &retries, &["-ls", uri.as_str()]].concat();
+    let mut command = Command::new(PROGRAM);
+    let piped = command.args(&words).env_remove("HADOOP_CONF_DIR").output().unwrap();
+    let said = text(&piped.stderr);
+    assert_eq!((piped.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("ls: ") && said.contains(&free.to_string()), "{said}");
+
+    // `script` gives the command a terminal, and passes on what it prints there.
+    let line = format!("'{PROGRAM}' {}", words.join(" "));
+    let script = Command::new("script").args(["-qec", &line, "/dev/null"]).env_remove("HADOOP_CONF_DIR").output();
+    let shown = match script {
+        Ok(output) => text(&output.stdout),
+        Err(error) => return skip_or_fail("refused_connection_is_shown_at_once_on_a_terminal_only", error),
+    };
+    let notice =
+        format!("hearth: the NameNode at {free} does not answer (connection refused): trying again every 100ms, once");
+    for part in [notice.as_str(), "hearth: `hearth up` starts a file system here", "ls: "] {
+        assert_eq!(shown.matches(part).count(), 1, "{part}: {shown}");
+    }
 }
 
 #[test]

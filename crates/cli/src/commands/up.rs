@@ -1,12 +1,12 @@
 //! `hearth up`: a complete file system on this machine, in one process or with one process for each role.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use hearth_datanode::Datanode;
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
@@ -44,6 +44,8 @@ pub struct UpArguments {
 }
 
 pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
+    check_port(arguments.port, "--port")?;
+    check_port(arguments.http_port, "--http-port")?;
     let cluster = LocalCluster::prepare(LocalClusterOptions {
         dir: arguments.dir,
         memory_root: arguments.memory,
@@ -87,6 +89,17 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     }
     logging::start("warn");
     runtime.block_on(serve(&cluster, arguments.write_conf.as_deref()))
+}
+
+/// Checks that a port is free, before anything is made or started. `option`: the one that sets it.
+fn check_port(port: u16, option: &str) -> anyhow::Result<()> {
+    let is_taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+    if port != 0 && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err_and(|error| is_taken(&error)) {
+        bail!(
+            "port {port} is in use, perhaps by another `hearth up`: choose another with {option}, or a free one with 0"
+        );
+    }
+    Ok(())
 }
 
 /// Serves in this process until the user stops it.
