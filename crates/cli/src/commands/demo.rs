@@ -281,24 +281,13 @@ impl Demo {
         let files = self.client(None)?;
         // Connections and code are used for the first time by this one.
         let first = &self.source[..self.source.len().min(SIZE_MIN as usize)];
-        self.write(&files, "/demo/first", first, &ProgressBar::hidden()).await?;
+        write(&files, "/demo/first", first, &ProgressBar::hidden()).await?;
         let clocks = Clocks::start(processes);
         let bar = bar("storing", self.bytes);
-        let written = self.write(&files, STORED, &self.source, &bar).await;
+        let written = write(&files, STORED, &self.source, &bar).await;
         bar.finish_and_clear();
         written?;
         Ok(clocks.row(name, self.bytes, 1, None, Some(plain), processes))
-    }
-
-    async fn write(&self, files: &FileSystem, path: &str, content: &[u8], bar: &ProgressBar) -> anyhow::Result<()> {
-        let mut writer = files.create(path, CreateOptions::default()).await?;
-        for piece in content.chunks(PIECE_BYTES) {
-            writer.write(piece).await?;
-            bar.inc(piece.len() as u64);
-            // Memory is ready at once, so without this the task that handles an interruption would not run.
-            tokio::task::yield_now().await;
-        }
-        Ok(writer.close().await?)
     }
 
     /// Reads the file into one buffer, several times.
@@ -431,6 +420,18 @@ impl Demo {
         }
         Ok(())
     }
+}
+
+/// Stores `content` as the new file `path`.
+async fn write(files: &FileSystem, path: &str, content: &[u8], bar: &ProgressBar) -> anyhow::Result<()> {
+    let mut writer = files.create(path, CreateOptions::default()).await?;
+    for piece in content.chunks(PIECE_BYTES) {
+        writer.write(piece).await?;
+        bar.inc(piece.len() as u64);
+        // Memory is ready at once, so without this the task that handles an interruption would not run.
+        tokio::task::yield_now().await;
+    }
+    Ok(writer.close().await?)
 }
 
 /// Times at the beginning of an operation.
