@@ -109,7 +109,8 @@ impl Blockstore {
         let memory = scratch.copies.take_memory();
         let _change = replica.change.lock();
         let mut core = replica.core();
-        let same = !core.copies.is_in_memory()
+        let same = !self.threads.is_stopping()
+            && !core.copies.is_in_memory()
             && !core.lifecycle.is_gone()
             && core.lifecycle.recovery().is_none()
             && core.lifecycle.is_finalized()

@@ -98,6 +98,7 @@ impl Blockstore {
     fn sync_failed(&self, replica: &Replica, error: io::Error, progress: &mut FlushProgress) {
         progress.failures += 1;
         count(&self.counters.flush_failures, 1);
+        replica.slice.volume.note_failed_sync();
         // The kernel reports such an error once and drops the bytes: a broken disk fails the volume, and CRCs reveal
         // the rest.
         let error = self.disk_error(&replica.slice, "sync a replica in", error);

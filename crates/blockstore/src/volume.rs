@@ -37,6 +37,8 @@ pub struct Volume {
     /// Content of `VERSION`; `None` before the first pool.
     pub version: Mutex<Option<VolumeVersion>>,
     failed: AtomicBool,
+    /// A sync of a file that was already counted as written has failed.
+    sync_failed: AtomicBool,
     pub failure: RwLock<Option<String>>,
     /// Time of the next evacuation attempt once the volume has failed, in ms of the monotonic clock; `u64::MAX`: all
     /// replicas have left it.
@@ -79,6 +81,7 @@ impl Volume {
             reserved: AtomicU64::new(0),
             version: Mutex::new(version),
             failed: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
             failure: RwLock::new(None),
             evacuate_at_ms: AtomicU64::new(0),
             locks: Mutex::new(locks),
@@ -104,6 +107,15 @@ impl Volume {
 
     pub fn is_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// Records that files which were counted as written may not be on disk.
+    pub fn note_failed_sync(&self) {
+        self.sync_failed.store(true, Ordering::Release);
+    }
+
+    pub fn has_failed_sync(&self) -> bool {
+        self.sync_failed.load(Ordering::Acquire)
     }
 
     /// Marks the volume as failed. Returns true for the first call.

@@ -113,6 +113,12 @@ enum Command {
     Documents(documents::DocumentsArguments),
 }
 
+impl Command {
+    fn is_server(&self) -> bool {
+        matches!(self, Self::Datanode(_) | Self::Namenode(_) | Self::Up(_) | Self::Demo(_))
+    }
+}
+
 /// Runs the subcommand named on the command line. Returns the exit code of the process.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
@@ -121,6 +127,9 @@ pub fn run() -> ExitCode {
     }
     if let Some(level) = arguments.loglevel {
         crate::logging::set_level(level);
+    }
+    if !arguments.command.is_server() {
+        crate::notices::start();
     }
     let outcome = match arguments.command {
         Command::Datanode(arguments) => datanode::run(&arguments),

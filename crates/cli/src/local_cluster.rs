@@ -87,6 +87,15 @@ impl LocalCluster {
         &self.memory_dir
     }
 
+    /// Removes the directories of the replicas in memory, as far as they are empty, and the sockets there. To be called
+    /// when all DataNodes have ended.
+    ///
+    /// Returns the bytes of memory that files there still take: replicas that are kept, or that could not be written to
+    /// disk.
+    pub fn remove_memory(&self) -> u64 {
+        remove_empty(&self.memory_dir)
+    }
+
     fn log_file(&self, role: &str) -> PathBuf {
         self.options.dir.join("logs").join(format!("{role}.log"))
     }
@@ -99,6 +108,8 @@ impl LocalCluster {
             // All DataNodes of one machine have the same address, and host names need not resolve.
             .with("dfs.namenode.datanode.registration.ip-hostname-check", "false")
             .with("dfs.namenode.safemode.extension", "0")
+            // A user who stops it wants the machine's memory back.
+            .with("hearth.memory.keep", "false")
             // The DataNodes share the machine's memory. Half of it stays for everything else.
             .with("hearth.memory.limit", (self.memory_capacity / 2 / self.options.datanodes as u64).to_string())
             // Clients of the same user have the rights of the DataNodes anyway.
@@ -120,7 +131,7 @@ impl LocalCluster {
         check_path(&path).is_ok().then(|| path.display().to_string())
     }
 
-    /// The NameNode's configuration.
+    /// Returns the NameNode's configuration.
     pub fn namenode(&self) -> Configuration {
         let Self { options, .. } = self;
         let address = format!("127.0.0.1:{}", options.port);
@@ -167,5 +178,48 @@ impl LocalCluster {
             configuration.set(key, value.clone());
         }
         configuration
+    }
+}
+
+/// Removes `dir` with its directories and sockets, as far as they hold no files. Returns the bytes of the files.
+fn remove_empty(dir: &Path) -> u64 {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let mut left = 0;
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => left += remove_empty(&path),
+            // Of a DataNode that was killed.
+            Ok(found) if found.file_type().is_socket() => drop(std::fs::remove_file(&path)),
+            Ok(found) => left += found.blocks() * 512,
+            Err(_) => {}
+        }
+    }
+    // Fails if a file is left.
+    let _ = std::fs::remove_dir(dir);
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_files_keep_directories_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = directory.path().join("memory");
+        for name in ["data1/DS-1/BP-1", "data2"] {
+            std::fs::create_dir_all(memory.join(name)).unwrap();
+        }
+        drop(UnixListener::bind(memory.join("dn_9866")).unwrap());
+        std::fs::write(memory.join("data1/DS-1/BP-1/blk_1_2.data"), vec![1; 10_000]).unwrap();
+        assert!(remove_empty(&memory) >= 10_000);
+        let left: Vec<_> = std::fs::read_dir(&memory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["data1"]);
+        std::fs::remove_file(memory.join("data1/DS-1/BP-1/blk_1_2.data")).unwrap();
+        assert_eq!(remove_empty(&memory), 0);
+        assert!(!memory.exists());
     }
 }

@@ -14,6 +14,7 @@ mod configuration;
 mod local_cluster;
 mod logging;
 mod memory;
+mod notices;
 mod parent;
 mod supervisor;
 

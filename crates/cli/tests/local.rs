@@ -1,15 +1,17 @@
-//! `hearth up --processes` as a process, with `hearth fs` and `hearth fsck` as its clients.
+//! `hearth up` as a process, with `hearth fs` and `hearth fsck` as its clients; `hearth demo`, with the commands that it
+//! ends with.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for other processes")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use hearth_testkit::wait_until;
+use hearth_testkit::{skip_or_fail, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
@@ -25,24 +27,32 @@ struct Up {
     web: String,
     complaints: Receiver<String>,
     /// Directory of the replicas in memory and on disk.
-    directory: tempfile::TempDir,
+    directory: Rc<tempfile::TempDir>,
+    /// Exit status, once it has ended.
+    ended: Option<ExitStatus>,
 }
 
 impl Drop for Up {
     fn drop(&mut self) {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
 fn start(datanodes: usize) -> Up {
-    // On a tmpfs, like replicas in memory.
-    let directory = tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap();
+    start_in(&directory(), &["--processes", "--datanodes", &datanodes.to_string()])
+}
+
+/// A directory on a tmpfs, like replicas in memory.
+fn directory() -> Rc<tempfile::TempDir> {
+    Rc::new(tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap())
+}
+
+fn start_in(directory: &Rc<tempfile::TempDir>, options: &[&str]) -> Up {
     let (data, conf) = (directory.path().join("data"), directory.path().join("conf"));
     let mut child = Command::new(PROGRAM)
-        .args(["up", "--processes", "--port", "0", "--http-port", "0", "--datanodes", &datanodes.to_string(), "--dir"])
+        .args(["up", "--port", "0", "--http-port", "0"])
+        .args(options)
+        .arg("--dir")
         .arg(&data)
         .arg("--memory")
         .arg(directory.path().join("memory"))
@@ -76,10 +86,37 @@ fn start(datanodes: usize) -> Up {
     }
     assert!(!uri.is_empty() && !web.is_empty(), "hearth up did not start");
     std::thread::spawn(move || lines.for_each(drop));
-    Up { child, conf, uri, web, complaints, directory }
+    Up { child, conf, uri, web, complaints, directory: directory.clone(), ended: None }
 }
 
 impl Up {
+    /// Ends it in good order.
+    fn end(&mut self) -> ExitStatus {
+        if let Some(status) = self.ended {
+            return status;
+        }
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let status = self.child.wait().unwrap();
+        *self.ended.insert(status)
+    }
+
+    /// Returns the files and directories in the tmpfs of the replicas in memory, with the bytes of the files.
+    fn in_memory(&self) -> (usize, u64) {
+        fn look(directory: &Path) -> (usize, u64) {
+            let mut found = (0, 0);
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                // The DataNodes may remove one at any moment.
+                let Ok(about) = entry.metadata() else { continue };
+                let (count, bytes) = if about.is_dir() { look(&entry.path()) } else { (0, about.len()) };
+                found = (found.0 + count + 1, found.1 + bytes);
+            }
+            found
+        }
+        look(&self.directory.path().join("memory"))
+    }
+
     fn hearth_as(&self, user: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).env("HADOOP_CONF_DIR", &self.conf).env("HADOOP_USER_NAME", user);
@@ -172,6 +209,115 @@ fn killed_datanode_is_restarted() {
     up.done(&["fs", "-put", &local, "/another"]);
     let is_healthy = || Ok((up.hearth(&["fsck", "/"]).status.code() == Some(0)).then_some(()));
     wait_until("a healthy file system", PATIENCE, is_healthy).unwrap();
+}
+
+#[test]
+fn memory_is_free_after_a_good_end() {
+    for processes in [&["--processes"][..], &[]] {
+        let directory = directory();
+        let bytes = content();
+        let mut up = start_in(&directory, &[processes, &["--datanodes", "2"]].concat());
+        let local = up.local_file("local", &bytes);
+        for name in ["/file", "/small"] {
+            up.done(&["fs", "-put", &local, name]);
+        }
+        up.done(&["fs", "-truncate", "-w", "100", "/small"]);
+        assert!(up.in_memory().1 > bytes.len() as u64, "{:?}", up.in_memory());
+        assert!(up.end().success(), "{processes:?}");
+        up.complains("everything is on disk, and the memory is free");
+        assert_eq!(up.in_memory(), (0, 0), "{processes:?}");
+
+        // The next one has it from disk, and keeps it in memory when it is told to.
+        let keeping = [processes, &["--datanodes", "2", "-D", "hearth.memory.keep=true"]].concat();
+        let mut up = start_in(&directory, &keeping);
+        assert!(up.hearth(&["fs", "-cat", "/file"]).stdout == bytes, "{processes:?}");
+        assert!(up.hearth(&["fs", "-cat", "/small"]).stdout == bytes[..100], "{processes:?}");
+        up.done(&["fs", "-put", &local, "/another"]);
+        assert!(up.end().success(), "{processes:?}");
+        up.complains("for the next start");
+        assert!(up.in_memory().1 > bytes.len() as u64, "{processes:?}: {:?}", up.in_memory());
+        let up = start_in(&directory, &keeping);
+        assert!(up.hearth(&["fs", "-cat", "/another"]).stdout == bytes, "{processes:?}");
+    }
+}
+
+#[test]
+fn demo_fits_80_columns_and_its_commands_work() {
+    let (memory, place) = (directory(), tempfile::tempdir().unwrap());
+    // The commands are printed with the program's name, which is found by PATH.
+    let programs = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let command = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(place.path()).env("PATH", &path).env_remove("HADOOP_CONF_DIR");
+        command
+    };
+    let demo = command(PROGRAM, &["demo", "--size", "64m", "--memory", memory.path().to_str().unwrap()]).output();
+    let demo = demo.unwrap();
+    assert!(demo.status.success(), "{demo:?}");
+    let said = text(&demo.stdout);
+    for line in said.lines() {
+        assert!(line.chars().count() <= 80 && !line.contains('\x1b'), "{line:?}");
+    }
+    for part in
+        ["of varied content", "a random read of 4.0 KiB", "a view of all 64.0 MiB", "datanode1 killed", "memcpy, "]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0);
+
+    let commands: Vec<&str> = said.lines().skip(said.lines().count() - 3).map(str::trim).collect();
+    let mut up = command("sh", &["-c", &format!("exec {}", commands[0])]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("Try:")), "{} did not start", commands[0]);
+    let [put, list] = [commands[1], commands[2]].map(|line| command("sh", &["-c", line]).output().unwrap());
+    kill_process(Pid::from_raw(up.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert!(up.wait().unwrap().success());
+    assert!(put.status.success() && list.status.success(), "{put:?} {list:?}");
+    assert!(text(&list.stdout).contains(" /hosts\n"), "{list:?}");
+}
+
+#[test]
+fn up_names_the_option_for_a_port_that_is_in_use() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let directory = directory();
+    for option in ["--port", "--http-port"] {
+        let other = if option == "--port" { "--http-port" } else { "--port" };
+        let mut command = Command::new(PROGRAM);
+        let refused = command.args(["up", other, "0", option, &port]).current_dir(directory.path()).output().unwrap();
+        let said = text(&refused.stderr);
+        assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with(&format!("hearth: port {port} is in use")) && said.contains(option), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
+}
+
+#[test]
+fn refused_connection_is_shown_at_once_on_a_terminal_only() {
+    // A port on which nothing listens.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let uri = format!("hdfs://{free}/");
+    let retries = ["-D", "ipc.client.connect.max.retries=1", "-D", "ipc.client.connect.retry.interval=100"];
+    let words = [&["fs"][..], &retries, &["-ls", uri.as_str()]].concat();
+    let mut command = Command::new(PROGRAM);
+    let piped = command.args(&words).env_remove("HADOOP_CONF_DIR").output().unwrap();
+    let said = text(&piped.stderr);
+    assert_eq!((piped.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("ls: ") && said.contains(&free.to_string()), "{said}");
+
+    // `script` gives the command a terminal, and passes on what it prints there.
+    let line = format!("'{PROGRAM}' {}", words.join(" "));
+    let script = Command::new("script").args(["-qec", &line, "/dev/null"]).env_remove("HADOOP_CONF_DIR").output();
+    let shown = match script {
+        Ok(output) => text(&output.stdout),
+        Err(error) => return skip_or_fail("refused_connection_is_shown_at_once_on_a_terminal_only", error),
+    };
+    let notice =
+        format!("hearth: the NameNode at {free} does not answer (connection refused): trying again every 100ms, once");
+    for part in [notice.as_str(), "hearth: `hearth up` starts a file system here", "ls: "] {
+        assert_eq!(shown.matches(part).count(), 1, "{part}: {shown}");
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ mod path;
 pub mod process;
 mod read;
 mod resolve;
+mod retry_notices;
 mod session;
 mod short_circuit;
 mod single_flight;

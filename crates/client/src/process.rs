@@ -1,4 +1,5 @@
-//! What a program has once per process: the runtime of programs that have none, such as the bindings for C and Python.
+//! What a program has once per process: the runtime of programs that have none, such as the bindings for C and Python, and
+//! the function that hears of calls that are tried again.
 //!
 //! A fork copies only the thread that calls it. In the child, a tokio runtime of the parent has no threads, and its
 //! sockets are the parent's. The child must neither use nor drop them: dropping a socket removes it from the epoll
@@ -9,6 +10,7 @@ use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Runtime};
 
+pub use crate::retry_notices::on_retry;
 use crate::{Error, ErrorKind};
 
 /// Most threads of [`runtime`]. They do little work: calls that block run on their callers' threads.

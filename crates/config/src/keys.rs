@@ -535,6 +535,9 @@ keys! {
     HEARTH_MEMORY_DIR: OptionalKey<String> = "hearth.memory.dir", text for [Datanode];
     /// Maximum bytes of replicas in memory; 0 = derived from the size of the tmpfs and the free memory.
     HEARTH_MEMORY_LIMIT: Key<u64> = "hearth.memory.limit", bytes, "0" for [Datanode];
+    /// Keep replicas in memory when the datanode ends, so that it finds them there when it starts again; false: what is
+    /// on disk leaves memory then. `hearth up` sets false.
+    HEARTH_MEMORY_KEEP: Key<bool> = "hearth.memory.keep", boolean, "true" for [Datanode];
     /// Time within which a finalized replica is on disk, with every engine.
     HEARTH_MEMORY_FLUSH_DELAY: Key<Duration> = "hearth.memory.flush.delay", duration_s, "10" for [Datanode];
     /// Transport of one-sided reads and writes between machines: rdma (verbs, if the machine has them), tcp (served by

@@ -46,6 +46,8 @@ pub struct DatanodeOptions {
     /// Connect to other DataNodes by name instead of address.
     pub use_host_names: bool,
     pub store: StoreOptions,
+    /// Keep replicas in memory at the end, for the next start. Otherwise those on disk leave memory.
+    pub keep_memory: bool,
     pub transfer: TransferOptions,
     pub streams: StreamOptions,
     pub timing: TimingOptions,
@@ -212,6 +214,7 @@ impl DatanodeOptions {
             host_name: conf.get(keys::DFS_DATANODE_HOSTNAME)?.unwrap_or_else(|| machine_host_name.to_owned()),
             use_host_names: conf.get(keys::DFS_DATANODE_USE_DATANODE_HOSTNAME)?,
             store: store_options(conf, clock.clone())?,
+            keep_memory: conf.get(keys::HEARTH_MEMORY_KEEP)?,
             transfer: TransferOptions {
                 socket: SocketOptions {
                     nodelay: conf.get(keys::DFS_DATA_TRANSFER_SERVER_TCPNODELAY)?,

@@ -205,8 +205,8 @@ impl Handle {
         self.datanode.replicas.store.datanode_uuid().clone()
     }
 
-    /// Stops serving. With `flush`, first writes to disk all data that is only in memory. Returns what is left
-    /// unwritten.
+    /// Stops serving. With `flush`, writes to disk all data that is only in memory, and frees that memory unless
+    /// [`DatanodeOptions::keep_memory`] is set. Returns what is left unwritten.
     pub async fn shutdown(&self, flush: bool) -> FlushProgress {
         self.datanode.lifecycle.stop();
         // Connections end at their next await; writers drop their state.
@@ -219,9 +219,10 @@ impl Handle {
         let mut progress = FlushProgress::default();
         if flush {
             let (store, clock) = (self.datanode.replicas.store.clone(), self.datanode.options.clock.clone());
+            let keep_memory = self.datanode.options.keep_memory;
             let flushed = tokio::task::spawn_blocking(move || {
                 let mut told = clock.monotonic();
-                store.flush_all(&mut |progress| {
+                let mut done = store.flush_all(&mut |progress| {
                     if clock.monotonic() > told + Duration::from_secs(1) {
                         told = clock.monotonic();
                         tracing::info!(
@@ -231,7 +232,15 @@ impl Handle {
                         );
                     }
                     true
-                })
+                });
+                if !keep_memory {
+                    let (replicas, bytes) = store.drop_memory();
+                    // Those whose disk is not reliable stay, too.
+                    done.failures += replicas.saturating_sub(done.replicas_left);
+                    done.replicas_left = done.replicas_left.max(replicas);
+                    done.bytes_left = done.bytes_left.max(bytes);
+                }
+                done
             });
             if let Ok(done) = flushed.await {
                 progress = done;

@@ -34,6 +34,7 @@ use prost::Message;
 
 use crate::Namenode;
 use crate::block_tokens::BlockTokens;
+use crate::blocks::ConnectionId;
 
 pub use background::run_block_monitor;
 pub use hosts_files::read_hosts;
@@ -148,6 +149,21 @@ impl DatanodeService {
         }
     }
 
+    /// Handles the end of a connection: if a datanode was heard on it, that datanode is probably gone.
+    pub fn disconnected(&self, connection: u64) {
+        let connection = ConnectionId(connection);
+        // Most connections are those of clients, and need no lock that excludes others.
+        if !self.namenode.state.read().blocks.is_datanode_on(connection) {
+            return;
+        }
+        let mut state = self.namenode.state.write();
+        let ended = state.blocks.connection_ended(connection, crate::blocks::Now::of(&*self.namenode.clock));
+        drop(state);
+        for datanode in ended {
+            tracing::info!(%datanode, "datanode disconnected: writers are sent to others until it is heard again");
+        }
+    }
+
     /// Answers one call with an encoded response message.
     pub async fn call(&self, call: &Call) -> Result<Bytes, RemoteError> {
         if call.protocol == protocols::NAMENODE {
@@ -156,9 +172,9 @@ impl DatanodeService {
         match call.method.as_str() {
             "versionRequest" => answer(self.version()),
             "registerDatanode" => answer(self.register_datanode(&call.caller, decode(call)?).await?),
-            "sendHeartbeat" => answer(self.send_heartbeat(decode(call)?).await?),
-            "awaitWork" => answer(self.await_work(decode(call)?).await?),
-            "sendLifeline" => answer(self.send_lifeline(decode(call)?)?),
+            "sendHeartbeat" => answer(self.send_heartbeat(&call.caller, decode(call)?).await?),
+            "awaitWork" => answer(self.await_work(&call.caller, decode(call)?).await?),
+            "sendLifeline" => answer(self.send_lifeline(&call.caller, decode(call)?)?),
             "blockReport" => answer(self.block_report(decode(call)?).await?),
             "blockReceivedAndDeleted" => answer(self.block_received_and_deleted(decode(call)?)?),
             "cacheReport" => answer(self.cache_report(decode(call)?)?),

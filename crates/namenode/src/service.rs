@@ -182,6 +182,10 @@ impl Service for NamenodeService {
         }
     }
 
+    fn disconnected(&self, caller: &Connected) {
+        self.datanodes.disconnected(caller.connection);
+    }
+
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         let impersonation = self.check_impersonation(&call.caller).await;
         impersonation.map_err(|message| server_error(exceptions::AUTHORIZATION, message))?;

@@ -4,6 +4,7 @@
 mod support;
 
 use hearth_protocol::rpc::RpcError;
+use hearth_testkit::until;
 use hearth_wire::proto::hdfs::block_command_proto::Action;
 use hearth_wire::proto::hdfs::datanode_command_proto::Type;
 use hearth_wire::proto::hdfs::*;
@@ -297,4 +298,51 @@ async fn additional_datanode_only_for_open_block() {
     ] {
         refused(more(block).await, "java.io.IOException", &message);
     }
+}
+
+#[tokio::test]
+async fn disconnected_datanode_is_avoided_until_it_is_heard() {
+    let n = TestNamenode::start().await;
+    let one = TestDatanode::join_from(&n, client_from("127.0.0.21"), 1, &[]).await;
+    let other = TestDatanode::join_from(&n, client_from("127.0.0.22"), 2, &[]).await;
+    // A writer and reader on the machine of the first.
+    let near = client_from("127.0.0.21");
+    let target = n.root();
+    let file = CreateRequestProto { replication: 2, ..new_file("/f", "writer", 1) };
+    n.create_request("root", file).await.unwrap();
+    let located = n.add_block("/f", "writer", None).await.unwrap();
+    let block = ExtendedBlockProto { num_bytes: Some(10), ..located.b };
+    for datanode in [&one, &other] {
+        datanode.received(&n, &block).await;
+    }
+    assert!(n.complete("/f", "writer", Some(&block)).await.unwrap());
+    let readers = async || {
+        let request = GetBlockLocationsRequestProto { src: "/f".into(), offset: 0, length: 10 };
+        let answer: GetBlockLocationsResponseProto = near.call(&target, "getBlockLocations", &request).await.unwrap();
+        answer.locations.unwrap().blocks[0].locs.iter().map(|info| info.id.ip_addr.clone()).collect::<Vec<_>>()
+    };
+    let number = std::cell::Cell::new(0);
+    let writers = async || {
+        number.set(number.get() + 1);
+        let path = format!("/w{}", number.get());
+        let file = CreateRequestProto { replication: 2, ..new_file(&path, "writer", 1) };
+        let _: CreateResponseProto = near.call(&target, "create", &file).await.unwrap();
+        let request = AddBlockRequestProto { src: path, client_name: "writer".into(), ..Default::default() };
+        let answer: AddBlockResponseProto = near.call(&target, "addBlock", &request).await.unwrap();
+        answer.block.locs.iter().map(|info| info.id.ip_addr.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(readers().await, ["127.0.0.21", "127.0.0.22"]);
+    assert_eq!(writers().await, ["127.0.0.21", "127.0.0.22"]);
+    // Its process ends: the kernel closes its connections.
+    drop(one);
+    until("the end of the connection", async || readers().await == ["127.0.0.22", "127.0.0.21"]).await;
+    for _ in 0..10 {
+        assert_eq!(writers().await, ["127.0.0.22"]);
+    }
+    // Both are offered if no other is left.
+    drop(other);
+    until("the end of the other connection", async || writers().await.len() == 2).await;
+    let _one = TestDatanode::join_from(&n, client_from("127.0.0.21"), 1, std::slice::from_ref(&block)).await;
+    assert_eq!(readers().await, ["127.0.0.21", "127.0.0.22"]);
+    assert_eq!(writers().await, ["127.0.0.21"]);
 }

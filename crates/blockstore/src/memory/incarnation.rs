@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use crate::sys;
 
-const IN_MEMORY: &str = "INCARNATION";
+pub const IN_MEMORY: &str = "INCARNATION";
 pub const ON_DISK: &str = "hearth.incarnation";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -277,6 +277,27 @@ impl Slabs {
         Ok(())
     }
 
+    /// Removes the slabs that hold no replica, also the one that is kept for the next writer.
+    pub fn remove_unused(&self) {
+        for open in &self.open {
+            open.lock().retain(|slab| {
+                let mut state = slab.state.lock();
+                if state.live > 0 {
+                    return true;
+                }
+                self.remove(slab, &mut state);
+                false
+            });
+        }
+    }
+
+    fn remove(&self, slab: &Slab, state: &mut SlabState) {
+        state.dead = true;
+        let _ = fs::remove_file(&slab.path);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.allocated.fetch_sub(state.allocated, Ordering::Relaxed);
+    }
+
     /// No file is touched from now on: guards may outlive the store.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -295,11 +316,8 @@ impl Slabs {
         // Every writer starts in a slot of the last class, so the last slab of that class is kept.
         let last_of_writers = slab.class + 1 == CLASSES.len() && open.iter().all(|other| Arc::ptr_eq(other, slab));
         if state.live == 0 && !last_of_writers {
-            state.dead = true;
             open.retain(|other| !Arc::ptr_eq(other, slab));
-            let _ = fs::remove_file(&slab.path);
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            self.allocated.fetch_sub(state.allocated, Ordering::Relaxed);
+            self.remove(slab, &mut state);
         } else if !state.listed {
             state.listed = true;
             open.push(slab.clone());
@@ -533,6 +551,25 @@ mod tests {
         drop((more, found));
         assert_eq!((budget.used(), slabs.use_now()), (0, (0, 0)));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn unused_slabs_are_removed_also_that_of_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let slabs = Slabs::new(dir.path().to_owned(), Budget::new(1 << 30));
+        let slots = [fill(&slabs, 1, &[1; 100]), fill(&slabs, 2, &vec![2; 65_000])];
+        let files = || fs::read_dir(dir.path()).unwrap().count();
+        slabs.remove_unused();
+        assert_eq!(files(), 2, "both are in use");
+        slots[1].retire();
+        let [small, large] = slots;
+        drop(large);
+        assert_eq!(files(), 2, "kept for the next writer");
+        slabs.remove_unused();
+        assert_eq!((files(), slabs.use_now().1), (1, 1));
+        small.retire();
+        drop(small);
+        assert_eq!((files(), slabs.use_now()), (0, (0, 0)));
     }
 
     #[test]

@@ -448,3 +448,13 @@ fn writer_moving_to_disk_survives_flush_all() {
     writer.finalize(Durability::Memory).unwrap();
     bed.reads(1, 1);
 }
+
+#[test]
+fn memory_is_kept_if_a_sync_has_failed() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    bed.put(1);
+    assert_eq!(bed.store.flush_all(&mut |_| true).failures, 0);
+    // Of another replica: what the kernel has dropped with it is unknown.
+    bed.store.volumes[0].note_failed_sync();
+    assert_eq!(bed.store.drop_memory(), (1, LENGTH as u64));
+}

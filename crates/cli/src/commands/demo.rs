@@ -1,53 +1,72 @@
 //! `hearth demo [FILE]`: shows a newcomer what Hearth does. It starts a NameNode and three DataNodes in a temporary
 //! directory, stores a file three times, and reads it back over every path. During one read it kills a DataNode. At the
-//! end it prints a table of times and CPU costs.
+//! end it prints what it measured, beside plain copies of the same bytes that it made on the same machine.
+//!
+//! Only the operations are timed. What was read is compared with what was written afterwards. Memory is used once before
+//! it is measured: virtual machines with free page reporting return free memory to their host, and its first use costs
+//! many times the copy.
 
 mod cpu;
+mod next_steps;
+mod plain;
 mod sample;
+mod style;
 mod table;
 
-use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use hearth_client::FileSystem;
-use hearth_config::parse;
+use hearth_client::{CreateOptions, DataPath, FileSystem};
+use hearth_config::{Configuration, parse};
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
-use tokio::process::Command;
+use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::configuration;
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, Process, ProcessCluster};
-use sample::Hash;
-use table::Row;
+use sample::Random;
+use style::Style;
+use table::{PlainCopy, Row};
 
 const DATANODES: usize = 3;
-/// Memory needed besides the replicas and the file: for the processes, plus a reserve for the machine.
+/// Copies of the file that are in memory at once: the replicas, the file itself, and what was read.
+const COPIES: u64 = DATANODES as u64 + 2;
+/// Memory needed besides: for the processes, plus a reserve for the machine.
 const SPARE_BYTES: u64 = 512 << 20;
+/// Size of the file that the demo makes, if memory allows.
+const SIZE_DEFAULT: u64 = 1 << 30;
+/// The least size that is chosen without the user.
+const SIZE_MIN: u64 = 64 << 20;
+/// Several blocks, so that a read goes on at another DataNode.
+const BLOCK_BYTES: u64 = 32 << 20;
+/// Length of one write, and of one read whose pauses are measured.
+const PIECE_BYTES: usize = 1 << 20;
+/// Longest positioned read at random, and the number of them.
+const RANDOM_BYTES: usize = 4096;
+const RANDOM_READS: usize = 50_000;
 
 #[derive(Args)]
 pub struct DemoArguments {
     /// The file to store. Default: the demo makes a file of varied content.
     file: Option<PathBuf>,
-    /// Size of the file that the demo makes (suffix k, m or g).
-    #[arg(long, default_value = "1g", value_parser = parse::bytes, conflicts_with = "file")]
-    size: u64,
+    /// Size of the file that the demo makes (suffix k, m or g). Default: 1g, or less if memory is short.
+    #[arg(long, value_parser = parse::bytes, conflicts_with = "file")]
+    size: Option<u64>,
     /// Keep the file system running afterwards, until Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// The tmpfs for the replicas, and for the file if the demo makes it.
+    /// The tmpfs for the replicas.
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
 }
 
 pub fn run(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
-    // One thread: the servers end together with the thread that starts them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // The servers end together with the thread that starts them, which is this one. Others serve the client.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(show(arguments))
 }
 
@@ -58,7 +77,6 @@ async fn show(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     tokio::pin!(interrupted);
     let scratch =
         tempfile::Builder::new().prefix("hearth-demo-").tempdir().context("cannot make a temporary directory")?;
-    // The generated file lies in memory too, so that no disk is measured.
     let copies = tempfile::Builder::new()
         .prefix("hearth-demo-")
         .tempdir_in(&arguments.memory)
@@ -72,13 +90,16 @@ async fn show(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
         processes = measure(arguments, scratch.path(), copies.path()) => processes?,
     };
     if !arguments.keep {
-        println!("\nRun it again with --keep to leave the file system running, or start one of your own: hearth up");
+        println!("Start one of your own, and use it from another terminal in this directory:");
+        next_steps::of_a_new_file_system().iter().for_each(|command| println!("  {command}"));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("\nRunning until Ctrl-C (one DataNode was killed: hearth admin -report shows it).");
+    println!("It runs until Ctrl-C, without the killed DataNode. From another terminal:");
+    next_steps::of_this_file_system(processes.rpc()?, STORED).iter().for_each(|command| println!("  {command}"));
     // The user has asked for this end, so the signal's exit code is not reported.
     let _ = interrupted.await;
-    processes.stop()?;
+    // Its directories are removed, so nothing needs to be written to disk.
+    drop(processes);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,250 +119,375 @@ fn interruption() -> anyhow::Result<impl Future<Output = ExitCode>> {
 /// Stores and reads the file, and prints what that cost. The file system still runs afterwards. If dropped early, this
 /// leaves no process behind.
 async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> anyhow::Result<ProcessCluster> {
-    let bytes = match &arguments.file {
-        Some(file) => fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len(),
-        None => arguments.size,
-    };
-    ensure!(bytes > 0, "the demo needs a file that is not empty: give another file");
-    check_memory(&arguments.memory, bytes)?;
-
-    println!("Hearth: an HDFS whose blocks live in memory. Every HDFS client can use it unchanged.\n");
+    let style = Style::of_stdout();
+    let bytes = size(arguments)?;
+    println!("{}\n", style.bold("Hearth: an HDFS whose blocks live in memory, for every HDFS client as it is."));
     let cluster = LocalCluster::prepare(LocalClusterOptions {
         dir: scratch.join("hearth"),
         memory_root: copies.to_path_buf(),
         datanodes: DATANODES,
         port: 0,
         http_port: 0,
-        settings: Vec::new(),
+        settings: vec![
+            ("dfs.blocksize".to_owned(), BLOCK_BYTES.to_string()),
+            // Far from full, because the DataNode would write to disk at once then.
+            ("hearth.memory.limit".to_owned(), (bytes * 2 + (256 << 20)).to_string()),
+            // Not during the measurements: the disk is no part of them.
+            ("hearth.memory.flush.delay".to_owned(), "60".to_owned()),
+        ],
     })?;
     let started = Instant::now();
     let mut processes = ProcessCluster::start(&cluster, |_| {}).await?;
-    let uri = format!("hdfs://{}", processes.rpc()?);
-    done(&format!("a NameNode and {DATANODES} DataNodes, each in its own process, at {uri}"), started.elapsed());
-    let client_conf = cluster.dir().join("conf");
-    fs::create_dir_all(&client_conf).with_context(|| format!("cannot make {}", client_conf.display()))?;
-    cluster.client(processes.rpc()?, processes.http()?).write_dir(&client_conf)?;
+    done(style, "a NameNode and 3 DataNodes, each a process of its own", started);
 
-    let started = Instant::now();
-    let (file, hash) = match &arguments.file {
+    let source = match &arguments.file {
         Some(file) => {
-            let unreadable = || format!("cannot read {}", file.display());
-            let content = tokio::fs::File::open(file).await.with_context(unreadable)?;
-            let read = |bar: ProgressBar| sample::hash_of(content, move |count| bar.inc(count));
-            let hash = with_bar("reading", bytes, read).await.with_context(unreadable)?;
-            (file.clone(), hash)
+            let started = Instant::now();
+            let read = with_bar("reading the file", bytes, |bar| read_file(file, bytes, bar)).await?;
+            done(style, &format!("{} of {}", human(bytes), file_name(file)), started);
+            read
         }
         None => {
-            let file = copies.join("sample");
-            let make = |bar: ProgressBar| sample::make(&file, bytes, move |count| bar.inc(count));
-            let hash = with_bar("making a file", bytes, make).await;
-            let hash = hash.with_context(|| format!("cannot write {}", file.display()))?;
-            (file, hash)
+            let started = Instant::now();
+            let length = usize::try_from(bytes).context("the file is too large for this machine")?;
+            let make = |bar: ProgressBar| sample::make(length, move |count| bar.inc(count));
+            let made = with_bar("making a file", bytes, make).await;
+            done(style, &format!("{} of varied content", human(bytes)), started);
+            made
         }
     };
-    done(&format!("{} of data, SHA-256 {}…", human(bytes), hex(&hash[..8])), started.elapsed());
 
-    let demo = Demo { uri: &uri, conf: &client_conf, bytes, hash };
-    let mut rows = vec![demo.put(&file, &processes).await?];
-    for (name, settings) in READ_PATHS {
-        rows.push(demo.get(name, settings, &processes).await?);
+    // Written, and not only reserved: otherwise its first use would be measured.
+    let mut buffer = vec![1; source.len()];
+    let three = bytes * DATANODES as u64;
+    let copy_files = |bar: ProgressBar| {
+        let source = &source;
+        async move {
+            let written = plain::files(source, DATANODES, copies, move |count| bar.inc(count)).await;
+            written.with_context(|| format!("cannot write to {}", copies.display()))
+        }
+    };
+    let started = Instant::now();
+    with_bar("warming memory", three, copy_files).await?;
+    done(style, &format!("{} of memory used once, so that its first use is not measured", human(three)), started);
+    let started = Instant::now();
+    let files = with_bar("plain copies", three, copy_files).await?;
+    let memcpy = plain::memory(&source, &mut buffer);
+    tokio::task::yield_now().await;
+    let socket = plain::socket(&source, &mut buffer).context("cannot measure a plain TCP connection")?;
+    tokio::task::yield_now().await;
+    done(style, "the same bytes copied plainly, to compare with", started);
+
+    let configuration = cluster.client(processes.rpc()?, processes.http()?);
+    let mut demo = Demo { configuration, bytes, source, buffer };
+    let started = Instant::now();
+    let files = PlainCopy { name: "3 x cp", seconds: files };
+    let write = demo.store("write, three replicas", files, &processes).await?;
+    done(style, "stored three times", started);
+    let started = Instant::now();
+    let memcpy = PlainCopy { name: "memcpy", seconds: memcpy };
+    let local = demo.read("read, DataNode's memory", DataPath::Local, memcpy, &processes).await?;
+    let view = demo.view().await?;
+    let random = demo.read_at_random().await?;
+    let socket = PlainCopy { name: "bare TCP", seconds: socket };
+    let packets = demo.read("read, over TCP", DataPath::Packets, socket, &processes).await?;
+    done(style, "read by every path", started);
+    let started = Instant::now();
+    let (failover, pause) = demo.read_while_one_dies("read, a DataNode killed", &mut processes).await?;
+    let victim = processes.datanodes.first().map_or("", Process::role);
+    done(style, &format!("{victim} killed (SIGKILL) during a read, which went on"), started);
+
+    println!();
+    let headline = |value: String, what: &str| println!("  {}  {what}", style.green(&format!("{value:>9}")));
+    let length = human(bytes.min(RANDOM_BYTES as u64));
+    let what = format!("a random read of {length} in the DataNode's memory, CRCs checked");
+    headline(format!("{:.1} us", random * 1e6), &what);
+    if let Some(view) = view {
+        headline(format!("{:.1} ms", view * 1e3), &format!("a view of all {}, not one byte copied", human(bytes)));
     }
-    rows.push(demo.read_while_one_dies(&cluster, &mut processes).await?);
-
-    println!("\n{}", table::render(&rows));
-    println!(
-        "Every copy read back had the SHA-256 of the file written. CPU is user + system time, in units of 10 ms.\n"
-    );
-    point_at(&uri, &client_conf);
+    headline(format!("{:.1} ms", pause * 1e3), "the longest pause of a read whose DataNode was killed");
+    println!();
+    for (number, line) in table::render(&[write, local, packets, failover]).iter().enumerate() {
+        println!("{}", if number == 0 { style.dim(line) } else { line.clone() });
+    }
+    println!();
+    println!("{}", style.dim("Reads: median of 3; all bytes were compared afterwards. CPU: client + DataNodes"));
+    println!();
     Ok(processes)
 }
 
-/// Read paths of this build, and the client settings that force each of them.
-const READ_PATHS: &[(&str, &[&str])] = &[
-    ("read, local, from the DataNode's own memory", &["hearth.client.paths=local"]),
-    ("read, TCP, by sendfile from the DataNode's memory", &["hearth.client.paths=packets"]),
-];
+/// Returns the number of bytes to store, and checks that they fit into memory. The error names a size that would.
+fn size(arguments: &DemoArguments) -> anyhow::Result<u64> {
+    let room = hearth_datanode::available_memory(&arguments.memory);
+    let fits = room.saturating_sub(SPARE_BYTES) / COPIES;
+    let bytes = match (&arguments.file, arguments.size) {
+        (Some(file), _) => std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len(),
+        (None, Some(size)) => size,
+        // The first run must not fail only because the machine is small.
+        (None, None) => SIZE_DEFAULT.min(fits >> 20 << 20).max(SIZE_MIN),
+    };
+    ensure!(bytes > 0, "the demo needs a file that is not empty: give another file");
+    if bytes > fits {
+        bail!(
+            "{} with {DATANODES} replicas needs {} of memory, and {} has {} free: try --size {}m",
+            human(bytes),
+            human(bytes.saturating_mul(COPIES).saturating_add(SPARE_BYTES)),
+            arguments.memory.display(),
+            human(room),
+            (fits >> 20).max(1)
+        );
+    }
+    Ok(bytes)
+}
 
-struct Demo<'a> {
-    uri: &'a str,
-    conf: &'a Path,
-    bytes: u64,
-    hash: Hash,
+async fn read_file(file: &Path, bytes: u64, bar: ProgressBar) -> anyhow::Result<Vec<u8>> {
+    let unreadable = || format!("cannot read {}", file.display());
+    let mut content = tokio::fs::File::open(file).await.with_context(unreadable)?.take(bytes);
+    let length = usize::try_from(bytes).context("the file is too large for this machine")?;
+    let mut read = Vec::with_capacity(length);
+    while read.len() < length {
+        let count = content.read_buf(&mut read).await.with_context(unreadable)?;
+        if count == 0 {
+            break;
+        }
+        bar.inc(count as u64);
+    }
+    ensure!(read.len() == length, "{} became shorter while it was read", file.display());
+    Ok(read)
 }
 
 const STORED: &str = "/demo/file";
 
-impl Demo<'_> {
-    async fn put(&self, file: &Path, processes: &ProcessCluster) -> anyhow::Result<Row> {
-        self.client(&["-mkdir", "-p", "/demo"], &[]).await?;
-        let file = file.to_str().context("the file's name is not UTF-8")?;
-        let path = format!("write, local, and {} more replicas, memory to memory", DATANODES - 1);
-        let row = self.measured(&path, processes, self.client(&["-put", "-f", file, STORED], &[])).await?;
-        done(&format!("stored with {DATANODES} replicas"), Duration::from_secs_f64(row.seconds));
+struct Demo {
+    /// The client's.
+    configuration: Configuration,
+    bytes: u64,
+    source: Vec<u8>,
+    /// What was read last; as long as `source`.
+    buffer: Vec<u8>,
+}
+
+impl Demo {
+    /// Returns a client that reads and writes by this path only; `None`: by all.
+    fn client(&self, path: Option<DataPath>) -> anyhow::Result<FileSystem> {
+        let mut configuration = self.configuration.clone();
+        if let Some(path) = path {
+            configuration.set("hearth.client.paths", path.name());
+        }
+        Ok(FileSystem::connect(&configuration, None, &configuration::user())?)
+    }
+
+    async fn store(&self, name: &'static str, plain: PlainCopy, processes: &ProcessCluster) -> anyhow::Result<Row> {
+        let files = self.client(None)?;
+        // Connections and code are used for the first time by this one.
+        let first = &self.source[..self.source.len().min(SIZE_MIN as usize)];
+        write(&files, "/demo/first", first, &ProgressBar::hidden()).await?;
+        let clocks = Clocks::start(processes);
+        let bar = bar("storing", self.bytes);
+        let written = write(&files, STORED, &self.source, &bar).await;
+        bar.finish_and_clear();
+        written?;
+        Ok(clocks.row(name, self.bytes, 1, None, Some(plain), processes))
+    }
+
+    /// Reads the file into one buffer, several times.
+    async fn read(
+        &mut self,
+        name: &'static str,
+        path: DataPath,
+        plain: PlainCopy,
+        processes: &ProcessCluster,
+    ) -> anyhow::Result<Row> {
+        let files = self.client(Some(path))?;
+        // The first round makes connections and mappings.
+        self.read_once(&files).await?;
+        let before = files.statistics().read_bytes(path);
+        let clocks = Clocks::start(processes);
+        let mut rounds = Vec::new();
+        for _ in 0..plain::ROUNDS {
+            rounds.push(self.read_once(&files).await?);
+        }
+        let row = clocks.row(name, self.bytes, plain::ROUNDS, Some(median(rounds)), Some(plain), processes);
+        let carried = files.statistics().read_bytes(path) - before;
+        ensure!(carried == self.bytes * plain::ROUNDS as u64, "{name}: {carried} bytes came by {path}");
+        // Once more, into a buffer that has nothing of the earlier rounds.
+        self.buffer.fill(0xa5);
+        self.read_once(&files).await?;
+        self.check(name)?;
         Ok(row)
     }
 
-    /// Reads through `hearth fs -cat` and hashes the output.
-    async fn get(&self, path: &str, settings: &[&str], processes: &ProcessCluster) -> anyhow::Result<Row> {
-        let mut found = Hash::default();
-        let work = async {
-            let mut client = self.command(&["-cat", STORED], settings)?.stdout(Stdio::piped()).spawn()?;
-            let output = client.stdout.take().context("the client's output is piped")?;
-            let read = |bar: ProgressBar| sample::hash_of(output, move |count| bar.inc(count));
-            found = with_bar(path, self.bytes, read).await?;
-            finished("-cat", client.wait().await?)
-        };
-        let row = self.measured(path, processes, work).await?;
-        self.check(path, found)?;
-        done(&format!("{path}: SHA-256 equal"), Duration::from_secs_f64(row.seconds));
-        Ok(row)
-    }
-
-    /// Opens the file, reads half of it, kills the DataNode that serves the next byte, and continues to read.
-    async fn read_while_one_dies(&self, cluster: &LocalCluster, processes: &mut ProcessCluster) -> anyhow::Result<Row> {
-        let bar = bar("reading while a DataNode dies", self.bytes);
+    /// Returns the seconds.
+    async fn read_once(&mut self, files: &FileSystem) -> anyhow::Result<f64> {
         let started = Instant::now();
-        let files = FileSystem::connect(
-            &cluster.client(processes.rpc()?, processes.http()?),
-            Some(self.uri),
-            &configuration::user(),
-        )?;
-        let mut reader = files.open(STORED).await?;
-        let mut hash = Sha256::new();
-        let mut killed = None;
-        let mut position = 0u64;
-        loop {
-            let piece = reader.next().await?;
-            let count = piece.len();
-            if count == 0 {
-                break;
+        let filled = files.open(STORED).await?.read(&mut self.buffer).await?;
+        let seconds = started.elapsed().as_secs_f64();
+        ensure!(filled == self.buffer.len(), "{STORED} has {filled} bytes instead of {}", self.buffer.len());
+        tokio::task::yield_now().await;
+        Ok(seconds)
+    }
+
+    /// Opens a view of the whole file. Returns the seconds; `None`: it is too small for a view.
+    async fn view(&self) -> anyhow::Result<Option<f64>> {
+        let files = self.client(Some(DataPath::Local))?;
+        let mut seconds = None;
+        // The first round makes the mappings.
+        for _ in 0..2 {
+            let started = Instant::now();
+            let reader = files.open(STORED).await?;
+            let (mut views, mut at) = (Vec::new(), 0);
+            while at < self.bytes {
+                let Some(view) = reader.view_in_place(at, (self.bytes - at) as usize).await? else { return Ok(None) };
+                at += view.len() as u64;
+                views.push(view);
             }
-            hash.update(piece);
-            reader.consume(count);
-            position += count as u64;
-            bar.inc(count as u64);
-            // Data in memory is ready at once, so without this the task that handles an interruption would not run.
-            tokio::task::yield_now().await;
-            if killed.is_none() && position >= self.bytes / 2 {
-                let at = position.min(self.bytes - 1);
-                let located = files.locations(STORED, at, 1).await?;
-                let serving = located
-                    .blocks
-                    .first()
-                    .and_then(|block| block.locations.first())
-                    .context("the NameNode reports no replica of the block being read")?;
-                let victim = serving_process(&mut processes.datanodes, serving.id.transfer_port)?;
-                victim.kill();
-                killed = Some(victim.role().to_string());
+            seconds = Some(started.elapsed().as_secs_f64());
+        }
+        Ok(seconds)
+    }
+
+    /// Returns the seconds of the median read.
+    async fn read_at_random(&self) -> anyhow::Result<f64> {
+        let files = self.client(Some(DataPath::Local))?;
+        let reader = files.open(STORED).await?.positioned();
+        let mut into = vec![0; RANDOM_BYTES.min(self.source.len())];
+        let places = self.bytes - into.len() as u64 + 1;
+        let mut random = Random::new(1);
+        let mut seconds = Vec::with_capacity(RANDOM_READS);
+        for number in 0..RANDOM_READS + RANDOM_READS / 10 {
+            let at = random.number() % places;
+            let started = Instant::now();
+            let filled = reader.read_at(at, &mut into).await?;
+            let took = started.elapsed().as_secs_f64();
+            // The first ones make the mappings.
+            if number >= RANDOM_READS / 10 {
+                seconds.push(took);
+            }
+            let at = at as usize;
+            ensure!(
+                filled == into.len() && into == self.source[at..at + filled],
+                "a random read at byte {at} of {STORED} returned other bytes than were written"
+            );
+            if number % 1000 == 0 {
+                tokio::task::yield_now().await;
             }
         }
-        let found: Hash = hash.finalize().into();
-        bar.finish_and_clear();
-        let seconds = started.elapsed().as_secs_f64();
-        let path = "read, local, a DataNode killed half way";
-        self.check(path, found)?;
-        let killed = killed.context("no DataNode was killed")?;
-        done(
-            &format!("{killed} killed (SIGKILL) after half of the file; the read continued from another replica"),
-            started.elapsed(),
-        );
-        Ok(Row { path: path.to_string(), bytes: self.bytes, seconds, client_cpu: None, datanode_cpu: None })
+        Ok(median(seconds))
     }
 
-    fn check(&self, path: &str, found: Hash) -> anyhow::Result<()> {
-        if found != self.hash {
-            bail!("{path}: the bytes read back differ: SHA-256 {} instead of {}", hex(&found), hex(&self.hash));
+    /// Reads half of the file, kills a DataNode, and continues. Returns also the longest pause after that, in seconds.
+    async fn read_while_one_dies(
+        &mut self,
+        name: &'static str,
+        processes: &mut ProcessCluster,
+    ) -> anyhow::Result<(Row, f64)> {
+        let files = self.client(None)?;
+        self.buffer.fill(0xa5);
+        let half = self.source.len() / 2;
+        let started = Instant::now();
+        let (mut killed, mut pause) = (false, 0.0_f64);
+        let mut reader = files.open(STORED).await?;
+        let mut filled = 0;
+        while filled < self.buffer.len() {
+            if !killed && filled >= half {
+                let victim = processes.datanodes.first_mut().context("no DataNode runs")?;
+                victim.kill();
+                killed = true;
+            }
+            let piece_started = Instant::now();
+            let end = self.buffer.len().min(filled + PIECE_BYTES);
+            let count = reader.read(&mut self.buffer[filled..end]).await?;
+            ensure!(count > 0, "{STORED} ended at byte {filled} of {}", self.buffer.len());
+            filled += count;
+            if killed {
+                pause = pause.max(piece_started.elapsed().as_secs_f64());
+            }
+            // Memory is ready at once, so without this the task that handles an interruption would not run.
+            tokio::task::yield_now().await;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        ensure!(killed, "no DataNode was killed");
+        self.check(name)?;
+        let row = Row { path: name, bytes: self.bytes, seconds, plain: None, client_cpu: None, datanode_cpu: None };
+        Ok((row, pause))
+    }
+
+    /// Compares what was read with what was written.
+    fn check(&self, name: &str) -> anyhow::Result<()> {
+        if self.buffer != self.source {
+            let at = self.buffer.iter().zip(&self.source).position(|(read, written)| read != written);
+            bail!("{name}: the bytes read differ from those written, from byte {} on", at.unwrap_or_default());
         }
         Ok(())
     }
+}
 
-    async fn measured(
-        &self,
-        path: &str,
+/// Stores `content` as the new file `path`.
+async fn write(files: &FileSystem, path: &str, content: &[u8], bar: &ProgressBar) -> anyhow::Result<()> {
+    let mut writer = files.create(path, CreateOptions::default()).await?;
+    for piece in content.chunks(PIECE_BYTES) {
+        writer.write(piece).await?;
+        bar.inc(piece.len() as u64);
+        // Memory is ready at once, so without this the task that handles an interruption would not run.
+        tokio::task::yield_now().await;
+    }
+    Ok(writer.close().await?)
+}
+
+/// Times at the beginning of an operation.
+struct Clocks {
+    started: Instant,
+    client: Option<f64>,
+    datanodes: Option<f64>,
+}
+
+impl Clocks {
+    fn start(processes: &ProcessCluster) -> Self {
+        let (client, datanodes) = cpu_seconds(processes);
+        Self { started: Instant::now(), client, datanodes }
+    }
+
+    /// Returns the costs of one of `rounds` rounds. `seconds`: of one of them; `None`: all that has passed.
+    fn row(
+        self,
+        path: &'static str,
+        bytes: u64,
+        rounds: usize,
+        seconds: Option<f64>,
+        plain: Option<PlainCopy>,
         processes: &ProcessCluster,
-        work: impl Future<Output = anyhow::Result<()>>,
-    ) -> anyhow::Result<Row> {
-        let datanodes =
-            || processes.datanodes.iter().map(|process| cpu::of_process(process.pid())).sum::<Option<f64>>();
-        let (client_before, datanodes_before) = (cpu::of_ended_children(), datanodes());
-        let started = Instant::now();
-        work.await?;
-        let seconds = started.elapsed().as_secs_f64();
-        let used = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
-        Ok(Row {
-            path: path.to_string(),
-            bytes: self.bytes,
+    ) -> Row {
+        let seconds = seconds.unwrap_or(self.started.elapsed().as_secs_f64());
+        let (client, datanodes) = cpu_seconds(processes);
+        let used = |before: Option<f64>, after: Option<f64>| Some((after? - before?) / rounds as f64);
+        Row {
+            path,
+            bytes,
             seconds,
-            client_cpu: used(client_before, cpu::of_ended_children()),
-            datanode_cpu: used(datanodes_before, datanodes()),
-        })
-    }
-
-    /// Runs `hearth fs` as a separate process, with its progress on this terminal.
-    async fn client(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<()> {
-        let status = self.command(command, settings)?.status().await.context("cannot start hearth fs")?;
-        finished(&command.join(" "), status)
-    }
-
-    fn command(&self, command: &[&str], settings: &[&str]) -> anyhow::Result<Command> {
-        let program = std::env::current_exe().context("cannot find the executable of this program")?;
-        let mut process = Command::new(program);
-        process
-            .arg("fs")
-            .args(settings.iter().flat_map(|setting| ["-D", setting]))
-            .args(command)
-            .env("HADOOP_CONF_DIR", self.conf)
-            .stdin(Stdio::null())
-            // An interrupted demo does not wait for this process.
-            .kill_on_drop(true);
-        Ok(process)
+            plain,
+            client_cpu: used(self.client, client),
+            datanode_cpu: used(self.datanodes, datanodes),
+        }
     }
 }
 
-fn finished(command: &str, status: ExitStatus) -> anyhow::Result<()> {
-    ensure!(status.success(), "hearth fs {command} failed: {status}");
-    Ok(())
+/// Returns the CPU seconds of this process, which is the client, and of all DataNodes together.
+fn cpu_seconds(processes: &ProcessCluster) -> (Option<f64>, Option<f64>) {
+    let datanodes = processes.datanodes.iter().map(|process| cpu::of_process(process.pid())).sum::<Option<f64>>();
+    (cpu::of_process(std::process::id()), datanodes)
 }
 
-fn serving_process(datanodes: &mut [Process], transfer_port: u16) -> anyhow::Result<&mut Process> {
-    datanodes
-        .iter_mut()
-        .find(|process| process.port("transfer").is_ok_and(|address| address.port() == transfer_port))
-        .with_context(|| format!("no DataNode of the demo has port {transfer_port}"))
-}
-
-/// Checks that the replicas fit. The error names a size that would.
-fn check_memory(memory: &Path, bytes: u64) -> anyhow::Result<()> {
-    let room = hearth_datanode::available_memory(memory);
-    // One for each replica, and one for the file.
-    let copies = DATANODES as u64 + 1;
-    let needed = bytes * copies + SPARE_BYTES;
-    if needed > room {
-        let fits = room.saturating_sub(SPARE_BYTES) / copies;
-        bail!(
-            "{} with {DATANODES} replicas needs {} of memory and {} has {} free: try --size {}m",
-            human(bytes),
-            human(needed),
-            memory.display(),
-            human(room),
-            fits >> 20
-        );
-    }
-    Ok(())
-}
-
-fn point_at(uri: &str, conf: &Path) {
-    println!("Any HDFS client can use it while it runs:");
-    println!("  hdfs dfs -fs {uri} -ls /demo");
-    println!("  HADOOP_CONF_DIR={} hdfs dfs -cat {STORED} | sha256sum", conf.display());
-    println!("  hearth fs -fs {uri} -ls /demo");
+/// Returns the middle value; there is at least one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn bar(what: &str, bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let template = "  {msg} [{bar:40}] {bytes}/{total_bytes} {binary_bytes_per_sec}";
+    let template = "  {msg:16} [{bar:40}] {percent:>3} %";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(bytes).with_style(style).with_message(what.to_string())
 }
@@ -353,12 +499,22 @@ async fn with_bar<F: Future>(what: &str, bytes: u64, work: impl FnOnce(ProgressB
     outcome
 }
 
-fn done(what: &str, took: Duration) {
-    println!("  ✓ {what} ({:.2} s)", took.as_secs_f64());
+/// Prints a finished step. Steps up to a tenth of a second have no time.
+fn done(style: Style, what: &str, started: Instant) {
+    let took = started.elapsed();
+    let time =
+        if took < Duration::from_millis(100) { String::new() } else { format!(" ({:.1} s)", took.as_secs_f64()) };
+    println!("  {} {what}{}", style.green("✓"), style.dim(&time));
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Returns a file's name without its directories, cut so that a line has room for it.
+fn file_name(file: &Path) -> String {
+    const CHARACTERS_MAX: usize = 40;
+    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    match name.char_indices().nth(CHARACTERS_MAX) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.into_owned(),
+    }
 }
 
 fn human(bytes: u64) -> String {
@@ -416,8 +572,8 @@ mod tests {
         command.args(["demo", "--size", "256m", "--memory"]).arg(memory.path()).env("TMPDIR", &disk);
         let mut demo = Process::start("demo", &mut command, &place.path().join("log")).unwrap();
         let group = demo.id();
-        wait_until("the file to be made, which is stored next", PATIENCE, || {
-            if demo.log_text().contains("of data, SHA-256") {
+        wait_until("the file to be made, which is stored soon", PATIENCE, || {
+            if demo.log_text().contains("of varied content") {
                 return Ok(Some(()));
             }
             demo.check_alive()?;

@@ -1,12 +1,12 @@
 //! `hearth up`: a complete file system on this machine, in one process or with one process for each role.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use hearth_config::{Configuration, Program, keys};
 use hearth_datanode::Datanode;
@@ -46,6 +46,8 @@ pub struct UpArguments {
 
 pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     check(&arguments.settings)?;
+    check_port(arguments.port, "--port")?;
+    check_port(arguments.http_port, "--http-port")?;
     let cluster = LocalCluster::prepare(LocalClusterOptions {
         dir: arguments.dir,
         memory_root: arguments.memory,
@@ -81,48 +83,88 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
             eprintln!("hearth: {ended:#}");
         }
         eprintln!("hearth: stopping; writing replicas that are only in memory to disk");
-        processes.stop()?;
+        let is_one_lost = processes.is_datanode_lost();
+        let stopped = processes.stop();
+        say_what_stays(&cluster, stopped.is_ok() && !is_one_lost);
+        stopped?;
         return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     logging::start("warn");
-    runtime.block_on(async {
-        let (user, host_name) = (configuration::user(), configuration::host_name());
-        let namenode = Namenode::start(NamenodeOptions {
-            configuration: cluster.namenode(),
-            user: user.clone(),
-            host_name: host_name.clone(),
-            clock: Arc::new(SystemClock::new()),
-            format: FormatPolicy::IfEmpty,
-            directory: None,
-            rpc_address: None,
-            http_address: None,
-        })
-        .await?;
-        let mut datanodes = Vec::new();
-        for number in 1..=cluster.datanodes() {
-            let configuration = Arc::new(cluster.datanode(number, namenode.rpc_address()));
-            let options = super::datanode::options(configuration, &user, &host_name)?;
-            datanodes.push(Datanode::start(options).await?);
-        }
-        for datanode in &datanodes {
-            datanode.registered().await;
-        }
-        announce(&cluster, namenode.rpc_address(), namenode.http_address(), arguments.write_conf.as_deref())?;
-        tokio::select! {
-            stopped = super::stop_requested() => stopped?,
-            failed = namenode.failed() => return Err(failed.into()),
-        }
-        eprintln!("hearth: stopping; writing replicas that are only in memory to disk");
-        let mut all_on_disk = true;
-        for datanode in datanodes {
-            let left = datanode.shutdown(true).await;
-            if left.replicas_left > 0 || left.failures > 0 {
-                all_on_disk = false;
-                eprintln!("hearth: {} replicas could not be written to disk; they stay in memory", left.replicas_left);
-            }
-        }
-        anyhow::Ok(if all_on_disk { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    runtime.block_on(serve(&cluster, arguments.write_conf.as_deref()))
+}
+
+/// Checks that a port is free, before anything is made or started. `option`: the one that sets it.
+fn check_port(port: u16, option: &str) -> anyhow::Result<()> {
+    let is_taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+    if port != 0 && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err_and(|error| is_taken(&error)) {
+        bail!(
+            "port {port} is in use, perhaps by another `hearth up`: choose another with {option}, or a free one with 0"
+        );
+    }
+    Ok(())
+}
+
+/// Serves in this process until the user stops it.
+async fn serve(cluster: &LocalCluster, write_conf: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let (user, host_name) = (configuration::user(), configuration::host_name());
+    let namenode = Namenode::start(NamenodeOptions {
+        configuration: cluster.namenode(),
+        user: user.clone(),
+        host_name: host_name.clone(),
+        clock: Arc::new(SystemClock::new()),
+        format: FormatPolicy::IfEmpty,
+        directory: None,
+        rpc_address: None,
+        http_address: None,
     })
+    .await?;
+    let mut datanodes = Vec::new();
+    for number in 1..=cluster.datanodes() {
+        let configuration = Arc::new(cluster.datanode(number, namenode.rpc_address()));
+        let options = super::datanode::options(configuration, &user, &host_name)?;
+        datanodes.push(Datanode::start(options).await?);
+    }
+    for datanode in &datanodes {
+        datanode.registered().await;
+    }
+    announce(cluster, namenode.rpc_address(), namenode.http_address(), write_conf)?;
+    let outcome = tokio::select! {
+        stopped = super::stop_requested() => stopped,
+        failed = namenode.failed() => Err(failed.into()),
+    };
+    if let Err(ended) = &outcome {
+        eprintln!("hearth: {ended:#}");
+    }
+    eprintln!("hearth: stopping; writing replicas that are only in memory to disk");
+    let mut all_on_disk = true;
+    for datanode in datanodes {
+        let left = datanode.shutdown(true).await;
+        if left.replicas_left > 0 || left.failures > 0 {
+            all_on_disk = false;
+            eprintln!(
+                "hearth: {} replicas could not be written to disk, and stay in memory; the reasons are logged above",
+                left.replicas_left.max(left.failures)
+            );
+        }
+    }
+    say_what_stays(cluster, all_on_disk);
+    Ok(if all_on_disk && outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Bytes that are not worth a line, for example the lock files of DataNodes that were killed.
+const NEGLIGIBLE_BYTES: u64 = 1 << 20;
+
+/// Removes what the DataNodes have left of their directories in memory, and says what stays there and why.
+fn say_what_stays(cluster: &LocalCluster, all_on_disk: bool) {
+    let left = cluster.remove_memory();
+    let (memory, mib) = (cluster.memory_dir().display(), left >> 20);
+    if !all_on_disk {
+        eprintln!("hearth: stopped. {mib} MiB stay in {memory}: start it again with the same --dir to find them");
+    } else if left > NEGLIGIBLE_BYTES {
+        eprintln!("hearth: stopped; everything is on disk. {mib} MiB stay in {memory} for the next start");
+    } else {
+        eprintln!("hearth: stopped; everything is on disk, and the memory is free");
+    }
 }
 
 /// Prints the URI on the first line, for users and scripts. The other lines explain it.
@@ -130,7 +172,7 @@ fn announce(
     cluster: &LocalCluster,
     rpc: SocketAddr,
     http: SocketAddr,
-    write_conf: Option<&std::path::Path>,
+    write_conf: Option<&Path>,
 ) -> anyhow::Result<()> {
     if let Some(dir) = write_conf {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;

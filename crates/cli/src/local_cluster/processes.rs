@@ -282,6 +282,13 @@ impl ProcessCluster {
         Ok(())
     }
 
+    /// Returns whether a DataNode has failed and was not started again: what it had only in memory is not on disk.
+    pub fn is_datanode_lost(&mut self) -> bool {
+        self.datanodes
+            .iter_mut()
+            .any(|process| process.end_is_known && process.ended().is_some_and(|status| !status.success()))
+    }
+
     /// Sends SIGTERM to all, DataNodes first. They write data that is only in memory to disk before they end.
     ///
     /// Errors: each process that had to be killed or failed, unless `supervise` has reported it. Returned after all

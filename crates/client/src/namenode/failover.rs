@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Exception, Observers, without_stack_trace};
 use crate::error::Failure;
 use crate::options::NamenodeOptions;
-use crate::{Error, backoff};
+use crate::{Error, backoff, retry_notices};
 
 /// Maximum number of answers "try the same server again later" before the call fails.
 const RETRIABLE_MAX: u32 = 10;
@@ -136,7 +136,13 @@ impl Namenode {
             let index = self.current.load(Ordering::Relaxed);
             let address = self.address().clone();
             let outcome = match resolve(&address).await {
-                Ok(resolved) => self.call_at(resolved, call, repetition, method, request).await,
+                Ok(resolved) => {
+                    let call = self.call_at(resolved, call, repetition, method, request);
+                    let silent = |passed: Duration| {
+                        format!("the NameNode at {address} has not answered {method} for {passed:?}: still waiting")
+                    };
+                    retry_notices::note_silence(call, silent).await
+                }
                 Err(why) if self.service.namenodes.len() == 1 => {
                     return Err(Failure::InvalidUri { uri: address.to_string(), why }.into());
                 }
@@ -149,8 +155,14 @@ impl Namenode {
             repetition += 1;
             let pause = match self.decide(&error, &mut tries) {
                 RetryDecision::GiveUp => return Err(failed(method, &address, error)),
-                RetryDecision::Retry(pause) => pause,
+                RetryDecision::Retry(pause) => {
+                    retry_notices::note(|| self.retry_notice(&address, &error, pause));
+                    pause
+                }
                 RetryDecision::FailOver(pause) => {
+                    retry_notices::note(|| {
+                        format!("the NameNode at {address} {}: trying the next one", reason(&error))
+                    });
                     // Another task may already have switched to the next namenode.
                     let next = index.wrapping_add(1);
                     let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -190,6 +202,21 @@ impl Namenode {
         }
     }
 
+    /// Returns a sentence about a call that is tried again at the same namenode.
+    fn retry_notice(&self, address: &HostPort, error: &RpcError, pause: Duration) -> String {
+        let reason = reason(error);
+        match error {
+            RpcError::Remote(_) => format!("the NameNode at {address} {reason}: trying again"),
+            _ => {
+                let times = match self.options.connect_retries {
+                    1 => "once".to_owned(),
+                    times => format!("{times} times"),
+                };
+                format!("the NameNode at {address} {reason}: trying again every {pause:?}, {times}")
+            }
+        }
+    }
+
     fn fail_over(&self, tries: &mut RetryCounts) -> RetryDecision {
         tries.failovers += 1;
         if tries.failovers > self.options.failovers_max {
@@ -209,6 +236,19 @@ impl Namenode {
 
 async fn resolve(address: &HostPort) -> Result<SocketAddr, String> {
     crate::resolve::resolve(&address.host, address.port).await
+}
+
+/// Returns why a namenode has not done a call, as the end of a sentence.
+fn reason(error: &RpcError) -> String {
+    match error {
+        RpcError::Remote(remote) => format!("asks to try later ({})", without_stack_trace(&remote.message)),
+        RpcError::Connect { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
+            format!("does not answer ({})", source.kind())
+        }
+        RpcError::Connect { source, .. } => format!("does not answer ({source})"),
+        RpcError::Disconnected { reason, .. } => format!("does not answer ({reason})"),
+        other => format!("does not answer ({other})"),
+    }
 }
 
 fn unresolved(why: String) -> RpcError {

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::advertised::NodeAdvertisements;
 use super::cache::DatanodeCache;
+use super::connections::{ByConnection, ConnectionId};
 use super::table::BlockSet;
 use super::{BlockMap, BlockSettings, Now};
 
@@ -74,6 +75,10 @@ pub(super) struct Datanode {
     pub advertised: NodeAdvertisements,
     pub storages: Vec<StorageIndex>,
     pub alive: bool,
+    /// Connection on which it was heard last, while that is open.
+    pub connection: Option<ConnectionId>,
+    /// That connection has ended, and the node has not been heard since.
+    pub disconnected: bool,
     pub admin: DatanodeAdminState,
     /// End of its maintenance, in milliseconds since the epoch.
     pub maintenance_until: u64,
@@ -120,6 +125,11 @@ impl Datanode {
         self.alive && self.admin == DatanodeAdminState::Normal
     }
 
+    /// Returns true if the node may be the target of a copy.
+    pub fn takes_copies(&self) -> bool {
+        self.in_service() && !self.disconnected
+    }
+
     /// Returns true if readers are sent to the node's replicas. A node in maintenance may be switched off at any
     /// moment.
     pub fn is_readable(&self) -> bool {
@@ -164,6 +174,7 @@ pub(super) struct Datanodes {
     free_storages: Vec<StorageIndex>,
     by_uuid: HashMap<DatanodeUuid, DatanodeIndex>,
     by_address: HashMap<(String, u16), DatanodeIndex>,
+    by_connection: ByConnection,
     racks: usize,
 }
 
@@ -265,8 +276,30 @@ impl Datanodes {
         self.node_mut(index).id = id;
     }
 
+    /// Sets the connection on which the node was heard last. With one, the node is not disconnected (any more).
+    pub fn set_connection(&mut self, index: DatanodeIndex, connection: Option<ConnectionId>) {
+        let node = self.node_mut(index);
+        node.disconnected &= connection.is_none();
+        let before = std::mem::replace(&mut node.connection, connection);
+        if before != connection {
+            if let Some(before) = before {
+                self.by_connection.remove(&(before, index));
+            }
+            if let Some(connection) = connection {
+                self.by_connection.insert((connection, index));
+            }
+        }
+    }
+
+    /// Returns the nodes that were heard last on this connection.
+    pub fn on_connection(&self, connection: ConnectionId) -> impl Iterator<Item = DatanodeIndex> {
+        let all = (connection, DatanodeIndex(0))..=(connection, DatanodeIndex(u32::MAX));
+        self.by_connection.range(all).map(|(_, index)| *index)
+    }
+
     /// Removes a node and its storages. The caller has already removed all references to them from the map.
     pub fn remove(&mut self, index: DatanodeIndex) {
+        self.set_connection(index, None);
         let node = self.nodes[index.0 as usize].take().expect("an index is dropped together with its node");
         for storage in node.storages {
             self.storages[storage.0 as usize] = None;

@@ -38,8 +38,8 @@ impl BlockMap {
     }
 
     /// Returns the block for a reader: good replicas on live nodes, nearest first, with those on stale and leaving
-    /// nodes last; the pipeline while the block is being written; the corrupt replicas, marked as such, if there are no
-    /// others.
+    /// nodes behind them, and those on disconnected nodes last; the pipeline while the block is being written; the
+    /// corrupt replicas, marked as such, if there are no others.
     ///
     /// `offset`: bytes from the start of the file. The token is empty: the operation signs it. `None`: unknown block.
     pub fn locate(&self, block: BlockId, offset: u64, reader: ReaderLocation<'_>, now: Now) -> Option<LocatedBlock> {
@@ -71,7 +71,8 @@ impl BlockMap {
             let node = self.nodes.node_of(*storage);
             let last = node.admin != DatanodeAdminState::Normal
                 || (self.settings.avoid_stale_reads && node.is_stale(&self.settings, now));
-            (last, distance(&machine, &rack, &node.id.ip, &node.rack))
+            // A reader probably fails against a node that is disconnected, and loses time.
+            (node.disconnected, last, distance(&machine, &rack, &node.id.ip, &node.rack))
         });
         let mut located = self.located(extended, offset, &storages, corrupt);
         let locked = |storage: &StorageIndex| self.nodes.node_of(*storage).cache.cached.contains(&block);

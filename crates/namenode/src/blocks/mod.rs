@@ -16,12 +16,13 @@
 //!
 //! Files: `life_cycle.rs` has these steps, `reports.rs` the datanodes' reports of replicas, `placement.rs` the choice
 //! of targets, `redundancy.rs` the repair of lost replicas, `pending_replications.rs` the repairs under way,
-//! `datanodes.rs` the table of nodes, `advertised.rs` the memory that they announced, `cache.rs` the replicas that they
-//! keep locked in memory.
+//! `datanodes.rs` the table of nodes, `connections.rs` the nodes whose connections have ended, `advertised.rs` the memory
+//! that they announced, `cache.rs` the replicas that they keep locked in memory.
 
 mod advertised;
 mod block_info;
 mod cache;
+mod connections;
 mod corrupt_replicas;
 mod datanodes;
 mod error;
@@ -58,6 +59,7 @@ use hearth_types::{BlockId, BlockPoolId, Clock, GenerationStamp};
 pub use advertised::{ADVERTISEMENTS_PER_ANSWER_MAX, AdvertisementStatistics};
 pub use block_info::BlockState;
 pub use cache::WantedCopies;
+pub use connections::ConnectionId;
 pub use datanodes::{DatanodeIndex, StorageIndex};
 pub use error::BlockError;
 pub use heartbeat::{

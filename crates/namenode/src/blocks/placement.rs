@@ -89,7 +89,7 @@ impl BlockMap {
 
     /// Chooses the datanode to which an HTTP client on this machine (text of its address) is redirected to write a
     /// block of the given size, or to read. It is the node that would get the client's first replica, otherwise any
-    /// live one; nodes that are in service and not stale are preferred.
+    /// live one; nodes that are connected, in service and not stale are preferred.
     pub fn gateway(
         &self,
         machine: &str,
@@ -119,7 +119,9 @@ impl BlockMap {
             return Some(self.nodes.node_of(*storage).id.clone());
         }
         self.random.shuffle(&mut fit);
-        let second = fit.into_iter().min_by_key(|node| (!node.in_service(), node.is_stale(&self.settings, now)));
+        let second = fit
+            .into_iter()
+            .min_by_key(|node| (node.disconnected, !node.in_service(), node.is_stale(&self.settings, now)));
         second.map(|node| node.id.clone())
     }
 
@@ -150,6 +152,12 @@ impl BlockMap {
             choice.load_max = f64::INFINITY;
             choice.run();
         }
+        // A file with too few replicas is repaired soon. A writer that is sent to a node that is gone only waits for it.
+        let minimum = usize::from(self.settings.min_replication).saturating_sub(request.chosen.len());
+        if choice.found.len() < minimum.min(request.additional) {
+            choice.avoid_disconnected = false;
+            choice.run();
+        }
         choice.pipeline()
     }
 }
@@ -167,6 +175,8 @@ struct TargetSelection<'a> {
     per_rack: HashMap<&'a str, usize>,
     per_rack_max: usize,
     load_max: f64,
+    /// Leave out nodes whose connection has ended.
+    avoid_disconnected: bool,
     avoid_stale: bool,
     writer_nodes: Vec<DatanodeIndex>,
     writer_machine: String,
@@ -218,6 +228,7 @@ impl<'a> TargetSelection<'a> {
                 map.nodes.rack_count(),
             ),
             load_max: map.settings.load_factor * load / serving.len().max(1) as f64,
+            avoid_disconnected: true,
             avoid_stale: false,
             writer_nodes: ip.map(|ip| map.nodes.on_machine(ip)).unwrap_or_default(),
             writer_machine,
@@ -332,6 +343,9 @@ impl<'a> TargetSelection<'a> {
         let map: &'a BlockMap = self.map;
         let node = map.nodes.node(index);
         if self.taken.contains(&index) || !node.in_service() {
+            return false;
+        }
+        if self.avoid_disconnected && node.disconnected {
             return false;
         }
         if self.avoid_stale && node.is_stale(&map.settings, self.now) {

@@ -161,7 +161,10 @@ impl BlockMap {
             .expected
             .iter_mut()
             .filter(|expected| !expected.was_primary && nodes.node_of(expected.storage).alive)
-            .max_by_key(|expected| nodes.node_of(expected.storage).last_heartbeat);
+            .max_by_key(|expected| {
+                let node = nodes.node_of(expected.storage);
+                (!node.disconnected, node.last_heartbeat)
+            });
         let primary = primary.map(|expected| {
             expected.was_primary = true;
             nodes.storage(expected.storage).node

@@ -373,7 +373,7 @@ impl BlockMap {
     /// blocks that no node can take do not block the other queues.
     pub(super) fn schedule_transfers(&mut self, round_max: usize, now: Now) {
         let mut left = round_max;
-        let serving = self.nodes.iter().filter(|(_, node)| node.in_service()).count();
+        let serving = self.nodes.iter().filter(|(_, node)| node.takes_copies()).count();
         for priority in [HIGHEST, VERY_LOW, LOW, BADLY_SPREAD] {
             let queue = &self.redundancy.queues[usize::from(priority)];
             if queue.is_empty() {
@@ -410,7 +410,7 @@ impl BlockMap {
 
     fn may_find_target(&self, block: BlockId, serving: usize) -> bool {
         let entry = self.entry(block);
-        let taken = entry.replicas().filter(|replica| self.nodes.node_of(replica.storage).in_service()).count();
+        let taken = entry.replicas().filter(|replica| self.nodes.node_of(replica.storage).takes_copies()).count();
         taken + self.redundancy.pending_replications.of(block).len() < serving
     }
 
@@ -433,7 +433,10 @@ impl BlockMap {
     }
 
     fn any_source_free(&self, priority: u8) -> bool {
-        self.nodes.iter().any(|(index, node)| node.alive && self.can_send(index, 0, priority))
+        let can_take = |(index, node): (DatanodeIndex, &Datanode)| {
+            node.alive && !node.disconnected && self.can_send(index, 0, priority)
+        };
+        self.nodes.iter().any(can_take)
     }
 
     /// Returns true if a node can be asked to send `bytes` more. A node that awaits work is notified at once, and its
@@ -476,6 +479,8 @@ impl BlockMap {
             .filter(|replica| replica.health != Health::Corrupt)
             .map(|replica| self.nodes.storage(replica.storage).node)
             .filter(|node| self.nodes.node(*node).is_readable() && self.can_send(*node, length, priority))
+            // It would not learn of the work before it is back, and gets some then.
+            .filter(|node| !self.nodes.node(*node).disconnected)
             .collect();
         self.random.shuffle(&mut sources);
         // A leaving node takes no new writes, so it has time to send. Among equals, prefer the one with the least to

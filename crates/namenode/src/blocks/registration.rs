@@ -234,6 +234,8 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         advertised: Default::default(),
         storages: Vec::new(),
         alive: true,
+        connection: None,
+        disconnected: false,
         admin: DatanodeAdminState::Normal,
         maintenance_until: 0,
         disallowed: false,

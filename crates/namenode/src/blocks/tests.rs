@@ -3,6 +3,7 @@
 mod advertised;
 mod cache;
 mod cluster;
+mod connections;
 mod convergence;
 mod life_cycle;
 mod maintenance;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hearth_protocol::rpc::{RemoteError, application_error};
+use hearth_protocol::rpc::{Caller, RemoteError, application_error};
 use hearth_types::{DatanodeId, StorageReport};
 use hearth_wire::announcement::Announcement;
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
@@ -11,7 +11,7 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::exceptions;
 
 use super::{DatanodeService, malformed};
-use crate::blocks::{Heartbeat, Now};
+use crate::blocks::{ConnectionId, Heartbeat, Now};
 use crate::store::Durable;
 
 /// Longest wait of an awaitWork call before it is answered without work. Much less than the time-outs of the datanode's
@@ -26,6 +26,7 @@ impl DatanodeService {
     /// but without its bytes.
     pub(super) async fn send_heartbeat(
         &self,
+        caller: &Caller,
         request: HeartbeatRequestProto,
     ) -> Result<HeartbeatResponseProto, RemoteError> {
         let announcement = request.hearth_announcement.as_ref().and_then(Announcement::decode);
@@ -33,6 +34,7 @@ impl DatanodeService {
         let (answer, newest_stamp, word, settled) = {
             let mut state = self.namenode.state.write();
             let now = Now::of(&*self.namenode.clock);
+            state.blocks.heard_on(&datanode, ConnectionId(caller.connection));
             let answer = state.blocks.heartbeat(&datanode, heartbeat, now);
             let word = state.blocks.receive_announcement(&datanode, announcement, now);
             let has_work = answer.as_ref().is_ok_and(|answer| !answer.commands.is_empty());
@@ -59,10 +61,15 @@ impl DatanodeService {
     /// Answers when there is work for the datanode, so that it learns of work before its next heartbeat.
     pub(super) async fn await_work(
         &self,
+        caller: &Caller,
         request: AwaitWorkRequestProto,
     ) -> Result<AwaitWorkResponseProto, RemoteError> {
         let datanode = self.check_registration(request.registration)?;
-        let wait = self.namenode.state.write().blocks.await_work(&datanode);
+        let wait = {
+            let mut state = self.namenode.state.write();
+            state.blocks.heard_on(&datanode, ConnectionId(caller.connection));
+            state.blocks.await_work(&datanode)
+        };
         let waiting = match wait {
             None => true,
             Some(wait) => matches!(tokio::time::timeout(WORK_WAIT_TIMEOUT, wait).await, Ok(Ok(()))),
@@ -71,10 +78,15 @@ impl DatanodeService {
     }
 
     /// Handles a lifeline: a heartbeat message on another port, which only keeps the node from being given up.
-    pub(super) fn send_lifeline(&self, request: HeartbeatRequestProto) -> Result<LifelineResponseProto, RemoteError> {
+    pub(super) fn send_lifeline(
+        &self,
+        caller: &Caller,
+        request: HeartbeatRequestProto,
+    ) -> Result<LifelineResponseProto, RemoteError> {
         let (datanode, heartbeat) = self.read_heartbeat(request)?;
         let mut state = self.namenode.state.write();
         let now = Now::of(&*self.namenode.clock);
+        state.blocks.heard_on(&datanode, ConnectionId(caller.connection));
         state.blocks.lifeline(&datanode, heartbeat, now);
         Ok(LifelineResponseProto {})
     }

@@ -124,6 +124,7 @@ impl Operation {
             real_user: other.map(|_| user.to_owned()),
             address: SocketAddr::new(peer, 0),
             machine: peer.to_string().into(),
+            connection: 0,
         });
         let (method, path) = (request.method.clone(), request.path.clone());
         Ok(Self { webhdfs, caller, method, path, parameters })

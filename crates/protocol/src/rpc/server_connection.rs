@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -30,6 +31,9 @@ use super::service::{Call, Caller, Service, application_error};
 
 /// Frames before the context are small: an unauthenticated peer gets no large buffer.
 const FRAME_BYTES_MAX_BEFORE_CONTEXT: usize = 64 * 1024;
+
+/// Number of the next connection of any server in this process.
+static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 /// Answer to browsers and probes.
 const HTTP_ANSWER: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
@@ -128,6 +132,9 @@ impl<S: Service> ServerConnection<S> {
     pub async fn run(mut self) -> Result<(), ConnectionEnd> {
         self.stream.set_nodelay(true)?;
         let outcome = self.serve().await;
+        if let (Stage::Calls(caller), Ok(()) | Err(ConnectionEnd::Io(_))) = (&self.stage, &outcome) {
+            self.service.disconnected(caller);
+        }
         if outcome.is_err() {
             // Gives the peer some time to receive the reason.
             let _ = tokio::time::timeout(self.options.stall_timeout, self.drain()).await;
@@ -339,6 +346,7 @@ impl<S: Service> ServerConnection<S> {
                     real_user: context.real_user,
                     address: self.remote,
                     machine: self.remote.ip().to_canonical().to_string().into(),
+                    connection: NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed),
                 };
                 if let Err(error) = self.service.authorize(&caller) {
                     let reason = error.message.clone();

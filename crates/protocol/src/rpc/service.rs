@@ -15,6 +15,8 @@ pub struct Caller {
     pub address: SocketAddr,
     /// IP address as text, formatted once for all calls.
     pub machine: Arc<str>,
+    /// Number of the connection, not used again by this process. 0 for a caller without a connection to an RPC server.
+    pub connection: u64,
 }
 
 /// One call as it arrived.
@@ -57,6 +59,10 @@ pub trait Service: Send + Sync + 'static {
             _ => Ok(()),
         }
     }
+
+    /// Called once when a peer has closed its connection, or the connection has failed. Not called if this side closes it,
+    /// for example because it was idle or the server stops. Calls that arrived over it may still be running.
+    fn disconnected(&self, _caller: &Caller) {}
 
     /// Answers one call with an encoded response message. Calls of one connection run concurrently on one task, so the
     /// service must move blocking work to other threads.

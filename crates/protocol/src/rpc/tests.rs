@@ -9,6 +9,7 @@ use hearth_fabric::{MessageMemory, SlowPeerLimits};
 use hearth_testkit::{eventually, until};
 use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
 use hearth_wire::rpc::{RemoteError, exceptions, protocols};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -29,6 +30,10 @@ struct Echo {
     gate: Notify,
     calls: AtomicUsize,
     finished: AtomicUsize,
+    /// Number of the connection of the last call.
+    connection: AtomicU64,
+    /// Numbers of the connections that their peers have closed.
+    ended: Mutex<Vec<u64>>,
 }
 
 impl Service for Echo {
@@ -36,8 +41,13 @@ impl Service for Echo {
         &[protocols::CLIENT]
     }
 
+    fn disconnected(&self, caller: &Caller) {
+        self.ended.lock().push(caller.connection);
+    }
+
     async fn call(&self, call: Call) -> Result<Bytes, RemoteError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        self.connection.store(call.caller.connection, Ordering::SeqCst);
         let request = BlockProto::decode(call.request).map_err(|error| undecodable(&call.method, &error))?;
         let answer = match call.method.as_str() {
             "echo" => Ok(request.encode_to_vec().into()),
@@ -152,6 +162,41 @@ async fn call_completes_after_its_connection_breaks() {
     client.call::<BlockProto>(&target, "slow", &block(100)).await.unwrap_err();
     drop(client);
     until("the end of the call", async || service.finished.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn service_learns_which_connections_their_peers_close() {
+    let (_server, service, target) = start(RpcServerOptions::default()).await;
+    let (one, other) = (RpcClient::new(RpcClientOptions::default()), RpcClient::new(RpcClientOptions::default()));
+    let number = async |client: &RpcClient| {
+        client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+        service.connection.load(Ordering::SeqCst)
+    };
+    let (first, second) = (number(&one).await, number(&other).await);
+    assert!(first > 0 && second > 0 && first != second, "{first} {second}");
+    assert_eq!(number(&one).await, first, "one connection for all calls of a client");
+    assert!(service.ended.lock().is_empty());
+    // A call in progress does not keep the end from being seen.
+    let calls = service.calls.load(Ordering::SeqCst);
+    let held = tokio::spawn({
+        let (one, target) = (one.clone(), target.clone());
+        async move { one.call::<BlockProto>(&target, "held", &block(2)).await }
+    });
+    until("the call", async || service.calls.load(Ordering::SeqCst) > calls).await;
+    held.abort();
+    drop(one);
+    until("the end", async || *service.ended.lock() == [first]).await;
+    assert_eq!(number(&other).await, second);
+}
+
+#[tokio::test]
+async fn connection_closed_by_the_server_is_no_end_of_a_peer() {
+    let options = RpcServerOptions { idle_timeout: Duration::from_millis(1), ..RpcServerOptions::default() };
+    let (_server, service, target) = start(options).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+    until("the idle connection to close", async || client.connections() == 0).await;
+    assert!(service.ended.lock().is_empty());
 }
 
 /// Proxy between clients and a server that counts the connections. The first `silent` connections are accepted, but get

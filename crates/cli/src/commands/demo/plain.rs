@@ -1,0 +1,98 @@
+//! The same bytes copied plainly, on the same machine in the same minute: what the demo's figures are compared with.
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Instant;
+
+use super::median;
+
+/// Number of measured rounds; one before them warms up.
+pub const ROUNDS: usize = 3;
+
+/// Length of one write or read.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Copies `from` to `to` in memory. Returns the seconds of the median round. Both have the same length.
+pub fn memory(from: &[u8], to: &mut [u8]) -> f64 {
+    let mut round = || {
+        let started = Instant::now();
+        to.copy_from_slice(black_box(from));
+        black_box(&mut *to);
+        started.elapsed().as_secs_f64()
+    };
+    round();
+    median((0..ROUNDS).map(|_| round()).collect())
+}
+
+/// Writes `content` to `count` new files in `directory`, one after the other, as `cp` would, and removes them. Returns the
+/// seconds of the writes. `progress` gets the number of bytes written.
+pub async fn files(content: &[u8], count: usize, directory: &Path, mut progress: impl FnMut(u64)) -> io::Result<f64> {
+    let paths: Vec<_> = (0..count).map(|number| directory.join(format!("copy{number}"))).collect();
+    let started = Instant::now();
+    for path in &paths {
+        let mut file = File::create(path)?;
+        for piece in content.chunks(PIECE_BYTES) {
+            file.write_all(piece)?;
+            progress(piece.len() as u64);
+            // No call above waits, so without this the task that handles an interruption would not run.
+            tokio::task::yield_now().await;
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    paths.iter().try_for_each(fs::remove_file)?;
+    Ok(seconds)
+}
+
+/// Sends `from` over a TCP connection of this machine to `to`, with one write and one read for each MiB at best. Returns
+/// the seconds of the median round. Both have the same length.
+pub fn socket(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
+    let mut rounds = Vec::with_capacity(ROUNDS + 1);
+    for _ in 0..=ROUNDS {
+        rounds.push(socket_once(from, to)?);
+    }
+    Ok(median(rounds.split_off(1)))
+}
+
+fn socket_once(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    // The closure owns the listener, so that a sender whose connection was not accepted fails.
+    std::thread::scope(move |scope| {
+        let sender = scope.spawn(move || -> io::Result<()> {
+            let mut stream = TcpStream::connect(address)?;
+            from.chunks(PIECE_BYTES).try_for_each(|piece| stream.write_all(piece))
+        });
+        let (mut stream, _) = listener.accept()?;
+        let started = Instant::now();
+        for piece in to.chunks_mut(PIECE_BYTES) {
+            stream.read_exact(piece)?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        sender.join().map_err(|_| io::Error::other("the sending thread panicked"))??;
+        Ok(seconds)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn plain_copies_copy_and_leave_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let content: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|at| (at >> 3) as u8).collect();
+        let mut copy = vec![0; content.len()];
+        assert!(memory(&content, &mut copy) > 0.0);
+        assert!(copy == content);
+        copy.fill(0);
+        assert!(socket(&content, &mut copy).unwrap() > 0.0);
+        assert!(copy == content);
+        let mut told = 0;
+        assert!(files(&content, 3, directory.path(), |bytes| told += bytes).await.unwrap() > 0.0);
+        assert_eq!(told, 3 * content.len() as u64);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

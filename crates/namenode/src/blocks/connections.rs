@@ -1,0 +1,59 @@
+//! The connections on which datanodes are heard. A datanode whose connection has ended is probably gone: it is offered
+//! to writers only if no other node is left, and to readers last, until it is heard again. A datanode that is merely
+//! silent keeps its place until it is stale, and its replicas until it is dead.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hearth_types::DatanodeId;
+
+use super::datanodes::DatanodeIndex;
+use super::{BlockMap, Now};
+
+/// Number of a connection to this process, not used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnectionId(pub u64);
+
+/// Time without calls after which Hadoop's clients close a connection (`ipc.client.connection.maxidletime`, 10 s), less
+/// a margin for the network.
+const IDLE_CLOSE: Duration = Duration::from_secs(9);
+
+/// The datanodes by the connection on which each was heard last. Several datanodes may share one.
+pub(super) type ByConnection = BTreeSet<(ConnectionId, DatanodeIndex)>;
+
+impl BlockMap {
+    /// Records that a registered datanode has called on this connection, so that it is there. To be called with each
+    /// heartbeat, lifeline and awaitWork, before the call is handled, and while the connection is known to be open.
+    ///
+    /// Not with registrations: they wait for name services, and their connection may have ended before they are
+    /// recorded. A heartbeat follows at once.
+    pub fn heard_on(&mut self, datanode: &DatanodeId, connection: ConnectionId) {
+        if let Some(index) = self.find_datanode(datanode) {
+            self.nodes.set_connection(index, Some(connection));
+        }
+    }
+
+    /// Returns true if a datanode was heard last on this connection.
+    pub fn is_datanode_on(&self, connection: ConnectionId) -> bool {
+        self.nodes.on_connection(connection).next().is_some()
+    }
+
+    /// Records that the peer of a connection has closed it, or that it failed. Returns the datanodes that are regarded as
+    /// disconnected from now on. A datanode that has called on another connection since is not.
+    pub fn connection_ended(&mut self, connection: ConnectionId, now: Now) -> Vec<DatanodeId> {
+        let ended: Vec<DatanodeIndex> = self.nodes.on_connection(connection).collect();
+        let mut disconnected = Vec::new();
+        for index in ended {
+            self.nodes.set_connection(index, None);
+            let closes_idle_connections = self.settings.heartbeat_interval >= IDLE_CLOSE;
+            let node = self.nodes.node_mut(index);
+            // With so long an interval, a Java datanode opens a new connection for each heartbeat.
+            if closes_idle_connections && now.monotonic.saturating_sub(node.last_heartbeat) >= IDLE_CLOSE {
+                continue;
+            }
+            node.disconnected = true;
+            disconnected.push(node.id.clone());
+        }
+        disconnected
+    }
+}
