@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_types::{Clock, PoolIdentity};
@@ -50,6 +51,8 @@ pub struct Namenode {
     pub tokens: Arc<BlockTokens>,
     /// `None` if the audit log is off.
     pub audit: Option<AuditLog>,
+    /// Time that reading the namespace took at the start.
+    pub load_time: Duration,
 }
 
 /// One call, from an operation's view.
