@@ -47,7 +47,7 @@ impl Calls {
 }
 
 /// Attributes that count calls, and the methods of ClientProtocol and DatanodeProtocol that they count.
-const OPERATIONS: [(&str, &[&str]); 17] = [
+const OPERATIONS: [(&str, &[&str]); 18] = [
     ("CreateFileOps", &["create"]),
     ("GetBlockLocations", &["getBlockLocations", "getLocatedFileInfo", "openMany"]),
     ("GetListingOps", &["getListing", "getBatchedListing"]),
@@ -63,6 +63,7 @@ const OPERATIONS: [(&str, &[&str]); 17] = [
     ("DeleteSnapshotOps", &["deleteSnapshot"]),
     ("RenameSnapshotOps", &["renameSnapshot"]),
     ("ListSnapshottableDirOps", &["getSnapshottableDirListing"]),
+    ("ListSnapshotOps", &["getSnapshotListing"]),
     ("SnapshotDiffReportOps", &["getSnapshotDiffReport", "getSnapshotDiffReportListing"]),
     ("BlockReceivedAndDeletedOps", &["blockReceivedAndDeleted"]),
 ];
