@@ -7,6 +7,7 @@ mod dist;
 mod java;
 mod libhdfs;
 mod old_glibc;
+mod prometheus;
 mod python;
 mod run;
 mod stress;
@@ -59,6 +60,8 @@ enum Chore {
         #[arg(long, value_enum, default_value = "release")]
         profile: libhdfs::Profile,
     },
+    /// Fetch Debian's Prometheus into .cache/, for the test of the dashboard and the alert rules
+    Prometheus,
     /// Run readers on every path while files change under them, for a long time
     Stress(stress::StressArguments),
 }
@@ -105,6 +108,10 @@ fn main() -> ExitCode {
         }),
         Chore::Wheel { profile } => wheel::build(profile).map(|wheel| {
             println!("{}", wheel.display());
+            ExitCode::SUCCESS
+        }),
+        Chore::Prometheus => prometheus::fetch().map(|home| {
+            println!("Prometheus is in {}", home.join("usr/bin").display());
             ExitCode::SUCCESS
         }),
         Chore::Stress(arguments) => stress::run(&arguments),

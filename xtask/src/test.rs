@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{TestArguments, apache, java, libhdfs, python, run, vm, wheel};
+use crate::{TestArguments, apache, java, libhdfs, prometheus, python, run, vm, wheel};
 
 /// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
@@ -249,6 +249,7 @@ fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
         ("hdfs-native", python::environment()),
         ("PyArrow and its like", python::libraries()),
         ("Apache's hdfs.h", libhdfs::fetch_headers()),
+        ("Debian's Prometheus", prometheus::fetch()),
         ("valgrind", run::require(&[("valgrind", "--version")], &["valgrind"]).map(|()| crate::root())),
     ];
     if slow {

@@ -129,7 +129,7 @@ fn one(arguments: &Arguments, name: &str, read_bytes: usize, figures: &mut Figur
             // prepared for the copies.
             let copied = arguments.mib << 20;
             memory::touch(copied * 2)?;
-            wait(|| Ok(figure(&cluster, "live_datanodes")? == DATANODES - 1))?;
+            wait(|| Ok(figure(&cluster, "datanodes{state=\"live\"}")? == DATANODES - 1))?;
             let (detected, lost) = (Instant::now(), missing(&cluster)?);
             memory::touch(copied + copied / 4)?;
             let processes = [cluster.datanodes[1].id()?, cluster.datanodes[2].id()?];

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hearth_types::Histogram;
+
 #[derive(Default)]
 pub struct Counters {
     pub dirty_replicas: AtomicU64,
@@ -12,6 +14,7 @@ pub struct Counters {
     pub flushed_replicas: AtomicU64,
     pub flushed_bytes: AtomicU64,
     pub flush_failures: AtomicU64,
+    pub flushes: Histogram,
     pub scrubbed_bytes: AtomicU64,
     pub corruptions: AtomicU64,
     pub granted_bytes: AtomicU64,

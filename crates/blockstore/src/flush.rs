@@ -173,6 +173,7 @@ impl Blockstore {
         buffer: &mut Option<AlignedBuffer>,
         again: &mut Vec<Arc<Replica>>,
     ) -> FlushProgress {
+        let began = self.options.clock.monotonic();
         let mut progress = FlushProgress::default();
         let mut jobs = Vec::with_capacity(batch.len());
         for (_, replica) in &batch {
@@ -229,6 +230,9 @@ impl Blockstore {
                     self.give_up(volume, &replica, error, &mut progress);
                 }
             }
+        }
+        if progress.replicas_done > 0 {
+            self.counters.flushes.observe(self.options.clock.monotonic().saturating_sub(began));
         }
         // Replicas still dirty with the same ticket (they failed, or got a new stamp since) are retried. A replica that
         // became dirty again has another ticket, and its own place in the queue.

@@ -26,6 +26,7 @@ impl Blockstore {
             flushed_replicas: get(&counters.flushed_replicas),
             flushed_bytes: get(&counters.flushed_bytes),
             flush_failures: get(&counters.flush_failures),
+            flushes: counters.flushes.snapshot(),
             scrubbed_bytes: get(&counters.scrubbed_bytes),
             corruptions: get(&counters.corruptions),
             granted_bytes: get(&counters.granted_bytes),

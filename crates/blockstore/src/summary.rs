@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearth_types::{Block, ExtendedBlock, ReplicaState, StorageId, StorageType};
+use hearth_types::{Block, ExtendedBlock, HistogramSnapshot, ReplicaState, StorageId, StorageType};
 
 /// Summary of a storage of this DataNode.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -140,6 +140,8 @@ pub struct StoreMetrics {
     pub flushed_replicas: u64,
     pub flushed_bytes: u64,
     pub flush_failures: u64,
+    /// Times that batches of replicas took from memory to disk, syncs included.
+    pub flushes: HistogramSnapshot,
     pub scrubbed_bytes: u64,
     pub corruptions: u64,
     pub failed_volumes: u64,

@@ -122,6 +122,7 @@ impl Command {
 /// Runs the subcommand named on the command line. Returns the exit code of the process.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    version::report_to_metrics();
     if let Some(directory) = arguments.config {
         crate::configuration::load_from(directory);
     }

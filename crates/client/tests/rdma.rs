@@ -209,7 +209,7 @@ impl Net {
         Ok((put, file))
     }
 
-    /// Reads a value from a DataNode's `/metrics`.
+    /// Reads a value from a DataNode's `/metrics`: the sum over all labels.
     fn figure(&self, host: usize, name: &str) -> Result<u64> {
         let request = "GET /metrics HTTP/1.0\\r\\nHost: datanode\\r\\n\\r\\n";
         let script = format!("exec 3<>/dev/tcp/10.9.0.{host}/9864; printf '{request}' >&3; cat <&3");
@@ -218,10 +218,13 @@ impl Net {
         let text = String::from_utf8(checked(get)?.stdout)?;
         let value = |line: &str| {
             let rest = line.strip_prefix(name)?;
-            rest.strip_prefix("_total").unwrap_or(rest).strip_prefix(' ').map(str::to_owned)
+            let rest = rest.strip_prefix("_total").unwrap_or(rest);
+            let rest = rest.strip_prefix('{').and_then(|labels| Some(labels.split_once('}')?.1)).unwrap_or(rest);
+            rest.strip_prefix(' ')?.trim().parse::<u64>().ok()
         };
-        let line = text.lines().find_map(value);
-        line.with_context(|| format!("no {name} in\n{text}"))?.trim().parse().context("a number")
+        let values: Vec<u64> = text.lines().filter_map(value).collect();
+        ensure!(!values.is_empty(), "no {name} in\n{text}");
+        Ok(values.iter().sum())
     }
 
     fn sum(&self, figure: &str) -> Result<u64> {

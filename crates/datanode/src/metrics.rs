@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hearth_types::Clock;
+use hearth_types::{Clock, Histogram, HistogramSnapshot};
 
 /// Counters shared by all connections.
 pub struct Metrics {
@@ -14,10 +14,11 @@ pub struct Metrics {
     responders: AtomicUsize,
     recoveries: AtomicUsize,
     transfers: AtomicUsize,
-    read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
-    reads: AtomicU64,
-    writes: AtomicU64,
+    /// In the order of [`ReadPath::ALL`].
+    reads: [PathCounters; ReadPath::ALL.len()],
+    /// In the order of [`WritePath::ALL`].
+    writes: [PathCounters; WritePath::ALL.len()],
+    acknowledgements: Histogram,
     one_sided_written_bytes: AtomicU64,
     one_sided_forwarded_bytes: AtomicU64,
     locally_forwarded_bytes: AtomicU64,
@@ -26,6 +27,94 @@ pub struct Metrics {
     last_client_activity: AtomicU64,
     copy_pause_nanos: AtomicU64,
     streams: StreamTotals,
+}
+
+/// How bytes leave this DataNode. Readers that map a replica's memory, or read it by RDMA, need no DataNode for that and
+/// are not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadPath {
+    /// READ_BLOCK: the packets of HDFS.
+    Packets,
+    /// READ_MANY: ranges of many replicas over one connection.
+    Multiplexed,
+    /// Small replicas that a one-sided reader gets with the answer to its request.
+    OneSided,
+    /// COPY_BLOCK: replicas that move to another DataNode.
+    Copy,
+}
+
+impl ReadPath {
+    pub const ALL: [Self; 4] = [Self::Packets, Self::Multiplexed, Self::OneSided, Self::Copy];
+
+    /// Returns the value of the label `path`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Multiplexed => "multiplexed",
+            Self::OneSided => "one-sided",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// How the bytes of a replica come to this DataNode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WritePath {
+    /// WRITE_BLOCK of a client.
+    Packets,
+    /// A client on this machine puts them into the replica's memory.
+    Local,
+    /// A client writes them into the replica's memory by RDMA.
+    OneSided,
+    /// A replica stream of another DataNode.
+    Stream,
+    /// Another DataNode's copy, in packets or into memory.
+    Copy,
+}
+
+impl WritePath {
+    pub const ALL: [Self; 5] = [Self::Packets, Self::Local, Self::OneSided, Self::Stream, Self::Copy];
+
+    /// Returns the value of the label `path`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Local => "local",
+            Self::OneSided => "one-sided",
+            Self::Stream => "stream",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// Counters of one path.
+#[derive(Default)]
+struct PathCounters {
+    bytes: AtomicU64,
+    time: Histogram,
+}
+
+impl PathCounters {
+    fn record(&self, bytes: u64, took: Duration) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.time.observe(took);
+    }
+}
+
+/// Totals of one path since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathFigures {
+    /// Value of the label `path`.
+    pub path: &'static str,
+    pub bytes: u64,
+    /// Durations of the operations, of which there are as many as reads or writes.
+    pub time: HistogramSnapshot,
+}
+
+impl PathFigures {
+    fn new(path: &'static str, counters: &PathCounters) -> Self {
+        Self { path, bytes: counters.bytes.load(Ordering::Relaxed), time: counters.time.snapshot() }
+    }
 }
 
 /// Totals of replica streams since the start.
@@ -84,10 +173,9 @@ impl Metrics {
             responders: AtomicUsize::default(),
             recoveries: AtomicUsize::default(),
             transfers: AtomicUsize::default(),
-            read_bytes: AtomicU64::default(),
-            written_bytes: AtomicU64::default(),
-            reads: AtomicU64::default(),
-            writes: AtomicU64::default(),
+            reads: Default::default(),
+            writes: Default::default(),
+            acknowledgements: Histogram::default(),
             one_sided_written_bytes: AtomicU64::default(),
             one_sided_forwarded_bytes: AtomicU64::default(),
             locally_forwarded_bytes: AtomicU64::default(),
@@ -173,16 +261,19 @@ impl Metrics {
         self.transfers.load(Ordering::Relaxed)
     }
 
-    /// Records one read of `bytes`.
-    pub fn record_read(&self, bytes: u64) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Records one read of `bytes`, from the receipt of its request to the last byte handed to the socket.
+    pub fn record_read(&self, path: ReadPath, bytes: u64, took: Duration) {
+        self.reads[path as usize].record(bytes, took);
     }
 
-    /// Records `ranges` reads on a READ_MANY connection, of `bytes` in total.
-    pub fn record_ranges_read(&self, ranges: u64, bytes: u64) {
-        self.reads.fetch_add(ranges, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Records that ranges of `bytes` in total were sent together on a READ_MANY connection.
+    pub fn record_ranges_read(&self, bytes: u64) {
+        self.reads[ReadPath::Multiplexed as usize].bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Records the time of `ranges` such ranges.
+    pub fn observe_ranges(&self, ranges: u64, took: Duration) {
+        self.reads[ReadPath::Multiplexed as usize].time.observe_many(took, ranges);
     }
 
     /// Records activity of a client, for example that a packet was sent to it or received from it.
@@ -214,10 +305,19 @@ impl Metrics {
         Duration::from_nanos(self.copy_pause_nanos.load(Ordering::Relaxed))
     }
 
-    /// Records one received replica of `bytes`.
-    pub fn record_write(&self, bytes: u64) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Records one received replica of `bytes`, from its set-up to its end.
+    pub fn record_write(&self, path: WritePath, bytes: u64, took: Duration) {
+        self.writes[path as usize].record(bytes, took);
+    }
+
+    /// Records the acknowledgement of a client's packet by the DataNodes behind this one, `took` after its receipt.
+    pub fn record_acknowledgement(&self, took: Duration) {
+        self.acknowledgements.observe(took);
+    }
+
+    /// Returns the times of those acknowledgements.
+    pub fn acknowledgements(&self) -> HistogramSnapshot {
+        self.acknowledgements.snapshot()
     }
 
     /// Records `bytes` of a replica that the sender wrote into this DataNode's memory.
@@ -285,14 +385,14 @@ impl Metrics {
         }
     }
 
-    /// Returns reads, bytes read, writes and bytes written since the start.
-    pub fn totals(&self) -> (u64, u64, u64, u64) {
-        (
-            self.reads.load(Ordering::Relaxed),
-            self.read_bytes.load(Ordering::Relaxed),
-            self.writes.load(Ordering::Relaxed),
-            self.written_bytes.load(Ordering::Relaxed),
-        )
+    /// Returns the reads since the start, by path.
+    pub fn reads(&self) -> [PathFigures; ReadPath::ALL.len()] {
+        ReadPath::ALL.map(|path| PathFigures::new(path.name(), &self.reads[path as usize]))
+    }
+
+    /// Returns the received replicas since the start, by path.
+    pub fn writes(&self) -> [PathFigures; WritePath::ALL.len()] {
+        WritePath::ALL.map(|path| PathFigures::new(path.name(), &self.writes[path as usize]))
     }
 }
 
@@ -350,5 +450,22 @@ mod tests {
         assert_eq!(metrics.connections(), 2);
         drop(two);
         assert_eq!(metrics.connections(), 0);
+    }
+
+    #[test]
+    fn operations_count_under_their_path() {
+        let (metrics, _) = metrics();
+        assert!(ReadPath::ALL.iter().enumerate().all(|(index, path)| *path as usize == index));
+        assert!(WritePath::ALL.iter().enumerate().all(|(index, path)| *path as usize == index));
+        metrics.record_read(ReadPath::Copy, 5, Duration::from_millis(2));
+        metrics.record_ranges_read(7);
+        metrics.observe_ranges(3, Duration::from_micros(4));
+        metrics.record_write(WritePath::Local, 11, Duration::from_secs(1));
+        let of = |figures: &[PathFigures]| {
+            let used = figures.iter().filter(|path| path.bytes > 0);
+            used.map(|path| (path.path, path.bytes, path.time.count())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&metrics.reads()), [("multiplexed", 7, 3), ("copy", 5, 1)]);
+        assert_eq!(of(&metrics.writes()), [("local", 11, 1)]);
     }
 }

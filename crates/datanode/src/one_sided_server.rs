@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::advertise::{AdvertiseError, LocateOutcome, small_bytes};
 use crate::datanode::Datanode;
+use crate::metrics::ReadPath;
 use crate::one_sided::{OneSidedAccess, PEER_TIMEOUT};
 use crate::ops::{OpError, write_one_sided};
 
@@ -158,7 +159,7 @@ async fn answer_locate(
     connection: &dyn Connection,
     locate: Locate,
 ) -> Result<(), Error> {
-    let request = locate.request;
+    let (request, began) = (locate.request, tokio::time::Instant::now());
     let refused = |status, message: String| Located::Refused { request, refusal: Refusal { status, message } };
     let located = match locate_replica(datanode, one_sided, &locate).await {
         Ok(LocateOutcome::Shown(advertisement)) => {
@@ -168,7 +169,7 @@ async fn answer_locate(
         Ok(LocateOutcome::NotShown(why)) => refused(Status::ErrorUnsupported, why.to_owned()),
         Ok(LocateOutcome::Small(reader)) => match small_bytes(&reader) {
             Ok((data, crcs)) => {
-                datanode.replicas.metrics.record_read(data.len() as u64);
+                datanode.replicas.metrics.record_read(ReadPath::OneSided, data.len() as u64, began.elapsed());
                 datanode.replicas.metrics.note_client_activity();
                 let replica =
                     |bytes| SmallReplica { block: reader.block().clone(), checksum: reader.checksum(), bytes };

@@ -136,7 +136,7 @@ impl Receiver<'_> {
             in_place: InPlaceProgress::default(),
             disk_write: None,
         };
-        let own = self.own_reply;
+        let (own, client_metrics) = (self.own_reply, self.client_metrics);
         let receiving = async {
             match (self.mirror, self.acknowledge) {
                 (None, Acknowledge::Packets) => {
@@ -152,7 +152,7 @@ impl Receiver<'_> {
                     let forward = Forwarder::new(&mirror);
                     let pipeline = PacketResponder::new(receive_loop.batch_store.block.clone());
                     let mut acks = Acks::Pipeline(&pipeline);
-                    let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own);
+                    let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own, client_metrics);
                     async { tokio::try_join!(receive_loop.run(Some(&forward), &mut acks), respond) }.await
                 }
             }

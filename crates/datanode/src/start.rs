@@ -116,7 +116,7 @@ impl Datanode {
             address: datanode.options.ipc_address,
             source: error.source,
         })?;
-        let http = web::bind(&datanode).await?;
+        let http = web::bind(&datanode, ipc.metrics()).await?;
         let addresses = Addresses { transfer: transfer.address(), ipc: ipc.address(), http: http.address() };
         datanode.endpoints.set_addresses(addresses);
         let http = http.serve();

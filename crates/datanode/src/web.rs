@@ -1,182 +1,41 @@
 //! The DataNode's web pages: /jmx and /metrics with its metrics, /conf with its configuration. WebHDFS requests are
 //! passed to the given client.
 
+mod activity;
+mod metrics;
 mod status;
 
 use std::sync::{Arc, Weak};
 
+use hearth_protocol::rpc::RpcMetrics;
 pub use hearth_web::WebServer;
-use hearth_web::{Bean, BoundSite, ConfEntry, Metric, Page, Site, size};
+use hearth_web::{Bean, BoundSite, ConfEntry, Page, Site, process_beans, rpc_beans, size};
 
 use crate::datanode::Datanode;
 use crate::error::Error;
 
 /// Binds the configured address. Serving starts when the DataNode knows all of its addresses, which the pages show.
-pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
+/// `rpc`: the counters of the IPC port.
+pub async fn bind(datanode: &Arc<Datanode>, rpc: &Arc<RpcMetrics>) -> Result<BoundSite, Error> {
     let address = datanode.options.http_address.to_string();
     let configuration = datanode.options.configuration.clone();
     // The pages must not keep the DataNode alive.
+    let for_bean_rpc = rpc.clone();
     let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
     let site = Site::new(
         move || front_page(&for_front),
-        move || beans(&for_beans),
+        move || beans(&for_beans, &for_bean_rpc),
         move || ConfEntry::all(&configuration),
-        move || metric_values(&for_figures),
+        {
+            let rpc = rpc.clone();
+            move || metrics::metrics(&for_figures, &rpc)
+        },
     );
     let site = match &datanode.options.webhdfs {
         Some(service) => site.webhdfs(service.clone()),
         None => site,
     };
     site.bind(&address).await.map_err(|error| Error::Web(error.to_string()))
-}
-
-/// Returns the metrics for `/metrics`.
-fn metric_values(datanode: &Weak<Datanode>) -> Vec<Metric> {
-    let Some(datanode) = datanode.upgrade() else { return Vec::new() };
-    let metrics = datanode.replicas.store.metrics();
-    let (reads, read_bytes, writes, written_bytes) = datanode.replicas.metrics.totals();
-    let local = datanode.slots.metrics();
-    let streams = datanode.replicas.metrics.streams();
-    let (counter, gauge) = (Metric::counter, Metric::gauge);
-    let shown = datanode.one_sided.as_ref().map(|one_sided| &one_sided.advertiser);
-    let registered = shown.map(|shown| shown.metrics()).unwrap_or_default();
-    vec![
-        counter("hearth_advertisements", "Leases given to one-sided readers", shown.map_or(0, |shown| shown.leases())),
-        gauge("hearth_registered_bytes", "Memory that one-sided readers can reach", registered.bytes),
-        gauge(
-            "hearth_registered_for_writing_bytes",
-            "Memory registered for one-sided writers or for forwarding",
-            datanode.one_sided.as_ref().map_or(0, |one_sided| one_sided.writer_registered_bytes()),
-        ),
-        gauge("hearth_advertised_replicas", "Replicas advertised to one-sided readers", registered.advertised),
-        gauge(
-            "hearth_announced_replicas",
-            "Advertised replicas that are announced to namenodes",
-            shown.map_or(0, |shown| shown.announcement_metrics().replicas()),
-        ),
-        counter(
-            "hearth_announcements",
-            "Advertisements sent to namenodes",
-            shown.map_or(0, |shown| shown.announcement_metrics().advertisements()),
-        ),
-        gauge("hearth_leaving_replicas", "Withdrawn replicas that a lease keeps in memory", registered.leaving),
-        counter("hearth_datanode_reads", "Reads served", reads),
-        counter("hearth_datanode_read_bytes", "Bytes read by clients and datanodes", read_bytes),
-        counter("hearth_datanode_writes", "Replicas received", writes),
-        counter("hearth_datanode_written_bytes", "Bytes of replicas received", written_bytes),
-        counter(
-            "hearth_one_sided_written_bytes",
-            "Received bytes that senders wrote one-sidedly into memory",
-            datanode.replicas.metrics.one_sided_written_bytes(),
-        ),
-        counter(
-            "hearth_one_sided_forwarded_bytes",
-            "Bytes of replicas forwarded into the memory of the next datanode",
-            datanode.replicas.metrics.one_sided_forwarded_bytes(),
-        ),
-        counter(
-            "hearth_locally_forwarded_bytes",
-            "Bytes of replicas put into the memory of the next datanode on this machine",
-            datanode.replicas.metrics.locally_forwarded_bytes(),
-        ),
-        counter("hearth_stream_sent_bytes", "Bytes of replicas sent to Hearth datanodes by streams", streams.out_bytes),
-        counter("hearth_stream_received_bytes", "Bytes of replicas received by streams", streams.in_bytes),
-        counter("hearth_stream_replicas", "Replicas received by streams", streams.received),
-        counter(
-            "hearth_stream_resumed_bytes",
-            "Bytes not sent again after a broken stream was resumed",
-            streams.resumed_bytes,
-        ),
-        counter("hearth_short_circuit_descriptors", "Descriptors passed to local clients", local.descriptors_passed),
-        counter("hearth_memory_evictions", "Replicas evicted from memory", metrics.evictions),
-        counter("hearth_memory_read_backs", "Replicas read back from disk", metrics.read_backs),
-        counter("hearth_memory_full", "Replicas written to disk at once because memory was full", metrics.memory_full),
-        counter("hearth_flushed_replicas", "Replicas written to disk behind the write", metrics.flushed_replicas),
-        counter("hearth_flushed_bytes", "Bytes written to disk behind the write", metrics.flushed_bytes),
-        counter("hearth_flush_failures", "Writes to disk that failed", metrics.flush_failures),
-        counter("hearth_scrubbed_bytes", "Bytes checked in the background", metrics.scrubbed_bytes),
-        counter("hearth_corruptions", "Corrupt copies found", metrics.corruptions),
-        counter("hearth_granted_bytes", "Memory granted to writers that fill it themselves", metrics.granted_bytes),
-        counter(
-            "hearth_grant_cpu_microseconds",
-            "Processor time that allocating that memory took",
-            metrics.grant_time.as_micros() as u64,
-        ),
-        counter(
-            "hearth_committed_bytes",
-            "Bytes filled in by such writers, after verification",
-            metrics.committed_bytes,
-        ),
-        counter(
-            "hearth_copied_back_bytes",
-            "Bytes of untrusted writers that were copied when finalized",
-            metrics.copied_back_bytes,
-        ),
-        counter(
-            "hearth_received_in_place_bytes",
-            "Bytes received from sockets straight into replica memory",
-            metrics.received_in_place_bytes,
-        ),
-        counter(
-            "hearth_copies_rested_microseconds",
-            "Total pause time of streams and copies into memory while clients were served",
-            datanode.replicas.metrics.copy_pause_time().as_micros() as u64,
-        ),
-        counter("hearth_descriptions", "DESCRIBE requests from clients", datanode.replicas.metrics.describe_requests()),
-        gauge("hearth_datanode_connections", "Data connections open", datanode.replicas.metrics.connections() as u64),
-        gauge("hearth_datanode_xceivers", "Operations running", datanode.replicas.metrics.xceivers() as u64),
-        gauge(
-            "hearth_datanode_lent_bytes",
-            "Memory that clients on this machine lend for answers",
-            datanode.replicas.metrics.lent_bytes(),
-        ),
-        gauge(
-            "hearth_datanode_transfers",
-            "Copies to other datanodes running",
-            datanode.replicas.metrics.transfers() as u64,
-        ),
-        gauge("hearth_memory_limit_bytes", "Memory that replicas may take", metrics.memory_limit),
-        gauge("hearth_memory_used_bytes", "Memory that replicas take", metrics.memory_used),
-        gauge("hearth_slab_bytes", "Memory of slabs", metrics.slab_bytes),
-        gauge("hearth_slab_used_bytes", "Memory of slab slots in use", metrics.slab_bytes_used),
-        gauge("hearth_memory_lingering_bytes", "Memory that only other processes still hold", metrics.memory_lingering),
-        gauge("hearth_shown_replicas", "Replicas whose memory is shown to readers", metrics.shown),
-        gauge("hearth_pinned_replicas", "Replicas in memory that a reader holds", metrics.pinned),
-        gauge("hearth_short_circuit_segments", "Shared memory segments of local clients", local.segments),
-        gauge("hearth_short_circuit_slots", "Replicas that local clients have open", local.slots),
-        gauge(
-            "hearth_short_circuit_anchored",
-            "Replicas that local clients read without checking CRCs",
-            local.anchored,
-        ),
-        gauge("hearth_replicas", "Replicas", metrics.replicas),
-        gauge("hearth_memory_replicas", "Replicas in memory", metrics.replicas_in_memory),
-        gauge("hearth_dirty_replicas", "Finalized replicas not yet on disk", metrics.dirty_replicas),
-        gauge("hearth_dirty_bytes", "Bytes not yet on disk", metrics.dirty_bytes),
-        gauge(
-            "hearth_unsynced_replicas",
-            "Replicas finalized in files, not yet known to be on disk",
-            metrics.unsynced_replicas,
-        ),
-        gauge("hearth_kept_replicas", "Replicas that stay open between reads", metrics.kept_replicas),
-        gauge("hearth_mapped_bytes", "Mapped bytes of replicas that stay open", metrics.mapped_bytes),
-        gauge(
-            "hearth_oldest_dirty_ms",
-            "Age of the oldest dirty or unsynced replica",
-            metrics.oldest_dirty_age.as_millis() as u64,
-        ),
-        gauge("hearth_cached_replicas", "Replicas held for centralised caching", datanode.cache.replicas() as u64),
-        gauge(
-            "hearth_cached_bytes",
-            "Bytes of replicas held for centralised caching, in whole pages",
-            datanode.cache.bytes(),
-        ),
-        gauge(
-            "hearth_failed_volumes",
-            "Failed storage directories",
-            datanode.services.failed_volumes().dirs.len() as u64,
-        ),
-    ]
 }
 
 fn front_page(datanode: &Weak<Datanode>) -> String {
@@ -223,22 +82,19 @@ fn front_page(datanode: &Weak<Datanode>) -> String {
     .html(&[])
 }
 
-fn beans(datanode: &Weak<Datanode>) -> Vec<Bean> {
+fn beans(datanode: &Weak<Datanode>, rpc: &RpcMetrics) -> Vec<Bean> {
     let Some(datanode) = datanode.upgrade() else { return Vec::new() };
     let metrics = datanode.replicas.store.metrics();
-    let (reads, read_bytes, writes, written_bytes) = datanode.replicas.metrics.totals();
     let local = datanode.slots.metrics();
     let one_sided = datanode.one_sided.as_ref();
     let shown = one_sided.map(|one_sided| &one_sided.advertiser);
     let registered = shown.map(|shown| shown.metrics()).unwrap_or_default();
     let mut beans = status::beans(&datanode);
+    let host_name = &datanode.options.host_name;
+    beans.push(activity::bean(&datanode, &metrics));
+    beans.extend(rpc_beans("DataNode", host_name, &rpc.figures(datanode.addresses().ipc.port())));
+    beans.extend(process_beans("DataNode", host_name));
     beans.extend([
-        Bean::new("Hadoop:service=DataNode,name=DataNodeActivity")
-            .with("BlocksRead", reads)
-            .with("BytesRead", read_bytes)
-            .with("BlocksWritten", writes)
-            .with("BytesWritten", written_bytes)
-            .with("DataNodeActiveXceiversCount", datanode.replicas.metrics.xceivers() as u64),
         Bean::new("Hearth:service=DataNode,name=Local")
             .with("Segments", local.segments)
             .with("Slots", local.slots)

@@ -4,15 +4,18 @@
 //! attributes that are constant here, and why. Sources: `FSNamesystem.java`, `FSNamesystemMBean.java`,
 //! `NameNodeMXBean.java`, `NameNodeStatusMXBean.java`, `BlockStatsMXBean.java`.
 
+mod activity;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use hearth_types::DatanodeAdminState;
+use hearth_types::{DatanodeAdminState, HistogramSnapshot};
 use hearth_web::Bean;
 use serde_json::{Map, Value, json};
 
-use crate::blocks::{ClusterStatistics, DatanodeFilter, DatanodeReport};
+use crate::blocks::{ClusterStatistics, DatanodeFilter, DatanodeReport, StartupSafeMode};
 use crate::datanode_service::SOFTWARE_VERSION;
+use crate::metrics::CallMetrics;
 use crate::namespace::{InodeId, Namespace, SNAPSHOT_QUOTA, Snapshottable};
 use crate::state::{Namenode, State};
 
@@ -22,16 +25,25 @@ const CORRUPT_FILES_MAX: usize = 100;
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// Returns all beans. `started_ms`: start of service of this NameNode, in milliseconds since the epoch.
-pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean> {
+pub fn beans(namenode: &Namenode, rpc: SocketAddr, calls: &CallMetrics, started_ms: u64) -> Vec<Bean> {
+    let (mut beans, cluster, safe_mode) = of_state(namenode, rpc, started_ms);
+    beans.extend(activity::beans(namenode, calls, &cluster, safe_mode));
+    beans
+}
+
+/// Returns the beans about the state, and with them the values of the same moment that other beans need.
+fn of_state(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> (Vec<Bean>, ClusterStatistics, StartupSafeMode) {
     let now_ms = namenode.now().wall_ms;
     let directory = namenode.store.directory().path().display().to_string();
     let directory_bytes = bytes_in(&namenode.store.directory().path().join("current"));
     let threads = threads();
+    let syncs = namenode.store.journal_figures().syncs;
     let state = namenode.read();
-    let view = View { figures: state.blocks.cluster_statistics(namenode.now()), state: &state, started_ms };
+    let view = View { figures: state.blocks.cluster_statistics(namenode.now()), state: &state, started_ms, syncs };
+    let startup = state.blocks.startup_safe_mode(namenode.now());
     let safe_mode = state.blocks.in_safe_mode();
     let tip = if safe_mode { state.blocks.safe_mode_tip(namenode.now()) } else { String::new() };
-    vec![
+    let beans = vec![
         view.name_system(&namenode.settings.host_name, now_ms),
         view.name_system_state(safe_mode, now_ms),
         view.replicated_blocks(Bean::new("Hadoop:service=NameNode,name=ReplicatedBlocksState")),
@@ -49,7 +61,8 @@ pub fn beans(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Vec<Bean>
         view.info(&Identity { namenode, directory, directory_bytes, threads }, tip, now_ms),
         view.block_stats(),
         snapshot_info(&state.namespace),
-    ]
+    ];
+    (beans, view.figures, startup)
 }
 
 /// Values that are looked up before the lock is taken.
@@ -65,6 +78,8 @@ struct View<'a> {
     figures: ClusterStatistics,
     state: &'a State,
     started_ms: u64,
+    /// Syncs of the journal.
+    syncs: HistogramSnapshot,
 }
 
 impl View<'_> {
@@ -107,7 +122,12 @@ impl View<'_> {
             .with("NumInMaintenanceDeadDataNodes", figures.dead_in_maintenance_nodes)
             .with("NumFilesUnderConstruction", self.state.leases.file_count())
             .with("NumActiveClients", self.state.leases.holder_count())
-            .with("TotalSyncCount", 0)
+            .with("TotalSyncCount", self.syncs.count())
+    }
+
+    /// Total time of the journal's syncs in milliseconds. Apache lists one for each journal, with a space behind it.
+    fn sync_times(&self) -> String {
+        format!("{} ", self.syncs.sum().as_millis())
     }
 
     fn replicated_blocks(&self, bean: Bean) -> Bean {
@@ -129,7 +149,7 @@ impl View<'_> {
             .with("tag.Context", "dfs")
             .with("tag.EnabledEcPolicies", "")
             .with("tag.HAState", "active")
-            .with("tag.TotalSyncTimes", "")
+            .with("tag.TotalSyncTimes", self.sync_times())
             .with("tag.Hostname", host_name);
         let bean = erasure_coded_blocks(self.replicated_blocks(self.common(bean)));
         bean.with("Snapshots", snapshots)
@@ -175,7 +195,7 @@ impl View<'_> {
             .with("BlockDeletionStartTime", self.started_ms)
             .with("FSState", if safe_mode { "safeMode" } else { "Operational" })
             .with("TopUserOpCounts", top)
-            .with("TotalSyncTimes", "")
+            .with("TotalSyncTimes", self.sync_times())
     }
 
     fn info(&self, identity: &Identity<'_>, safe_mode_tip: String, now_ms: u64) -> Bean {

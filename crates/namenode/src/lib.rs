@@ -19,6 +19,7 @@ pub mod groups;
 mod jmx;
 pub mod leases;
 pub mod memory;
+mod metrics;
 mod monitors;
 pub mod namespace;
 pub mod ops;

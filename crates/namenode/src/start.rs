@@ -21,6 +21,7 @@ use crate::changes::Changes;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
 use crate::groups::Groups;
 use crate::leases::Leases;
+use crate::metrics::CallMetrics;
 use crate::namespace::{Inode, Namespace, RecordState, Slot};
 use crate::ops::synchronize_block::synchronize_block;
 use crate::proxy_users::Impersonation;
@@ -139,7 +140,7 @@ impl Namenode {
         let rules = options.configuration.clone();
         let impersonation = tokio::task::spawn_blocking(move || Impersonation::read(&rules));
         let impersonation = impersonation.await.map_err(|_| StartError::Interrupted)??;
-        let (store, identity, loaded) = open_store(&options, &settings, &groups).await?;
+        let (store, identity, loaded, load_time) = open_store(&options, &settings, &groups).await?;
         let retry_cache = retry_cache(&settings, options.clock.clone());
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
         let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
@@ -160,6 +161,7 @@ impl Namenode {
             tokens: tokens.clone(),
             audit,
             reconfiguration: reconfiguration(conf),
+            load_time,
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),
@@ -203,7 +205,11 @@ impl Namenode {
             None => bound(conf, conf.get(keys::DFS_NAMENODE_HTTP_ADDRESS)?, keys::DFS_NAMENODE_HTTP_BIND_HOST)?,
         };
         let webhdfs = Webhdfs::new(service, named_address(&options, rpc.address())?, conf)?;
-        let web = web::site(namenode.clone(), rpc.address(), Arc::new(webhdfs), conf).serve(&http_address).await?;
+        let ports = std::iter::once(&rpc).chain(&service_rpc);
+        let ports = ports.map(|rpc| (rpc.address().port(), rpc.metrics().clone())).collect();
+        let calls = CallMetrics { ports, webhdfs: webhdfs.metrics().clone() };
+        let site = web::site(namenode.clone(), rpc.address(), calls, Arc::new(webhdfs), conf);
+        let web = site.serve(&http_address).await?;
         let mut tasks = vec![
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(monitors::run_lease_monitor(namenode.clone())),
@@ -311,7 +317,7 @@ async fn open_store(
     options: &NamenodeOptions,
     settings: &Settings,
     groups: &Groups,
-) -> Result<(Store, PoolIdentity, Loaded), StartError> {
+) -> Result<(Store, PoolIdentity, Loaded, Duration), StartError> {
     let directory = Directory::lock(&directory_path(options)?)?;
     match options.format {
         FormatPolicy::Always => drop(new_namespace(&directory, options, settings, groups, true)?),
@@ -331,13 +337,15 @@ async fn open_store(
         opened
     });
     let (store, loaded) = opening.await.map_err(|_| StartError::Interrupted)??;
+    store.measure(options.clock.clone());
+    let load_time = options.clock.monotonic().saturating_sub(began);
     tracing::info!(
         inodes = loaded.namespace.inode_count(),
         blocks = loaded.namespace.block_count(),
-        took = ?options.clock.monotonic().saturating_sub(began),
+        took = ?load_time,
         "namespace loaded"
     );
-    Ok((store, identity, loaded))
+    Ok((store, identity, loaded, load_time))
 }
 
 fn new_namespace(

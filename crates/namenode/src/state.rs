@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_config::Reconfiguration;
@@ -53,6 +54,8 @@ pub struct Namenode {
     pub audit: Option<AuditLog>,
     /// Keys that can change at run time; see [`Namenode::reconfigure`].
     pub reconfiguration: Reconfiguration,
+    /// Time that reading the namespace took at the start.
+    pub load_time: Duration,
 }
 
 /// One call, from an operation's view.

@@ -23,7 +23,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use committer::{Durable, Store, StoreFailed};
+pub use committer::{Durable, JournalFigures, Store, StoreFailed};
 pub use directory::{Directory, Version, format};
 pub use recover::{RecoveryReport, recover};
 pub use tables::Loaded;

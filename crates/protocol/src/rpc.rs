@@ -6,6 +6,7 @@ mod buffered_bytes;
 mod client;
 mod frames;
 mod meta_info;
+mod metrics;
 mod retry_cache;
 mod server;
 mod server_connection;
@@ -15,6 +16,7 @@ mod tests;
 
 pub use client::{CallId, RpcClient, RpcClientOptions, RpcError, StateId, Target};
 pub use meta_info::{HadoopMethod, hadoop_methods};
+pub use metrics::RpcMetrics;
 pub use retry_cache::{Attempt, InProgress, RetryCache, RetryCacheOptions};
 pub use server::{RpcServer, RpcServerOptions, ServeError};
 pub use service::{Call, Caller, Service, application_error, no_such_method, server_error, undecodable};

@@ -137,6 +137,15 @@ pub fn python_with_torch() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Returns the directory of Debian's Prometheus, with `usr/bin/promtool` and `usr/bin/prometheus`.
+pub fn prometheus() -> Result<PathBuf> {
+    let home = workspace_root().join(".cache/prometheus");
+    if !home.join("usr/bin/promtool").exists() || !home.join("usr/bin/prometheus").exists() {
+        bail!(Missing { what: "Debian's Prometheus", cure: "cargo xtask prometheus" });
+    }
+    Ok(home)
+}
+
 /// Returns the directory of Apache's `hdfs.h`.
 pub fn apache_libhdfs_headers() -> Result<PathBuf> {
     let directory = workspace_root().join(".cache/hdfs-sys/include");

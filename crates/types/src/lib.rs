@@ -10,6 +10,7 @@ mod clock;
 mod crc_combine;
 mod datanode;
 mod file;
+mod histogram;
 mod located;
 mod range;
 mod remote_slice;
@@ -31,6 +32,7 @@ pub use datanode::{
 pub use file::{
     ContentSummary, FileFlags, FileKind, FileStatus, FsPermission, ServerDefaults, SnapshotShare, TypeQuota,
 };
+pub use histogram::{Histogram, HistogramSnapshot, RpcFigures, RpcMethodFigures};
 pub use located::{LocatedAdvertisement, LocatedBlock, LocatedBlocks};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;

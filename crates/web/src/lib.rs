@@ -10,6 +10,8 @@ mod connections;
 mod jmx;
 mod metrics;
 mod page;
+mod process;
+mod rpc;
 mod site;
 mod text_stream;
 pub mod webhdfs;
@@ -19,6 +21,8 @@ pub use conf::ConfEntry;
 pub use jmx::Bean;
 pub use metrics::Metric;
 pub use page::{Page, size};
+pub use process::{BuildInfo, process_beans, set_build_info};
+pub use rpc::{rpc_beans, rpc_metrics};
 pub use site::{BoundSite, Query, Site, WebServer};
 pub use text_stream::{Disconnected, TextBody, TextSender};
 

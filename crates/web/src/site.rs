@@ -51,7 +51,7 @@ pub struct Site {
 
 impl Site {
     /// Creates a site. `front` returns the HTML of `/`, `beans` the content of `/jmx`, and `metrics` the values of
-    /// `/metrics`. These closures run on threads that may block. `conf` must not block.
+    /// `/metrics`, beside those of the process. These closures run on threads that may block. `conf` must not block.
     pub fn new(
         front: impl Fn() -> String + Send + Sync + 'static,
         beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,

@@ -176,10 +176,10 @@ fn pages(session: &mut Session) -> Result<()> {
     let namenode = cluster.namenode_http_port();
     let datanode = cluster.datanodes[0].port("dfs.datanode.http.address")?;
     for (port, path, wanted) in [
-        (namenode, "/metrics", "\nhearth_namenode_live_datanodes 1\n"),
+        (namenode, "/metrics", "\nhearth_namenode_datanodes{state=\"live\"} 1\n"),
         (namenode, "/metrics", "\nhearth_namenode_missing_blocks 0\n"),
         (namenode, "/", "127.0.0.1"),
-        (datanode, "/metrics", "\nhearth_datanode_writes_total "),
+        (datanode, "/metrics", "\nhearth_datanode_written_bytes_total{path=\"packets\"} "),
         (datanode, "/metrics", "# TYPE hearth_memory_used_bytes gauge"),
         (datanode, "/", "BP-"),
     ] {

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run};
 use hearth_testkit::{ClusterSpec, Implementation, Process, free_port, jmx_bean, wait_until};
 use serde_json::{Value, json};
@@ -41,8 +41,14 @@ const JSON_TEXTS: &[&str] = &[
     "DiskBalancerStatus",
 ];
 
+/// Beans about activity, which lack some of Apache's attributes; `*` stands for ports and host names.
+const NAMENODE_ACTIVITY: &[&str] =
+    &["NameNodeActivity", "StartupProgress", "JvmMetrics", "RpcActivityForPort*", "RpcDetailedActivityForPort*"];
+const DATANODE_ACTIVITY: &[&str] = &["DataNodeActivity-*", "JvmMetrics", "RpcActivityForPort*"];
+
 const CHECKS: &[Check] = &[
     ("beans_have_every_attribute_of_apaches", every_attribute),
+    ("activity_beans_lack_only_the_listed_attributes", listed_attributes),
     ("beans_have_the_routers_attributes", attributes_of_the_router),
     ("the_router_shows_the_namenodes_statistics", statistics_of_the_router),
 ];
@@ -123,6 +129,72 @@ fn every_attribute(session: &mut Session) -> Result<()> {
         }
     }
     ensure!(missing.is_empty(), "not as Apache's:\n{}", missing.join("\n"));
+    Ok(())
+}
+
+/// Returns the rows of the table of absent attributes: server, bean, and patterns of attributes.
+fn absent_attributes() -> Result<Vec<(String, String, Vec<String>)>> {
+    let text = std::fs::read_to_string(hearth_testkit::workspace_root().join("docs/compatibility/jmx.md"))?;
+    let (_, section) = text.split_once("\n## Absent attributes\n").context("no section about absent attributes")?;
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, server, bean, attributes, reason, _] = cells[..] else { bail!("not four cells: {row}") };
+        ensure!(!reason.is_empty(), "no reason: {row}");
+        let bean = quoted(bean).pop().context("a bean")?;
+        Ok((server.to_owned(), bean, quoted(attributes)))
+    })
+    .collect()
+}
+
+/// Returns whether `text` is as the pattern, in which `*` stands for any text.
+fn is_like(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| is_like(after, &rest[at..]))
+        }),
+    }
+}
+
+/// Each attribute that Apache's bean has and Hearth's lacks is in the table of the documentation, and the table has no
+/// others.
+fn listed_attributes(session: &mut Session) -> Result<()> {
+    session.dfs(&["-touchz", "/b"])?;
+    let table = absent_attributes()?;
+    let mut wrong = Vec::new();
+    let namenode = session.cluster.namenode_http_port();
+    let datanode = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    let namenode = NAMENODE_ACTIVITY.iter().map(|name| (namenode, "NameNode", *name));
+    for (port, server, name) in namenode.chain(DATANODE_ACTIVITY.iter().map(|name| (datanode, "DataNode", *name))) {
+        let full = format!("Hadoop:service={server},name={name}");
+        let bean = jmx_bean(port, &full)?;
+        let own: Vec<&String> = bean.as_object().into_iter().flatten().map(|(attribute, _)| attribute).collect();
+        if session.is_oracle() {
+            ensure!(own.len() > 5, "{full} of Apache's has {} attributes", own.len());
+            let own = json!(own);
+            session.same_as_oracle(&full, own)?;
+            continue;
+        }
+        let Some(expected) = session.oracle(&full) else { bail!("the oracle has no {full}") };
+        let expected = expected.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let missing: Vec<&str> = expected.filter(|attribute| !own.iter().any(|own| own == attribute)).collect();
+        let rows = table.iter().filter(|(of_server, bean, _)| of_server.contains(server) && bean == name);
+        let patterns: Vec<&String> = rows.flat_map(|(_, _, patterns)| patterns).collect();
+        for attribute in &missing {
+            if !patterns.iter().any(|pattern| is_like(pattern, attribute)) {
+                wrong.push(format!("{full} lacks {attribute}, which docs/compatibility/jmx.md does not list"));
+            }
+        }
+        for pattern in patterns {
+            if !missing.iter().any(|attribute| is_like(pattern, attribute)) {
+                wrong.push(format!("{full}: docs/compatibility/jmx.md lists {pattern}, which is not missing"));
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "the table of absent attributes is wrong:\n{}", wrong.join("\n"));
     Ok(())
 }
 

@@ -20,6 +20,15 @@ pub fn text() -> String {
     )
 }
 
+/// Sets the build that the servers of this process report among their metrics.
+pub fn report_to_metrics() {
+    hearth_web::set_build_info(hearth_web::BuildInfo {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: env!("HEARTH_COMMIT"),
+        features: "rdma,webhdfs,mimalloc",
+    });
+}
+
 pub fn run() -> anyhow::Result<ExitCode> {
     super::end_with_closed_output();
     println!("hearth {}", text());

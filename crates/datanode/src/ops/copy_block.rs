@@ -8,6 +8,7 @@ use hearth_wire::data_transfer::{BlockOpResponse, CopyBlock};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
+use crate::metrics::ReadPath;
 use crate::ops::{Continuation, OpError, answer_error};
 use crate::sender::PacketSender;
 use crate::session::Session;
@@ -32,6 +33,7 @@ pub async fn serve(
     session: &mut Session,
     request: CopyBlock,
 ) -> Result<Continuation, OpError> {
+    let began = tokio::time::Instant::now();
     let CopyBlock { block, token } = request;
     let pool = datanode.replicas.ready_pool(&block.pool).await?;
     let opened = async {
@@ -67,6 +69,6 @@ pub async fn serve(
         .await
         .map_err(|source| OpError::Send { block, source })?;
     session.connection.write_all(&END_MARK, options.write_timeout).await?;
-    datanode.replicas.metrics.record_read(reader.length());
+    datanode.replicas.metrics.record_read(ReadPath::Copy, reader.length(), began.elapsed());
     Ok(Continuation::Close)
 }

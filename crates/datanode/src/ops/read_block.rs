@@ -8,6 +8,7 @@ use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ChecksumKind, ChecksumSpec, ReplicaState};
 use hearth_wire::data_transfer::{BlockOpResponse, ReadBlock, Status, client_read_status};
 
+use crate::metrics::ReadPath;
 use crate::ops::{Continuation, OpError, answer_error};
 use crate::replica_service::ReplicaService;
 use crate::sender::PacketSender;
@@ -25,6 +26,7 @@ pub async fn serve(
     session: &mut Session,
     request: ReadBlock,
 ) -> Result<Continuation, OpError> {
+    let began = tokio::time::Instant::now();
     let (mut reader, range) = match open(replicas, &request).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -55,7 +57,7 @@ pub async fn serve(
     };
     let sent = sender.send(BlockOpResponse::read(checksum, range.start()).encode(), range).await;
     sent.map_err(|source| OpError::Send { block: request.block, source })?;
-    replicas.metrics.record_read(range.length());
+    replicas.metrics.record_read(ReadPath::Packets, range.length(), began.elapsed());
 
     // A client that stops early closes the connection; one that received all bytes reports if the CRCs were correct.
     match session.receive_message(client_read_status, options.read_timeout).await? {

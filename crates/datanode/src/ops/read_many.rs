@@ -22,8 +22,9 @@ use hearth_wire::data_transfer::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::metrics::LentBytes;
+use crate::metrics::{LentBytes, Metrics};
 use crate::ops::{Continuation, OpError};
 use crate::replica_service::ReplicaService;
 use crate::session::{Session, SessionError};
@@ -89,6 +90,7 @@ pub async fn serve_ranges(
             match decoded.map_err(|source| SessionError::Message { peer, source })? {
                 Decoded::Complete(range, consumed) => {
                     session.buffer.consume(consumed);
+                    ready.began.get_or_insert_with(Instant::now);
                     begin(replicas, range, &mut ready, &mut waiting, &lent);
                 }
                 Decoded::Needs(missing) => {
@@ -108,6 +110,8 @@ pub async fn serve_ranges(
             tokio::task::consume_budget().await;
             continue;
         }
+        // All ranges so far wait, and have their own times.
+        ready.began = None;
         drop(served);
         // Either more requests have to be received, or the maximum number of ranges is waiting.
         if waiting.tasks.is_empty() {
@@ -292,6 +296,10 @@ struct ReadyAnswers {
     /// Data bytes.
     bytes: u64,
     ranges: u64,
+    /// When the first range of those that were answered at once was received.
+    began: Option<Instant>,
+    /// When each of those that had to wait was received.
+    waited: Vec<Instant>,
 }
 
 /// A part of `heads`, and the data after it.
@@ -369,6 +377,22 @@ impl ReadyAnswers {
         read
     }
 
+    /// Notes that the next answer is of a range that was received at `began` and had to wait.
+    fn note_waited(&mut self, began: Instant) {
+        self.waited.push(began);
+    }
+
+    /// Records the times of all answers, which have been sent.
+    fn record_times(&mut self, metrics: &Metrics) {
+        let at_once = self.ranges - self.waited.len() as u64;
+        if let Some(began) = self.began.take().filter(|_| at_once > 0) {
+            metrics.observe_ranges(at_once, began.elapsed());
+        }
+        for began in self.waited.drain(..) {
+            metrics.observe_ranges(1, began.elapsed());
+        }
+    }
+
     /// Adds bytes that a task has read: CRCs, then data.
     fn push_read(&mut self, head: &RangeHead, body: &[u8]) {
         let start = self.heads.len();
@@ -422,8 +446,9 @@ impl ReadyAnswers {
             }
         }
         connection.write_vectored(&slices, false, timeout).await?;
-        replicas.metrics.record_ranges_read(self.ranges, self.bytes);
+        replicas.metrics.record_ranges_read(self.bytes);
         replicas.metrics.note_client_activity();
+        self.record_times(&replicas.metrics);
         self.heads.clear();
         self.parts.clear();
         (self.bytes, self.ranges) = (0, 0);
@@ -441,6 +466,8 @@ struct PendingReads {
 
 struct Fetched {
     request: u64,
+    /// When the range was received.
+    began: Instant,
     /// Bytes that it counts for while it waits.
     bytes: u64,
     outcome: Result<Body, OpError>,
@@ -466,22 +493,23 @@ impl PendingReads {
 
     /// `bytes`: the bytes that the range counts for.
     fn start(&mut self, replicas: Arc<ReplicaService>, range: RangeRequest, bytes: u64) {
-        let request = range.request;
+        let (request, began) = (range.request, Instant::now());
         self.bytes += bytes;
         let more = self.more.clone();
         self.tasks.spawn(async move {
             let outcome = fetch(&replicas, range, bytes, more).await;
-            Fetched { request, bytes, outcome }
+            Fetched { request, began, bytes, outcome }
         });
     }
 
     fn take(&mut self, done: Result<Fetched, tokio::task::JoinError>, ready: &mut ReadyAnswers) {
-        let Fetched { request, bytes, outcome } = match done {
+        let Fetched { request, began, bytes, outcome } = match done {
             Ok(fetched) => fetched,
             // The tasks are never cancelled, so this is a panic.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         self.bytes -= bytes;
+        ready.note_waited(began);
         match outcome {
             Ok(body) => ready.push_read(&body.head, &body.bytes),
             Err(error) => ready.refuse(request, &error),

@@ -10,6 +10,7 @@ use hearth_wire::data_transfer::{AckReply, CopyBlock, Operation, PipelineTarget,
 
 use crate::datanode::Datanode;
 use crate::downstream;
+use crate::metrics::WritePath;
 use crate::ops::copy_block::{END_MARK, acquire_move_permit};
 use crate::ops::{Continuation, OpError, run_with_progress};
 use crate::pool::Pool;
@@ -105,6 +106,7 @@ async fn fetch(
     request: &ReplaceBlock,
     delete_hint: Option<String>,
 ) -> Result<(), OpError> {
+    let began = tokio::time::Instant::now();
     let block = &request.block;
     let timeouts = downstream::Timeouts::new(&datanode.options.transfer, 1);
     let mut session = downstream::connect(&datanode.options, &request.source.id, timeouts).await?;
@@ -142,7 +144,7 @@ async fn fetch(
     let (storing, pool) = (datanode.clone(), pool.clone());
     let finalizing = move |_: &Blockstore| {
         let replica = writer.finalize(Durability::Memory)?;
-        storing.replicas.metrics.record_write(replica.block.length());
+        storing.replicas.metrics.record_write(WritePath::Copy, replica.block.length(), began.elapsed());
         report_received(&storing, &pool, &replica, delete_hint);
         Ok(())
     };

@@ -10,12 +10,14 @@ use hearth_wire::data_transfer::{
     AckReply, BlockOpResponse, CongestionState, Operation, SlowState, Stage, Status, WriteBlock,
 };
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::datanode::Datanode;
 use crate::downstream;
 use crate::forward::{Mirror, PacketMirror, PendingClose, SetupAnswer};
 use crate::grants::Grants;
 use crate::lazy_persist;
+use crate::metrics::WritePath;
 use crate::ops::write_one_sided::Fence;
 use crate::ops::{Continuation, OpError, write_local};
 use crate::options::TransferOptions;
@@ -78,6 +80,16 @@ impl WriteRequest {
     /// Returns true if another DataNode writes a finalized replica of its own into memory here.
     fn is_copy_into_memory(&self) -> bool {
         !self.is_client && !matches!(self.data_path, DataPath::Packets)
+    }
+
+    /// Returns the path under which the write is counted.
+    fn counted_path(&self) -> WritePath {
+        match &self.data_path {
+            _ if !self.is_client || self.is_transfer => WritePath::Copy,
+            DataPath::Packets => WritePath::Packets,
+            DataPath::Local => WritePath::Local,
+            DataPath::OneSided(_) => WritePath::OneSided,
+        }
     }
 
     fn create_options(&self) -> CreateOptions {
@@ -371,6 +383,7 @@ async fn receive(
     mirror: Option<Mirror>,
     grants: Option<Grants>,
 ) -> Result<Continuation, OpError> {
+    let began = Instant::now();
     let options = &datanode.options.transfer;
     let upstream = session.connection.clone();
     let mut downstream = mirror.as_ref().map(Mirror::closer);
@@ -440,7 +453,7 @@ async fn receive(
     if let Some(fence) = request.fence() {
         fence.withdraw();
     }
-    finish(datanode, session, pool, request, received).await
+    finish(datanode, session, pool, request, received, began).await
 }
 
 /// Keeps the received part of a one-sided copy for its sender. The sender can resume by a stream, and checks its own
@@ -464,18 +477,20 @@ async fn abandon(writer: Option<ReplicaWriter>) {
     }
 }
 
-/// Finalizes and reports the replica, and only then acknowledges the last packet.
+/// Finalizes and reports the replica, and only then acknowledges the last packet. `began`: when its packets were first
+/// awaited.
 async fn finish(
     datanode: &Arc<Datanode>,
     session: &Session,
     pool: &Arc<Pool>,
     request: &WriteRequest,
     received: Received,
+    began: Instant,
 ) -> Result<Continuation, OpError> {
     let Received { writer, durability, last_ack } = received;
     if request.write.stage == Stage::TransferRbw {
         let replica = datanode.replicas.run_blocking(move |_| writer.convert_temporary_to_being_written()).await?;
-        datanode.replicas.metrics.record_write(replica.block.length());
+        datanode.replicas.metrics.record_write(request.counted_path(), replica.block.length(), began.elapsed());
         session.send(&BlockOpResponse::new(Status::Success).encode()).await?;
         return Ok(Continuation::Close);
     }
@@ -485,7 +500,7 @@ async fn finish(
             datanode.replicas.run_blocking(move |_| writer.finalize(durability)).await?
         }
     };
-    datanode.replicas.metrics.record_write(replica.block.length());
+    datanode.replicas.metrics.record_write(request.counted_path(), replica.block.length(), began.elapsed());
     if request.is_copy_into_memory() {
         datanode.replicas.metrics.record_stream_received();
     }

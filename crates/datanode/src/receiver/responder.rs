@@ -13,6 +13,7 @@ use super::error::ReceiveError;
 use super::packet::Pending;
 use super::upstream::Upstream;
 use crate::forward::{Forwarder, Mirror};
+use crate::metrics::Metrics;
 
 /// Maximum number of packets that wait for an acknowledgement from downstream. A client has at most 80 in flight;
 /// beyond this bound the receiving loop waits.
@@ -60,7 +61,7 @@ impl PacketResponder {
         !self.pending.lock().is_empty()
     }
 
-    /// Sends acknowledgements upstream in packet order. Returns the last packet's acknowledgement without sending it.
+    /// Sends acknowledgements upstream in packet order. `client_metrics` as in [`super::Receiver`]. Returns the last packet's acknowledgement without sending it.
     pub async fn respond(
         &self,
         mut mirror: Mirror,
@@ -68,6 +69,7 @@ impl PacketResponder {
         upstream: &Upstream,
         acker: &Acker,
         own: AckReply,
+        client_metrics: Option<&Metrics>,
     ) -> Result<Vec<u8>, ReceiveError> {
         let mut out = Vec::new();
         loop {
@@ -95,7 +97,11 @@ impl PacketResponder {
             if packet.end > 0 && ack.is_success() {
                 acker.set(packet.end)?;
             }
-            let nanos = packet.received.elapsed().as_nanos() as u64;
+            let took = packet.received.elapsed();
+            if let Some(metrics) = client_metrics {
+                metrics.record_acknowledgement(took);
+            }
+            let nanos = took.as_nanos() as u64;
             let ack = PipelineAck { granted: packet.granted, ..ack.forwarded(own, nanos) };
             out.extend_from_slice(&ack.encode());
             if packet.last {

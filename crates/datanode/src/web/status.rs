@@ -133,17 +133,17 @@ pub fn namenodes(datanode: &Datanode) -> Vec<Vec<String>> {
     .collect()
 }
 
-struct Storage {
-    dir: String,
-    report: StorageReport,
+pub(super) struct Storage {
+    pub(super) dir: String,
+    pub(super) report: StorageReport,
     reserved: u64,
     /// Number of finalized replicas, over all pools.
-    replicas: u64,
+    pub(super) replicas: u64,
 }
 
 /// Returns the storages without accessing any replica: frequent requests must not wait for replicas whose files are
 /// being opened.
-fn storages(datanode: &Datanode) -> Vec<Storage> {
+pub(super) fn storages(datanode: &Datanode) -> Vec<Storage> {
     let pools = datanode.replicas.pools.all();
     let reports: Vec<_> =
         pools.first().map(|pool| datanode.replicas.store.storage_reports(pool.id())).unwrap_or_default();

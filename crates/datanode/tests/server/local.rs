@@ -135,7 +135,7 @@ fn meta_of(data: &[u8]) -> Vec<u8> {
     meta
 }
 
-/// Returns a value of the DataNode's /metrics.
+/// Returns a value of the DataNode's /metrics, rounded up: a short time is not 0.
 async fn figure(handle: &Handle, name: &str) -> u64 {
     let address = handle.addresses().http;
     let connection = hearth_fabric::tcp::connect(address, None, SocketOptions::default(), WAIT).await.unwrap();
@@ -152,7 +152,8 @@ async fn figure(handle: &Handle, name: &str) -> u64 {
     let page = String::from_utf8(page).unwrap();
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').or(line.strip_prefix(name)));
     let line = line.unwrap_or_else(|| panic!("no {name} in {page}"));
-    line.trim_start_matches("_total").trim().parse().unwrap_or_else(|_| panic!("{name}: {line}"))
+    let value: f64 = line.trim_start_matches("_total").trim().parse().unwrap_or_else(|_| panic!("{name}: {line}"));
+    value.ceil() as u64
 }
 
 async fn wait_figure(handle: &Handle, name: &str, wanted: u64) {

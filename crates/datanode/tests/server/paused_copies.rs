@@ -55,7 +55,7 @@ async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
     }
     let rested = |node: usize| {
         let two = two.clone();
-        async move { figure(&two.nodes[node], "hearth_copies_rested_microseconds").await }
+        async move { figure(&two.nodes[node], "hearth_copy_pauses_seconds").await }
     };
     [rested(0).await, rested(1).await]
 }

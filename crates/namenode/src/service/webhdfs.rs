@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hearth_config::{ConfigError, Configuration, keys};
-use hearth_protocol::rpc::{Call, Caller, RemoteError};
+use hearth_protocol::rpc::{Call, Caller, RemoteError, RpcMetrics};
 use hearth_web::axum::http::{HeaderValue, Method, StatusCode, header};
 use hearth_web::axum::response::{IntoResponse, Response};
 use hearth_web::webhdfs::{
@@ -70,13 +70,20 @@ pub struct Webhdfs {
     /// `dfs.user.home.dir.prefix`.
     homes: String,
     changes: Arc<Semaphore>,
+    metrics: Arc<RpcMetrics>,
 }
 
 impl Webhdfs {
     /// `rpc_address`: `host:port`, as clients find it.
     pub fn new(service: Arc<NamenodeService>, rpc_address: String, conf: &Configuration) -> Result<Self, ConfigError> {
         let homes = conf.get(keys::DFS_USER_HOME_DIR_PREFIX)?;
-        Ok(Self { service, rpc_address, homes, changes: Arc::new(Semaphore::new(CHANGES_MAX)) })
+        let changes = Arc::new(Semaphore::new(CHANGES_MAX));
+        Ok(Self { service, rpc_address, homes, changes, metrics: RpcMetrics::new(&[protocols::CLIENT]) })
+    }
+
+    /// Returns the counters of the calls that requests make.
+    pub fn metrics(&self) -> &Arc<RpcMetrics> {
+        &self.metrics
     }
 }
 
@@ -189,7 +196,10 @@ impl Operation {
             caller_signature: Bytes::new(),
         };
         // Boxed: each operation makes few calls, and the future of a call is large.
-        let answer = Box::pin(self.webhdfs.service.client_call(&call, OVER_HTTP)).await.map_err(refusal)?;
+        let began = tokio::time::Instant::now();
+        let answer = Box::pin(self.webhdfs.service.client_call(&call, OVER_HTTP)).await;
+        self.webhdfs.metrics.record_call(method, began.elapsed(), answer.is_ok());
+        let answer = answer.map_err(refusal)?;
         A::decode(answer).map_err(|error| Exception::io(format!("cannot decode the answer of {method}: {error}")))
     }
 

@@ -1,10 +1,12 @@
 //! The two writing threads: one writes the journal, for which operations wait, the other the tables.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hearth_types::{Clock, Histogram, HistogramSnapshot};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -61,6 +63,19 @@ struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
     failure: watch::Sender<Option<StoreFailed>>,
+    /// Measures syncs of the journal, once it is set.
+    clock: OnceLock<Arc<dyn Clock>>,
+    syncs: Histogram,
+    operations: AtomicU64,
+}
+
+/// Figures of the journal since it is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct JournalFigures {
+    /// Time to write a group to the journal and to sync it to the disk.
+    pub syncs: HistogramSnapshot,
+    /// Operations that waited for these syncs.
+    pub operations: u64,
 }
 
 impl Shared {
@@ -109,7 +124,14 @@ impl Store {
 
     fn start(directory: Directory, journal: Journal, tables: Tables) -> Result<Self, StoreError> {
         let (tell, failure) = watch::channel(None);
-        let shared = Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new(), failure: tell });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            failure: tell,
+            clock: OnceLock::new(),
+            syncs: Histogram::default(),
+            operations: AtomicU64::default(),
+        });
         let starting = |source| StoreError::Io {
             action: "starting a writing thread of",
             path: directory.path().to_owned(),
@@ -127,6 +149,16 @@ impl Store {
 
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Measures all further syncs of the journal by this clock. Only the first call counts.
+    pub fn measure(&self, clock: Arc<dyn Clock>) {
+        let _ = self.shared.clock.set(clock);
+    }
+
+    pub fn journal_figures(&self) -> JournalFigures {
+        let Shared { syncs, operations, .. } = &*self.shared;
+        JournalFigures { syncs: syncs.snapshot(), operations: operations.load(Ordering::Relaxed) }
     }
 
     /// Queues the changes of one operation. Must be called with the NameNode's lock held, to keep the order.
@@ -287,7 +319,13 @@ impl JournalWriter<'_> {
         loop {
             match self.next() {
                 JournalTask::Group(mut group, answers) => {
-                    if let Err(error) = self.journal.append(&mut group) {
+                    let began = self.shared.clock.get().map(|clock| (clock, clock.monotonic()));
+                    let appended = self.journal.append(&mut group);
+                    if let Some((clock, began)) = began {
+                        self.shared.syncs.observe(clock.monotonic().saturating_sub(began));
+                        self.shared.operations.fetch_add(u64::from(group.operations()), Ordering::Relaxed);
+                    }
+                    if let Err(error) = appended {
                         self.shared.queue.lock().answers.extend(answers);
                         return self.shared.fail(&error);
                     }
@@ -698,6 +736,18 @@ pub(super) mod tests {
         };
         let (one, other) = (mark(), mark());
         assert!(one.is_some() && one != other);
+    }
+
+    #[tokio::test]
+    async fn syncs_are_counted_once_they_are_measured() {
+        let place = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(formatted(place.path()), Limits::default(), 1 << 20).unwrap();
+        store.submit(remember(1)).wait().await.unwrap();
+        assert_eq!(store.journal_figures(), JournalFigures::default());
+        store.measure(Arc::new(hearth_types::ManualClock::at(0)));
+        store.submit(remember(2)).wait().await.unwrap();
+        let figures = store.journal_figures();
+        assert_eq!((figures.syncs.count(), figures.operations), (1, 1));
     }
 
     #[tokio::test]

@@ -74,7 +74,7 @@ pub struct HadoopMethod {
     pub response: &'static str,
 }
 
-/// Returns every method of Hadoop's protocols that has messages, for tests and tools.
+/// Returns every method of Hadoop's protocols that has messages, for metrics, tests and tools.
 pub fn hadoop_methods() -> impl Iterator<Item = HadoopMethod> {
     METHODS.split("\n\n").filter_map(|paragraph| paragraph.strip_prefix("protocol ")).flat_map(|paragraph| {
         let protocol = paragraph.split(' ').next().unwrap_or_default();

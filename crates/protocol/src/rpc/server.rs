@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::buffered_bytes::BufferedBytes;
+use super::metrics::RpcMetrics;
 use super::server_connection::ServerConnection;
 use super::service::Service;
 
@@ -79,6 +80,7 @@ pub struct ServeError {
 /// A listening RPC port. Dropping it closes the port and its connections.
 pub struct RpcServer {
     address: SocketAddr,
+    metrics: Arc<RpcMetrics>,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
 }
@@ -94,13 +96,19 @@ impl RpcServer {
         let listener = listen(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
-        let accepting = tokio::spawn(accept(listener, service, Arc::new(options), stopped));
-        Ok(Self { address: local, stop, accepting })
+        let metrics = RpcMetrics::new(service.protocols());
+        let accepting = tokio::spawn(accept(listener, service, Arc::new(options), metrics.clone(), stopped));
+        Ok(Self { address: local, metrics, stop, accepting })
     }
 
     /// Returns the listening address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the counters of this port.
+    pub fn metrics(&self) -> &Arc<RpcMetrics> {
+        &self.metrics
     }
 }
 
@@ -130,6 +138,7 @@ async fn accept<S: Service>(
     listener: TcpListener,
     service: Arc<S>,
     options: Arc<RpcServerOptions>,
+    metrics: Arc<RpcMetrics>,
     stopped: watch::Receiver<bool>,
 ) {
     let places = ConnectionLimit::new(ConnectionLimitOptions {
@@ -153,10 +162,12 @@ async fn accept<S: Service>(
                 "refusing RPC connection from {remote}: {} are open, and all are busy; see ipc.server.max.connections",
                 options.connections_max
             );
+            metrics.record_refusal();
             continue;
         };
+        let held = held_bytes.connection();
         let connection =
-            ServerConnection::new(stream, remote, service.clone(), options.clone(), place, held_bytes.clone());
+            ServerConnection::new(stream, remote, service.clone(), options.clone(), metrics.clone(), place, held);
         let mut stopped = stopped.clone();
         tokio::spawn(async move {
             tokio::select! {

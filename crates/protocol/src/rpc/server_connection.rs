@@ -23,9 +23,10 @@ use hearth_wire::rpc::{
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::buffered_bytes::{BufferedBytes, ConnectionBytes};
+use super::buffered_bytes::ConnectionBytes;
 use super::frames::{FrameReader, FrameWriter, LONG_FRAME_BYTES};
 use super::meta_info;
+use super::metrics::{Counted, RpcMetrics};
 use super::server::RpcServerOptions;
 use super::service::{Call, Caller, Service, application_error};
 
@@ -84,6 +85,8 @@ pub(super) struct ServerConnection<S> {
     remote: SocketAddr,
     service: Arc<S>,
     options: Arc<RpcServerOptions>,
+    metrics: Arc<RpcMetrics>,
+    _counted: Counted,
     stage: Stage,
     place: ConnectionPermit,
     /// Memory claim of the long request that is arriving.
@@ -99,6 +102,9 @@ pub(super) struct ServerConnection<S> {
     held: ConnectionBytes,
     /// True if a call has arrived since the connection was last marked idle.
     is_active: bool,
+    /// Time of the last read from the socket, which completed the frames that are complete in `input` now: all of them are
+    /// taken before more is read.
+    read_at: Instant,
 }
 
 impl<S: Service> ServerConnection<S> {
@@ -107,14 +113,17 @@ impl<S: Service> ServerConnection<S> {
         remote: SocketAddr,
         service: Arc<S>,
         options: Arc<RpcServerOptions>,
+        metrics: Arc<RpcMetrics>,
         place: ConnectionPermit,
-        held: Arc<BufferedBytes>,
+        held: ConnectionBytes,
     ) -> Self {
         Self {
             stream,
             remote,
             service,
             options,
+            _counted: metrics.count_connection(),
+            metrics,
             stage: Stage::Header,
             place,
             claim: None,
@@ -124,7 +133,8 @@ impl<S: Service> ServerConnection<S> {
             in_flight_bytes: 0,
             short_bytes: 0,
             is_active: true,
-            held: held.connection(),
+            held,
+            read_at: Instant::now(),
         }
     }
 
@@ -161,8 +171,12 @@ impl<S: Service> ServerConnection<S> {
             if deadline < look.deadline() {
                 look.as_mut().reset(deadline);
             }
-            if !self.output.is_empty() && self.output.write_to(&self.stream.split().1)? > 0 {
-                progress = Instant::now();
+            if !self.output.is_empty() {
+                let sent = self.output.write_to(&self.stream.split().1)?;
+                if sent > 0 {
+                    self.metrics.record_sent(sent);
+                    progress = Instant::now();
+                }
             }
             self.note_held();
             let may_read = self.has_room();
@@ -181,7 +195,9 @@ impl<S: Service> ServerConnection<S> {
                     if let Some(claim) = &self.claim {
                         claim.received(count);
                     }
+                    self.metrics.record_received(count);
                     progress = Instant::now();
+                    self.read_at = progress;
                 }
                 granted = step_of(&mut self.claim), if self.claim.is_some() => {
                     if !granted {
@@ -348,7 +364,9 @@ impl<S: Service> ServerConnection<S> {
                     machine: self.remote.ip().to_canonical().to_string().into(),
                     connection: NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed),
                 };
-                if let Err(error) = self.service.authorize(&caller) {
+                let authorized = self.service.authorize(&caller);
+                self.metrics.record_authorization(authorized.is_ok());
+                if let Err(error) = authorized {
                     let reason = error.message.clone();
                     let error = RemoteError { fatal: true, ..error };
                     self.output.push(encode_error(call_id::INVALID, &Bytes::new(), -1, &error));
@@ -409,15 +427,20 @@ impl<S: Service> ServerConnection<S> {
             caller_context: frame.caller_context,
             caller_signature: frame.caller_signature,
         };
-        let service = self.service.clone();
+        let (service, metrics) = (self.service.clone(), self.metrics.clone());
+        let method = metrics.method(&call.method);
+        let began = Instant::now();
+        metrics.record_start(method, began.saturating_duration_since(self.read_at));
         let request_bytes = call.request.len();
         let short_bytes = if claim.is_some() { 0 } else { request_bytes };
         self.is_active = true;
         let answer = async move {
+            let _counted = metrics.count_call();
             let outcome = match call.protocol.as_str() {
                 protocols::PROTOCOL_INFO => meta_info::answer(service.protocols(), &call.method, &call.request),
                 _ => service.call(call).await,
             };
+            metrics.record_end(method, began.elapsed(), outcome.is_ok());
             let frame = match outcome {
                 Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
                 Err(error) => encode_error(call_id, &client_id, retry_count, &error),

@@ -97,6 +97,32 @@ async fn calls_complete_out_of_order() {
 }
 
 #[tokio::test]
+async fn calls_are_counted_by_method() {
+    let (server, service, target) = start(RpcServerOptions::default()).await;
+    let client = RpcClient::new(RpcClientOptions::default());
+    client.call::<BlockProto>(&target, "echo", &block(1)).await.unwrap();
+    client.call::<BlockProto>(&target, "getFileInfo", &block(1)).await.unwrap_err();
+    let held = tokio::spawn({
+        let (client, target) = (client.clone(), target.clone());
+        async move { client.call::<BlockProto>(&target, "held", &block(2)).await.unwrap() }
+    });
+    until("the call", async || service.calls.load(Ordering::SeqCst) == 3).await;
+    let figures = server.metrics().figures(1);
+    let method = |name: &str| {
+        let method = figures.methods.iter().find(|method| method.name == name).unwrap();
+        (method.queue.count(), method.processing.count(), method.errors)
+    };
+    assert_eq!(method("getFileInfo"), (1, 1, 1));
+    // The protocol has neither `echo` nor `held`.
+    assert_eq!(method("other"), (2, 1, 0));
+    assert_eq!((figures.connections, figures.calls_in_progress, figures.authorizations), (1, 1, 1));
+    assert!(figures.received_bytes > 0 && figures.sent_bytes > 0, "{figures:?}");
+    service.gate.notify_one();
+    assert_eq!(held.await.unwrap(), block(2));
+    assert_eq!(server.metrics().figures(1).calls_in_progress, 0);
+}
+
+#[tokio::test]
 async fn exceptions_arrive_with_class_and_text() {
     let (_server, _, target) = start(RpcServerOptions::default()).await;
     let client = RpcClient::new(RpcClientOptions::default());

@@ -12,6 +12,7 @@ use super::query::parse_query;
 use crate::conf::{self, ConfEntry};
 use crate::jmx::{self, Bean};
 use crate::metrics::{self, MetricSource};
+use crate::process;
 
 /// Maximum number of pages produced at a time on blocking threads, which may wait for a disk or a lock. If one hangs,
 /// only this number of threads is held.
@@ -87,11 +88,13 @@ pub(super) async fn jmx(State(shared): State<Shared>, RawQuery(raw): RawQuery) -
 
 pub(super) async fn metrics(State(shared): State<Shared>) -> Response {
     let metrics = shared.metrics.clone();
-    match shared.render(move || metrics::text(metrics)).await {
-        Ok(Ok(text)) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
+    let made = shared.render(move || {
+        let mut all = metrics();
+        all.extend(process::metrics());
+        metrics::text(&all)
+    });
+    match made.await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Ok(Err(_)) => refused(StatusCode::INTERNAL_SERVER_ERROR),
         Err(status) => refused(status),
     }

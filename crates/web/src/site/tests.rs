@@ -53,9 +53,11 @@ async fn a_site_answers_its_pages() {
     }
     assert!(fetch(server.address(), &format!("/jmx?qry={}", "a".repeat(9000))).await.starts_with("HTTP/1.1 414"));
     let metrics = fetch(server.address(), "/metrics").await;
-    for line in ["hearth_reads_total 7", "# TYPE hearth_files gauge", "hearth_files 5", "# EOF"] {
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{metrics}");
+    for line in ["hearth_reads_total 7", "# TYPE hearth_files gauge", "hearth_files 5", "hearth_build_info{version="] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
+    assert!(fetch(server.address(), "/prom").await.contains("\nhearth_reads_total 7\n"));
     assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
 }
 

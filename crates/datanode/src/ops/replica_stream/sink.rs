@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::datanode::Datanode;
-use crate::metrics::GaugeGuard;
+use crate::metrics::{GaugeGuard, WritePath};
 use crate::ops::OpError;
 use crate::pool::Pool;
 use crate::replica_service::ReplicaError;
@@ -74,6 +74,7 @@ impl StreamStore {
             writer,
             disk_write: None,
             is_move,
+            began: Instant::now(),
             _counted: datanode.replicas.metrics.count_operation(),
             _place: place,
             datanode: datanode.clone(),
@@ -132,6 +133,7 @@ pub struct StreamSink {
     disk_write: Option<JoinHandle<CompletedWrite>>,
     /// A balancer's move: its bytes count against the balancer's bandwidth.
     is_move: bool,
+    began: Instant,
     _counted: GaugeGuard,
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -177,13 +179,13 @@ impl StreamSink {
 
     async fn end(mut self) -> Result<(), OpError> {
         self.wait_for_disk_write().await?;
-        let Self { datanode, pool, writer, .. } = self;
+        let Self { datanode, pool, writer, began, .. } = self;
         let replica = if writer.waits_at_end() {
             datanode.replicas.run_blocking(move |_| writer.finalize(Durability::Memory)).await?
         } else {
             writer.finalize(Durability::Memory)?
         };
-        datanode.replicas.metrics.record_write(replica.block.length());
+        datanode.replicas.metrics.record_write(WritePath::Stream, replica.block.length(), began.elapsed());
         datanode.replicas.metrics.record_stream_received();
         let delete_hint = datanode.streams.moves.delete_hint(&replica.block);
         pool.notify(&replica.storage, replica.block.block, ReplicaEvent::Received { delete_hint });
