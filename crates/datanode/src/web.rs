@@ -1,12 +1,14 @@
 //! The DataNode's web pages: /jmx and /metrics with its metrics, /conf with its configuration. WebHDFS requests are
 //! passed to the given client.
 
+mod interface;
+mod sampler;
 mod status;
 
 use std::sync::{Arc, Weak};
 
 pub use hearth_web::WebServer;
-use hearth_web::{Bean, BoundSite, ConfEntry, Metric, Page, Site, size};
+use hearth_web::{Bean, BoundSite, ConfEntry, Metric, Page, Protection, Query, Server, Site, size};
 
 use crate::datanode::Datanode;
 use crate::error::Error;
@@ -14,6 +16,8 @@ use crate::error::Error;
 /// Binds the configured address. Serving starts when the DataNode knows all of its addresses, which the pages show.
 pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
     let address = datanode.options.http_address.to_string();
+    let protection = Protection::read(&datanode.options.configuration, Server::Datanode)
+        .map_err(|error| Error::Web(error.to_string()))?;
     let configuration = datanode.options.configuration.clone();
     // The pages must not keep the DataNode alive.
     let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
@@ -27,7 +31,29 @@ pub async fn bind(datanode: &Arc<Datanode>) -> Result<BoundSite, Error> {
         Some(service) => site.webhdfs(service.clone()),
         None => site,
     };
+    let site = with_interface(site, datanode, &protection).protection(protection);
     site.bind(&address).await.map_err(|error| Error::Web(error.to_string()))
+}
+
+/// Adds the user interface and its data, and starts to take samples for it.
+fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection) -> Site {
+    let protection = protection.clone();
+    let status = interface::StatusPage::new(Arc::downgrade(datanode));
+    let replicas = interface::ReplicaPage::new(Arc::downgrade(datanode));
+    let history = sampler::history();
+    tokio::spawn(sampler::run(Arc::downgrade(datanode), history.clone()));
+    site.interface(Server::Datanode)
+        .data("/ui/session", move |_, _| {
+            let session = interface::session(&protection);
+            async move { Ok(session) }
+        })
+        .data("/ui/history", move |_, _| {
+            let history = history.clone();
+            async move { Ok(history.json()) }
+        })
+        // The NameNode's pages show these figures.
+        .public_data("/ui/status", move |_, _| status.clone().answer())
+        .public_data("/ui/replicas", move |query: Query, _| replicas.clone().answer(query))
 }
 
 /// Returns the metrics for `/metrics`.

@@ -138,7 +138,12 @@ impl Namenode {
         let rules = options.configuration.clone();
         let impersonation = tokio::task::spawn_blocking(move || Impersonation::read(&rules));
         let impersonation = impersonation.await.map_err(|_| StartError::Interrupted)??;
+        let began = options.clock.monotonic();
         let (store, identity, loaded) = open_store(&options, &settings, &groups).await?;
+        let loading = web::Loading {
+            took: options.clock.monotonic().saturating_sub(began),
+            inodes: loaded.namespace.inode_count(),
+        };
         let retry_cache = retry_cache(&settings, options.clock.clone());
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
         let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
@@ -201,8 +206,11 @@ impl Namenode {
             None => bound(conf, conf.get(keys::DFS_NAMENODE_HTTP_ADDRESS)?, keys::DFS_NAMENODE_HTTP_BIND_HOST)?,
         };
         let webhdfs = Webhdfs::new(service, named_address(&options, rpc.address())?, conf)?;
-        let web = web::site(namenode.clone(), rpc.address(), Arc::new(webhdfs), conf).serve(&http_address).await?;
+        let history = web::sampler::history();
+        let site = web::site(namenode.clone(), rpc.address(), Arc::new(webhdfs), conf, loading, history.clone())?;
+        let web = site.serve(&http_address).await?;
         let mut tasks = vec![
+            tokio::spawn(web::sampler::run(namenode.clone(), history)),
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(monitors::run_lease_monitor(namenode.clone())),
             tokio::spawn(monitors::run_disk_monitor(namenode.clone())),

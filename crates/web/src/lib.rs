@@ -1,25 +1,30 @@
-//! HTTP for both servers: `/jmx`, `/metrics`, `/conf`, a status page, and further text pages of a server (`/fsck`).
+//! HTTP for both servers: the user interface, `/jmx`, `/metrics`, `/conf`, and further pages of a server (`/fsck`).
 //!
-//! A [`Site`] consists of closures that read the server's state on each request; nothing is cached here. Text pages are
-//! streamed while they are produced ([`TextSender`]). The number of connections and of text pages in progress, the data
+//! A [`Site`] consists of closures that read the server's state on each request; nothing is cached here. The user
+//! interface is a set of files in the program (`assets/`), which fetch JSON from the server. Text pages are streamed while they are produced ([`TextSender`]). The number of connections and of text pages in progress, the data
 //! queued for a client and its waiting time, and the length of query strings are limited. Only HTTP/1.1 is supported.
 
+mod application;
 mod bounded;
 mod conf;
 mod connections;
+mod history;
 mod jmx;
 mod metrics;
 mod page;
+mod protection;
 mod site;
 mod text_stream;
 pub mod webhdfs;
 
 pub use bounded::InFlight;
 pub use conf::ConfEntry;
+pub use history::{History, Series, SeriesKind};
 pub use jmx::Bean;
 pub use metrics::Metric;
 pub use page::{Page, size};
-pub use site::{BoundSite, Query, Site, WebServer};
+pub use protection::{Protection, Server};
+pub use site::{BoundSite, Document, Query, Site, WebServer};
 pub use text_stream::{Disconnected, TextBody, TextSender};
 
 /// The HTTP library. Its types appear in the interface of WebHDFS services.
