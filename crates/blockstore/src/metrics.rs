@@ -10,12 +10,11 @@ use crate::replica::CORE_LOCK_TIMEOUT;
 use crate::replica::cached_files::CachedFiles;
 
 impl Blockstore {
-    /// Returns the metrics that are counted as things happen. Those that need a look at the replicas, slabs and queues
-    /// are 0: `replicas`, `replicas_in_memory`, `pinned`, `shown`, `unsynced_replicas`, `oldest_dirty_age`, `slab*`.
-    pub fn counted_metrics(&self) -> StoreMetrics {
+    /// Walks all replicas: meant for a metrics page, not for every request.
+    pub fn metrics(&self) -> StoreMetrics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
-        StoreMetrics {
+        let mut metrics = StoreMetrics {
             memory_limit: self.budget.limit(),
             memory_used: self.budget.used(),
             memory_lingering: self.budget.lingering(),
@@ -38,12 +37,7 @@ impl Blockstore {
             mapped_bytes: self.open_files.mapped.now(),
             failed_volumes: self.volumes.iter().filter(|volume| volume.is_failed()).count() as u64,
             ..StoreMetrics::default()
-        }
-    }
-
-    /// Walks all replicas: meant for a metrics page, not for every request.
-    pub fn metrics(&self) -> StoreMetrics {
-        let mut metrics = self.counted_metrics();
+        };
         let mut oldest = None::<u64>;
         self.for_each_replica(|replica| {
             metrics.replicas += 1;
@@ -77,5 +71,18 @@ impl Blockstore {
             }
         }
         metrics
+    }
+
+    /// Returns only the memory in use and its limit, the bytes not yet on disk, and the numbers of evictions and of
+    /// reads back. Looks at no replica, so it may be called often. The other figures are 0.
+    pub fn quick_metrics(&self) -> StoreMetrics {
+        StoreMetrics {
+            memory_limit: self.budget.limit(),
+            memory_used: self.budget.used(),
+            dirty_bytes: self.counters.dirty_bytes.load(Ordering::Relaxed),
+            evictions: self.counters.evictions.load(Ordering::Relaxed),
+            read_backs: self.counters.read_backs.load(Ordering::Relaxed),
+            ..StoreMetrics::default()
+        }
     }
 }

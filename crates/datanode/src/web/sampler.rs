@@ -47,7 +47,7 @@ pub async fn run(datanode: Weak<Datanode>, history: Arc<History>) {
 fn sample(datanode: &Datanode, history: &History) {
     let clock = &datanode.options.clock;
     let counters = &datanode.replicas.metrics;
-    let metrics = datanode.replicas.store.counted_metrics();
+    let metrics = datanode.replicas.store.quick_metrics();
     let (reads, read_bytes, writes, written_bytes) = counters.totals();
     let values = [
         reads,

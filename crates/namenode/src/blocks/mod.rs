@@ -71,7 +71,7 @@ pub use policy::{POLICIES, StoragePolicy};
 pub use recovery::{MissingBytes, RecoveryTask};
 pub use registration::{Registration, RegistrationError};
 pub use reports::{ReplicaEvent, ReportContext, ReportError, StorageContents};
-pub use safe_mode::StartupProgress;
+pub use safe_mode::StartupSafeMode;
 pub use settings::BlockSettings;
 pub use statistics::{BlockReport, ClusterStatistics, DatanodeFilter, DatanodeReport, ReplicaReport};
 pub use storages::initial_storages;

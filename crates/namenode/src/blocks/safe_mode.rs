@@ -28,19 +28,19 @@ pub(super) struct SafeModeState {
     pub bytes_in_future: u64,
     /// An administrator forced the exit (forceExit): such replicas are deleted like any other stray replica.
     pub future_given_up: bool,
-    /// Monotonic time at which the safe mode of the start ended.
-    pub ended: Option<Duration>,
+    /// Time that the safe mode of the start lasted, once it has ended.
+    pub lasted: Option<Duration>,
 }
 
-/// Progress of the safe mode that follows a start.
+/// Progress of the safe mode of the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StartupProgress {
+pub struct StartupSafeMode {
     /// Complete blocks with enough reported replicas.
-    pub reported_blocks: u64,
-    /// Number of those that are needed.
-    pub needed_blocks: u64,
-    /// Time since the store was read, until safe mode ended or now.
-    pub took: Duration,
+    pub safe_blocks: u64,
+    /// The number of them at which it may end.
+    pub wanted_blocks: u64,
+    /// Time since it began, or that it lasted.
+    pub lasted: Duration,
     pub is_over: bool,
 }
 
@@ -52,7 +52,7 @@ impl Default for SafeModeState {
             low_resources: false,
             bytes_in_future: 0,
             future_given_up: false,
-            ended: None,
+            lasted: None,
         }
     }
 }
@@ -108,15 +108,6 @@ impl BlockMap {
         true
     }
 
-    pub fn startup_progress(&self, now: Now) -> StartupProgress {
-        StartupProgress {
-            reported_blocks: self.redundancy.safe,
-            needed_blocks: self.safe_threshold_blocks(),
-            took: self.safe_mode.ended.unwrap_or(now.monotonic).saturating_sub(self.restored),
-            is_over: !self.in_startup_safe_mode(),
-        }
-    }
-
     /// Bytes of replicas with stamps from the future.
     pub fn bytes_in_future(&self) -> u64 {
         self.safe_mode.bytes_in_future
@@ -151,9 +142,18 @@ impl BlockMap {
 
     fn end_startup(&mut self, now: Now) {
         self.safe_mode.mode = SafeMode::Off;
-        self.safe_mode.ended = Some(now.monotonic);
+        self.safe_mode.lasted.get_or_insert(now.monotonic.saturating_sub(self.restored));
         tracing::info!(blocks = self.complete_blocks(), reported = self.redundancy.safe, "safe mode is off");
         self.start_repairs(now);
+    }
+
+    pub fn startup_safe_mode(&self, now: Now) -> StartupSafeMode {
+        StartupSafeMode {
+            safe_blocks: self.redundancy.safe,
+            wanted_blocks: self.safe_threshold_blocks(),
+            lasted: self.safe_mode.lasted.unwrap_or_else(|| now.monotonic.saturating_sub(self.restored)),
+            is_over: !self.in_startup_safe_mode(),
+        }
     }
 
     fn thresholds_met(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Pages of Apache's NameNode that tools ask for: whether it is active, the racks, the progress of the start.
 //!
-//! Source: Hadoop's `IsActiveServlet`, `NetworkTopologyServlet` and `StartupProgressServlet`.
+//! Source: Hadoop's `IsActiveServlet`, `NetworkTopologyServlet` and `StartupSafeModeServlet`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use hearth_web::Document;
 use hearth_web::axum::http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
-use crate::blocks::{DatanodeFilter, StartupProgress};
+use crate::blocks::{DatanodeFilter, StartupSafeMode};
 use crate::state::Namenode;
 
 /// How the namespace was read at the start.
@@ -70,15 +70,15 @@ fn json_of(racks: &BTreeMap<String, BTreeSet<(String, String)>>) -> Document {
 /// still be running.
 pub fn startup_progress(namenode: &Namenode, loading: Loading) -> Document {
     let now = namenode.now();
-    let safe = namenode.read().blocks.startup_progress(now);
+    let safe = namenode.read().blocks.startup_safe_mode(now);
     Document::json(&progress(loading, safe))
 }
 
-fn progress(loading: Loading, safe: StartupProgress) -> Value {
+fn progress(loading: Loading, safe: StartupSafeMode) -> Value {
     let ms = |time: Duration| time.as_millis() as u64;
-    let share = match (safe.is_over, safe.needed_blocks) {
+    let share = match (safe.is_over, safe.wanted_blocks) {
         (true, _) | (false, 0) => 1.0,
-        (false, needed) => (safe.reported_blocks as f64 / needed as f64).min(1.0),
+        (false, needed) => (safe.safe_blocks as f64 / needed as f64).min(1.0),
     };
     let phase = |name: &str, description: &str, took: Duration, steps: Vec<Value>| {
         json!({
@@ -101,14 +101,14 @@ fn progress(loading: Loading, safe: StartupProgress) -> Value {
         })
     };
     let inodes = step("Inodes", "inodes", loading.inodes, loading.inodes, 1.0, loading.took);
-    let (reported, needed) = (safe.reported_blocks, safe.needed_blocks);
-    let blocks = step("AwaitingReportedBlocks", "awaiting reported blocks", reported, needed, share, safe.took);
-    let mut safe_mode = phase("SafeMode", "Safe mode", safe.took, vec![blocks]);
+    let (reported, needed) = (safe.safe_blocks, safe.wanted_blocks);
+    let blocks = step("AwaitingReportedBlocks", "awaiting reported blocks", reported, needed, share, safe.lasted);
+    let mut safe_mode = phase("SafeMode", "Safe mode", safe.lasted, vec![blocks]);
     safe_mode["status"] = if safe.is_over { "COMPLETE" } else { "RUNNING" }.into();
     safe_mode["percentComplete"] = share.into();
     // One journal is read together with the tables, and there is no checkpoint to write.
     json!({
-        "elapsedTime": ms(loading.took + safe.took),
+        "elapsedTime": ms(loading.took + safe.lasted),
         "percentComplete": (3.0 + share) / 4.0,
         "phases": [
             phase("LoadingFsImage", "Loading fsimage", loading.took, vec![inodes]),
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn progress_ends_with_safe_mode() {
         let loading = Loading { took: Duration::from_millis(30), inodes: 5 };
-        let safe = |reported_blocks, is_over| StartupProgress {
-            reported_blocks,
-            needed_blocks: 10,
-            took: Duration::from_secs(1),
+        let safe = |safe_blocks, is_over| StartupSafeMode {
+            safe_blocks,
+            wanted_blocks: 10,
+            lasted: Duration::from_secs(1),
             is_over,
         };
         let running = progress(loading, safe(5, false));
