@@ -2,7 +2,7 @@
 
 import {
   ask, address, bytes, bytesPerSecond, call, callOther, card, count, data, duration, el, encodePath, facts, failure, meter,
-  milliseconds, notice, percent, perSecond, reload, shared, state, table, tableRow, time, webhdfs,
+  milliseconds, notice, percent, perSecond, plural, reload, shared, state, table, tableRow, time, webhdfs,
 } from "/ui/common.js";
 import { chart } from "/ui/chart.js";
 
@@ -88,9 +88,9 @@ function overviewParts(now, history, calls, nodes, known) {
   return [
     el("h1", {}, "Overview"),
     safeMode.on && notice("", state("warning", "Safe mode is on. "), safeMode.tip),
-    redundancy.missing > 0 && notice("bad", state("bad", `${count(redundancy.missing)} blocks have no replica left. `),
+    redundancy.missing > 0 && notice("bad", state("bad", `${plural(redundancy.missing, "block")} without a replica. `),
       el("a", { href: "#problems" }, "Which files")),
-    datanodes.dead > 0 && notice("", state("warning", `${count(datanodes.dead)} DataNodes are dead. `),
+    datanodes.dead > 0 && notice("", state("warning", `${plural(datanodes.dead, "DataNode")} ${datanodes.dead === 1 ? "is" : "are"} dead. `),
       el("a", { href: "#datanodes/dead" }, "Which, and since when")),
     el("div", { class: "cards" },
       card("State", safeMode.on ? state("warning", "safe mode") : state("good", now.state),
@@ -99,16 +99,16 @@ function overviewParts(now, history, calls, nodes, known) {
       card("Capacity used", `${bytes(capacity.used)}`, meter(capacity.used, capacity.total),
         el("p", {}, `${percent(capacity.used, capacity.total)} of ${bytes(capacity.total)}, ${bytes(capacity.remaining)} free`)),
       card("Replicas in memory", bytes(memory.used), meter(memory.used, memory.limit),
-        el("p", {}, `of ${bytes(memory.limit)}; pinned: ${count(sum(known, (node) => node.memory.pinnedReplicas))} replicas`),
-        el("p", { class: "quiet" }, `as told by ${count(answered)} of ${count(nodes.total)} DataNodes`)),
+        el("p", {}, `of ${bytes(memory.limit)}; pinned: ${plural(sum(known, (node) => node.memory.pinnedReplicas), "replica")}`),
+        el("p", { class: "quiet" }, `as told by ${count(answered)} of ${plural(nodes.total, "DataNode")}`)),
       card("Centralised cache", bytes(cache.used), meter(cache.used, cache.capacity),
         el("p", {}, `of ${bytes(cache.capacity)} that DataNodes may lock`)),
       card("Throughput now", `${bytesPerSecond(sum(known, (node) => node.readPerSecond))} read`,
         el("p", {}, `${bytesPerSecond(sum(known, (node) => node.writtenPerSecond))} written, by DataNodes' sockets and streams`)),
       calls.rpc && card("Calls now", perSecond(calls.rate),
         el("p", {}, `processing ${milliseconds(calls.rpc.RpcProcessingTimeAvgTime)}, queue ${milliseconds(calls.rpc.RpcQueueTimeAvgTime)} on average`)),
-      card("Files", count(now.files), el("p", {}, `${count(now.directories)} directories, ${count(now.blocks)} blocks`)),
-      card("Open for writing", count(now.openFiles), el("p", {}, `by ${count(now.writers)} clients. `, el("a", { href: "#open-files" }, "Which"))),
+      card("Files", count(now.files), el("p", {}, `${now.directories === 1 ? "1 directory" : `${count(now.directories)} directories`}, ${plural(now.blocks, "block")}`)),
+      card("Open for writing", count(now.openFiles), el("p", {}, `by ${plural(now.writers, "client")}. `, el("a", { href: "#open-files" }, "Which"))),
       card("Blocks to repair", count(redundancy.low + redundancy.missing),
         el("p", {}, `${count(redundancy.low)} with too few replicas, ${count(redundancy.missing)} missing, ${count(redundancy.corrupt)} with corrupt replicas`)),
       card("DataNodes", `${count(datanodes.live)} live`,
@@ -125,7 +125,7 @@ function overviewParts(now, history, calls, nodes, known) {
       ["Compatible with", `Hadoop ${now.softwareVersion}`],
       ["Cluster", now.clusterId],
       ["Block pool", now.blockPoolId],
-      ["Store", `${now.store.directory}, ${bytes(now.store.bytes)}`],
+      ["Store", now.store.directory],
       ["Copies", `${count(redundancy.pending)} blocks being copied, ${count(redundancy.scheduled)} replicas scheduled, ${count(redundancy.pendingDeletion)} to be deleted`],
       ["Failed volumes", count(datanodes.failedVolumes)],
       ["Announced memory", `${count(now.advertised.replicas)} replicas for one-sided reads`],
@@ -156,7 +156,8 @@ export async function datanodes(rest, view) {
   const list = el("div", {});
   const refresh = async () => {
     const answer = await data("/ui/datanodes", { state: chosen, offset, limit: PAGE, find: filter.value.trim() || null });
-    const draw = () => list.replaceChildren(...datanodeParts(answer, known, chosen, offset));
+    // A list of volumes that is open stays as it is.
+    const draw = () => list.querySelector("details[open]") ?? list.replaceChildren(...datanodeParts(answer, known, chosen, offset));
     draw();
     if (chosen !== "dead") {
       await askDatanodes(answer.datanodes.filter((datanode) => datanode.state !== "dead"), known);
@@ -207,7 +208,7 @@ function datanodeParts(answer, known, chosen, offset) {
         return told ? [bytes(told.used), meter(told.used, told.limit), el("span", { class: "quiet" }, `of ${bytes(told.limit)}`)] : "–";
       },
     },
-    { title: "Pinned", number: true, cell: (node) => [`${count(memory(node)?.pinnedReplicas)} replicas`, el("div", { class: "quiet" }, `${bytes(node.cacheUsed)} cached`)] },
+    { title: "Pinned", number: true, cell: (node) => [plural(memory(node)?.pinnedReplicas, "replica"), el("div", { class: "quiet" }, `${bytes(node.cacheUsed)} cached`)] },
     { title: "Blocks", number: true, cell: (node) => count(node.blocks) },
     { title: "Load", number: true, cell: (node) => count(node.load) },
     { title: "Failed volumes", number: true, cell: (node) => (node.failedVolumes > 0 ? state("bad", count(node.failedVolumes)) : "0") },
@@ -215,7 +216,7 @@ function datanodeParts(answer, known, chosen, offset) {
     { title: "Volumes", cell: (node) => volumeList(node) },
   ];
   const last = Math.min(offset + PAGE, answer.total);
-  const title = answer.total > PAGE ? `${count(offset + 1)} to ${count(last)} of ${count(answer.total)} DataNodes` : `${count(answer.total)} DataNodes`;
+  const title = answer.total > PAGE ? `${count(offset + 1)} to ${count(last)} of ${count(answer.total)} DataNodes` : plural(answer.total, "DataNode");
   return [
     table(title, columns, answer.datanodes, "No DataNode is in this state."),
     answer.total > PAGE && el("div", { class: "row" },
@@ -273,7 +274,7 @@ export async function openFiles(_, view) {
     return answer;
   };
   const first = await load();
-  const found = table(`${count(first.total)} files are open for writing, by ${count(first.holders)} clients`, columns, first.files, "No file is open for writing.");
+  const found = table(`${plural(first.total, "file")} open for writing, by ${plural(first.holders, "client")}`, columns, first.files, "No file is open for writing.");
   more.addEventListener("click", async () => {
     more.disabled = true;
     try {
@@ -308,7 +309,7 @@ export async function snapshots(_, view) {
         class: "card",
         ontoggle: () => details.open && showSnapshots(directory.path, list).catch((error) => list.replaceChildren(failure(error))),
       },
-      el("summary", {}, `${directory.path} – ${count(directory.snapshotNumber)} snapshots, of ${directory.dirStatus.owner}`),
+      el("summary", {}, `${directory.path} – ${plural(directory.snapshotNumber, "snapshot")}, of ${directory.dirStatus.owner}`),
       el("div", { class: "row" },
         el("a", { class: "button", href: fileLink(directory.path) }, "Open the directory"),
         el("button", { type: "button", disabled: locked, onclick: () => create(directory.path) }, "New snapshot"),

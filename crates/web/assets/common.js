@@ -80,6 +80,9 @@ export function count(value) {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
+/// Formats a number of things: `1 block`, `2 blocks`.
+export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
 export const perSecond = (value) => (Number.isFinite(value) ? `${count(value)}/s` : "–");
 export const milliseconds = (value) => (Number.isFinite(value) ? `${value.toFixed(value < 10 ? 2 : 0)} ms` : "–");
 
@@ -300,12 +303,14 @@ export class View {
     if (this.isCurrent) replace(this.main, children);
   }
 
-  /// Calls `refresh` again and again, `seconds` after it has finished, while the page is visible.
+  /// Calls `refresh` again and again, `seconds` after it has finished, while the page is visible and no control in it
+  /// has the focus, which it would lose.
   every(seconds, refresh) {
     const next = () => {
       if (!this.isCurrent) return;
       this.timers.push(setTimeout(async () => {
-        if (this.isCurrent && !document.hidden) await refresh().catch(() => {});
+        const focus = document.activeElement?.closest("main a, main button, main summary");
+        if (this.isCurrent && !document.hidden && !focus) await refresh().catch(() => {});
         next();
       }, seconds * 1000));
     };

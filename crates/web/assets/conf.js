@@ -1,6 +1,6 @@
 // The page of a server's configuration.
 
-import { call, count, el, table } from "/ui/common.js";
+import { call, el, plural, table } from "/ui/common.js";
 
 export async function configuration(_, view) {
   const { properties } = await call("/conf?format=json");
@@ -12,7 +12,7 @@ export async function configuration(_, view) {
     const wanted = find.value.trim().toLowerCase();
     const rows = properties.filter((entry) => (!onlySet.checked || isSet(entry)) &&
       (wanted === "" || `${entry.key} ${entry.value}`.toLowerCase().includes(wanted)));
-    list.replaceChildren(table(`${count(rows.length)} keys`, [
+    list.replaceChildren(table(plural(rows.length, "key"), [
       { title: "Key", name: true, cell: (entry) => el("span", { class: "mono" }, entry.key) },
       { title: "Value", cell: (entry) => el("span", { class: "mono anywhere" }, entry.value) },
       { title: "Source", cell: (entry) => el("span", { class: "anywhere" }, entry.resource) },

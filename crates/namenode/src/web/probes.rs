@@ -1,6 +1,6 @@
 //! Pages of Apache's NameNode that tools ask for: whether it is active, the racks, the progress of the start.
 //!
-//! Source: Hadoop's `IsActiveServlet`, `NetworkTopologyServlet` and `StartupSafeModeServlet`.
+//! Source: Hadoop's `IsActiveServlet`, `NetworkTopologyServlet` and `StartupProgressServlet`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
