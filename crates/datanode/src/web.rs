@@ -47,6 +47,7 @@ fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection)
             let session = interface::session(&protection);
             async move { Ok(session) }
         })
+        .data("/ui/log", move |query: Query, _| async move { interface::log(&query) })
         .data("/ui/history", move |_, _| {
             let history = history.clone();
             async move { Ok(history.json()) }

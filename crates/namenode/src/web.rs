@@ -62,7 +62,8 @@ fn with_interface(
     history: Arc<History>,
 ) -> Site {
     let protection = Arc::new(protection.clone());
-    let [for_session, for_overview, for_datanodes, for_problems, for_open_files] = [(); 5].map(|()| namenode.clone());
+    let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_log] =
+        [(); 6].map(|()| namenode.clone());
     site.interface(Server::Namenode)
         .data("/ui/session", move |query: Query, peer: IpAddr| {
             interface::session(for_session.clone(), protection.clone(), query, peer)
@@ -79,6 +80,7 @@ fn with_interface(
         .data("/ui/open-files", move |query: Query, peer: IpAddr| {
             interface::open_files(for_open_files.clone(), query, peer)
         })
+        .data("/ui/log", move |query: Query, peer: IpAddr| interface::log(for_log.clone(), query, peer))
         .data("/ui/history", move |_, _| {
             let history = history.clone();
             async move { Ok(history.json()) }

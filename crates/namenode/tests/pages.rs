@@ -659,6 +659,8 @@ async fn only_superusers_see_open_files_and_all_problems() {
     }
     let refused = http(&n, "/ui/open-files?user.name=bob").await;
     assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("AccessControlException"), "{refused}");
+    assert!(http(&n, "/ui/log?user.name=bob").await.starts_with("HTTP/1.0 403 "));
+    assert!(data(&n, "/ui/log?user.name=root").await["lines"].is_array());
     let open = data(&n, "/ui/open-files?user.name=root").await;
     assert_eq!((&open["total"], &open["holders"], &open["hasMore"]), (&3.into(), &1.into(), &false.into()));
     let files = open["files"].as_array().unwrap();

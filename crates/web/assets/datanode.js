@@ -5,6 +5,7 @@ import {
 } from "/ui/common.js";
 import { chart } from "/ui/chart.js";
 import { configuration } from "/ui/conf.js";
+import { log } from "/ui/log.js";
 
 const APACHES = { "tab-overview": "overview" };
 
@@ -105,7 +106,7 @@ async function namenodes(_, view) {
   view.every(5, refresh);
 }
 
-const VIEWS = { overview, volumes, namenodes, configuration };
+const VIEWS = { overview, volumes, namenodes, configuration, log };
 
 function route(fragment) {
   const name = APACHES[fragment] ?? fragment;

@@ -4,6 +4,7 @@ import { start, startSession } from "/ui/common.js";
 import { datanodes, openFiles, overview, problems, snapshots, startup } from "/ui/cluster.js";
 import { configuration } from "/ui/conf.js";
 import { files } from "/ui/files.js";
+import { log } from "/ui/log.js";
 
 const VIEWS = {
   overview,
@@ -14,6 +15,7 @@ const VIEWS = {
   problems,
   startup,
   configuration,
+  log,
 };
 
 // Fragments of the addresses of Apache's pages, which redirect here.

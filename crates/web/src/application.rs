@@ -20,11 +20,12 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Files of both servers' pages.
-const COMMON: [Asset; 5] = [
+const COMMON: [Asset; 6] = [
     Asset { path: "/ui/style.css", content_type: "text/css; charset=utf-8", text: include_str!("../assets/style.css") },
     Asset { path: "/ui/common.js", content_type: SCRIPT, text: include_str!("../assets/common.js") },
     Asset { path: "/ui/chart.js", content_type: SCRIPT, text: include_str!("../assets/chart.js") },
     Asset { path: "/ui/conf.js", content_type: SCRIPT, text: include_str!("../assets/conf.js") },
+    Asset { path: "/ui/log.js", content_type: SCRIPT, text: include_str!("../assets/log.js") },
     Asset { path: "/ui/icon.svg", content_type: "image/svg+xml", text: include_str!("../assets/icon.svg") },
 ];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, ReplicaState};
 use hearth_web::webhdfs::Exception;
-use hearth_web::{Protection, Query};
+use hearth_web::{Protection, Query, log_lines};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -30,6 +30,12 @@ pub fn session(protection: &Protection) -> Value {
         "requiredHeader": protection.required_header(),
         "version": env!("CARGO_PKG_VERSION"),
     })
+}
+
+/// Returns lines of the log from number `from` on.
+pub fn log(query: &Query) -> Answer {
+    let from = query.get("from").map_or(Ok(0), |from| from.parse());
+    Ok(log_lines(from.map_err(|_| Exception::illegal_argument("from: wanted a whole number"))?))
 }
 
 /// Source of the status, which is made by one thread at a time. If a disk hangs, only that thread is held.

@@ -56,6 +56,8 @@ async fn interface_shows_memory_volumes_and_replicas() {
     assert_eq!(data(&node, "/ui/status", true).await["nowMs"], status["nowMs"]);
     assert_eq!(data(&node, "/ui/session", false).await["readOnly"], false);
     assert!(data(&node, "/ui/history", false).await["series"]["readBytes"].is_array());
+    assert!(data(&node, "/ui/log?from=0", false).await["lines"].is_array());
+    assert!(page(&node, "/ui/log?from=x").await.starts_with("HTTP/1.0 400 "));
     assert_eq!(data(&node, "/ui/replicas?pool=none&blocks=1,2", true).await["replicas"], serde_json::json!({}));
     assert!(page(&node, "/ui/replicas?blocks=x").await.starts_with("HTTP/1.0 400 "));
 }

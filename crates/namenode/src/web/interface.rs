@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hearth_types::{BlockId, DatanodeAdminState, StorageReport};
 use hearth_web::webhdfs::{Exception, USER_NAME, checked_user};
-use hearth_web::{Protection, Query};
+use hearth_web::{Protection, Query, log_lines};
 use serde_json::{Value, json};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport, Now};
@@ -344,6 +344,13 @@ pub async fn open_files(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> 
         "hasMore": has_more,
         "next": shown.last().map_or(after, |(id, _)| id.0),
     }))
+}
+
+/// Returns lines of the log from number `from` on, for superusers.
+pub async fn log(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
+    let caller = caller(&namenode, &query, peer).await?;
+    namenode.read().namespace.require_superuser(&caller, "log").map_err(exception)?;
+    Ok(log_lines(number(&query, "from", 0)?))
 }
 
 fn exception(error: Error) -> Exception {

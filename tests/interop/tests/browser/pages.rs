@@ -11,7 +11,7 @@ use crate::{act_as, page, picture, webhdfs, with_browser};
 const AUDIT: &str = include_str!("audit.js");
 
 /// Pages of the NameNode, with a text that each shows when it is complete.
-const NAMENODE: [(&str, &str); 9] = [
+const NAMENODE: [(&str, &str); 10] = [
     ("overview", "Capacity by medium"),
     ("datanodes", "2 DataNodes"),
     ("datanodes/dead", "No DataNode is in this state."),
@@ -21,12 +21,14 @@ const NAMENODE: [(&str, &str); 9] = [
     ("problems", "Blocks without a replica"),
     ("startup", "awaiting reported blocks"),
     ("configuration", "dfs.replication"),
+    ("log", "NameNode is serving"),
 ];
-const DATANODE: [(&str, &str); 4] = [
+const DATANODE: [(&str, &str); 5] = [
     ("overview", "Memory of replicas"),
     ("volumes", "Storage directories"),
     ("namenodes", "Connections to NameNodes"),
     ("configuration", "dfs.datanode.address"),
+    ("log", "datanode serves"),
 ];
 
 pub fn user(session: &mut Session) -> Result<()> {
