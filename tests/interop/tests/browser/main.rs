@@ -39,6 +39,8 @@ fn main() -> ExitCode {
     let make = Implementation::Hearth;
     let cluster = ClusterSpec::new(make, make)
         .datanodes(2)
+        // The name to which the browser is sent for data.
+        .set("dfs.datanode.hostname", "127.0.0.1")
         .set("hearth.memory.limit", "64m")
         .set("dfs.datanode.max.locked.memory", 8 << 20)
         .set("dfs.ls.limit", 20);
