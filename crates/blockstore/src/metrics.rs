@@ -73,4 +73,17 @@ impl Blockstore {
         }
         metrics
     }
+
+    /// Returns only the memory in use and its limit, the bytes not yet on disk, and the numbers of evictions and of
+    /// reads back. Looks at no replica, so it may be called often. The other figures are 0.
+    pub fn quick_metrics(&self) -> StoreMetrics {
+        StoreMetrics {
+            memory_limit: self.budget.limit(),
+            memory_used: self.budget.used(),
+            dirty_bytes: self.counters.dirty_bytes.load(Ordering::Relaxed),
+            evictions: self.counters.evictions.load(Ordering::Relaxed),
+            read_backs: self.counters.read_backs.load(Ordering::Relaxed),
+            ..StoreMetrics::default()
+        }
+    }
 }

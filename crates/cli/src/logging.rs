@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
+use hearth_web::LogWriter;
 use tracing_subscriber::EnvFilter;
 
 /// Level of `--loglevel`.
@@ -36,7 +37,8 @@ pub fn start(default_level: &str) {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        // Standard error, and the last lines for the servers' pages.
+        .with_writer(|| LogWriter)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
 }

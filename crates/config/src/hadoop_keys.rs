@@ -279,7 +279,6 @@ mod tests {
             ("dfs.namenode.inode.attributes.provider.class", "org.apache.ranger.Authorizer"),
             ("hadoop.security.group.mapping", "org.apache.hadoop.security.LdapGroupsMapping"),
             ("hadoop.http.authentication.type", "kerberos"),
-            ("dfs.webhdfs.rest-csrf.enabled", "true"),
         ] {
             let conf = Configuration::empty().with(key, value);
             let said = conf.ineffective_settings(Program::Namenode).unwrap_err().to_string();

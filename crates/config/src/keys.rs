@@ -201,6 +201,20 @@ keys! {
     DFS_NAMENODE_HTTP_ADDRESS: Key<HostPort> = "dfs.namenode.http-address", address, "0.0.0.0:9870" for [Namenode, Client];
     /// Policy of web servers: HTTP_ONLY, HTTPS_ONLY or HTTP_AND_HTTPS.
     DFS_HTTP_POLICY: Key<String> = "dfs.http.policy", text, "HTTP_ONLY";
+    /// Send the header X-Frame-Options with web pages, so that no page of another site can show them in a frame.
+    DFS_XFRAME_ENABLED: Key<bool> = "dfs.xframe.enabled", boolean, "true";
+    /// Value of X-Frame-Options: DENY, SAMEORIGIN or ALLOW-FROM.
+    DFS_XFRAME_VALUE: Key<String> = "dfs.xframe.value", text, "SAMEORIGIN";
+    /// Require a header of browsers that change something over WebHDFS.
+    DFS_WEBHDFS_REST_CSRF_ENABLED: Key<bool> = "dfs.webhdfs.rest-csrf.enabled", boolean, "false";
+    /// Name of that header. Any value is accepted.
+    DFS_WEBHDFS_REST_CSRF_CUSTOM_HEADER: Key<String> = "dfs.webhdfs.rest-csrf.custom-header", text, "X-XSRF-HEADER";
+    /// HTTP methods that do not need the header.
+    DFS_WEBHDFS_REST_CSRF_METHODS_TO_IGNORE: Key<Vec<String>> = "dfs.webhdfs.rest-csrf.methods-to-ignore", list, "GET,OPTIONS,HEAD,TRACE";
+    /// Patterns of the User-Agent header of browsers: text in which a dot is any character, and .* any text.
+    DFS_WEBHDFS_REST_CSRF_BROWSER_USERAGENTS_REGEX: Key<Vec<String>> = "dfs.webhdfs.rest-csrf.browser-useragents-regex", list, "^Mozilla.*,^Opera.*";
+    /// Refuse all changes over HTTP: WebHDFS, and deletions by fsck. RPC is not affected.
+    HEARTH_WEB_READ_ONLY: Key<bool> = "hearth.web.read-only", boolean, "false";
     /// Highest replication of a file.
     DFS_REPLICATION_MAX: Key<u32> = "dfs.replication.max", int_u32, "512" for [Namenode] in ("1"..="32767");
     /// Number of replicas that a block needs to be complete.

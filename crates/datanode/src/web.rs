@@ -2,14 +2,16 @@
 //! passed to the given client.
 
 mod activity;
+mod interface;
 mod metrics;
+mod sampler;
 mod status;
 
 use std::sync::{Arc, Weak};
 
 use hearth_protocol::rpc::RpcMetrics;
 pub use hearth_web::WebServer;
-use hearth_web::{Bean, BoundSite, ConfEntry, Page, Site, process_beans, rpc_beans, size};
+use hearth_web::{Bean, BoundSite, ConfEntry, Page, Protection, Query, Server, Site, process_beans, rpc_beans, size};
 
 use crate::datanode::Datanode;
 use crate::error::Error;
@@ -18,6 +20,8 @@ use crate::error::Error;
 /// `rpc`: the counters of the IPC port.
 pub async fn bind(datanode: &Arc<Datanode>, rpc: &Arc<RpcMetrics>) -> Result<BoundSite, Error> {
     let address = datanode.options.http_address.to_string();
+    let protection = Protection::read(&datanode.options.configuration, Server::Datanode)
+        .map_err(|error| Error::Web(error.to_string()))?;
     let configuration = datanode.options.configuration.clone();
     // The pages must not keep the DataNode alive.
     let for_bean_rpc = rpc.clone();
@@ -35,7 +39,30 @@ pub async fn bind(datanode: &Arc<Datanode>, rpc: &Arc<RpcMetrics>) -> Result<Bou
         Some(service) => site.webhdfs(service.clone()),
         None => site,
     };
+    let site = with_interface(site, datanode, &protection).protection(protection);
     site.bind(&address).await.map_err(|error| Error::Web(error.to_string()))
+}
+
+/// Adds the user interface and its data, and starts to take samples for it.
+fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection) -> Site {
+    let protection = protection.clone();
+    let status = interface::StatusPage::new(Arc::downgrade(datanode));
+    let replicas = interface::ReplicaPage::new(Arc::downgrade(datanode));
+    let history = sampler::history();
+    tokio::spawn(sampler::run(Arc::downgrade(datanode), history.clone()));
+    site.interface(Server::Datanode)
+        .data("/ui/session", move |_, _| {
+            let session = interface::session(&protection);
+            async move { Ok(session) }
+        })
+        .data("/ui/log", move |query: Query, _| async move { interface::log(&query) })
+        .data("/ui/history", move |_, _| {
+            let history = history.clone();
+            async move { Ok(history.json()) }
+        })
+        // The NameNode's pages show these figures.
+        .public_data("/ui/status", move |_, _| status.clone().answer())
+        .public_data("/ui/replicas", move |query: Query, _| replicas.clone().answer(query))
 }
 
 fn front_page(datanode: &Weak<Datanode>) -> String {

@@ -143,6 +143,15 @@ impl Leases {
         self.by_holder.len()
     }
 
+    pub fn limits(&self) -> LeaseLimits {
+        self.limits
+    }
+
+    /// Returns the time since the last renewal. `None` for an unknown holder.
+    pub fn idle(&self, holder: &str, now: Duration) -> Option<Duration> {
+        self.by_holder.get(holder).map(|lease| now.saturating_sub(lease.renewed))
+    }
+
     /// Returns up to `limit` open files with ids above `after`, in the order of ids.
     pub fn open_files_after(&self, after: InodeId, limit: usize) -> Vec<(InodeId, Arc<str>)> {
         let Some(from) = after.0.checked_add(1) else { return Vec::new() };
@@ -184,6 +193,8 @@ mod tests {
         assert!(leases.soft_limit_passed("a", SECOND * 64));
         assert!(leases.soft_limit_passed("nobody", SECOND));
         leases.renew("a", SECOND * 64);
+        assert_eq!(leases.idle("a", SECOND * 65), Some(SECOND));
+        assert_eq!(leases.idle("nobody", SECOND * 65), None);
         assert!(!leases.soft_limit_passed("a", SECOND * 65));
         assert_eq!(leases.expired(SECOND * 1202, 10), []);
         assert_eq!(leases.expired(SECOND * 1203, 10), [("b".to_owned(), InodeId(3))]);

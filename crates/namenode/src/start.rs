@@ -141,6 +141,7 @@ impl Namenode {
         let impersonation = tokio::task::spawn_blocking(move || Impersonation::read(&rules));
         let impersonation = impersonation.await.map_err(|_| StartError::Interrupted)??;
         let (store, identity, loaded, load_time) = open_store(&options, &settings, &groups).await?;
+        let loading = web::Loading { took: load_time, inodes: loaded.namespace.inode_count() };
         let retry_cache = retry_cache(&settings, options.clock.clone());
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
         let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
@@ -208,9 +209,12 @@ impl Namenode {
         let ports = std::iter::once(&rpc).chain(&service_rpc);
         let ports = ports.map(|rpc| (rpc.address().port(), rpc.metrics().clone())).collect();
         let calls = CallMetrics { ports, webhdfs: webhdfs.metrics().clone() };
-        let site = web::site(namenode.clone(), rpc.address(), calls, Arc::new(webhdfs), conf);
+        let history = web::sampler::history();
+        let webhdfs = Arc::new(webhdfs);
+        let site = web::site(namenode.clone(), rpc.address(), calls, webhdfs, conf, loading, history.clone())?;
         let web = site.serve(&http_address).await?;
         let mut tasks = vec![
+            tokio::spawn(web::sampler::run(namenode.clone(), history)),
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(monitors::run_lease_monitor(namenode.clone())),
             tokio::spawn(monitors::run_disk_monitor(namenode.clone())),

@@ -1,10 +1,15 @@
 //! Web pages of the NameNode.
 
-use std::net::SocketAddr;
+mod interface;
+mod probes;
+pub mod sampler;
+
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use hearth_config::Configuration;
-use hearth_web::{ConfEntry, Page, Site, size};
+use hearth_config::{ConfigError, Configuration};
+use hearth_web::axum::http::HeaderMap;
+use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::fsck::{FsckRequest, fsck};
@@ -13,23 +18,30 @@ use crate::metrics::{CallMetrics, metrics};
 use crate::service::Webhdfs;
 use crate::state::Namenode;
 
-/// `rpc`: the address of the RPC port for clients.
+pub use probes::Loading;
+
+/// Returns the pages. `rpc`: the address of the RPC port for clients. `loading`: how the namespace was read. `history`:
+/// the samples that [`sampler::run`] takes.
 pub fn site(
     namenode: Arc<Namenode>,
     rpc: SocketAddr,
     calls: CallMetrics,
     webhdfs: Arc<Webhdfs>,
     conf: &Configuration,
-) -> Site {
+    loading: Loading,
+    history: Arc<History>,
+) -> Result<Site, ConfigError> {
+    let protection = Protection::read(conf, Server::Namenode)?;
     let entries = ConfEntry::all(conf);
     let started_ms = namenode.clock.wall_ms();
+    let shared = namenode.clone();
     let front = {
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
     let (checked, counted) = (namenode.clone(), namenode.clone());
     let counted_calls = calls.clone();
-    Site::new(
+    let site = Site::new(
         front,
         move || jmx::beans(&namenode, rpc, &calls, started_ms),
         move || entries.clone(),
@@ -39,7 +51,52 @@ pub fn site(
         let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
         fsck(checked.clone(), request, telling)
     })
-    .webhdfs(webhdfs)
+    .webhdfs(webhdfs);
+    let site = with_interface(site, &shared, rpc, started_ms, &protection, history);
+    Ok(with_probes(site, &shared, loading).protection(protection))
+}
+
+/// Adds the user interface and its data.
+fn with_interface(
+    site: Site,
+    namenode: &Arc<Namenode>,
+    rpc: SocketAddr,
+    started_ms: u64,
+    protection: &Protection,
+    history: Arc<History>,
+) -> Site {
+    let protection = Arc::new(protection.clone());
+    let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_log] =
+        [(); 6].map(|()| namenode.clone());
+    site.interface(Server::Namenode)
+        .data("/ui/session", move |query: Query, peer: IpAddr| {
+            interface::session(for_session.clone(), protection.clone(), query, peer)
+        })
+        .data("/ui/overview", move |_, _| {
+            let namenode = for_overview.clone();
+            async move { Ok(interface::overview(&namenode, rpc, started_ms)) }
+        })
+        .data("/ui/datanodes", move |query: Query, _| {
+            let namenode = for_datanodes.clone();
+            async move { interface::datanodes(&namenode, &query) }
+        })
+        .data("/ui/problems", move |query: Query, peer: IpAddr| interface::problems(for_problems.clone(), query, peer))
+        .data("/ui/open-files", move |query: Query, peer: IpAddr| {
+            interface::open_files(for_open_files.clone(), query, peer)
+        })
+        .data("/ui/log", move |query: Query, peer: IpAddr| interface::log(for_log.clone(), query, peer))
+        .data("/ui/history", move |_, _| {
+            let history = history.clone();
+            async move { Ok(history.json()) }
+        })
+}
+
+/// Adds the pages of Apache's NameNode that tools ask for.
+fn with_probes(site: Site, namenode: &Arc<Namenode>, loading: Loading) -> Site {
+    let (for_topology, for_progress) = (namenode.clone(), namenode.clone());
+    site.document("/isActive", probes::is_active)
+        .document("/topology", move |headers: &HeaderMap| probes::topology(&for_topology, headers))
+        .document("/startupProgress", move |_: &HeaderMap| probes::startup_progress(&for_progress, loading))
 }
 
 fn front(namenode: &Namenode, rpc: SocketAddr) -> String {

@@ -72,11 +72,25 @@ async fn make_snapshots(n: &Arc<TestNamenode>, path: &'static str, names: impl I
 }
 
 async fn http(n: &TestNamenode, path: &str) -> String {
+    send(n, &format!("GET {path} HTTP/1.0")).await
+}
+
+/// Sends a request with these lines in its head.
+async fn send(n: &TestNamenode, head: &str) -> String {
     let mut socket = tokio::net::TcpStream::connect(n.handle().http_address()).await.unwrap();
-    socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    socket.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+/// Returns the JSON of a page, which must be there.
+async fn data(n: &TestNamenode, path: &str) -> serde_json::Value {
+    let answer = http(n, path).await;
+    assert!(answer.starts_with("HTTP/1.0 200 "), "{path}: {answer}");
+    assert!(answer.contains("\r\ncontent-type: application/json"), "{path}: {answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
 }
 
 #[tokio::test]
@@ -526,8 +540,192 @@ async fn pages_show_reports_of_datanodes() {
     assert_eq!(info().await, ("3.4.2-of-its-own".into(), 0.into()));
     datanode.heartbeat_with_failed_volumes(&n, 2).await;
     assert_eq!(info().await, ("3.4.2-of-its-own".into(), 2.into()));
-    let front = http(&n, "/").await;
+    let front = http(&n, "/plain").await;
     assert!(front.contains("<td>2</td><td>3.4.2-of-its-own</td>"), "{front}");
     assert!(http(&n, "/jmx?qry=*:*").await.contains("\"VolumeFailuresTotal\": 2"));
     assert!(http(&n, "/metrics").await.contains("\nhearth_namenode_failed_volumes 2\n"));
+}
+
+/// A name that would run a script if it were put into a page as HTML.
+const HOSTILE: &str = "<img src=x onerror=alert(1)>&\"'";
+/// The same, encoded for a URL.
+const HOSTILE_ENCODED: &str = "%3Cimg%20src=x%20onerror=alert(1)%3E%26%22%27";
+
+#[tokio::test]
+async fn interface_is_served_with_protecting_headers() {
+    let n = TestNamenode::start().await;
+    for path in ["/", "/ui/namenode.js", "/ui/overview", "/plain", "/jmx", "/webhdfs/v1/?op=LISTSTATUS", "/none"] {
+        let answer = http(&n, path).await;
+        let head = answer.split("\r\n\r\n").next().unwrap();
+        for header in ["content-security-policy: default-src 'none'; ", "x-frame-options: SAMEORIGIN", "nosniff"] {
+            assert!(head.contains(header), "{path}: {header} in {head}");
+        }
+    }
+    assert!(http(&n, "/").await.contains("<title>Hearth NameNode</title>"));
+    assert!(http(&n, "/explorer.html").await.contains("\r\nlocation: /?page=files\r\n"));
+    assert!(http(&n, "/dfshealth.html").await.contains("\r\nlocation: /\r\n"));
+    let denied = configuration().with("dfs.xframe.value", "DENY");
+    let n = TestNamenode::start_with(denied, Arc::new(SystemClock::new())).await;
+    assert!(http(&n, "/").await.contains("\r\nx-frame-options: DENY\r\n"));
+}
+
+#[tokio::test]
+async fn tools_get_the_pages_of_apaches_namenode() {
+    let n = TestNamenode::start().await;
+    assert!(http(&n, "/isActive").await.ends_with("\r\n\r\nI am Active!\n"));
+    assert!(http(&n, "/topology").await.ends_with("\r\n\r\nNo DataNodes"));
+    let _datanode = TestDatanode::join(&n, 1).await;
+    let text = http(&n, "/topology").await;
+    assert!(text.ends_with("\r\n\r\nRack: /default-rack\n   127.0.0.1:10001 (dn1)\n\n"), "{text}");
+    let json = send(&n, "GET /topology HTTP/1.0\r\nAccept: application/json").await;
+    let wanted = r#"[{"/default-rack":[{"hostname":"dn1","ip":"127.0.0.1:10001"}]}]"#;
+    assert!(json.ends_with(wanted), "{json}");
+    let progress = data(&n, "/startupProgress").await;
+    let names: Vec<&str> =
+        progress["phases"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["LoadingFsImage", "LoadingEdits", "SavingCheckpoint", "SafeMode"]);
+    assert_eq!((&progress["percentComplete"], &progress["phases"][3]["status"]), (&1.0.into(), &"COMPLETE".into()));
+}
+
+#[tokio::test]
+async fn interface_tells_who_acts() {
+    let n = TestNamenode::start().await;
+    let who = async |query: &str| {
+        let session = data(&n, &format!("/ui/session{query}")).await;
+        (session["user"].as_str().unwrap().to_owned(), session["superuser"].as_bool().unwrap())
+    };
+    assert_eq!(who("").await, ("dr.who".to_owned(), false));
+    assert_eq!(who("?user.name=").await, ("dr.who".to_owned(), false));
+    assert_eq!(who("?user.name=bob").await, ("bob".to_owned(), false));
+    assert_eq!(who("?user.name=root").await, ("root".to_owned(), true));
+    assert_eq!(who("?user.name=eve").await, ("eve".to_owned(), true));
+    let session = data(&n, "/ui/session").await;
+    assert_eq!((&session["readOnly"], &session["requiredHeader"]), (&false.into(), &serde_json::Value::Null));
+    let refused = http(&n, "/ui/session?user.name=%3Cb%3E").await;
+    assert!(refused.starts_with("HTTP/1.0 400 ") && refused.contains("IllegalArgumentException"), "{refused}");
+}
+
+#[tokio::test]
+async fn interface_shows_the_cluster() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    n.write(&datanodes, "/d/f", 100).await;
+    datanodes[0].heartbeat_with_failed_volumes(&n, 2).await;
+    let overview = data(&n, "/ui/overview").await;
+    assert_eq!((&overview["files"], &overview["blocks"], &overview["directories"]), (&1.into(), &1.into(), &2.into()));
+    assert_eq!((&overview["datanodes"]["live"], &overview["safeMode"]["on"]), (&2.into(), &false.into()));
+    assert_eq!(overview["datanodes"]["failedVolumes"], 2);
+
+    let names = async |query: &str| -> Vec<String> {
+        let found = data(&n, &format!("/ui/datanodes?{query}")).await;
+        let found = found["datanodes"].as_array().unwrap().clone();
+        found.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("state=live").await, ["dn1:10001", "dn2:10002"]);
+    assert_eq!(names("").await, ["dn1:10001", "dn2:10002"]);
+    assert_eq!(names("find=DN2").await, ["dn2:10002"]);
+    assert_eq!(names("offset=1&limit=1").await, ["dn2:10002"]);
+    assert_eq!(names("state=failed-volumes").await, ["dn1:10001"]);
+    for state in ["dead", "decommissioning", "maintenance"] {
+        assert!(names(&format!("state={state}")).await.is_empty(), "{state}");
+    }
+    assert!(http(&n, "/ui/datanodes?state=none").await.starts_with("HTTP/1.0 400 "));
+    let first = data(&n, "/ui/datanodes?limit=1").await;
+    assert_eq!(first["total"], 2);
+    let first = &first["datanodes"][0];
+    assert_eq!((&first["state"], &first["failedVolumes"]), (&"live".into(), &2.into()));
+    assert!(first["web"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{first}");
+    assert_eq!(first["storages"].as_array().unwrap().len(), 1);
+    assert!(first["lastContactSeconds"].as_u64().unwrap() < 60);
+
+    // The first sample is taken at the start.
+    let history = eventually("a sample", async || {
+        let history = data(&n, "/ui/history").await;
+        (!history["times"].as_array().unwrap().is_empty()).then_some(history)
+    })
+    .await;
+    assert!(history["series"]["files"][0].is_number(), "{history}");
+}
+
+#[tokio::test]
+async fn only_superusers_see_open_files_and_all_problems() {
+    let n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    let path = format!("/d/{HOSTILE}");
+    n.write(&datanodes, &path, 100).await;
+    spoil(&n, &path).await;
+    for number in 0..3 {
+        n.create(&format!("/open/{HOSTILE}{number}"), "W", 1).await.unwrap();
+    }
+    let refused = http(&n, "/ui/open-files?user.name=bob").await;
+    assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("AccessControlException"), "{refused}");
+    assert!(http(&n, "/ui/log?user.name=bob").await.starts_with("HTTP/1.0 403 "));
+    assert!(data(&n, "/ui/log?user.name=root").await["lines"].is_array());
+    let open = data(&n, "/ui/open-files?user.name=root").await;
+    assert_eq!((&open["total"], &open["holders"], &open["hasMore"]), (&3.into(), &1.into(), &false.into()));
+    let files = open["files"].as_array().unwrap();
+    assert_eq!((&files[0]["path"], &files[0]["holder"]), (&format!("/open/{HOSTILE}0").into(), &"W".into()));
+    let after = files[1]["id"].as_u64().unwrap();
+    let rest = data(&n, &format!("/ui/open-files?user.name=root&after={after}")).await;
+    assert_eq!((rest["files"].as_array().unwrap().len(), &rest["next"]), (1, &files[2]["id"]));
+    assert!(http(&n, "/ui/open-files?user.name=root&after=x").await.starts_with("HTTP/1.0 400 "));
+
+    let seen = data(&n, "/ui/problems?user.name=bob").await;
+    assert_eq!((&seen["missing"]["count"], &seen["missing"]["blocks"][0]["path"]), (&1.into(), &path.as_str().into()));
+    assert!(seen["corrupt"]["blocks"].is_null() && seen["lowRedundancy"]["blocks"].is_null(), "{seen}");
+    let seen = data(&n, "/ui/problems?user.name=root").await;
+    assert_eq!(seen["corrupt"]["blocks"][0]["path"], path);
+    assert_eq!(seen["corrupt"]["blocks"][0]["corrupt"], 1);
+    assert!(seen["lowRedundancy"]["blocks"].is_array());
+}
+
+#[tokio::test]
+async fn hostile_names_are_data_in_every_page() {
+    let n = TestNamenode::start().await;
+    assert!(n.mkdirs(&format!("/{HOSTILE}")).await.unwrap());
+    let listed = data(&n, "/webhdfs/v1/?op=LISTSTATUS_BATCH").await;
+    let entries = &listed["DirectoryListing"]["partialListing"]["FileStatuses"]["FileStatus"];
+    assert_eq!(entries[0]["pathSuffix"], HOSTILE);
+    let status = data(&n, &format!("/webhdfs/v1/{HOSTILE_ENCODED}?op=GETFILESTATUS")).await;
+    assert_eq!(status["FileStatus"]["type"], "DIRECTORY");
+    let fsck = http(&n, &format!("/fsck?path=/{HOSTILE_ENCODED}")).await;
+    assert!(fsck.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n") && fsck.contains(HOSTILE), "{fsck}");
+    // Versions come from DataNodes.
+    let _datanode = TestDatanode::join_of_version(&n, 1, "3.4.2<b>").await;
+    let plain = http(&n, "/plain").await;
+    assert!(plain.contains("3.4.2&lt;b&gt;") && !plain.contains("<b>"), "{plain}");
+}
+
+#[tokio::test]
+async fn changes_of_other_sites_and_of_a_read_only_port_are_refused() {
+    let n = TestNamenode::start().await;
+    let mkdirs = async |n: &TestNamenode, headers: &str| {
+        send(n, &format!("PUT /webhdfs/v1/d?op=MKDIRS&user.name=root HTTP/1.0\r\nHost: nn1:9870{headers}")).await
+    };
+    let exists = async |n: &TestNamenode| n.info("/d").await.unwrap().is_some();
+    let refused = mkdirs(&n, "\r\nOrigin: http://evil.example").await;
+    assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("AccessControlException"), "{refused}");
+    assert!(!exists(&n).await);
+    assert!(mkdirs(&n, "\r\nOrigin: http://nn1:9870").await.ends_with("{\"boolean\":true}"));
+    assert!(exists(&n).await && n.delete_as("root", "/d", true).await.unwrap());
+    // A client that is not a browser says nothing about its origin.
+    assert!(mkdirs(&n, "").await.ends_with("{\"boolean\":true}"));
+
+    let strict = configuration().with("dfs.webhdfs.rest-csrf.enabled", "true");
+    let n = TestNamenode::start_with(strict, Arc::new(SystemClock::new())).await;
+    let browser = "\r\nUser-Agent: Mozilla/5.0\r\nOrigin: http://nn1:9870";
+    let refused = mkdirs(&n, browser).await;
+    assert!(refused.starts_with("HTTP/1.0 400 ") && refused.contains("Missing Required Header for CSRF"), "{refused}");
+    assert!(!exists(&n).await);
+    assert_eq!(data(&n, "/ui/session").await["requiredHeader"], "x-xsrf-header");
+    assert!(mkdirs(&n, &format!("{browser}\r\nX-XSRF-HEADER: x")).await.ends_with("{\"boolean\":true}"));
+
+    let read_only = configuration().with("hearth.web.read-only", "true");
+    let n = TestNamenode::start_with(read_only, Arc::new(SystemClock::new())).await;
+    let refused = mkdirs(&n, "").await;
+    assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("hearth.web.read-only"), "{refused}");
+    assert!(http(&n, "/fsck?path=/&delete=1").await.starts_with("HTTP/1.0 403 "));
+    assert!(http(&n, "/fsck?path=/").await.starts_with("HTTP/1.0 200 "));
+    assert!(!exists(&n).await && n.mkdirs("/d").await.unwrap());
+    assert_eq!(data(&n, "/ui/session").await["readOnly"], true);
 }

@@ -53,11 +53,10 @@ impl Page {
             .collect();
         let title = escape(&self.title);
         format!(
-            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>\
-             body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}\
-             table{{border-collapse:collapse;margin:1rem 0}}th,td{{text-align:left;padding:.25rem 1rem .25rem 0;\
-             border-bottom:1px solid #ddd;vertical-align:top}}th{{font-weight:600;color:#555}}\
-             </style></head><body><h1>{title}</h1>{}<p>{}</p></body></html>",
+            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
+             <link rel=\"stylesheet\" href=\"/ui/style.css\"></head><body class=\"plain\"><main><h1>{title}</h1>{}\
+             <p>{}</p></main></body></html>",
             self.body,
             links.join(" &middot; ")
         )

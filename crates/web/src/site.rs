@@ -2,6 +2,7 @@
 //!
 //! [`Site::bind`] opens the port (`server.rs`); `routes.rs` maps each path to its page.
 
+mod data;
 mod pages;
 mod query;
 mod routes;
@@ -15,12 +16,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderMap;
+use serde_json::Value;
+
 use crate::conf::ConfEntry;
 use crate::connections::Timeouts;
 use crate::jmx::Bean;
 use crate::metrics::{Metric, MetricSource};
+use crate::protection::{Protection, Server};
 use crate::text_stream::{Disconnected, TextSender};
 use crate::webhdfs;
+pub use data::Document;
+use data::{DataPage, DocumentSource};
 pub use query::Query;
 pub use server::{BoundSite, WebServer};
 use text_page::TextPage;
@@ -43,6 +50,10 @@ pub struct Site {
     front: Arc<dyn Fn() -> String + Send + Sync>,
     metrics: MetricSource,
     pages: Vec<(&'static str, TextPage)>,
+    data: Vec<DataPage>,
+    documents: Vec<(&'static str, DocumentSource)>,
+    interface: Option<Server>,
+    protection: Option<Protection>,
     webhdfs: Option<Arc<dyn webhdfs::Service>>,
     request_timeout: Duration,
     idle_timeout: Duration,
@@ -50,8 +61,9 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates a site. `front` returns the HTML of `/`, `beans` the content of `/jmx`, and `metrics` the values of
-    /// `/metrics`, beside those of the process. These closures run on threads that may block. `conf` must not block.
+    /// Creates a site. `front` returns the HTML of `/plain` (of `/` without [`Site::interface`]), `beans` the content of
+    /// `/jmx`, and `metrics` the values of `/metrics`, beside those of the process. These closures run on threads that
+    /// may block. `conf` must not block.
     pub fn new(
         front: impl Fn() -> String + Send + Sync + 'static,
         beans: impl Fn() -> Vec<Bean> + Send + Sync + 'static,
@@ -64,6 +76,10 @@ impl Site {
             front: Arc::new(front),
             metrics: Arc::new(metrics),
             pages: Vec::new(),
+            data: Vec::new(),
+            documents: Vec::new(),
+            interface: None,
+            protection: None,
             webhdfs: None,
             request_timeout: REQUEST_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
@@ -81,6 +97,61 @@ impl Site {
         A: Future<Output = Result<(), Disconnected>> + Send + 'static,
     {
         self.pages.push((path, Arc::new(move |query, peer, telling| Box::pin(page(query, peer, telling)))));
+        self
+    }
+
+    /// Adds a page of JSON. `page` gets the request's parameters and the client's address. It ends with its client.
+    #[must_use]
+    pub fn data<F, A>(self, path: &'static str, page: F) -> Self
+    where
+        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
+    {
+        self.add_data(path, page, false)
+    }
+
+    /// Like [`Site::data`], for data that pages of any other server may read, such as the NameNode's.
+    #[must_use]
+    pub fn public_data<F, A>(self, path: &'static str, page: F) -> Self
+    where
+        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
+    {
+        self.add_data(path, page, true)
+    }
+
+    fn add_data<F, A>(mut self, path: &'static str, page: F, is_public: bool) -> Self
+    where
+        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
+    {
+        let source = Arc::new(move |query, peer| -> data::DataAnswer { Box::pin(page(query, peer)) });
+        self.data.push(DataPage { path, source, is_public });
+        self
+    }
+
+    /// Adds a page whose whole answer `page` makes from the request's headers, on a thread that may block.
+    #[must_use]
+    pub fn document(
+        mut self,
+        path: &'static str,
+        page: impl Fn(&HeaderMap) -> Document + Send + Sync + 'static,
+    ) -> Self {
+        self.documents.push((path, Arc::new(page)));
+        self
+    }
+
+    /// Serves the user interface at `/`, and redirects Apache's pages to it.
+    #[must_use]
+    pub fn interface(mut self, server: Server) -> Self {
+        self.interface = Some(server);
+        self
+    }
+
+    /// Sets the rules for requests and the headers of answers. Without them, all requests are passed on.
+    #[must_use]
+    pub fn protection(mut self, protection: Protection) -> Self {
+        self.protection = Some(protection);
         self
     }
 

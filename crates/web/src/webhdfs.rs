@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::StreamExt;
 use serde_json::Value;
 
-pub use parameters::{Parameters, needed, not_of, refused};
+pub use parameters::{Parameters, USER_NAME, checked_user, needed, not_of, refused};
 
 use crate::InFlight;
 use crate::site::REQUEST_TIMEOUT;

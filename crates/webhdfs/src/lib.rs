@@ -165,8 +165,16 @@ impl WebHdfs {
 
 impl Service for WebHdfs {
     fn answer(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
-        Box::pin(async move { self.respond(request).await })
+        Box::pin(async move { with_readable_refusal(self.respond(request).await) })
     }
+}
+
+/// Lets pages of other servers, such as the NameNode's, read why a request was refused.
+fn with_readable_refusal(mut response: Response) -> Response {
+    if response.status().is_client_error() || response.status().is_server_error() {
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    }
+    response
 }
 
 /// Returns the answer to a request that got no permit. Some Hadoop clients retry after this exception
@@ -262,6 +270,15 @@ mod tests {
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(body["RemoteException"]["exception"], exception, "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn pages_can_read_refusals() {
+        let service = Arc::new(WebHdfs::new(&configuration()).unwrap());
+        let refused = service.clone().answer(request(Method::GET, "/webhdfs/v1/a?op=OPEN")).await;
+        assert_eq!(refused.headers()["access-control-allow-origin"], "*");
+        let preflight = service.answer(request(Method::OPTIONS, "/webhdfs/v1/a?op=CREATE")).await;
+        assert_eq!(preflight.headers().get_all("access-control-allow-origin").iter().count(), 1);
     }
 
     #[tokio::test]

@@ -133,6 +133,41 @@ pub fn namenodes(datanode: &Datanode) -> Vec<Vec<String>> {
     .collect()
 }
 
+/// Returns the NameNodes, for the user interface.
+pub fn namenode_list(datanode: &Datanode) -> Vec<Value> {
+    let services = datanode.services.all();
+    let each =
+        services.iter().flat_map(|service| service.namenodes.iter().enumerate().map(move |(i, n)| (service, i, n)));
+    each.map(|(service, index, namenode)| {
+        json!({
+            "address": namenode.address.to_string(),
+            "nameservice": service.name,
+            "pool": service.pool().map(|pool| pool.id().to_string()),
+            "state": state(service, NamenodeIndex(index), namenode),
+            "heartbeatSeconds": namenode.last_contact.since_heartbeat().map(|since| since.as_secs()),
+            "reportSeconds": namenode.last_contact.since_full_report().map(|since| since.as_secs()),
+        })
+    })
+    .collect()
+}
+
+/// Returns the healthy storage directories, for the user interface.
+pub fn volumes(datanode: &Datanode) -> Vec<Value> {
+    let volume = |storage: Storage| {
+        json!({
+            "directory": storage.dir,
+            "storage": storage.report.storage.to_string(),
+            "medium": storage.report.storage_type.name(),
+            "used": storage.report.dfs_used,
+            "remaining": storage.report.remaining,
+            "capacity": storage.report.capacity,
+            "reserved": storage.reserved,
+            "replicas": storage.replicas,
+        })
+    };
+    storages(datanode).into_iter().map(volume).collect()
+}
+
 pub(super) struct Storage {
     pub(super) dir: String,
     pub(super) report: StorageReport,

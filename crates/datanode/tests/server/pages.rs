@@ -25,8 +25,39 @@ async fn storages_failed_at_start_are_counted_and_named() {
     let settings = [("dfs.datanode.data.dir", dirs.as_str()), ("dfs.datanode.failed.volumes.tolerated", "1")];
     let node = start_datanode(&namenode, dir.path(), &settings).await;
     until("the failed storage to be counted", async || figure(&node, "hearth_failed_volumes").await == 1).await;
-    let front = page(&node, "/").await;
+    let front = page(&node, "/plain").await;
     assert!(front.contains(&format!("<td>1: {bad}</td>")), "{front}");
     let beans = page(&node, "/jmx?qry=Hadoop:service=DataNode,name=FSDatasetState").await;
     assert!(beans.contains("\"NumFailedVolumes\": 1"), "{beans}");
+}
+
+/// Returns the JSON of a page, which must be there and must be for pages of other servers if `is_public`.
+async fn data(node: &Handle, path: &str, is_public: bool) -> serde_json::Value {
+    let answer = page(node, path).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.0 200 "), "{path}: {answer}");
+    assert_eq!(head.contains("access-control-allow-origin: *"), is_public, "{path}: {head}");
+    serde_json::from_str(body).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interface_shows_memory_volumes_and_replicas() {
+    let (namenode, dir) = (FakeNamenode::start().await, scratch());
+    let node = start_datanode(&namenode, dir.path(), &[]).await;
+    let front = page(&node, "/").await;
+    assert!(front.contains("<title>Hearth DataNode</title>") && front.contains("\r\nx-frame-options: SAMEORIGIN\r\n"));
+    assert!(page(&node, "/datanode.html").await.contains("\r\nlocation: /\r\n"));
+    let status = data(&node, "/ui/status", true).await;
+    assert!(status["memory"]["limit"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(status["addresses"]["transfer"], node.addresses().transfer.to_string());
+    assert_eq!(status["namenodes"].as_array().unwrap().len(), 1);
+    assert!(!status["volumes"].as_array().unwrap().is_empty(), "{status}");
+    // A status is made at most every few seconds.
+    assert_eq!(data(&node, "/ui/status", true).await["nowMs"], status["nowMs"]);
+    assert_eq!(data(&node, "/ui/session", false).await["readOnly"], false);
+    assert!(data(&node, "/ui/history", false).await["series"]["readBytes"].is_array());
+    assert!(data(&node, "/ui/log?from=0", false).await["lines"].is_array());
+    assert!(page(&node, "/ui/log?from=x").await.starts_with("HTTP/1.0 400 "));
+    assert_eq!(data(&node, "/ui/replicas?pool=none&blocks=1,2", true).await["replicas"], serde_json::json!({}));
+    assert!(page(&node, "/ui/replicas?blocks=x").await.starts_with("HTTP/1.0 400 "));
 }

@@ -407,6 +407,16 @@ impl BlockMap {
         self.redundancy.queues[usize::from(MISSING)].range((from, Unbounded)).take(limit).copied().collect()
     }
 
+    /// Returns blocks with too few replicas, or badly spread, the most urgent first.
+    pub fn low_redundancy_blocks(&self, limit: usize) -> Vec<BlockId> {
+        self.redundancy.queues[..usize::from(MISSING)].iter().flatten().take(limit).copied().collect()
+    }
+
+    /// Returns blocks with corrupt replicas, in order.
+    pub fn corrupt_blocks(&self, limit: usize) -> Vec<BlockId> {
+        self.redundancy.corrupt.iter().take(limit).copied().collect()
+    }
+
     /// Returns blocks of one datanode (only on storages of one medium if `medium` is given), in circular order from a
     /// random start: for the balancer.
     pub fn some_blocks_on(

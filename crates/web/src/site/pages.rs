@@ -1,4 +1,4 @@
-//! The pages that every site has: `/`, `/jmx`, `/metrics`, `/conf`.
+//! The pages that every site has: `/plain`, `/jmx`, `/metrics`, `/conf`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,10 @@ impl Shared {
     /// Runs `make` on a blocking thread, once one of the permits is free.
     ///
     /// Errors: 503 if that takes too long; 500 if `make` panicked.
-    async fn render<T: Send + 'static>(&self, make: impl FnOnce() -> T + Send + 'static) -> Result<T, StatusCode> {
+    pub(super) async fn render<T: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StatusCode> {
         let made = async {
             let place = self.render_permits.clone().acquire_owned().await.ok()?;
             let making = move || {

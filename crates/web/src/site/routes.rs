@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, RawQuery};
+use axum::extract::{ConnectInfo, RawQuery, Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use tokio::sync::Semaphore;
 
 use super::Site;
+use super::data::{self, DATA_MAX, DataPage};
 use super::pages::{self, RENDERING_MAX, Shared};
 use super::text_page::text_page;
+use crate::application;
 use crate::connections::Peer;
 use crate::webhdfs;
 
@@ -31,8 +35,11 @@ impl Site {
             render_permits: Arc::new(Semaphore::new(RENDERING_MAX)),
             patience: self.request_timeout,
         };
-        let mut router = Router::new()
-            .route("/", get(pages::front))
+        let mut router: Router<Shared> = match self.interface {
+            Some(server) => application::add_routes(Router::new(), server).route("/plain", get(pages::front)),
+            None => Router::new().route("/", get(pages::front)),
+        };
+        router = router
             .route("/jmx", get(pages::jmx))
             .route("/metrics", get(pages::metrics))
             .route("/prom", get(pages::metrics))
@@ -41,7 +48,7 @@ impl Site {
             let service = self.webhdfs.clone();
             router = router.route(
                 path,
-                any(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, request: axum::extract::Request| {
+                any(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, request: Request| {
                     let service = service.clone();
                     async move {
                         match (service, webhdfs::Request::parse(request, address.ip().to_canonical())) {
@@ -63,6 +70,33 @@ impl Site {
                 }),
             );
         }
-        router.with_state(state)
+        let data_permits = Arc::new(Semaphore::new(DATA_MAX));
+        for DataPage { path, source, is_public } in self.data {
+            let (permits, patience) = (data_permits.clone(), self.request_timeout);
+            router = router.route(
+                path,
+                get(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {
+                    let peer = address.ip().to_canonical();
+                    data::data(source.clone(), is_public, permits.clone(), patience, raw, peer)
+                }),
+            );
+        }
+        for (path, source) in self.documents {
+            router = router.route(
+                path,
+                get(move |shared: State<Shared>, headers: HeaderMap| data::document(shared, source.clone(), headers)),
+            );
+        }
+        let router = router.with_state(state);
+        match self.protection {
+            None => router,
+            Some(protection) => {
+                let protection = Arc::new(protection);
+                router.layer(middleware::from_fn(move |request: Request, next: Next| {
+                    let protection = protection.clone();
+                    async move { protection.guard(request, next).await }
+                }))
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use hearth_testkit::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
+use super::data::DATA_MAX;
 use super::pages::RENDERING_MAX;
 use super::routes::REQUESTS_MAX;
 use super::*;
@@ -59,6 +60,89 @@ async fn a_site_answers_its_pages() {
     }
     assert!(fetch(server.address(), "/prom").await.contains("\nhearth_reads_total 7\n"));
     assert!(fetch(server.address(), "/none").await.starts_with("HTTP/1.1 404"));
+}
+
+/// Sends a request with these lines in its head, and returns the answer.
+async fn send(address: SocketAddr, head: &str) -> String {
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    socket.write_all(format!("{head}\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn site_with_interface_serves_its_files_and_redirects() {
+    let protection = Protection::read(&hearth_config::Configuration::empty(), Server::Namenode).unwrap();
+    let site = Site::new(|| "<h1>front</h1>".to_string(), Vec::new, Vec::new, Vec::new)
+        .interface(Server::Namenode)
+        .protection(protection)
+        .data("/ui/told", |query: Query, peer| async move {
+            match query.get("fails") {
+                None => Ok(serde_json::json!({ "a": query["a"], "peer": peer.to_string() })),
+                Some(why) => Err(webhdfs::Exception::new("java.io.FileNotFoundException", why.as_str())),
+            }
+        })
+        .public_data("/ui/public", |_, _| async { Ok(Value::Null) })
+        .document("/topology", |headers| match headers.get("accept") {
+            Some(_) => Document::json(&Value::Null),
+            None => Document::text("Rack: /a\n"),
+        });
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    let address = server.address();
+    let page = fetch(address, "/").await;
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("<script type=\"module\" src=\"/ui/namenode.js\">"));
+    for header in [
+        "content-type: text/html; charset=utf-8\r\n",
+        "content-security-policy: default-src 'none'; script-src 'self'; ",
+        "x-frame-options: SAMEORIGIN\r\n",
+        "x-content-type-options: nosniff\r\n",
+        "cache-control: no-cache\r\n",
+    ] {
+        assert!(page.contains(header), "{header} in {page}");
+    }
+    assert!(fetch(address, "/ui/style.css").await.contains("\r\ncontent-type: text/css; charset=utf-8\r\n"));
+    assert!(fetch(address, "/ui/datanode.js").await.starts_with("HTTP/1.1 404"));
+    assert!(fetch(address, "/plain").await.contains("<h1>front</h1>"));
+    for (from, to) in [("/dfshealth.html", "/"), ("/explorer.html", "/?page=files"), ("/index.html", "/")] {
+        let answer = fetch(address, from).await;
+        assert!(answer.starts_with("HTTP/1.1 302") && answer.contains(&format!("\r\nlocation: {to}\r\n")), "{answer}");
+    }
+
+    let told = fetch(address, "/ui/told?a=%3Cb%3E").await;
+    assert!(told.contains("\r\ncache-control: no-store\r\n") && !told.contains("access-control"), "{told}");
+    assert!(told.ends_with("{\"a\":\"<b>\",\"peer\":\"127.0.0.1\"}"), "{told}");
+    let refused = fetch(address, "/ui/told?fails=gone").await;
+    assert!(refused.starts_with("HTTP/1.1 404") && refused.contains("\"message\":\"gone\""), "{refused}");
+    let public = fetch(address, "/ui/public").await;
+    assert!(public.contains("\r\naccess-control-allow-origin: *\r\n") && public.ends_with("null"), "{public}");
+    assert!(fetch(address, "/topology").await.ends_with("\r\n\r\nRack: /a\n"));
+    assert!(send(address, "GET /topology HTTP/1.1\r\nAccept: application/json").await.ends_with("\r\n\r\nnull"));
+
+    // WebHDFS is guarded, too, and answers to unknown paths have the headers.
+    let request = "DELETE /webhdfs/v1/a?op=DELETE HTTP/1.1\r\nOrigin: ";
+    let refused = send(address, &format!("{request}http://evil.example")).await;
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("AccessControlException"), "{refused}");
+    let passed = send(address, &format!("{request}http://x")).await;
+    assert!(passed.contains("UnsupportedOperationException"), "{passed}");
+    assert!(fetch(address, "/none").await.contains("\r\nx-content-type-options: nosniff\r\n"));
+}
+
+#[tokio::test]
+async fn late_data_pages_get_503() {
+    let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
+    site.request_timeout = Duration::from_millis(300);
+    let site = site
+        .data("/ui/late", |_, _| async { std::future::pending().await })
+        .data("/ui/prompt", |_, _| async { Ok(Value::Null) });
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    let address = server.address();
+    // One request more than run at a time: it waits, and so does one for another page.
+    let late: Vec<_> = (0..=DATA_MAX).map(|_| tokio::spawn(async move { fetch(address, "/ui/late").await })).collect();
+    for late in late {
+        assert!(late.await.unwrap().starts_with("HTTP/1.1 503"));
+    }
+    assert!(fetch(address, "/ui/prompt").await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]

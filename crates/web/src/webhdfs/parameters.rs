@@ -21,6 +21,8 @@ const CREATE_FLAGS: [&str; 10] = [
     "IGNORE_CLIENT_LOCALITY",
     "NO_LOCAL_RACK",
 ];
+/// Name of the parameter with the user.
+pub const USER_NAME: &str = "user.name";
 /// Pattern of user names: the default of `dfs.webhdfs.user.provider.user.pattern`.
 const USER_DOMAIN: &str = "^[A-Za-z_][A-Za-z0-9._-]*[$]?$";
 /// The valid bits of a mode.
@@ -53,6 +55,19 @@ impl Kind {
     }
 }
 
+/// Returns the user that a request names, if it has the form of a user's name.
+pub fn checked_user(named: Option<&str>) -> Result<Option<&str>, Exception> {
+    let is_name = |user: &str| {
+        let user = user.strip_suffix('$').unwrap_or(user);
+        user.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && user.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character))
+    };
+    match named {
+        Some(user) if !is_name(user) => Err(not_of(USER_NAME, user, USER_DOMAIN)),
+        user => Ok(user),
+    }
+}
+
 /// Returns the refusal of a parameter's value.
 pub fn refused(name: &str, why: &str) -> Exception {
     Exception::illegal_argument(format!("Invalid value for webhdfs parameter \"{name}\": {why}"))
@@ -71,16 +86,7 @@ impl Parameters {
 
     /// Returns the user that the client claims to be. As in RPC without Kerberos, the claim is not verified.
     pub fn user(&self) -> Result<Option<&str>, Exception> {
-        let name = "user.name";
-        let is_name = |user: &str| {
-            let user = user.strip_suffix('$').unwrap_or(user);
-            user.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-                && user.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character))
-        };
-        match self.text(name) {
-            Some(user) if !is_name(user) => Err(not_of(name, user, USER_DOMAIN)),
-            user => Ok(user),
-        }
+        checked_user(self.text(USER_NAME))
     }
 
     /// Returns the create flags (`createflag`).

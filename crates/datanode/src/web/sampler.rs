@@ -1,0 +1,65 @@
+//! Samples for the charts of the last hour.
+
+use std::sync::{Arc, Weak};
+
+use hearth_web::{History, Series, SeriesKind};
+use tokio::time::MissedTickBehavior;
+
+use crate::datanode::Datanode;
+
+const fn level(name: &'static str) -> Series {
+    Series { name, kind: SeriesKind::Level }
+}
+
+const fn total(name: &'static str) -> Series {
+    Series { name, kind: SeriesKind::Total }
+}
+
+const SERIES: &[Series] = &[
+    total("reads"),
+    total("readBytes"),
+    total("writes"),
+    total("writtenBytes"),
+    level("memoryUsed"),
+    level("dirtyBytes"),
+    total("evictions"),
+    total("readBacks"),
+    level("connections"),
+    level("operations"),
+];
+
+/// Returns an empty history.
+pub fn history() -> Arc<History> {
+    Arc::new(History::new(SERIES))
+}
+
+/// Takes samples until the DataNode is gone. It must not be kept by this.
+pub async fn run(datanode: Weak<Datanode>, history: Arc<History>) {
+    let mut ticks = tokio::time::interval(History::INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(datanode) = datanode.upgrade() else { return };
+        sample(&datanode, &history);
+    }
+}
+
+fn sample(datanode: &Datanode, history: &History) {
+    let clock = &datanode.options.clock;
+    let counters = &datanode.replicas.metrics;
+    let metrics = datanode.replicas.store.quick_metrics();
+    let (reads, read_bytes, writes, written_bytes) = counters.totals();
+    let values = [
+        reads,
+        read_bytes,
+        writes,
+        written_bytes,
+        metrics.memory_used,
+        metrics.dirty_bytes,
+        metrics.evictions,
+        metrics.read_backs,
+        counters.connections() as u64,
+        counters.xceivers() as u64,
+    ];
+    history.record(clock.wall_ms(), clock.monotonic(), values.into_iter().map(Some).collect());
+}

@@ -1,0 +1,57 @@
+//! Samples for the charts of the last hour.
+
+use std::sync::Arc;
+
+use hearth_web::{History, Series, SeriesKind};
+use tokio::time::MissedTickBehavior;
+
+use crate::state::Namenode;
+
+const fn level(name: &'static str) -> Series {
+    Series { name, kind: SeriesKind::Level }
+}
+
+const SERIES: &[Series] = &[
+    level("used"),
+    level("files"),
+    level("blocks"),
+    level("lowRedundancy"),
+    level("missing"),
+    level("openFiles"),
+    level("writers"),
+    level("load"),
+];
+
+/// Returns an empty history.
+pub fn history() -> Arc<History> {
+    Arc::new(History::new(SERIES))
+}
+
+/// Takes samples for as long as the NameNode runs.
+pub async fn run(namenode: Arc<Namenode>, history: Arc<History>) {
+    let mut ticks = tokio::time::interval(History::INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        sample(&namenode, &history);
+    }
+}
+
+fn sample(namenode: &Namenode, history: &History) {
+    let now = namenode.now();
+    let values = {
+        let state = namenode.read();
+        let figures = state.blocks.cluster_statistics(now);
+        [
+            figures.used,
+            state.namespace.file_count(),
+            figures.blocks,
+            figures.low_redundancy,
+            figures.missing,
+            state.leases.file_count() as u64,
+            state.leases.holder_count() as u64,
+            figures.load,
+        ]
+    };
+    history.record(now.wall_ms, now.monotonic, values.into_iter().map(Some).collect());
+}
