@@ -251,6 +251,7 @@ fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
         ("Apache's hdfs.h", libhdfs::fetch_headers()),
         ("Debian's Prometheus", prometheus::fetch()),
         ("valgrind", run::require(&[("valgrind", "--version")], &["valgrind"]).map(|()| crate::root())),
+        ("Chromium", run::require(&[(CHROMIUM, "--version")], &[CHROMIUM]).map(|()| crate::root())),
     ];
     if slow {
         wanted.push(("Apache Hadoop's jobs and version 3.3", apache::fetch_more().map(|()| crate::root())));
@@ -266,6 +267,9 @@ fn fetch_all(tally: &mut Tally, must_be_whole: bool, with: &str, wanted: Vec<(&s
         }
     }
 }
+
+/// Debian's package of Chromium without a window, and its program.
+const CHROMIUM: &str = "chromium-headless-shell";
 
 /// Which of the suites with real clients and servers are run.
 #[derive(Clone, Copy, PartialEq, Eq)]
