@@ -1,12 +1,26 @@
 //! Logs go to standard error, so that output can be piped. `HEARTH_LOG` sets the level (`info`, `hearth_datanode=debug`).
 
+mod json;
+
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
+use hearth_config::{Configuration, keys};
 use tracing_subscriber::EnvFilter;
 
 /// Level of `--loglevel`.
 static LEVEL: OnceLock<&'static str> = OnceLock::new();
+/// Format of `--log-format`, else of `hearth.log.format`. Unset: text.
+static FORMAT: OnceLock<Format> = OnceLock::new();
+
+/// Form of log lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Format {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// Level by the name that Hadoop's scripts use (`INFO`, `WARN`), in any case.
 pub fn level(name: &str) -> Result<&'static str, String> {
@@ -27,6 +41,19 @@ pub fn set_level(level: &'static str) {
     assert!(set.is_ok(), "the level is set once");
 }
 
+/// Makes `start` use this format. Called before `start`. The first call counts.
+pub fn set_format(format: Format) {
+    let _ = FORMAT.set(format);
+}
+
+/// Makes `start` use the format of `hearth.log.format`, unless `set_format` was called. An invalid value means text: it
+/// is reported with all other faults of the configuration.
+pub fn use_format_of(configuration: &Configuration) {
+    if configuration.get(keys::HEARTH_LOG_FORMAT).is_ok_and(|name| name == "json") {
+        set_format(Format::Json);
+    }
+}
+
 /// Starts logging at the level of `--loglevel`, else of `HEARTH_LOG`, else at `default_level`. Called once, by the
 /// subcommand.
 pub fn start(default_level: &str) {
@@ -34,9 +61,9 @@ pub fn start(default_level: &str) {
         Some(level) => EnvFilter::new(level),
         None => EnvFilter::try_from_env("HEARTH_LOG").unwrap_or_else(|_| EnvFilter::new(default_level)),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match FORMAT.get() {
+        Some(Format::Json) => logs.event_format(json::JsonLines).init(),
+        Some(Format::Text) | None => logs.with_ansi(std::io::stderr().is_terminal()).init(),
+    }
 }
