@@ -1,12 +1,16 @@
 //! Logs go to standard error, so that output can be piped. `HEARTH_LOG` sets the level (`info`, `hearth_datanode=debug`).
 
 mod json;
+mod levels;
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 use hearth_config::{Configuration, keys};
+use hearth_web::log_level::register_log_levels;
 use tracing_subscriber::EnvFilter;
+
+use levels::{Levels, Reload};
 
 /// Level of `--loglevel`.
 static LEVEL: OnceLock<&'static str> = OnceLock::new();
@@ -61,9 +65,21 @@ pub fn start(default_level: &str) {
         Some(level) => EnvFilter::new(level),
         None => EnvFilter::try_from_env("HEARTH_LOG").unwrap_or_else(|_| EnvFilter::new(default_level)),
     };
+    let start = filter.to_string();
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match FORMAT.get() {
-        Some(Format::Json) => logs.event_format(json::JsonLines).init(),
-        Some(Format::Text) | None => logs.with_ansi(std::io::stderr().is_terminal()).init(),
-    }
+    let reload: Reload = match FORMAT.get() {
+        Some(Format::Json) => {
+            let logs = logs.event_format(json::JsonLines).with_filter_reloading();
+            let handle = logs.reload_handle();
+            logs.init();
+            Box::new(move |filter: EnvFilter| handle.reload(filter).map_err(|error| error.to_string()))
+        }
+        Some(Format::Text) | None => {
+            let logs = logs.with_ansi(std::io::stderr().is_terminal()).with_filter_reloading();
+            let handle = logs.reload_handle();
+            logs.init();
+            Box::new(move |filter: EnvFilter| handle.reload(filter).map_err(|error| error.to_string()))
+        }
+    };
+    register_log_levels(Box::new(Levels::new(start, reload)));
 }

@@ -8,6 +8,7 @@ mod bounded;
 mod conf;
 mod connections;
 mod jmx;
+pub mod log_level;
 mod metrics;
 mod page;
 mod site;
