@@ -75,7 +75,9 @@ fn check_change(levels: &dyn LogLevels, query: &Query, headers: &HeaderMap, peer
     };
     match is_allowed {
         true => Ok(()),
-        false => Err("only the user that runs the server may change levels: add user.name=USER, or connect to localhost"),
+        false => {
+            Err("only the user that runs the server may change levels: add user.name=USER, or connect to localhost")
+        }
     }
 }
 
