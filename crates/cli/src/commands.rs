@@ -51,6 +51,9 @@ struct Arguments {
     /// Level of log messages on standard error (WARN, INFO, DEBUG), instead of HEARTH_LOG
     #[arg(long, global = true, value_name = "LEVEL", value_parser = crate::logging::level)]
     loglevel: Option<&'static str>,
+    /// Form of log messages; default: hearth.log.format
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    log_format: Option<crate::logging::Format>,
     #[command(subcommand)]
     command: Command,
 }
@@ -128,6 +131,9 @@ pub fn run() -> ExitCode {
     }
     if let Some(level) = arguments.loglevel {
         crate::logging::set_level(level);
+    }
+    if let Some(format) = arguments.log_format {
+        crate::logging::set_format(format);
     }
     if !arguments.command.is_server() {
         crate::notices::start();

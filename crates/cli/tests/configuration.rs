@@ -92,6 +92,20 @@ fn show_has_values_with_their_source() {
 }
 
 #[test]
+fn logs_can_be_json() {
+    let conf = directory(&[&FAULTY[..], &[("hearth.log.format", "json")]].concat());
+    let text = directory(&FAULTY);
+    for (conf, line) in [(&conf, "namenode"), (&conf, "datanode"), (&text, "--log-format json namenode")] {
+        let (_, _, said) = run(conf.path(), line);
+        let (log, _) = said.split_once("hearth: 2 values").unwrap();
+        let events: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let unknown = events.iter().find(|event| event["fields"]["key"] == "hearth.memroy.limit").unwrap();
+        assert_eq!(unknown["level"], "WARN", "{unknown}");
+        assert!(unknown["message"].as_str().unwrap().ends_with("did you mean hearth.memory.limit?"), "{unknown}");
+    }
+}
+
+#[test]
 fn servers_refuse_all_faults_together() {
     let conf = directory(&FAULTY);
     for server in ["namenode", "datanode", "datanode --flush"] {

@@ -1,6 +1,8 @@
-//! `hearth dfsadmin -reconfig`: servers change keys while they run.
+//! Changes of running servers: keys by `hearth dfsadmin -reconfig`, levels of the log by `/logLevel`.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -26,8 +28,9 @@ impl Drop for Server {
 impl Server {
     fn start(arguments: &[&str], conf: &Path) -> Self {
         let mut command = Command::new(PROGRAM);
-        command.args(arguments).env("HADOOP_CONF_DIR", conf).env("HADOOP_USER_NAME", "root");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        command.args(arguments).env("HADOOP_CONF_DIR", conf).env("HADOOP_USER_NAME", "root").env_remove("HEARTH_LOG");
+        let log = File::create(conf.join(format!("{}.log", arguments[0]))).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let server = Self { child, ready };
@@ -61,6 +64,47 @@ fn write(root: &Path, namenode: u16, changed: &[(&str, &str)]) {
     ];
     let all = fixed.iter().map(|(name, value)| (*name, value.as_str())).chain(changed.iter().copied());
     std::fs::write(root.join("hdfs-site.xml"), to_xml(all)).unwrap();
+}
+
+/// Returns the answer of a web port.
+fn fetch(address: &str, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn levels_of_the_log_change_while_a_server_runs() {
+    let root = tempfile::Builder::new().prefix("hearth-re-").tempdir_in("/dev/shm").unwrap();
+    let (root, namenode_port) = (root.path(), free_port());
+    write(root, namenode_port, &[("dfs.heartbeat.interval", "1")]);
+    let namenode = Server::start(&["namenode", "-format-if-empty"], root);
+    let web = namenode.address("http");
+    // Each change of a key has a line at level info.
+    let logged = |heartbeat: &str| {
+        write(root, namenode_port, &[("dfs.heartbeat.interval", heartbeat)]);
+        let mut command = Command::new(PROGRAM);
+        command.args(["dfsadmin", "-reconfig", "namenode", namenode.address("rpc"), "start"]);
+        let output = command.env("HADOOP_CONF_DIR", root).env("HADOOP_USER_NAME", "root").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        std::fs::read_to_string(root.join("namenode.log")).unwrap().matches("configuration changed").count()
+    };
+    assert_eq!(logged("2"), 1);
+    let shown = fetch(web, "/logLevel?log=hearth_config");
+    assert!(shown.starts_with("HTTP/1.1 200") && shown.contains("Effective Level: <b>INFO</b>"), "{shown}");
+    let changed = fetch(web, "/logLevel?log=hearth_config&level=WARN");
+    assert!(changed.contains("<!-- OUTPUT -->Setting Level to WARN ..."), "{changed}");
+    assert!(fetch(web, "/logLevel?log=hearth_config").contains("Effective Level: <b>WARN</b>"));
+    assert!(fetch(web, "/logLevel?log=org.apache.hadoop").contains("Effective Level: <b>INFO</b>"));
+    assert_eq!(logged("3"), 1);
+    fetch(web, "/logLevel?log=hearth_config&level=info");
+    assert_eq!(logged("4"), 2);
+    // Another user than the server's may not change levels.
+    let refused = fetch(web, "/logLevel?log=root&level=OFF&user.name=bob");
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    assert!(fetch(web, "/logLevel?log=root&level=LOUD").contains("Bad Level : <b>LOUD</b>"));
 }
 
 #[test]

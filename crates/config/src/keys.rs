@@ -568,6 +568,8 @@ keys! {
     HEARTH_ANNOUNCE_LEASE: Key<Duration> = "hearth.announce.lease", duration_s, "15" for [Datanode];
     /// Maximum bytes of replicas whose memory is announced to namenodes; 0 = a quarter of what may be registered.
     HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0" for [Datanode];
+    /// Form of the servers' log lines: text, or JSON objects.
+    HEARTH_LOG_FORMAT: Key<String> = "hearth.log.format", text, "text" for [Namenode, Datanode] in ["text", "json"];
     /// File of the audit log, one line per operation; unset: no audit log.
     HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
     /// Memory for RPC requests above 32 KiB that are incomplete or in progress, in bytes, shared by all callers of a

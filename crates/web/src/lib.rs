@@ -10,6 +10,7 @@ mod conf;
 mod connections;
 mod history;
 mod jmx;
+pub mod log_level;
 mod log_tail;
 mod metrics;
 mod page;

@@ -24,8 +24,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    logging::start("info");
     let configuration = configuration::load()?;
+    logging::use_format_of(&configuration);
+    logging::start("info");
     configuration::check(&configuration, Program::Datanode)?;
     let options = options(Arc::new(configuration), &configuration::user(), &configuration::host_name())?;
     if arguments.flush {

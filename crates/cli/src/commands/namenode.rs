@@ -51,8 +51,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(directory) = directory.as_ref().filter(|_| !recover) {
         bail!("unexpected {}: only -recover takes a directory; set dfs.namenode.name.dir", directory.display());
     }
-    logging::start("info");
     let configuration = configuration::load()?;
+    logging::use_format_of(&configuration);
+    logging::start("info");
     if !format && !recover {
         configuration::check(&configuration, Program::Namenode)?;
     }

@@ -209,5 +209,6 @@ fn check(settings: &[(String, String)]) -> anyhow::Result<()> {
     let configuration = settings.iter().fold(address, |all, (key, value)| all.with(key, value.clone()));
     let report = configuration.check(Program::ALL);
     report.warnings.iter().for_each(|warning| eprintln!("hearth: warning: {warning}"));
+    logging::use_format_of(&configuration);
     configuration::refuse(&report.faults)
 }

@@ -16,6 +16,7 @@ use super::pages::{self, RENDERING_MAX, Shared};
 use super::text_page::text_page;
 use crate::application;
 use crate::connections::Peer;
+use crate::log_level;
 use crate::webhdfs;
 
 /// Maximum number of requests served at a time. Further ones wait.
@@ -60,6 +61,21 @@ impl Site {
                 }),
             );
         }
+        router = router.route(
+            log_level::PATH,
+            get(
+                |ConnectInfo(Peer(address)): ConnectInfo<Peer>,
+                 headers: axum::http::HeaderMap,
+                 RawQuery(raw): RawQuery| async move {
+                    match super::query::parse_query(raw.as_deref().unwrap_or("")) {
+                        Ok(query) => log_level::answer(&query, &headers, address.ip().to_canonical()),
+                        Err(status) => status.into_response(),
+                    }
+                },
+            )
+            // Apache's tool asks with this method whether it must authenticate itself.
+            .options(|| async { axum::http::StatusCode::OK }),
+        );
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         for (path, page) in self.pages {
             let (permits, patience) = (requests.clone(), self.request_timeout);

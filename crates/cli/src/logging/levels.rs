@@ -1,0 +1,158 @@
+//! Levels of the log that change while the process runs: `/logLevel`, `hadoop daemonlog`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use hearth_web::log_level::LogLevels;
+use tracing_subscriber::EnvFilter;
+
+use super::level;
+
+/// Packages of Apache's servers, and the modules that do the same here. More specific ones first.
+const MODULES: [(&str, &str); 8] = [
+    ("org.apache.hadoop.hdfs.server.blockmanagement", "hearth_namenode::blocks"),
+    ("org.apache.hadoop.hdfs.server.namenode", "hearth_namenode"),
+    ("org.apache.hadoop.hdfs.server.datanode", "hearth_datanode"),
+    ("org.apache.hadoop.hdfs.web", "hearth_webhdfs"),
+    ("org.apache.hadoop.http", "hearth_web"),
+    ("org.apache.hadoop.ipc", "hearth_protocol::rpc"),
+    ("org.apache.hadoop", ""),
+    ("root", ""),
+];
+
+/// Puts a filter into force.
+pub type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// Levels at the start, and those that were changed since.
+pub struct Levels {
+    /// Directives at the start, such as `info,hearth_datanode=debug`.
+    start: String,
+    /// Level by module; all modules have the empty name.
+    changed: Mutex<BTreeMap<String, &'static str>>,
+    reload: Reload,
+}
+
+impl Levels {
+    pub fn new(start: String, reload: Reload) -> Self {
+        Self { start, changed: Mutex::default(), reload }
+    }
+}
+
+impl LogLevels for Levels {
+    fn effective(&self, name: &str) -> (String, &'static str) {
+        let module = module_of(name);
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = level_of(&directives(&self.start, &changed), module);
+        let shown = if module.is_empty() { "all modules" } else { module };
+        (shown.to_owned(), level)
+    }
+
+    fn set(&self, name: &str, new: &str) -> Result<(), String> {
+        let module = module_of(name);
+        if !module.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':') {
+            return Err("wanted a module such as hearth_datanode, a class of Hadoop, or root".to_owned());
+        }
+        let new = level(new)?;
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = changed.clone();
+        next.insert(module.to_owned(), new);
+        let filter = EnvFilter::try_new(directives(&self.start, &next)).map_err(|error| error.to_string())?;
+        (self.reload)(filter)?;
+        *changed = next;
+        Ok(())
+    }
+
+    fn is_administrator(&self, user: &str) -> bool {
+        user == crate::configuration::user()
+    }
+}
+
+/// Returns the module that a name stands for: itself, or that of a Java class. Empty for all modules.
+fn module_of(name: &str) -> &str {
+    let is_of = |package: &str| name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    MODULES.iter().find(|(package, _)| is_of(package)).map_or(name, |(_, module)| *module)
+}
+
+/// Of two directives for the same module, the later one counts.
+fn directives(start: &str, changed: &BTreeMap<String, &'static str>) -> String {
+    let mut all = start.to_owned();
+    for (module, level) in changed {
+        let separator = if module.is_empty() { "" } else { "=" };
+        all.push_str(&format!(",{module}{separator}{level}"));
+    }
+    all
+}
+
+/// Returns the level of a module in capitals: that of the most specific directive, of which the last counts.
+fn level_of(directives: &str, module: &str) -> &'static str {
+    let mut found = (0, "off");
+    for directive in directives.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
+        let (name, text) = match directive.rsplit_once('=') {
+            Some(parts) => parts,
+            None if level(directive).is_ok() => ("", directive),
+            // A module alone has all levels.
+            None => (directive, "trace"),
+        };
+        // Directives for spans do not name a module.
+        let Ok(level) = level(text) else { continue };
+        if module.starts_with(name) && name.len() >= found.0 {
+            found = (name.len(), level);
+        }
+    }
+    match found.1 {
+        "error" => "ERROR",
+        "warn" => "WARN",
+        "info" => "INFO",
+        "debug" => "DEBUG",
+        "trace" => "TRACE",
+        _ => "OFF",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn levels_change_by_module_and_by_class() {
+        let filters = Arc::new(Mutex::new(Vec::new()));
+        let seen = filters.clone();
+        let reload = move |filter: EnvFilter| {
+            seen.lock().unwrap().push(filter.to_string());
+            Ok(())
+        };
+        let levels = Levels::new("info,hearth_datanode=debug".to_owned(), Box::new(reload));
+        let of = |name: &str| levels.effective(name).1;
+        assert_eq!((of("root"), of("hearth_namenode::ops"), of("hearth_datanode::ops")), ("INFO", "INFO", "DEBUG"));
+        assert_eq!(levels.effective("org.apache.hadoop.hdfs.server.datanode.DataNode").0, "hearth_datanode");
+        assert_eq!(levels.effective("org.apache.hadoop.hdfs.server.namenodes"), ("all modules".to_owned(), "INFO"));
+        levels.set("org.apache.hadoop.hdfs.server.namenode.NameNode", "trace").unwrap();
+        levels.set("root", "WARN").unwrap();
+        levels.set("hearth_datanode", "Error").unwrap();
+        assert_eq!((of(""), of("hearth_namenode::ops"), of("hearth_datanode")), ("WARN", "TRACE", "ERROR"));
+        let filter = filters.lock().unwrap().last().unwrap().clone();
+        for part in ["hearth_namenode=trace", "hearth_datanode=error", "warn"] {
+            assert!(filter.contains(part), "{part}: {filter}");
+        }
+        assert!(!filter.contains("info") && !filter.contains("debug"), "{filter}");
+        assert!(levels.set("hearth_datanode", "loud").unwrap_err().contains("DEBUG"));
+        assert!(levels.set("a,b=c", "info").unwrap_err().contains("module"));
+        assert_eq!(filters.lock().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn levels_follow_from_directives() {
+        for (directives, module, level) in [
+            ("", "x", "OFF"),
+            ("warn", "x", "WARN"),
+            ("hearth_datanode", "hearth_datanode::ops", "TRACE"),
+            ("info,a=off", "a::b", "OFF"),
+            ("info,a=off,a::b=debug", "a::b::c", "DEBUG"),
+            ("a[span{x=1}]=debug,info", "b", "INFO"),
+        ] {
+            assert_eq!(level_of(directives, module), level, "{directives} {module}");
+        }
+    }
+}
