@@ -15,6 +15,7 @@ use crate::caching::Caching;
 use crate::changes::{Changes, RetryEntry, RetryKey};
 use crate::error::Error;
 use crate::groups::Groups;
+use crate::image::Exports;
 use crate::leases::Leases;
 use crate::namespace::{Caller, InodeId, Namespace};
 use crate::proxy_users::Impersonation;
@@ -50,6 +51,8 @@ pub struct Namenode {
     pub tokens: Arc<BlockTokens>,
     /// `None` if the audit log is off.
     pub audit: Option<AuditLog>,
+    /// Writes images of the namespace.
+    pub images: Exports,
 }
 
 /// One call, from an operation's view.

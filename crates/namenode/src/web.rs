@@ -8,6 +8,7 @@ use hearth_web::{ConfEntry, Metric, Page, Site, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::fsck::{FsckRequest, fsck};
+use crate::image::image_transfer;
 use crate::jmx;
 use crate::service::Webhdfs;
 use crate::state::Namenode;
@@ -19,12 +20,13 @@ pub fn site(namenode: Arc<Namenode>, rpc: SocketAddr, webhdfs: Arc<Webhdfs>, con
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
-    let (checked, counted) = (namenode.clone(), namenode.clone());
+    let (checked, counted, copied) = (namenode.clone(), namenode.clone(), namenode.clone());
     Site::new(front, move || jmx::beans(&namenode, rpc, started_ms), move || entries.clone(), move || figures(&counted))
         .page("/fsck", move |query, peer, telling| {
             let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
             fsck(checked.clone(), request, telling)
         })
+        .file("/imagetransfer", move |query| image_transfer(copied.clone(), query))
         .webhdfs(webhdfs)
 }
 

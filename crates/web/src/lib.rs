@@ -19,7 +19,7 @@ pub use conf::ConfEntry;
 pub use jmx::Bean;
 pub use metrics::Metric;
 pub use page::{Page, size};
-pub use site::{BoundSite, Query, Site, WebServer};
+pub use site::{BoundSite, FileAnswer, Query, Refusal, Site, WebServer};
 pub use text_stream::{Disconnected, TextBody, TextSender};
 
 /// The HTTP library. Its types appear in the interface of WebHDFS services.

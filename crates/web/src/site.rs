@@ -2,6 +2,7 @@
 //!
 //! [`Site::bind`] opens the port (`server.rs`); `routes.rs` maps each path to its page.
 
+mod file_page;
 mod pages;
 mod query;
 mod routes;
@@ -21,6 +22,8 @@ use crate::jmx::Bean;
 use crate::metrics::{Metric, MetricSource};
 use crate::text_stream::{Disconnected, TextSender};
 use crate::webhdfs;
+use file_page::FilePage;
+pub use file_page::{FileAnswer, Refusal};
 pub use query::Query;
 pub use server::{BoundSite, WebServer};
 use text_page::TextPage;
@@ -43,6 +46,7 @@ pub struct Site {
     front: Arc<dyn Fn() -> String + Send + Sync>,
     metrics: MetricSource,
     pages: Vec<(&'static str, TextPage)>,
+    files: Vec<(&'static str, FilePage)>,
     webhdfs: Option<Arc<dyn webhdfs::Service>>,
     request_timeout: Duration,
     idle_timeout: Duration,
@@ -64,6 +68,7 @@ impl Site {
             front: Arc::new(front),
             metrics: Arc::new(metrics),
             pages: Vec::new(),
+            files: Vec::new(),
             webhdfs: None,
             request_timeout: REQUEST_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
@@ -81,6 +86,18 @@ impl Site {
         A: Future<Output = Result<(), Disconnected>> + Send + 'static,
     {
         self.pages.push((path, Arc::new(move |query, peer, telling| Box::pin(page(query, peer, telling)))));
+        self
+    }
+
+    /// Adds a download. `page` gets the request's parameters and returns a file, which may take any time. At most two are
+    /// produced or sent at a time.
+    #[must_use]
+    pub fn file<F, A>(mut self, path: &'static str, page: F) -> Self
+    where
+        F: Fn(Query) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<FileAnswer, Refusal>> + Send + 'static,
+    {
+        self.files.push((path, Arc::new(move |query| Box::pin(page(query)))));
         self
     }
 

@@ -3,6 +3,7 @@
 //! [`VERBS`] is the table of them, from which usage and help are made. A verb is a function in the file of its family.
 //! Source: DFSAdmin.java of Hadoop 3.4.
 
+mod backup;
 mod datanodes;
 mod fetch_image;
 mod namespace;
@@ -206,6 +207,13 @@ const VERBS: &[Verb] = &[
         (1, 1),
         "Downloads the newest image of the namespace into a local directory.",
     ),
+    Verb::new(
+        "backup",
+        "-backup <local directory>",
+        (1, 1),
+        "Downloads an image of the namespace of a Hearth NameNode into a new local directory, from which Apache's NameNode \
+         starts and which `hearth namenode -importCheckpoint` takes.",
+    ),
     Verb::new("allowSnapshot", "-allowSnapshot <snapshotDir>", (1, 1), "Allows snapshots of a directory."),
     Verb::new("disallowSnapshot", "-disallowSnapshot <snapshotDir>", (1, 1), "Disallows snapshots of a directory."),
     Verb::new(
@@ -334,6 +342,7 @@ async fn call(tool: &Tool, verb: &Verb, words: Vec<String>) -> anyhow::Result<u8
         "setBalancerBandwidth" => datanodes::set_balancer_bandwidth(tool, verb, first).await,
         "getBalancerBandwidth" => datanodes::balancer_bandwidth(tool, first).await,
         "fetchImage" => fetch_image::fetch(tool, first).await,
+        "backup" => backup::back_up(tool, first).await,
         "allowSnapshot" => snapshots::allow(tool, first).await,
         "disallowSnapshot" => snapshots::disallow(tool, first).await,
         "provisionSnapshotTrash" => snapshots::provision_trash(tool, first).await,

@@ -9,6 +9,7 @@ use axum::routing::{any, get};
 use tokio::sync::Semaphore;
 
 use super::Site;
+use super::file_page::{FILES_MAX, file_page};
 use super::pages::{self, RENDERING_MAX, Shared};
 use super::text_page::text_page;
 use crate::connections::Peer;
@@ -62,6 +63,12 @@ impl Site {
                     text_page(page.clone(), permits.clone(), patience, raw, address.ip().to_canonical())
                 }),
             );
+        }
+        let downloads = Arc::new(Semaphore::new(FILES_MAX));
+        for (path, page) in self.files {
+            let permits = downloads.clone();
+            router =
+                router.route(path, get(move |RawQuery(raw): RawQuery| file_page(page.clone(), permits.clone(), raw)));
         }
         router.with_state(state)
     }
