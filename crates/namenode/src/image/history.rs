@@ -81,6 +81,8 @@ pub(super) struct Histories<'a> {
     decoder: RecordDecoder,
     /// Existing snapshots by number.
     snapshots: BTreeMap<u32, SnapshotRow>,
+    /// Directories that have snapshots.
+    roots: HashSet<u64>,
     /// Former states by inode id, oldest first.
     states: BTreeMap<u64, Vec<FormerState>>,
     /// Blocks that only snapshots have, by inode id.
@@ -108,6 +110,7 @@ impl<'a> Histories<'a> {
             rows,
             view,
             decoder: RecordDecoder::default(),
+            roots: snapshots.iter().map(|(_, row)| row.root).collect(),
             snapshots: snapshots.into_iter().collect(),
             states: BTreeMap::new(),
             blocks: HashMap::new(),
@@ -261,8 +264,18 @@ impl<'a> Histories<'a> {
         let mut inode = messages.inode(&newest.inode)?;
         if let Some(file) = &mut inode.file {
             file.blocks = self.last_blocks(id, &newest.inode);
+            self.set_last_policy(id, file);
         }
         Ok(inode)
+    }
+
+    /// Gives a removed file the storage policy that was in effect for it, which it may have inherited. A difference has
+    /// its own one.
+    fn set_last_policy(&self, id: u64, file: &mut InodeFileProto) {
+        let policy = self.blocks.get(&id).map_or(0, |blocks| blocks.policy);
+        if policy != 0 {
+            file.storage_policy_id = Some(u32::from(policy));
+        }
     }
 
     pub fn is_moved(&self, id: u64) -> bool {
@@ -271,7 +284,7 @@ impl<'a> Histories<'a> {
 
     /// Returns whether the image must have a list of differences for a directory.
     pub fn has_diffs(&self, directory: u64) -> bool {
-        self.states.contains_key(&directory) || self.snapshots.values().any(|row| row.root == directory)
+        self.states.contains_key(&directory) || self.roots.contains(&directory)
     }
 
     /// Returns the number of existing snapshots.
@@ -451,8 +464,7 @@ impl<'a> Histories<'a> {
     /// Returns the directories with former states or snapshots, in the order of ids.
     pub fn directories(&self) -> Vec<u64> {
         let changed = self.states.iter().filter(|(_, states)| states.iter().any(|state| state.inode.is_directory()));
-        let with_snapshots = self.snapshots.values().map(|row| row.root);
-        let all: BTreeSet<u64> = changed.map(|(id, _)| *id).chain(with_snapshots).collect();
+        let all: BTreeSet<u64> = changed.map(|(id, _)| *id).chain(self.roots.iter().copied()).collect();
         all.into_iter().collect()
     }
 
@@ -489,8 +501,11 @@ impl<'a> Histories<'a> {
             Some(inode) => blocks_of(inode),
             None => self.last_blocks(id, last),
         };
-        let mut later =
-            Comparable { copy: messages.file(last)?, size: length(&last_blocks), blocks: last_blocks.clone() };
+        let mut copy = messages.file(last)?;
+        if present.is_none() {
+            self.set_last_policy(id, &mut copy);
+        }
+        let mut later = Comparable { copy, size: length(&last_blocks), blocks: last_blocks.clone() };
         let known: HashMap<u64, BlockProto> = {
             let kept = self.blocks.get(&id).map_or(&[][..], |blocks| &blocks.blocks);
             kept.iter().map(|record| block(*record)).chain(last_blocks).map(|block| (block.block_id, block)).collect()

@@ -25,6 +25,8 @@ pub struct SnapshotBlocks {
     pub blocks: Vec<BlockRecord>,
     /// DataNodes have still to truncate one of them.
     pub is_being_truncated: bool,
+    /// Storage policy that was in effect for a removed file; 0 for others.
+    pub policy: u8,
 }
 
 impl RecordDecoder {
@@ -46,8 +48,8 @@ impl RecordDecoder {
 /// Decodes a row with key [`SNAPSHOT_BLOCKS`].
 pub fn decode_blocks(id: u64, bytes: &[u8]) -> Result<SnapshotBlocks, RecordError> {
     let found = record::decode_snapshot_blocks(&mut RecordReader { bytes, at: 0 });
-    let (blocks, cuts, _) = found.ok_or(RecordError::Damaged { inode: id, offset: 0 })?;
-    Ok(SnapshotBlocks { blocks, is_being_truncated: !cuts.is_empty() })
+    let (blocks, cuts, policy) = found.ok_or(RecordError::Damaged { inode: id, offset: 0 })?;
+    Ok(SnapshotBlocks { blocks, is_being_truncated: !cuts.is_empty(), policy })
 }
 
 /// Content of an inode's record.
