@@ -69,7 +69,7 @@ async fn regular_backups_are_kept_and_restored() {
     let directory = place.path().join("backups");
     let with = configuration()
         .with("hearth.namenode.backup.dir", directory.to_str().unwrap())
-        .with("hearth.namenode.backup.interval", "1")
+        .with("hearth.namenode.backup.interval", "2")
         .with("hearth.namenode.backup.keep", "2");
     let n = TestNamenode::start_with(with, Arc::new(SystemClock::new())).await;
     n.mkdirs("/kept/below").await.unwrap();

@@ -63,6 +63,9 @@ impl Verb {
     }
 }
 
+/// The verb that Apache's tool does not have. Only the help shows it.
+const OWN_VERB: &str = "backup";
+
 /// All verbs, in the order of the help of `hdfs dfsadmin`.
 const VERBS: &[Verb] = &[
     Verb::new(
@@ -266,9 +269,9 @@ pub fn run(arguments: ToolArguments) -> anyhow::Result<ExitCode> {
     tool::run("admin", arguments, async |tool: &Tool, words: Vec<String>| dispatch(tool, words).await)
 }
 
-/// Returns the list of all verbs, one a line.
+/// Returns the list of Apache's verbs, one a line.
 fn synopses() -> String {
-    VERBS.iter().map(|verb| format!("\t[{}]\n", verb.synopsis)).collect()
+    VERBS.iter().filter(|verb| verb.name != OWN_VERB).map(|verb| format!("\t[{}]\n", verb.synopsis)).collect()
 }
 
 /// Returns a line for each verb: a tab, its synopsis, a tab, its description.

@@ -96,10 +96,6 @@ impl Input {
         Ok(Self { file, path: path.to_owned(), sections })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Returns the names of all sections.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.sections.keys().map(String::as_str)

@@ -210,8 +210,10 @@ impl Past {
         let mut at = id;
         // Each step leads to the parent. Longer ways than the tree can be deep are cycles.
         for _ in 0..super::import::DEPTH_MAX {
-            let finite = self.ranges.get(&at).into_iter().flatten().map(|range| range.until);
-            if let Some(last) = finite.filter(|until| *until != PRESENT).max() {
+            let ranges = self.ranges.get(&at).map_or(&[][..], Vec::as_slice);
+            let last = ranges.iter().map(|range| range.until).max();
+            // Without a range, or with one that does not end, it is where it was last for as long as its parent.
+            if let Some(last) = last.filter(|last| *last != PRESENT) {
                 return last;
             }
             match places.parent(at) {

@@ -61,7 +61,7 @@ async fn receive(web: &NamenodeHttp, new: &NewNameDirectory) -> anyhow::Result<(
     ensure!(advertised == length.to_string(), "the image has {advertised} bytes, but {length} were received");
     let md5 = digest(header(DIGEST_HEADER)?).context("the NameNode sends no valid digest")?;
     let name = header(NAME_HEADER)?;
-    let txid = name.strip_prefix("fsimage_").and_then(|digits| digits.parse().ok());
+    let txid = name.strip_prefix("fsimage_").and_then(|digits| digits.parse::<u64>().ok());
     let txid = txid.with_context(|| format!("{name:?} is not the name of an image"))?;
     let identity =
         identity(header(STORAGE_HEADER)?, header(POOL_HEADER)?).context("the NameNode sends no valid identity")?;
