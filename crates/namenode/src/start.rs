@@ -161,7 +161,7 @@ impl Namenode {
             impersonation,
             tokens: tokens.clone(),
             audit,
-            images: Exports::default(),
+            images: Exports::new(BackupSettings::read(conf)?.map(|settings| settings.directory)),
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),
