@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hearth_types::PoolIdentity;
 use tokio::sync::Mutex;
 
+use super::name_directory::parent;
 use super::{ImageError, NewNameDirectory, Written, io, write};
 use crate::start::free_bytes;
 use crate::state::Namenode;
@@ -34,8 +35,8 @@ impl Exports {
         Self { one: Arc::default(), temporary }
     }
 
-    /// Writes an image into an unnamed file. It has all changes that were acknowledged
-    /// before the call, and perhaps later ones. Operations of the NameNode do not wait.
+    /// Writes an image into an unnamed file. It has all changes that were acknowledged before the call, and perhaps
+    /// later ones. Operations of the NameNode do not wait.
     pub async fn unnamed(&self, namenode: &Namenode) -> Result<ImageFile, ImageError> {
         let own = namenode.store.directory().path().to_owned();
         let reserved = namenode.settings.disk_reserved;
@@ -53,8 +54,10 @@ impl Exports {
 
     /// Writes an image into a new directory in the form of Apache's NameNode.
     pub async fn directory(&self, namenode: &Namenode, root: &Path) -> Result<Written, ImageError> {
-        let root = root.to_owned();
+        let (root, reserved) = (root.to_owned(), namenode.settings.disk_reserved);
         self.run(namenode, move |views, identity| {
+            // It may be the disk of the namespace.
+            check_space(parent(&root), reserved, &views)?;
             let new = NewNameDirectory::begin(&root)?;
             let filled = new.create_image().and_then(|(file, path)| write(&views, &identity, &file, &path));
             match filled {
@@ -89,7 +92,7 @@ impl Exports {
     }
 }
 
-/// Refuses to fill the disk of the namespace. An image is smaller than the tables.
+/// Refuses to fill the disk. An image is smaller than the tables.
 fn check_space(directory: &Path, reserved: u64, views: &ViewSource) -> Result<(), ImageError> {
     let free = free_bytes(directory).map_err(io("looking at", directory))?;
     let wanted = reserved.saturating_add(views.bytes()?);
