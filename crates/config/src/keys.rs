@@ -584,6 +584,12 @@ keys! {
     /// Maximum bytes of changes in one of the namenode's two journal files. The changes are also held in memory until
     /// they are in the tables.
     HEARTH_NAMENODE_JOURNAL_BYTES: Key<u64> = "hearth.namenode.journal.bytes", bytes, "67108864" in ("4k"..);
+    /// Directory for regular backups of the namenode's namespace, best on another disk; unset: none are made.
+    HEARTH_NAMENODE_BACKUP_DIR: OptionalKey<PathBuf> = "hearth.namenode.backup.dir", path;
+    /// Time between two of them. Bare numbers are seconds.
+    HEARTH_NAMENODE_BACKUP_INTERVAL: Key<Duration> = "hearth.namenode.backup.interval", duration_s, "3600";
+    /// Number of backups to keep, at least 1. The oldest are removed.
+    HEARTH_NAMENODE_BACKUP_KEEP: Key<u32> = "hearth.namenode.backup.keep", int_u32, "24";
     /// Maximum bytes of memory addresses announced by datanodes that a namenode keeps; 0 = it keeps none and sends none
     /// to clients.
     HEARTH_NAMENODE_ADVERTISEMENTS_MAX: Key<u64> = "hearth.namenode.advertisements.max", bytes, "67108864";

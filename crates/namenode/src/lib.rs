@@ -16,6 +16,7 @@ mod dense_map;
 pub mod error;
 pub mod fsck;
 pub mod groups;
+pub mod image;
 mod jmx;
 pub mod leases;
 pub mod memory;
@@ -38,6 +39,8 @@ pub mod trash;
 mod web;
 
 pub use error::Error;
-pub use start::{FormatPolicy, Handle, NamenodeOptions, StartError, format_directory, recover_directory};
+pub use start::{
+    FormatPolicy, Handle, NamenodeOptions, StartError, format_directory, import_directory, recover_directory,
+};
 pub use state::{Namenode, State};
 pub use store::RecoveryReport;

@@ -31,6 +31,7 @@ mod snapshot_paths;
 #[cfg(test)]
 mod snapshot_tests;
 mod snapshots;
+pub(crate) mod stored;
 mod summary;
 #[cfg(test)]
 pub(crate) mod tests;

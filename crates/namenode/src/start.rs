@@ -20,6 +20,7 @@ use crate::caching::Caching;
 use crate::changes::Changes;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
 use crate::groups::Groups;
+use crate::image::{self, BackupSettings, Exports, ImageError, ImageSource, Imported};
 use crate::leases::Leases;
 use crate::metrics::CallMetrics;
 use crate::namespace::{Inode, Namespace, RecordState, Slot};
@@ -79,6 +80,8 @@ pub enum StartError {
     Tokens(#[from] BlockTokensError),
     #[error(transparent)]
     Audit(#[from] AuditError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
     #[error("cannot read the datanode hosts files: {0}")]
     Hosts(std::io::Error),
     #[error("cannot read random bytes for ids: {0}")]
@@ -163,6 +166,7 @@ impl Namenode {
             audit,
             reconfiguration: reconfiguration(conf),
             load_time,
+            images: Exports::new(BackupSettings::read(conf)?.map(|settings| settings.directory)),
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),
@@ -222,6 +226,9 @@ impl Namenode {
         if let Some(settings) = TrashSettings::read(conf)? {
             tasks.push(tokio::spawn(trash::run(namenode.clone(), settings)));
         }
+        if let Some(settings) = BackupSettings::read(conf)? {
+            tasks.push(tokio::spawn(image::run_backups(namenode.clone(), settings)));
+        }
         tracing::info!(
             rpc = %rpc.address(),
             cluster = namenode.identity.cluster_id,
@@ -259,6 +266,21 @@ pub fn recover_directory(options: &NamenodeOptions, force: bool) -> Result<Recov
     let settings = Settings::read(&options.configuration, options.host_name.clone())?;
     let directory = Directory::lock(&directory_path(options)?)?;
     Ok(recover(&directory, settings.limits, force)?)
+}
+
+/// Makes the namespace of an image in the directory of a configuration: `hearth namenode -importCheckpoint`. `from`: the
+/// image, or a directory with one.
+///
+/// Errors: `AlreadyFormatted` if the directory has a namespace.
+pub fn import_directory(options: &NamenodeOptions, from: &Path) -> Result<Imported, StartError> {
+    let options = &own_options(options.clone())?;
+    let settings = Settings::read(&options.configuration, options.host_name.clone())?;
+    let source = ImageSource::find(from)?;
+    let directory = Directory::lock(&directory_path(options)?)?;
+    if !directory.is_formatted() {
+        directory.check_empty()?;
+    }
+    Ok(image::import(&source, &directory, settings.limits)?)
 }
 
 /// Applies the configuration keys for this NameNode alone. May resolve names.

@@ -17,6 +17,7 @@ use crate::caching::Caching;
 use crate::changes::{Changes, RetryEntry, RetryKey};
 use crate::error::Error;
 use crate::groups::Groups;
+use crate::image::Exports;
 use crate::leases::Leases;
 use crate::namespace::{Caller, InodeId, Namespace};
 use crate::proxy_users::Impersonation;
@@ -56,6 +57,8 @@ pub struct Namenode {
     pub reconfiguration: Reconfiguration,
     /// Time that reading the namespace took at the start.
     pub load_time: Duration,
+    /// Writes images of the namespace.
+    pub images: Exports,
 }
 
 /// One call, from an operation's view.

@@ -24,9 +24,9 @@ mod tables;
 mod tests;
 
 pub use committer::{Durable, JournalFigures, Store, StoreFailed};
-pub use directory::{Directory, Version, format};
+pub use directory::{Directory, Version, fill, format};
 pub use recover::{RecoveryReport, recover};
-pub use tables::Loaded;
+pub use tables::{InodeRows, Loaded, SmallTables, StoreView, Tables, ViewSource};
 
 use std::io;
 use std::path::{Path, PathBuf};

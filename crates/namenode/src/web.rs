@@ -13,6 +13,7 @@ use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, size
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::fsck::{FsckRequest, fsck};
+use crate::image::image_transfer;
 use crate::jmx;
 use crate::metrics::{CallMetrics, metrics};
 use crate::service::Webhdfs;
@@ -39,7 +40,7 @@ pub fn site(
         let namenode = namenode.clone();
         move || front(&namenode, rpc)
     };
-    let (checked, counted) = (namenode.clone(), namenode.clone());
+    let [checked, counted, copied] = [(); 3].map(|()| namenode.clone());
     let counted_calls = calls.clone();
     let site = Site::new(
         front,
@@ -51,6 +52,7 @@ pub fn site(
         let request = FsckRequest::from_query(&query, &peer.to_string(), &checked.settings.http_user);
         fsck(checked.clone(), request, telling)
     })
+    .file("/imagetransfer", move |query| image_transfer(copied.clone(), query))
     .webhdfs(webhdfs);
     let site = with_interface(site, &shared, rpc, started_ms, &protection, history);
     Ok(with_probes(site, &shared, loading).protection(protection))

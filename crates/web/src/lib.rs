@@ -31,7 +31,7 @@ pub use page::{Page, size};
 pub use process::{BuildInfo, process_beans, set_build_info};
 pub use protection::{Protection, Server};
 pub use rpc::{rpc_beans, rpc_metrics};
-pub use site::{BoundSite, Document, Query, Site, WebServer};
+pub use site::{BoundSite, Document, FileAnswer, Query, Refusal, Site, WebServer};
 pub use text_stream::{Disconnected, TextBody, TextSender};
 
 /// The HTTP library. Its types appear in the interface of WebHDFS services.

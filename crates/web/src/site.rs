@@ -3,6 +3,7 @@
 //! [`Site::bind`] opens the port (`server.rs`); `routes.rs` maps each path to its page.
 
 mod data;
+mod file_page;
 mod pages;
 mod query;
 mod routes;
@@ -28,6 +29,8 @@ use crate::text_stream::{Disconnected, TextSender};
 use crate::webhdfs;
 pub use data::Document;
 use data::{DataPage, DocumentSource};
+use file_page::FilePage;
+pub use file_page::{FileAnswer, Refusal};
 pub use query::Query;
 pub use server::{BoundSite, WebServer};
 use text_page::TextPage;
@@ -54,6 +57,7 @@ pub struct Site {
     documents: Vec<(&'static str, DocumentSource)>,
     interface: Option<Server>,
     protection: Option<Protection>,
+    files: Vec<(&'static str, FilePage)>,
     webhdfs: Option<Arc<dyn webhdfs::Service>>,
     request_timeout: Duration,
     idle_timeout: Duration,
@@ -80,6 +84,7 @@ impl Site {
             documents: Vec::new(),
             interface: None,
             protection: None,
+            files: Vec::new(),
             webhdfs: None,
             request_timeout: REQUEST_TIMEOUT,
             idle_timeout: IDLE_TIMEOUT,
@@ -152,6 +157,18 @@ impl Site {
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = Some(protection);
+        self
+    }
+
+    /// Adds a download. `page` gets the request's parameters and returns a file, which may take any time. At most two are
+    /// produced or sent at a time.
+    #[must_use]
+    pub fn file<F, A>(mut self, path: &'static str, page: F) -> Self
+    where
+        F: Fn(Query) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<FileAnswer, Refusal>> + Send + 'static,
+    {
+        self.files.push((path, Arc::new(move |query| Box::pin(page(query)))));
         self
     }
 

@@ -1,9 +1,10 @@
 //! The protobuf messages of Hadoop's protocols and of Hearth's additions, generated from `proto/*/*.proto`
 //! (`tests/generated.rs`).
 //!
-//! A module for each package, of which Hadoop has two:
+//! A module for each package:
 //! - [`common`]: RPC frames, tokens, high availability;
 //! - [`hearth`]: operations that only Hearth's clients and servers know;
+//! - [`hdfs::fsimage`]: the image of a namespace. Its message names are ours, because Hadoop's are nested;
 //! - [`hdfs`]: everything else. Message names are those of Hadoop's own schema (`CreateRequestProto`); field names are
 //!   plain snake case (`storageIDs` → `storage_ids`).
 //!
@@ -27,6 +28,11 @@ pub mod common {
 /// Package `hadoop.hdfs`.
 pub mod hdfs {
     include!("proto/hadoop.hdfs.rs");
+
+    /// Package `hadoop.hdfs.fsimage`.
+    pub mod fsimage {
+        include!("proto/hadoop.hdfs.fsimage.rs");
+    }
 }
 
 /// Package `hearth`.

@@ -3,6 +3,7 @@
 //! [`VERBS`] is the table of them, from which usage and help are made. A verb is a function in the file of its family.
 //! Source: DFSAdmin.java of Hadoop 3.4.
 
+mod backup;
 mod datanodes;
 mod fetch_image;
 mod namespace;
@@ -61,6 +62,9 @@ impl Verb {
         }
     }
 }
+
+/// The verb that Apache's tool does not have. Only the help shows it.
+const OWN_VERB: &str = "backup";
 
 /// All verbs, in the order of the help of `hdfs dfsadmin`.
 const VERBS: &[Verb] = &[
@@ -206,6 +210,13 @@ const VERBS: &[Verb] = &[
         (1, 1),
         "Downloads the newest image of the namespace into a local directory.",
     ),
+    Verb::new(
+        "backup",
+        "-backup <local directory>",
+        (1, 1),
+        "Downloads an image of the namespace of a Hearth NameNode into a new local directory, from which Apache's NameNode \
+         starts and which `hearth namenode -importCheckpoint` takes.",
+    ),
     Verb::new("allowSnapshot", "-allowSnapshot <snapshotDir>", (1, 1), "Allows snapshots of a directory."),
     Verb::new("disallowSnapshot", "-disallowSnapshot <snapshotDir>", (1, 1), "Disallows snapshots of a directory."),
     Verb::new(
@@ -258,9 +269,9 @@ pub fn run(arguments: ToolArguments) -> anyhow::Result<ExitCode> {
     tool::run("admin", arguments, async |tool: &Tool, words: Vec<String>| dispatch(tool, words).await)
 }
 
-/// Returns the list of all verbs, one a line.
+/// Returns the list of Apache's verbs, one a line.
 fn synopses() -> String {
-    VERBS.iter().map(|verb| format!("\t[{}]\n", verb.synopsis)).collect()
+    VERBS.iter().filter(|verb| verb.name != OWN_VERB).map(|verb| format!("\t[{}]\n", verb.synopsis)).collect()
 }
 
 /// Returns a line for each verb: a tab, its synopsis, a tab, its description.
@@ -334,6 +345,7 @@ async fn call(tool: &Tool, verb: &Verb, words: Vec<String>) -> anyhow::Result<u8
         "setBalancerBandwidth" => datanodes::set_balancer_bandwidth(tool, verb, first).await,
         "getBalancerBandwidth" => datanodes::balancer_bandwidth(tool, first).await,
         "fetchImage" => fetch_image::fetch(tool, first).await,
+        "backup" => backup::back_up(tool, first).await,
         "allowSnapshot" => snapshots::allow(tool, first).await,
         "disallowSnapshot" => snapshots::disallow(tool, first).await,
         "provisionSnapshotTrash" => snapshots::provision_trash(tool, first).await,

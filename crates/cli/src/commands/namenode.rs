@@ -1,13 +1,15 @@
-//! `hearth namenode`: serves a namespace until it is stopped. With `-format` it instead makes a new namespace. With
-//! `-recover` it examines a namespace that does not start.
+//! `hearth namenode`: serves a namespace until it is stopped. With `-format` it instead makes a new namespace, with
+//! `-importCheckpoint` the one of an image. With `-recover` it examines a namespace that does not start.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use hearth_config::Program;
-use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, RecoveryReport, format_directory, recover_directory};
+use hearth_namenode::{
+    FormatPolicy, Namenode, NamenodeOptions, RecoveryReport, format_directory, import_directory, recover_directory,
+};
 use hearth_types::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,13 +22,14 @@ pub struct Arguments {
     /// -format-if-empty makes one if the directory is empty, and then serves it. -recover reports what can be recovered
     /// of a namespace that does not start, and changes nothing; with -force it keeps that part and drops the rest.
     /// -recover takes an optional directory instead of dfs.namenode.name.dir, for example `D/name` of `hearth up --dir
-    /// D`.
+    /// D`. -importCheckpoint PATH makes the namespace of an image in dfs.namenode.name.dir, which must be empty, and
+    /// exits. PATH is an fsimage, or a directory with one: a backup, or the name directory of Apache's NameNode.
     #[arg(allow_hyphen_values = true, value_name = "OPTION")]
     options: Vec<String>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let (mut format, mut force, mut if_empty, mut recover) = (false, false, false, false);
+    let (mut format, mut force, mut if_empty, mut recover, mut import) = (false, false, false, false, false);
     let mut directory = None;
     for option in &arguments.options {
         // Hadoop writes one dash, Hearth two.
@@ -35,12 +38,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             "force" => force = true,
             "format-if-empty" => if_empty = true,
             "recover" => recover = true,
+            "importCheckpoint" => import = true,
             // No command asks for confirmation.
             "nonInteractive" | "noninteractive" => {}
             path if path == option && directory.is_none() => directory = Some(PathBuf::from(path)),
             _ => {
                 bail!(
-                    "unknown option {option}: expected -format, -force, -nonInteractive, -format-if-empty or -recover"
+                    "unknown option {option}: expected -format, -force, -nonInteractive, -format-if-empty, -recover or -importCheckpoint"
                 )
             }
         }
@@ -48,9 +52,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if recover && (format || if_empty) {
         bail!("-recover and -format cannot be combined: -recover keeps a namespace, -format makes a new one");
     }
-    if let Some(directory) = directory.as_ref().filter(|_| !recover) {
-        bail!("unexpected {}: only -recover takes a directory; set dfs.namenode.name.dir", directory.display());
+    if import && (format || if_empty || recover || force) {
+        bail!("-importCheckpoint cannot be combined with other options: it needs an empty dfs.namenode.name.dir");
     }
+    if let Some(directory) = directory.as_ref().filter(|_| !recover && !import) {
+        bail!(
+            "unexpected {}: only -recover and -importCheckpoint take a path; set dfs.namenode.name.dir",
+            directory.display()
+        );
+    }
+    let image = if import { directory.take() } else { None };
     let configuration = configuration::load()?;
     logging::use_format_of(&configuration);
     logging::start("info");
@@ -72,6 +83,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         println!("formatted: cluster {}, block pool {}", identity.cluster_id, identity.pool);
         return Ok(ExitCode::SUCCESS);
     }
+    if import {
+        let image = image.context("-importCheckpoint needs the path of an fsimage, or of a directory with one")?;
+        return import_image(&options, &image);
+    }
     if recover {
         return Ok(tell(&recover_directory(&options, force)?, force));
     }
@@ -80,6 +95,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the threads of the runtime")?;
     runtime.block_on(serve(options))
+}
+
+fn import_image(options: &NamenodeOptions, image: &Path) -> anyhow::Result<ExitCode> {
+    let imported = import_directory(options, image)?;
+    println!("imported: cluster {}, block pool {}", imported.identity.cluster_id, imported.identity.pool);
+    println!(
+        "{} files and directories, {} blocks, {} open files, {} snapshots, up to change {}",
+        imported.inodes, imported.blocks, imported.open_files, imported.snapshots, imported.txid
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the report. Returns exit code 1 if there is something to recover and nothing was changed.

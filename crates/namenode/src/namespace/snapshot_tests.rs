@@ -92,6 +92,18 @@ impl Stored {
         self.counters = changes.counters.or(self.counters);
     }
 
+    /// Returns all rows as one change.
+    fn changes(&self) -> Changes {
+        Changes {
+            inodes_put: self.inodes.clone().into_iter().collect(),
+            versions_put: self.versions.clone().into_iter().collect(),
+            snapshots_put: self.snapshots.clone().into_iter().collect(),
+            names_put: self.names.clone(),
+            counters: self.counters,
+            ..Changes::default()
+        }
+    }
+
     fn reopen(&self) -> Namespace {
         let mut rebuild = Rebuild::start(limits(), self.counters.unwrap(), self.names.clone()).unwrap();
         rebuild.join(sections_of(&rebuild, &self.inodes, 2).unwrap()).unwrap();
@@ -443,6 +455,31 @@ fn expected_differences(then: &Tree, now: &Tree) -> Vec<String> {
         }
     }
     told.into_iter().collect()
+}
+
+proptest! {
+    // Each case makes two stores on disk.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn an_image_has_everything(operations in prop::collection::vec(operations(), 1..80)) {
+        let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
+        for path in ["/s", "/t", "/u"] {
+            namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        }
+        namespace.set_quota(&caller(), "/s", Limit::Set(10_000), Limit::Set(1 << 40), None).unwrap();
+        namespace.allow_snapshots(&caller(), "/s").unwrap();
+        namespace.allow_snapshots(&caller(), "/t").unwrap();
+        let now = contents(&namespace, "/");
+        let mut world = World { namespace, now, snapshots: BTreeMap::new(), blocks: BTreeSet::new(), time_ms: 1 };
+        let mut stored = Stored::default();
+        for operation in &operations {
+            world.act(operation);
+            stored.take(world.namespace.take_changes());
+        }
+        world.namespace = crate::image::tests::round_trip(&stored.changes(), limits());
+        world.check();
+    }
 }
 
 proptest! {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::directory::{LAYOUT, begin_journal};
 use super::group::Group;
 use super::journal::{self, Heads, Journal, Marks};
-use super::tables::{JournalRows, Loaded, Tables};
+use super::tables::{JournalRows, Loaded, Tables, ViewSource};
 use super::{Directory, StoreError};
 use crate::changes::Changes;
 use crate::namespace::Limits;
@@ -23,6 +23,9 @@ const YIELDS_MAX: usize = 8;
 
 /// Idle time after which the journal's changes are moved to the tables.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// Interval at which the journal thread checks whether the table thread is idle, if a caller waits for the tables.
+const TABLES_POLL: Duration = Duration::from_millis(10);
 
 /// Error of a store that accepts no more changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +56,8 @@ struct Queue {
     /// The next group, already encoded.
     waiting: Group,
     answers: Vec<Responder>,
+    /// Callers that wait until the journal's changes are in the tables.
+    flushes: Vec<Responder>,
     /// True if a group has been taken and is not on disk yet.
     writing: bool,
     closed: bool,
@@ -88,7 +93,8 @@ impl Shared {
             queue.failed.get_or_insert_with(|| failed.clone());
             queue.waiting = Group::default();
             self.arrived.notify_one();
-            std::mem::take(&mut queue.answers)
+            let flushes = std::mem::take(&mut queue.flushes);
+            std::mem::take(&mut queue.answers).into_iter().chain(flushes).collect::<Vec<_>>()
         };
         self.failure.send_if_modified(|known| {
             let first = known.is_none();
@@ -108,6 +114,7 @@ pub struct Store {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     failure: watch::Receiver<Option<StoreFailed>>,
+    views: ViewSource,
     /// Keeps the directory locked while the store is open.
     directory: Directory,
 }
@@ -137,6 +144,7 @@ impl Store {
             path: directory.path().to_owned(),
             source,
         };
+        let views = tables.views();
         let table_writer = TableWriter::start(tables, shared.clone()).map_err(starting)?;
         let thread = std::thread::Builder::new().name("namespace-store".into()).spawn({
             let shared = shared.clone();
@@ -144,7 +152,7 @@ impl Store {
             move || JournalWriter { shared: &shared, journal, table_writer, backlog: Vec::new(), responder }.run()
         });
         let thread = thread.map_err(starting)?;
-        Ok(Self { shared, thread: Some(thread), failure, directory })
+        Ok(Self { shared, thread: Some(thread), failure, views, directory })
     }
 
     pub fn directory(&self) -> &Directory {
@@ -197,6 +205,26 @@ impl Store {
             }
         }
         Durable(Some(receiver))
+    }
+
+    /// Waits until all changes that are durable now are in the tables. Then [`Self::views`] shows them. Operations do
+    /// not wait for this.
+    pub async fn flush_to_tables(&self) -> Result<(), StoreFailed> {
+        let (answer, receiver) = oneshot::channel();
+        {
+            let mut queue = self.shared.queue.lock();
+            if let Some(failed) = &queue.failed {
+                return Err(failed.clone());
+            }
+            queue.flushes.push(answer);
+            self.shared.arrived.notify_one();
+        }
+        receiver.await.unwrap_or_else(|_| Err(StoreFailed { reason: "the table thread has ended".into() }))
+    }
+
+    /// Returns a source of views of the tables. A view lacks the changes that are only in the journal.
+    pub fn views(&self) -> ViewSource {
+        self.views.clone()
     }
 
     /// Returns the reason of the failure, if the store has failed.
@@ -356,11 +384,21 @@ impl JournalWriter<'_> {
             if queue.closed || queue.failed.is_some() {
                 return JournalTask::End;
             }
+            if !queue.flushes.is_empty() {
+                if self.table_writer.is_idle() {
+                    return JournalTask::Idle;
+                }
+                let _ = self.shared.arrived.wait_for(&mut queue, TABLES_POLL);
+                continue;
+            }
             if self.backlog.is_empty() {
                 self.shared.arrived.wait(&mut queue);
             } else if self.shared.arrived.wait_for(&mut queue, IDLE).timed_out() && queue.waiting.is_empty() {
                 return JournalTask::Idle;
             }
+        }
+        if !queue.flushes.is_empty() && queue.failed.is_none() && self.table_writer.is_idle() {
+            return JournalTask::Idle;
         }
         // If the processors are busy, other operations run during the yield and add changes, which then need no sync of
         // their own. That saves about a tenth of a change's processor time. If the processors are idle, the call
@@ -388,11 +426,22 @@ impl JournalWriter<'_> {
     /// file's groups must be in the tables first; until they are, all operations wait.
     fn flush_to_tables(&mut self) {
         self.table_writer.wait();
-        if self.shared.queue.lock().failed.is_none() && !self.backlog.is_empty() {
+        let (flushes, has_failed) = {
+            let mut queue = self.shared.queue.lock();
+            (std::mem::take(&mut queue.flushes), queue.failed.is_some())
+        };
+        if has_failed {
+            // Dropping the responders tells their callers.
+            return;
+        }
+        if self.backlog.is_empty() {
+            // All changes are in the tables.
+            flushes.into_iter().for_each(|answer| drop(answer.send(Ok(()))));
+        } else {
             if let Err(error) = self.journal.sync_progress() {
                 return self.shared.fail(&error);
             }
-            self.table_writer.submit_run(std::mem::take(&mut self.backlog), self.journal.number());
+            self.table_writer.submit_run(std::mem::take(&mut self.backlog), self.journal.number(), flushes);
             if let Err(error) = self.journal.switch() {
                 self.shared.fail(&error);
             }
@@ -416,8 +465,9 @@ struct TaskSlot {
 enum TableTask {
     #[default]
     None,
-    /// Groups to write into the tables; an empty run while they are being written.
-    Run(Vec<Group>, u64),
+    /// Groups to write into the tables, the number of the last one, and callers that wait for them. Empty lists while
+    /// they are being written.
+    Run(Vec<Group>, u64, Vec<Responder>),
     End,
 }
 
@@ -428,12 +478,14 @@ impl TableWriter {
             let slot = slot.clone();
             move || {
                 loop {
-                    let (run, number) = {
+                    let (run, number, flushes) = {
                         let mut work = slot.work.lock();
                         loop {
                             match &mut *work {
                                 TableTask::None => slot.changed.wait(&mut work),
-                                TableTask::Run(run, number) => break (std::mem::take(run), *number),
+                                TableTask::Run(run, number, flushes) => {
+                                    break (std::mem::take(run), *number, std::mem::take(flushes));
+                                }
                                 TableTask::End => return,
                             }
                         }
@@ -442,8 +494,10 @@ impl TableWriter {
                     let applied = std::panic::catch_unwind(AssertUnwindSafe(|| tables.apply(&run, number)));
                     drop(run);
                     crate::memory::release();
-                    if let Err(error) = applied.unwrap_or_else(|_| Err(tables.panicked())) {
-                        shared.fail(&error);
+                    match applied.unwrap_or_else(|_| Err(tables.panicked())) {
+                        Ok(()) => flushes.into_iter().for_each(|answer| drop(answer.send(Ok(())))),
+                        // Dropping the responders tells their callers.
+                        Err(error) => shared.fail(&error),
                     }
                     *slot.work.lock() = TableTask::None;
                     slot.changed.notify_all();
@@ -451,6 +505,10 @@ impl TableWriter {
             }
         })?;
         Ok(Self { slot, thread: Some(thread) })
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(*self.slot.work.lock(), TableTask::None)
     }
 
     /// Waits until the thread is idle.
@@ -462,8 +520,8 @@ impl TableWriter {
     }
 
     /// Submits a run. The caller must have called [`Self::wait`] just before.
-    fn submit_run(&self, run: Vec<Group>, number: u64) {
-        *self.slot.work.lock() = TableTask::Run(run, number);
+    fn submit_run(&self, run: Vec<Group>, number: u64, flushes: Vec<Responder>) {
+        *self.slot.work.lock() = TableTask::Run(run, number, flushes);
         self.slot.changed.notify_all();
     }
 }
@@ -599,6 +657,31 @@ pub(super) mod tests {
         store.flushed().wait().await.unwrap();
         store.shared.queue.lock().failed = Some(StoreFailed { reason: "for this test".into() });
         assert!(store.flushed().wait().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn view_after_flush_has_all_durable_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = Store::open(formatted(place.path()), Limits::default(), 1 << 20).unwrap();
+        let (store, Loaded { mut namespace, .. }) = opened;
+        let count = |store: &Store| store.views().view().unwrap().inodes().unwrap().count().unwrap();
+        // Without changes, too.
+        store.flush_to_tables().await.unwrap();
+        assert_eq!(count(&store), 1);
+        for i in 0..20 {
+            namespace.mkdirs(&caller(), &format!("/b{i}"), FsPermission(0o755), true, 7).unwrap();
+            store.submit(namespace.take_changes()).wait().await.unwrap();
+            store.flush_to_tables().await.unwrap();
+            assert_eq!(count(&store), i + 2);
+        }
+        let view = store.views().view().unwrap();
+        namespace.mkdirs(&caller(), "/later", FsPermission(0o755), true, 7).unwrap();
+        store.submit(namespace.take_changes()).wait().await.unwrap();
+        store.flush_to_tables().await.unwrap();
+        assert_eq!(view.inodes().unwrap().count().unwrap(), 21, "a view does not change");
+        assert_eq!(view.applied().unwrap(), 20);
+        store.shared.queue.lock().failed = Some(StoreFailed { reason: "for this test".into() });
+        assert!(store.flush_to_tables().await.is_err());
     }
 
     fn remember(number: u8) -> Changes {

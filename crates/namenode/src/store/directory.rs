@@ -18,11 +18,11 @@ use hearth_types::block_file::{parse_properties, print_properties};
 use hearth_types::{BlockPoolId, PoolIdentity};
 use rustix::fs::{FlockOperation, flock};
 
-use super::group::Group;
 use super::journal::{Journal, Mark};
 use super::tables::Tables;
 use super::{StoreError, io};
 use crate::changes::Changes;
+use crate::namespace::Limits;
 
 /// Version of the store's tables, records and journal. 1: no journal. 2: groups without marks. 3: files without heads.
 pub(super) const LAYOUT: u32 = 4;
@@ -226,10 +226,39 @@ pub(super) fn begin_journal(
 ///
 /// Errors: `AlreadyFormatted` unless `force` is set. With `force` the old namespace is removed.
 pub fn format(directory: &Directory, version: &Version, first: &Changes, force: bool) -> Result<(), StoreError> {
+    make(directory, version, 0, force, |tables| tables.put(first, 0))
+}
+
+/// Creates a new namespace with the contents that `fill` puts into the tables, up to journal group `number`. They are
+/// loaded before the namespace appears, which takes the memory of a start. Afterwards either all of it exists, or
+/// nothing.
+///
+/// Errors: `AlreadyFormatted`; `Record` if the contents are not a namespace; those of `fill`.
+pub fn fill<E: From<StoreError>>(
+    directory: &Directory,
+    version: &Version,
+    number: u64,
+    limits: Limits,
+    fill: impl FnOnce(&mut Tables) -> Result<(), E>,
+) -> Result<(), E> {
+    make(directory, version, number, false, |tables| {
+        fill(tables)?;
+        drop(tables.load(limits)?);
+        Ok(())
+    })
+}
+
+fn make<E: From<StoreError>>(
+    directory: &Directory,
+    version: &Version,
+    number: u64,
+    force: bool,
+    fill: impl FnOnce(&mut Tables) -> Result<(), E>,
+) -> Result<(), E> {
     let current = directory.path.join("current");
     if current.exists() && !force {
         let cluster = directory.version().map_or_else(|_| "(unknown)".into(), |version| version.cluster_id);
-        return Err(StoreError::AlreadyFormatted { path: directory.path.clone(), cluster });
+        return Err(StoreError::AlreadyFormatted { path: directory.path.clone(), cluster }.into());
     }
     let formatting = directory.path.join("current.formatting");
     if formatting.exists() {
@@ -237,10 +266,8 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
     }
     DirBuilder::new().mode(PRIVATE).create(&formatting).map_err(io("creating", &formatting))?;
     let mut tables = Tables::create(&formatting.join("namespace.redb"))?;
-    let mut group = Group::default();
-    group.push(first);
-    tables.apply(&[group], 0)?;
-    drop(begin_journal(&formatting, &mut tables, version, 0, 0)?);
+    fill(&mut tables)?;
+    drop(begin_journal(&formatting, &mut tables, version, number, 0)?);
     drop(tables);
     write_version(&formatting.join("VERSION"), version)?;
     sync(&formatting)?;
@@ -248,7 +275,7 @@ pub fn format(directory: &Directory, version: &Version, first: &Changes, force: 
         fs::remove_dir_all(&current).map_err(io("removing", &current))?;
     }
     fs::rename(&formatting, &current).map_err(io("renaming", &formatting))?;
-    sync(&directory.path)
+    Ok(sync(&directory.path)?)
 }
 
 fn write_version(path: &Path, version: &Version) -> Result<(), StoreError> {

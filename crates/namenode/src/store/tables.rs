@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hearth_types::{BlockPoolId, FsPermission};
 use redb::{
-    Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-    StorageError, TableDefinition, TableError, WriteTransaction,
+    Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, StorageError, TableDefinition, TableError, WriteTransaction,
 };
 
 use super::encoding::{decode_retry, encode_retry};
@@ -16,7 +17,7 @@ use super::journal::Mark;
 use super::{StoreError, Version};
 use crate::caching::{Pool, StoredCaching, Terms};
 use crate::changes::{Changes, Counters, RetryEntry, RetryKey, SnapshotRow};
-use crate::namespace::{Limits, Namespace, Rebuild, Section, Snapshot};
+use crate::namespace::{Limits, Namespace, Rebuild, RecordError, Section, Snapshot};
 use crate::parallel;
 
 /// Inode id → record.
@@ -69,7 +70,8 @@ const IDS_TOGETHER: u64 = 64;
 const CACHE: usize = 8 << 20;
 
 pub struct Tables {
-    database: Database,
+    /// Shared with [`StoreView`]s.
+    database: Arc<Database>,
     /// Rows of [`RETRIES`] in order: number, and how many of its answers are still needed.
     retries: VecDeque<(u64, u32)>,
     path: PathBuf,
@@ -92,14 +94,105 @@ pub struct Loaded {
     pub storages: Option<Vec<String>>,
 }
 
-/// All tables except that of the inodes.
-struct SmallTables {
-    counters: Counters,
-    names: Vec<(u32, String)>,
+/// All tables except those of the inodes and their versions.
+pub struct SmallTables {
+    pub counters: Counters,
+    pub names: Vec<(u32, String)>,
     retries: Vec<(RetryKey, RetryEntry)>,
-    caching: StoredCaching,
-    snapshots: Vec<(u32, SnapshotRow)>,
+    pub caching: StoredCaching,
+    /// Snapshots by number.
+    pub snapshots: Vec<(u32, SnapshotRow)>,
     storages: Option<Vec<String>>,
+}
+
+/// The tables as they were at one moment. The NameNode continues to change them; pages that a view still shows are
+/// reused when it is dropped, so the file grows by what changes until then.
+pub struct StoreView {
+    transaction: ReadTransaction,
+    path: PathBuf,
+}
+
+/// Source of views of the tables.
+#[derive(Clone)]
+pub struct ViewSource {
+    database: Arc<Database>,
+    path: PathBuf,
+}
+
+impl ViewSource {
+    /// Returns the size of the tables' file in bytes.
+    pub fn bytes(&self) -> Result<u64, StoreError> {
+        let about = std::fs::metadata(&self.path);
+        Ok(about.map_err(|source| StoreError::Io { action: "looking at", path: self.path.clone(), source })?.len())
+    }
+
+    /// Returns the tables as they are now.
+    pub fn view(&self) -> Result<StoreView, StoreError> {
+        let transaction = self.database.begin_read().map_err(|error| failed(&self.path, error.into()))?;
+        Ok(StoreView { transaction, path: self.path.clone() })
+    }
+}
+
+/// Records of inodes in a [`StoreView`].
+pub struct InodeRows {
+    table: ReadOnlyTable<u64, &'static [u8]>,
+    path: PathBuf,
+}
+
+impl StoreView {
+    /// Returns the number of the last journal group that the view has.
+    pub fn applied(&self) -> Result<u64, StoreError> {
+        let read = || -> Result<u64, redb::Error> {
+            let table = self.transaction.open_table(COUNTERS)?;
+            Ok(table.get(APPLIED)?.map_or(0, |row| row.value()))
+        };
+        read().map_err(|error| failed(&self.path, error))
+    }
+
+    /// Returns everything but inodes and their versions.
+    pub fn small(&self) -> Result<SmallTables, StoreError> {
+        read_small(&self.transaction).map_err(|error| failed(&self.path, error))
+    }
+
+    pub fn inodes(&self) -> Result<InodeRows, StoreError> {
+        let table = self.transaction.open_table(INODES).map_err(|error| failed(&self.path, error.into()))?;
+        Ok(InodeRows { table, path: self.path.clone() })
+    }
+
+    /// Calls `take` with inode id, number of the last snapshot and record of each version, in this order.
+    pub fn each_version<E: From<StoreError>>(
+        &self,
+        take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        each_version(&self.transaction, &self.path, take)
+    }
+
+    /// Returns the error for a record that cannot be decoded.
+    pub fn bad_record(&self, source: RecordError) -> StoreError {
+        StoreError::Record { path: self.path.clone(), source }
+    }
+}
+
+impl InodeRows {
+    /// Returns the number of inodes.
+    pub fn count(&self) -> Result<u64, StoreError> {
+        self.table.len().map_err(|error| failed(&self.path, error.into()))
+    }
+
+    /// Calls `take` with id and record of each inode, in the order of ids.
+    pub fn each<E: From<StoreError>>(&self, mut take: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        for row in self.table.iter().map_err(|error| failed(&self.path, error.into()))? {
+            let (id, bytes) = row.map_err(|error| failed(&self.path, error.into()))?;
+            take(id.value(), bytes.value())?;
+        }
+        Ok(())
+    }
+
+    /// Calls `take` with the record of an inode. `None` if there is no such inode.
+    pub fn with<R>(&self, id: u64, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, StoreError> {
+        let row = self.table.get(id).map_err(|error| failed(&self.path, error.into()))?;
+        Ok(row.map(|row| take(row.value())))
+    }
 }
 
 /// Merged changes of a run: only the last state of each item, so that a directory that gets a hundred files is written
@@ -178,7 +271,7 @@ impl Tables {
 
     fn new(path: &Path, database: Result<Database, DatabaseError>) -> Result<Self, StoreError> {
         let database = database.map_err(|error| database_failed(path, error))?;
-        let mut tables = Self { database, retries: VecDeque::new(), path: path.to_owned() };
+        let mut tables = Self { database: Arc::new(database), retries: VecDeque::new(), path: path.to_owned() };
         tables.retries = tables.retry_rows().map_err(|error| tables.failed(error))?;
         Ok(tables)
     }
@@ -193,6 +286,11 @@ impl Tables {
                 .map(|row| row.map(|(number, row)| (number.value(), row.value().0)).map_err(Into::into))
                 .collect(),
         }
+    }
+
+    /// Returns a source of views of these tables.
+    pub fn views(&self) -> ViewSource {
+        ViewSource { database: self.database.clone(), path: self.path.clone() }
     }
 
     /// Resets the counts of needed answers to those that [`Self::load`] returns. A row stays whole on disk until all of
@@ -223,6 +321,14 @@ impl Tables {
             })?);
         }
         self.commit(sum, applied).map_err(|error| self.failed(error))
+    }
+
+    /// Makes `changes` durable in one transaction, for a new namespace. `number`: number of the last journal group that
+    /// they contain.
+    pub fn put(&mut self, changes: &Changes, number: u64) -> Result<(), StoreError> {
+        let mut group = Group::default();
+        group.push(changes);
+        self.apply(&[group], number)
     }
 
     /// Returns the number of the last journal group that is in the tables.
@@ -467,77 +573,88 @@ impl Tables {
         Ok(section)
     }
 
-    fn each_version(&self, mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    fn each_version(&self, take: impl FnMut(u64, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let transaction = self.database.begin_read().map_err(|error| self.failed(error.into()))?;
-        let table = match transaction.open_table(VERSIONS) {
-            // There has been no snapshot yet.
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
-            other => other.map_err(|error| self.failed(error.into()))?,
-        };
-        for row in table.iter().map_err(|error| self.failed(error.into()))? {
-            let (key, bytes) = row.map_err(|error| self.failed(error.into()))?;
-            let (id, until) = key.value();
-            take(id, until, bytes.value())?;
-        }
-        Ok(())
+        each_version(&transaction, &self.path, take)
     }
 
     fn load_small(&self) -> Result<SmallTables, redb::Error> {
-        let transaction = self.database.begin_read()?;
-        let table = transaction.open_table(COUNTERS)?;
-        let counter = |name: &str| -> Result<u64, redb::Error> {
-            let row = table.get(name)?;
-            row.map(|row| row.value()).ok_or_else(|| redb::Error::Corrupted(format!("the counter {name} is missing")))
-        };
-        let counters = Counters {
-            last_inode: counter("last_inode")?,
-            last_block: counter("last_block")? as i64,
-            last_stamp: counter("last_stamp")?,
-            last_snapshot: table.get("last_snapshot")?.map_or(0, |row| row.value() as u32),
-        };
-        let last_directive = table.get(LAST_DIRECTIVE)?.map_or(0, |row| row.value());
-        let mut names = Vec::new();
-        for row in transaction.open_table(NAMES)?.iter()? {
-            let (number, name) = row?;
-            names.push((number.value(), name.value().to_owned()));
-        }
-        let mut retries = Vec::new();
-        match transaction.open_table(RETRIES) {
-            // A version that stored them in another form wrote this. They are dropped together with that form.
-            Err(redb::TableError::TableDoesNotExist(_)) => {}
-            table => {
-                for row in table?.iter()? {
-                    let (_, row) = row?;
-                    let (count, mut answers) = row.value();
-                    for _ in 0..count {
-                        let wrong = |error| redb::Error::Corrupted(format!("remembered answers: {error}"));
-                        retries.push(decode_retry(&mut answers).map_err(wrong)?);
-                    }
-                }
-            }
-        }
-        let mut snapshots = Vec::new();
-        match transaction.open_table(SNAPSHOTS) {
-            Err(redb::TableError::TableDoesNotExist(_)) => {}
-            table => {
-                for row in table?.iter()? {
-                    let (id, row) = row?;
-                    let (root, name, modification_time_ms) = row.value();
-                    snapshots.push((id.value(), SnapshotRow { root, name: name.to_owned(), modification_time_ms }));
-                }
-            }
-        }
-        let storages = match transaction.open_table(STORAGES) {
-            Err(TableError::TableDoesNotExist(_)) => None,
-            table => {
-                let rows = table?;
-                let names = rows.iter()?.map(|row| row.map(|(name, _)| name.value().to_owned()));
-                Some(names.collect::<Result<Vec<_>, _>>()?)
-            }
-        };
-        let caching = StoredCaching { last_directive, ..load_caching(&transaction)? };
-        Ok(SmallTables { counters, names, retries, snapshots, caching, storages })
+        read_small(&self.database.begin_read()?)
     }
+}
+
+fn each_version<E: From<StoreError>>(
+    transaction: &ReadTransaction,
+    path: &Path,
+    mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let table = match transaction.open_table(VERSIONS) {
+        // There has been no snapshot yet.
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+        other => other.map_err(|error| failed(path, error.into()))?,
+    };
+    for row in table.iter().map_err(|error| failed(path, error.into()))? {
+        let (key, bytes) = row.map_err(|error| failed(path, error.into()))?;
+        let (id, until) = key.value();
+        take(id, until, bytes.value())?;
+    }
+    Ok(())
+}
+
+fn read_small(transaction: &ReadTransaction) -> Result<SmallTables, redb::Error> {
+    let table = transaction.open_table(COUNTERS)?;
+    let counter = |name: &str| -> Result<u64, redb::Error> {
+        let row = table.get(name)?;
+        row.map(|row| row.value()).ok_or_else(|| redb::Error::Corrupted(format!("the counter {name} is missing")))
+    };
+    let counters = Counters {
+        last_inode: counter("last_inode")?,
+        last_block: counter("last_block")? as i64,
+        last_stamp: counter("last_stamp")?,
+        last_snapshot: table.get("last_snapshot")?.map_or(0, |row| row.value() as u32),
+    };
+    let last_directive = table.get(LAST_DIRECTIVE)?.map_or(0, |row| row.value());
+    let mut names = Vec::new();
+    for row in transaction.open_table(NAMES)?.iter()? {
+        let (number, name) = row?;
+        names.push((number.value(), name.value().to_owned()));
+    }
+    let mut retries = Vec::new();
+    match transaction.open_table(RETRIES) {
+        // A version that stored them in another form wrote this. They are dropped together with that form.
+        Err(redb::TableError::TableDoesNotExist(_)) => {}
+        table => {
+            for row in table?.iter()? {
+                let (_, row) = row?;
+                let (count, mut answers) = row.value();
+                for _ in 0..count {
+                    let wrong = |error| redb::Error::Corrupted(format!("remembered answers: {error}"));
+                    retries.push(decode_retry(&mut answers).map_err(wrong)?);
+                }
+            }
+        }
+    }
+    let mut snapshots = Vec::new();
+    match transaction.open_table(SNAPSHOTS) {
+        Err(redb::TableError::TableDoesNotExist(_)) => {}
+        table => {
+            for row in table?.iter()? {
+                let (id, row) = row?;
+                let (root, name, modification_time_ms) = row.value();
+                snapshots.push((id.value(), SnapshotRow { root, name: name.to_owned(), modification_time_ms }));
+            }
+        }
+    }
+    let storages = match transaction.open_table(STORAGES) {
+        Err(TableError::TableDoesNotExist(_)) => None,
+        table => {
+            let rows = table?;
+            let names = rows.iter()?.map(|row| row.map(|(name, _)| name.value().to_owned()));
+            Some(names.collect::<Result<Vec<_>, _>>()?)
+        }
+    };
+    let caching = StoredCaching { last_directive, ..load_caching(transaction)? };
+    Ok(SmallTables { counters, names, retries, snapshots, caching, storages })
 }
 
 const CLUSTER: &str = "clusterID";

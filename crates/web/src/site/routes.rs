@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::Site;
 use super::data::{self, DATA_MAX, DataPage};
+use super::file_page::{FILES_MAX, file_page};
 use super::pages::{self, RENDERING_MAX, Shared};
 use super::text_page::text_page;
 use crate::application;
@@ -85,6 +86,12 @@ impl Site {
                     text_page(page.clone(), permits.clone(), patience, raw, address.ip().to_canonical())
                 }),
             );
+        }
+        let downloads = Arc::new(Semaphore::new(FILES_MAX));
+        for (path, page) in self.files {
+            let permits = downloads.clone();
+            router =
+                router.route(path, get(move |RawQuery(raw): RawQuery| file_page(page.clone(), permits.clone(), raw)));
         }
         let data_permits = Arc::new(Semaphore::new(DATA_MAX));
         for DataPage { path, source, is_public } in self.data {

@@ -9,10 +9,10 @@ use crate::commands::fsck::ask::NamenodeHttp;
 use crate::commands::tool::Tool;
 
 /// Name of the image file in the NameNode's answer.
-const NAME_HEADER: &str = "X-Image-Edits-Name";
+pub(super) const NAME_HEADER: &str = "X-Image-Edits-Name";
 
 /// Path of the newest image on a NameNode's web port.
-const NEWEST: &str = "/imagetransfer?getimage=1&txid=latest";
+pub(super) const NEWEST: &str = "/imagetransfer?getimage=1&txid=latest";
 
 /// Downloads the newest image into `directory`, under the name that the NameNode gives it, or into the file of that
 /// name. The file appears when it is complete.

@@ -1,0 +1,344 @@
+//! Snapshots and former states of inodes in an image that is being imported; the reverse of `history.rs`.
+//!
+//! The differences of a directory lead from its present children back to those in each snapshot. From that follows, for
+//! each inode in any list, at which place it was in which snapshots. The differences of an inode have its attributes in
+//! them. The store gets a version for each range of snapshots in which neither changes.
+//!
+//! Numbers of snapshots are the store's: one more than in the image. 0 is before all snapshots.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use hearth_wire::proto::hdfs::BlockProto;
+use hearth_wire::proto::hdfs::fsimage::{
+    CreatedListEntryProto, DiffEntryProto, DiffTypeProto, DirectoryDiffProto, FileDiffProto, InodeDirectoryProto,
+    InodeProto, InodeReferenceProto, SnapshotProto, SnapshotSectionProto,
+};
+
+use super::ImageError;
+use super::import::{Converter, Places};
+use super::input::Input;
+use crate::changes::SnapshotRow;
+use crate::namespace::InodeId;
+use crate::namespace::stored::InodeParts;
+
+/// End of a range that holds at present.
+const PRESENT: u32 = u32::MAX;
+/// Largest number of a snapshot, as in Apache's NameNode.
+const NUMBER_MAX: u32 = 1 << 28;
+
+/// Place of an inode in snapshots `from < number <= until`.
+struct Range {
+    from: u32,
+    until: u32,
+    parent: u64,
+    name: Vec<u8>,
+}
+
+/// A former state of a directory, by the newest snapshot that has it.
+struct DirectoryState {
+    number: u32,
+    /// `None`: as in the next later state.
+    copy: Option<InodeDirectoryProto>,
+    /// Names of children that the next later state has and this one has not.
+    created: Vec<Vec<u8>>,
+    /// Children that this state has and the next later one has not, with their names here if they are known.
+    deleted: Vec<(u64, Option<Vec<u8>>)>,
+}
+
+/// A version of an inode for the store.
+pub(super) struct Version {
+    pub from: u32,
+    pub until: u32,
+    pub parts: InodeParts,
+    pub parent: u64,
+}
+
+/// All former states in an image.
+#[derive(Default)]
+pub(super) struct Past {
+    pub counter: u32,
+    pub snapshottable: HashSet<u64>,
+    /// Snapshots by number.
+    pub snapshots: BTreeMap<u32, SnapshotRow>,
+    /// Former states by inode id, newest first.
+    directories: HashMap<u64, Vec<DirectoryState>>,
+    files: HashMap<u64, Vec<FileDiffProto>>,
+    /// Names that children of a directory have at present and did not always have.
+    created: HashMap<u64, HashSet<Vec<u8>>>,
+    /// Inodes in lists of removed children, and their own names.
+    deleted: HashMap<u64, Vec<u8>>,
+    /// Children with the names in `created`.
+    children: HashMap<(u64, Vec<u8>), u64>,
+    /// Places of the inodes in any list.
+    ranges: HashMap<u64, Vec<Range>>,
+}
+
+impl Past {
+    /// Reads the sections SNAPSHOT and SNAPSHOT_DIFF.
+    pub fn read(input: &Input, references: &[InodeReferenceProto]) -> Result<Self, ImageError> {
+        let mut past = Self::default();
+        let mut section = input.section("SNAPSHOT");
+        let Some(head) = section.next::<SnapshotSectionProto>()? else { return Ok(past) };
+        past.counter = head.snapshot_counter.unwrap_or(0);
+        if past.counter > NUMBER_MAX {
+            return Err(section.damaged("the number of the next snapshot is too large"));
+        }
+        past.snapshottable = head.snapshottable_dir.into_iter().collect();
+        let mut roots: HashMap<u32, InodeDirectoryProto> = HashMap::new();
+        for _ in 0..head.num_snapshots.unwrap_or(0) {
+            let SnapshotProto { snapshot_id, root } = section.required()?;
+            let number = past.number(snapshot_id).ok_or_else(|| section.damaged("a snapshot has no valid number"))?;
+            let root = root.ok_or_else(|| section.damaged("a snapshot has no root"))?;
+            let name = String::from_utf8(root.name.unwrap_or_default().to_vec());
+            let name = name.map_err(|_| section.damaged("the name of a snapshot is not UTF-8"))?;
+            let directory = root.directory.unwrap_or_default();
+            let time = directory.modification_time.unwrap_or(0);
+            past.snapshots.insert(number, SnapshotRow { root: root.id, name, modification_time_ms: time });
+            roots.insert(number, directory);
+        }
+        let mut section = input.section("SNAPSHOT_DIFF");
+        while let Some(entry) = section.next::<DiffEntryProto>()? {
+            let id = entry.inode_id.unwrap_or(0);
+            let count = entry.num_of_diff.unwrap_or(0);
+            if entry.r#type == DiffTypeProto::Filediff as i32 {
+                for _ in 0..count {
+                    let diff: FileDiffProto = section.required()?;
+                    past.number(diff.snapshot_id).ok_or_else(|| section.damaged("a state has no valid snapshot"))?;
+                    past.files.entry(id).or_default().push(diff);
+                }
+                continue;
+            }
+            for _ in 0..count {
+                let diff: DirectoryDiffProto = section.required()?;
+                let number = past.number(diff.snapshot_id);
+                let number = number.ok_or_else(|| section.damaged("a state has no valid snapshot"))?;
+                let mut created = Vec::new();
+                for _ in 0..diff.created_list_size.unwrap_or(0) {
+                    let entry: CreatedListEntryProto = section.required()?;
+                    created.push(entry.name.unwrap_or_default().to_vec());
+                }
+                let mut deleted: Vec<(u64, Option<Vec<u8>>)> =
+                    diff.deleted_inode.iter().map(|id| (*id, None)).collect();
+                for place in &diff.deleted_inode_ref {
+                    let reference = references.get(*place as usize);
+                    let reference = reference.ok_or_else(|| section.damaged("it refers to no reference"))?;
+                    let name = reference.name.as_ref().map(|name| name.to_vec());
+                    deleted.push((reference.referred_id.unwrap_or(0), name));
+                }
+                let copy = match diff.is_snapshot_root.unwrap_or(false) {
+                    true => roots.get(&number).cloned(),
+                    false => diff.snapshot_copy,
+                };
+                past.created.entry(id).or_default().extend(created.iter().cloned());
+                past.deleted.extend(deleted.iter().map(|(id, _)| (*id, Vec::new())));
+                past.directories.entry(id).or_default().push(DirectoryState { number, copy, created, deleted });
+            }
+        }
+        past.check_order(input)?;
+        Ok(past)
+    }
+
+    fn number(&self, id: Option<u32>) -> Option<u32> {
+        id.filter(|id| *id < self.counter).map(|id| id + 1)
+    }
+
+    fn check_order(&self, input: &Input) -> Result<(), ImageError> {
+        let directories = self.directories.values().map(|states| states.is_sorted_by(|a, b| a.number > b.number));
+        let files = self.files.values().map(|diffs| diffs.is_sorted_by(|a, b| a.snapshot_id > b.snapshot_id));
+        match directories.chain(files).all(|is_sorted| is_sorted) {
+            true => Ok(()),
+            false => Err(input.damaged("the former states of an inode are not ordered")),
+        }
+    }
+
+    /// Returns whether there are former states.
+    pub fn is_empty(&self) -> bool {
+        self.directories.is_empty() && self.files.is_empty()
+    }
+
+    /// Notes the name of an inode, if [`Self::resolve`] needs it.
+    pub fn learn(&mut self, inode: &InodeProto, parent: Option<u64>) {
+        let name = inode.name.as_deref().unwrap_or_default();
+        if let Some(parent) = parent
+            && self.created.get(&parent).is_some_and(|names| names.contains(name))
+        {
+            self.children.insert((parent, name.to_vec()), inode.id);
+        }
+        if let Some(known) = self.deleted.get_mut(&inode.id) {
+            *known = name.to_vec();
+        }
+    }
+
+    /// Computes the places of all inodes in lists.
+    pub fn resolve(&mut self) {
+        for (directory, states) in &self.directories {
+            // Children by name, and the newest snapshot in which they are there.
+            let mut active: HashMap<&[u8], (u64, u32)> = HashMap::new();
+            for name in self.created.get(directory).into_iter().flatten() {
+                if let Some(id) = self.children.get(&(*directory, name.clone())) {
+                    active.insert(name, (*id, PRESENT));
+                }
+            }
+            let mut note = |id: u64, from: u32, until: u32, name: &[u8]| {
+                let range = Range { from, until, parent: *directory, name: name.to_vec() };
+                self.ranges.entry(id).or_default().push(range);
+            };
+            for state in states {
+                for name in &state.created {
+                    if let Some((id, until)) = active.remove(name.as_slice()) {
+                        note(id, state.number, until, name);
+                    }
+                }
+                for (id, name) in &state.deleted {
+                    let own = self.deleted.get(id).map_or(&[][..], Vec::as_slice);
+                    active.insert(name.as_deref().unwrap_or(own), (*id, state.number));
+                }
+            }
+            for (name, (id, until)) in active {
+                note(id, 0, until, name);
+            }
+        }
+    }
+
+    /// Returns whether an inode has other states or places than its present one.
+    pub fn is_special(&self, id: u64) -> bool {
+        self.directories.contains_key(&id) || self.files.contains_key(&id) || self.ranges.contains_key(&id)
+    }
+
+    /// Returns the newest snapshot that an inode which exists only in snapshots may have. 0: none.
+    fn last(&self, id: u64, places: &Places) -> u32 {
+        let mut at = id;
+        // Each step leads to the parent. Longer ways than the tree can be deep are cycles.
+        for _ in 0..super::import::DEPTH_MAX {
+            let ranges = self.ranges.get(&at).map_or(&[][..], Vec::as_slice);
+            let last = ranges.iter().map(|range| range.until).max();
+            // Without a range, or with one that does not end, it is where it was last for as long as its parent.
+            if let Some(last) = last.filter(|last| *last != PRESENT) {
+                return last;
+            }
+            match places.parent(at) {
+                Some(parent) => at = parent,
+                None => return 0,
+            }
+        }
+        0
+    }
+
+    /// Returns the place of an inode in a snapshot.
+    fn place(&self, inode: &InodeProto, number: u32, places: &Places) -> Option<(u64, Vec<u8>)> {
+        if inode.id == InodeId::ROOT.0 {
+            return Some((inode.id, Vec::new()));
+        }
+        let ranges = self.ranges.get(&inode.id).map_or(&[][..], Vec::as_slice);
+        if let Some(range) = ranges.iter().find(|range| range.from < number && number <= range.until) {
+            return Some((range.parent, range.name.clone()));
+        }
+        if ranges.iter().any(|range| range.until == PRESENT) {
+            return None;
+        }
+        Some((places.parent(inode.id)?, inode.name.as_deref().unwrap_or_default().to_vec()))
+    }
+
+    /// Returns the versions of an inode, oldest first, and the number after which its present state holds.
+    pub fn versions(
+        &self,
+        inode: &InodeProto,
+        is_live: bool,
+        places: &Places,
+        converter: &mut Converter<'_>,
+    ) -> Result<(Vec<Version>, u32), ImageError> {
+        let ranges = self.ranges.get(&inode.id).map_or(&[][..], Vec::as_slice);
+        let mut ends: BTreeSet<u32> = ranges.iter().flat_map(|range| [range.from, range.until]).collect();
+        ends.extend(self.directories.get(&inode.id).into_iter().flatten().map(|state| state.number));
+        ends.extend(self.files.get(&inode.id).into_iter().flatten().filter_map(|diff| self.number(diff.snapshot_id)));
+        if !is_live {
+            let last = self.last(inode.id, places);
+            ends.insert(last);
+            ends.retain(|end| *end <= last);
+        }
+        ends.remove(&0);
+        ends.remove(&PRESENT);
+        let mut versions: Vec<Version> = Vec::new();
+        let mut from = 0;
+        for until in ends {
+            if let Some((parent, name)) = self.place(inode, until, places) {
+                let mut parts = self.state(inode, until, converter)?;
+                parts.name = name;
+                match versions.last_mut() {
+                    Some(last) if last.until == from && last.parent == parent && last.parts == parts => {
+                        last.until = until;
+                    }
+                    _ => versions.push(Version { from, until, parts, parent }),
+                }
+            }
+            from = until;
+        }
+        for version in &mut versions {
+            version.parts.attributes.since = version.from;
+        }
+        Ok((versions, from))
+    }
+
+    /// Returns the content of an inode in a snapshot, with its present name.
+    fn state(&self, inode: &InodeProto, number: u32, converter: &mut Converter<'_>) -> Result<InodeParts, ImageError> {
+        let mut then = inode.clone();
+        if let Some(states) = self.directories.get(&inode.id) {
+            // Newest first, so the last state that is not too old is the first one from the snapshot on.
+            let mut later = states.iter().rev().filter(|state| state.number >= number);
+            if let Some(copy) = later.find_map(|state| state.copy.as_ref()) {
+                then.directory = Some(copy.clone());
+            }
+        } else if let (Some(diffs), Some(file)) = (self.files.get(&inode.id), &mut then.file) {
+            let blocks = std::mem::take(&mut file.blocks);
+            let later: Vec<&FileDiffProto> = diffs
+                .iter()
+                .rev()
+                .filter(|diff| self.number(diff.snapshot_id).is_some_and(|at| at >= number))
+                .collect();
+            if let Some(copy) = later.iter().find_map(|diff| diff.snapshot_copy.as_ref()) {
+                *file = copy.clone();
+            }
+            let listed = later.iter().find(|diff| !diff.blocks.is_empty()).map(|diff| diff.blocks.clone());
+            file.blocks = listed.unwrap_or(blocks);
+            if let Some(size) = later.first().map(|diff| diff.file_size.unwrap_or(0)) {
+                file.blocks = cut(&file.blocks, size);
+            }
+        }
+        if let Some(file) = &mut then.file {
+            file.file_uc = None;
+        }
+        let mut parts = converter.inode(&then)?;
+        parts.is_snapshottable = false;
+        Ok(parts)
+    }
+}
+
+/// Returns the first blocks, up to `size` bytes in all.
+fn cut(blocks: &[BlockProto], size: u64) -> Vec<BlockProto> {
+    let mut left = size;
+    let mut kept = Vec::new();
+    for block in blocks {
+        if left == 0 {
+            break;
+        }
+        let length = block.num_bytes.unwrap_or(0).min(left);
+        kept.push(BlockProto { num_bytes: Some(length), ..*block });
+        left -= length;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_cut_at_the_size() {
+        let block = |block_id, length| BlockProto { block_id, gen_stamp: 1, num_bytes: Some(length) };
+        let all = [block(1, 10), block(2, 10), block(3, 5)];
+        assert_eq!(cut(&all, 25), all);
+        assert_eq!(cut(&all, 20), all[..2]);
+        assert_eq!(cut(&all, 11), [block(1, 10), block(2, 1)]);
+        assert!(cut(&all, 0).is_empty());
+    }
+}

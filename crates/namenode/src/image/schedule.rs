@@ -1,0 +1,114 @@
+//! Regular backups: a directory for each, named by the time, of which the newest are kept.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_config::{ConfigError, Configuration, keys};
+use hearth_types::Calendar;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::{ImageError, io};
+use crate::state::Namenode;
+
+/// Shortest interval between backups.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// First characters of the names of backups.
+const PREFIX: &str = "backup-";
+/// Ending of the name of an unfinished one.
+const PART: &str = ".part";
+
+/// Settings of regular backups.
+#[derive(Clone, Debug)]
+pub struct BackupSettings {
+    /// `hearth.namenode.backup.dir`.
+    pub directory: PathBuf,
+    /// `hearth.namenode.backup.interval`.
+    pub interval: Duration,
+    /// `hearth.namenode.backup.keep`.
+    pub keep: usize,
+}
+
+impl BackupSettings {
+    /// `None` if no backups are configured.
+    ///
+    /// Errors give key, value and file.
+    pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
+        let Some(directory) = conf.get(keys::HEARTH_NAMENODE_BACKUP_DIR)? else { return Ok(None) };
+        let interval = conf.get(keys::HEARTH_NAMENODE_BACKUP_INTERVAL)?.max(INTERVAL_MIN);
+        let keep = conf.get(keys::HEARTH_NAMENODE_BACKUP_KEEP)?.max(1) as usize;
+        Ok(Some(Self { directory, interval, keep }))
+    }
+}
+
+/// Writes a backup at each interval, for as long as the NameNode runs. A failure is logged, and the next interval tries
+/// again.
+pub async fn run(namenode: Arc<Namenode>, settings: BackupSettings) {
+    let mut ticks = interval_at(Instant::now() + settings.interval, settings.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let began = Instant::now();
+        match back_up(&namenode, &settings).await {
+            Ok(path) => tracing::info!(path = %path.display(), took = ?began.elapsed(), "namespace backed up"),
+            Err(error) => tracing::error!(%error, "cannot back up the namespace"),
+        }
+    }
+}
+
+/// Writes one backup, then removes those that are too many. Returns its directory.
+pub(super) async fn back_up(namenode: &Namenode, settings: &BackupSettings) -> Result<PathBuf, ImageError> {
+    let directory = &settings.directory;
+    std::fs::create_dir_all(directory).map_err(io("creating", directory))?;
+    let root = directory.join(name(namenode.clock.wall_ms()));
+    namenode.images.directory(namenode, &root).await?;
+    remove_old(directory, settings.keep)?;
+    Ok(root)
+}
+
+/// Returns the name of a backup: its time in UTC, so that names sort by age.
+fn name(wall_ms: u64) -> String {
+    let Calendar { year, month, day, hour, minute, second } = Calendar::utc(wall_ms);
+    format!("{PREFIX}{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}.{:03}", wall_ms % 1000)
+}
+
+/// Removes all backups but the `keep` newest, and the rest of unfinished ones. Other files stay.
+fn remove_old(directory: &Path, keep: usize) -> Result<(), ImageError> {
+    let (mut backups, mut unfinished) = (Vec::new(), Vec::new());
+    for entry in std::fs::read_dir(directory).map_err(io("reading", directory))? {
+        let path = entry.map_err(io("reading", directory))?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if !name.starts_with(PREFIX) || !path.is_dir() {
+            continue;
+        }
+        if name.ends_with(PART) { unfinished.push(path) } else { backups.push(path) }
+    }
+    backups.sort();
+    let too_many = backups.len().saturating_sub(keep);
+    for path in backups.drain(..too_many).chain(unfinished) {
+        std::fs::remove_dir_all(&path).map_err(io("removing", &path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_backups_are_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let names = [1_000, 2_000_000, 90_000_000, 1_795_245_564_051].map(name);
+        assert!(names.is_sorted());
+        assert_eq!(names[3], "backup-20261121-071924.051");
+        for name in names.iter().map(String::as_str).chain(["other", "backup-x.part"]) {
+            std::fs::create_dir_all(place.path().join(name).join("current")).unwrap();
+        }
+        std::fs::write(place.path().join("backup-note"), b"stays").unwrap();
+        remove_old(place.path(), 2).unwrap();
+        let left = |name: &str| place.path().join(name).exists();
+        assert_eq!(names.each_ref().map(|name| left(name)), [false, false, true, true]);
+        assert!(left("other") && left("backup-note") && !left("backup-x.part"));
+    }
+}
